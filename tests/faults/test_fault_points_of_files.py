@@ -1,4 +1,4 @@
-"""Killed at every step of a file's way, out and in: it arrives once, and what fails is told once (G1, G2)."""
+"""Kill the gateway at every step of a file, in and out: it arrives once, or is reported once."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ async def process(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
 
 
 async def run_until_killed(process: GatewayProcess, point: str, *, first: bool) -> None:
-    """Run until a point kills the gateway; the first time somebody speaks only after it is ready."""
+    """Run until a point kills the gateway; the first time, the message is sent after it is ready."""
     if not first:
         await process.start(env={"DOVECOTE_FAULT_POINT": point}, wait=False)
     assert await process.wait_for_exit() == -9, point
 
 
 async def until(platform: Simulator, condition: Callable[[], bool]) -> None:
-    """Wait until something holds of what people see."""
+    """Wait until a condition holds for the chat's messages."""
     await platform.wait_until(condition, seconds=TIMEOUT_SECONDS)
 
 
@@ -75,7 +75,7 @@ def count_messages(platform: Simulator, text: str) -> int:
 async def test_a_result_arrives_once_whatever_point_of_its_way_kills(
     platform: Simulator, process: GatewayProcess
 ) -> None:
-    """Killed after the bytes are kept and around the row of the file, it is attached exactly once."""
+    """Killed after the bytes are stored and around the file's row, the file is attached exactly once."""
     await process.start(env={"DOVECOTE_FAULT_POINT": OUTGOING_POINTS[0]})
     await platform.say(CHAT, "!mkdir -p outbox; echo pigeon > outbox/result.txt; echo flown")
     for place, point in enumerate(OUTGOING_POINTS):
@@ -110,7 +110,7 @@ async def test_an_attachment_has_one_name_whatever_point_of_its_way_kills(
 async def test_a_refused_attachment_is_told_once_whatever_point_kills(
     platform: Simulator, process: GatewayProcess
 ) -> None:
-    """Telegram refuses the file: people read why and where it is, although the gateway died over the note."""
+    """Telegram refuses the file: the chat gets the reason and a link, whatever note the gateway died at."""
     refusal = ApiFailure(400, "Bad Request: file is too ugly")
     platform.faults.add(Fault("fail", 10, method="sendDocument", failure=refusal))
     await process.start(env={"DOVECOTE_FAULT_POINT": NOTE_POINTS[0]})

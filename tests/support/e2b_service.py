@@ -1,8 +1,8 @@
 """A service that speaks E2B's API on loopback, written from the generated clients in the e2b package (2.63).
 
-The control plane (sandboxes created, listed, connected to, paused, killed, their time) and the data plane (the
-processes of envd over the Connect protocol with JSON, its files), with real commands in sandboxes behind them.
-Network settings and environments are stored for tests to read and are not enforced.
+The control plane (sandboxes created, listed, connected to, paused, killed, their time) and the data plane
+(the processes of envd over the Connect protocol with JSON, its files), with real commands in sandboxes behind
+them. Network settings and environments are stored for tests to read and are not enforced.
 """
 
 from __future__ import annotations

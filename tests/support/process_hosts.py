@@ -22,7 +22,7 @@ SYSTEM_PATHS = ("/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/nsswitch.co
 
 
 class ProcessHost:
-    """One instance of a simulated provider: its own home, /mnt and /tmp, and an agent that starts processes."""
+    """One instance of a simulated provider: its own home, /mnt and /tmp, and a process agent."""
 
     def __init__(self, directory: Path, home: str) -> None:
         self.directory = directory
