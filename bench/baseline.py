@@ -1,4 +1,4 @@
-"""The raw limit: the least any durable gateway does for a message, with nothing around it.
+"""The raw limit: the minimum that a durable gateway does for each message.
 
     python -m bench.baseline DELAY [TELEGRAM_URL TOKEN]
 

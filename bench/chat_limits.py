@@ -1,8 +1,8 @@
-"""A platform with token buckets: how often it has to say no, and what one chat's wait costs the others.
+"""Measure how often a platform with token buckets refuses, and what one chat's wait costs the others.
 
-The sending half of a gateway (worker, ledger, sink, the real Telegram adapter) on SQLite, in this process.
-First every chat has much to say at once; then all of them say things at their leisure, and in the middle of
-it one is told to wait.
+The sending half of a gateway (worker, transactions, sink, the real Telegram adapter) runs on SQLite in this
+process. First every chat gets many messages at once. Then all chats get messages slowly, once undisturbed
+and once while one chat is refused for two seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIMEOUT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatLimitResult:
-    """What came of it: refusals in the fullest window of a chat, texts that came, and times in ms."""
+    """The result: refusals in the fullest window of a chat, texts that arrived, and times in ms."""
 
     chats: int
     messages: int
@@ -48,20 +48,20 @@ class ChatLimitResult:
 
     @property
     def ratio(self) -> float:
-        """How much longer the others took while one chat waited."""
+        """How much longer the other chats took while one chat waited."""
         return self.beside_p95 / self.calm_p95
 
 
 @dataclass(slots=True)
 class RecordingSink(Sink):
-    """Remembers when which chat was refused, and when which delivery was taken."""
+    """Records when each chat was refused and when each delivery was accepted."""
 
     inner: Sink
     refused_at: list[tuple[str, float]] = field(default_factory=list)
     delivered_at: dict[str, float] = field(default_factory=dict)
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Attempt once and note what came of it."""
+        """Attempt once and record the outcome."""
         outcome = await self.inner.send(delivery)
         now = time.perf_counter()
         if outcome.kind is OutcomeKind.DELIVERED:
@@ -73,7 +73,7 @@ class RecordingSink(Sink):
 
 @dataclass(slots=True, kw_only=True)
 class ChatLimitSetup:
-    """What a run stands on."""
+    """The parts of a run: worker, platform and watches."""
 
     platform: Simulator
     worker: DeliveryWorkerHarness
@@ -115,7 +115,7 @@ def _recording(sink: Sink, watches: list[RecordingSink]) -> Sink:
 async def measure(
     directory: Path, *, chats: int = 10, messages: int = 200, calm: int = 10
 ) -> ChatLimitResult:
-    """Say `messages` at once in every chat, then `calm` more at leisure, and again while one chat waits."""
+    """Send `messages` at once to every chat, then `calm` more slowly, and again while one chat waits."""
     async with open_setup(directory, chats) as stand:
         texts = [f"text {number}" for number in range(messages)]
         owed = [await stand.worker.create_deliveries(room, texts) for room in stand.rooms]
@@ -146,7 +146,7 @@ def _max_in_window(refused: list[tuple[str, float]]) -> int:
 
 
 async def _send_slowly(setup: ChatLimitSetup, rooms: list[Address], number: int) -> list[float]:
-    """Say one thing after the other in each chat; return how long each took from its row to the chat."""
+    """Send one message after the other to each chat; return how long each took from its row to the chat."""
     taken: list[float] = []
 
     async def speak(room: Address) -> None:

@@ -1,4 +1,4 @@
-"""Memory of a gateway over many messages: what it holds at the start, and what it holds in the end."""
+"""Measure a gateway's memory before, during and after many messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryGrowth:
-    """Resident megabytes of the gateway's process: after a warm-up, at its highest, and after all of it."""
+    """Resident megabytes of the gateway's process: after a warm-up, at the maximum, and at the end."""
 
     messages: int
     start: float
@@ -45,7 +45,7 @@ async def measure(directory: Path, *, messages: int, warm: int = 200, chats: int
 
 
 class ChatUsers:
-    """People who say one thing after the other and wait for each answer; what was answered is forgotten."""
+    """Users who send one message after the other and wait for each answer; answered ones are not kept."""
 
     def __init__(self, setup: BenchGateway, chats: int) -> None:
         self._platform: Simulator = setup.platform

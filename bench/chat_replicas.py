@@ -1,8 +1,8 @@
-"""Two replicas, one of them killed or frozen while they deliver: what was lost, said twice or out of order.
+"""Kill or freeze one of two replicas while they deliver, and count lost, doubled and reordered messages.
 
-Real gateways over PostgreSQL and a nats-server of their own, and a platform on loopback. Everybody asks for a
-count that takes many messages; in the middle of them the replica that receives is killed or frozen. Then
-somebody speaks: how long until the other replica answers is how long the bot was deaf.
+Real gateways run over PostgreSQL and a nats-server of their own, with a platform on loopback. Each chat asks
+for a count that takes many messages. In the middle of them the receiving replica is killed or frozen. Then a
+user writes: the time until the other replica answers is how long the bot was not receiving.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIMEOUT_SECONDS = 240.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverPlan:
-    """What to run: so many chats, in each of which somebody asks to count to `last`."""
+    """What to run: so many chats, in each of which a user asks to count to `last`."""
 
     platform: Literal["telegram", "discord", "slack"]
     disturbance: Literal["kill", "freeze"]
@@ -44,7 +44,7 @@ class FailoverPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverReport:
-    """What came of it. `doubled` counts messages that stand there twice, `deaf` the seconds of silence."""
+    """The result. `doubled` counts messages sent twice; `silent_seconds`: how long nothing was received."""
 
     plan: FailoverPlan
     deliveries: int
@@ -104,12 +104,12 @@ async def run(plan: FailoverPlan, directory: Path) -> FailoverReport:
             lambda: all(two.platform.messages(chat) for chat in chats), seconds=TIMEOUT_SECONDS
         )
         async with _disturb(two.replicas[0], plan.disturbance):
-            deaf = await _message_and_wait(two.platform, "after")
+            silent_seconds = await _message_and_wait(two.platform, "after")
         await two.platform.wait_until(
             lambda: all(plan.last in _counted_in_chat(two.platform, chat)[-1:] for chat in chats),
             seconds=TIMEOUT_SECONDS,
         )
-        return _make_report(plan, {chat: _texts(two.platform, chat) for chat in chats}, deaf)
+        return _make_report(plan, {chat: _texts(two.platform, chat) for chat in chats}, silent_seconds)
 
 
 @asynccontextmanager
@@ -134,7 +134,7 @@ async def _thaw(pid: int) -> None:
 
 
 async def _message_and_wait(platform: Any, text: str) -> float:
-    """Have somebody speak; return the seconds until the bot answers."""
+    """Send a message as a user; return the seconds until the bot answers."""
     begun = time.perf_counter()
     await platform.say(LISTENER, f"!echo {text}")
     await platform.wait_until(lambda: text in "".join(_texts(platform, LISTENER)), seconds=TIMEOUT_SECONDS)
@@ -146,7 +146,7 @@ def _texts(platform: Any, chat: int) -> list[str]:
 
 
 def counted_numbers(texts: Sequence[str]) -> list[int]:
-    """Return the numbers that were counted in these texts, one text after the other."""
+    """Return the numbers counted in these texts, one text after the other."""
     return [int(number) for text in texts for number in re.findall(r"^\d+$", text, re.MULTILINE)]
 
 

@@ -25,7 +25,7 @@ COUNTS = {"telegram": (25, 6000), "discord": (20, 4000), "slack": (25, 6000)}
 
 
 def limits(directory: Path, *, small: bool) -> None:
-    """Say a lot in many chats of a platform that counts."""
+    """Send many messages to many chats of a platform that counts requests."""
     size = {"chats": 3, "messages": 40, "calm": 3} if small else {"chats": 10, "messages": 200, "calm": 10}
     found = asyncio.run(chat_limits.measure(directory, **size))
     title = ("chats × messages", "lost", "reordered", "429s", "most 429s in a chat's second")
@@ -45,13 +45,13 @@ def replicas(directory: Path, *, small: bool) -> None:
         "reordered",
         "doubled",
         "in one chat",
-        "deaf s",
+        "not receiving s",
     )
     print_table(title, (_row(plan, directory) for plan in plans(small=small)))
 
 
 def plans(*, small: bool) -> list[FailoverPlan]:
-    """Return what is run."""
+    """Return the plans to run."""
     return [
         FailoverPlan(
             platform=platform,  # type: ignore[arg-type]
@@ -84,14 +84,14 @@ def _row(plan: FailoverPlan, directory: Path) -> tuple[Any, ...]:
 
 
 def memory(directory: Path, *, small: bool) -> None:
-    """Have many messages answered and look at the gateway's memory."""
+    """Have many messages answered and measure the gateway's memory."""
     found = asyncio.run(chat_memory.measure(directory, messages=500 if small else 10_000))
     title = ("messages", "MB at the start", "at the most", "in the end", "grown")
     print_table(title, [(found.messages, found.start, found.most, found.end, found.grown)])
 
 
 def main() -> None:
-    """Run the parts that are asked for and print their tables."""
+    """Run the chosen parts and print their tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

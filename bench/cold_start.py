@@ -1,4 +1,4 @@
-"""Cold start to the first reply, memory at rest, and the end: the gateway with its nats-server.
+"""Measure a cold start to the first reply, memory at rest, and the stop, of the gateway with its nats-server.
 
     python -m bench.cold_start [--rounds 5] [--rest 3]
 
@@ -33,7 +33,7 @@ CHAT = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRow:
-    """One start: seconds to the first reply and of CPU until then, megabytes at rest, seconds to the end."""
+    """One start: seconds to the first reply, CPU seconds until then, megabytes at rest, seconds to exit."""
 
     reply: float
     cpu: float
@@ -42,7 +42,7 @@ class StartRow:
 
 
 async def start(platform: Simulator, directory: Path, env: dict[str, str], rest: float) -> StartRow:
-    """Start a gateway that a message waits for, let it rest, and end it politely."""
+    """Start a gateway for which a message waits, let it rest, and stop it with SIGTERM."""
     process = GatewayProcess(directory, env=env)
     answered = len(platform.messages(CHAT))
     await platform.say(CHAT, "hello")

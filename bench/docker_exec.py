@@ -1,10 +1,10 @@
-"""What a command in a container costs over the engine's own exec, measured side by side in one run.
+"""Compare a command through the docker provider with the engine's own exec, side by side in one run.
 
     python -m bench.docker_exec --host unix:///var/run/docker.sock --image python:3.12-slim [--count 100]
 
-Each row is `bash -c true` in one container: by the command line (`docker exec`), by the three calls of the
-API that it makes, and through the docker provider, which adds limits of output, a clean environment, and the
-certainty that nothing is left alive. The ways take turns, so that a busy machine slows all of them.
+Each row is `bash -c true` in one container: by the command line (`docker exec`), by the three API calls that
+it makes, and through the docker provider. The provider adds limits of output, a clean environment, and the
+guarantee that no process is left. The rows alternate, so that a busy machine slows all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ API = "API"
 
 
 def engine_exec(docker: Docker, container: str) -> TimedCall:
-    """Return a way that makes the three calls of an exec."""
+    """Return a function that makes the three API calls of an exec."""
 
     async def run() -> None:
         execution = await docker.containers.container(container).exec(["bash", "-c", "true"])

@@ -1,10 +1,10 @@
-"""G17: how soon the other replica goes on with what one leaves that is told to stop (SIGTERM).
+"""G17: measure how soon the other replica continues the work of one that is stopped with SIGTERM.
 
     python -m bench.drain [--times 5]
 
-Two replicas over PostgreSQL and one nats-server, with leases that last 40 s: what is taken over sooner was
-handed on. A turn is at work when its replica is told to stop; measured are the stop, and from the exit to the
-turn's next attempt.
+Two replicas run over PostgreSQL and one nats-server, with leases of 40 s: anything taken over sooner was
+handed over. A turn is running when its replica is stopped. The table has the time to the exit, and from there
+to the turn's next attempt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HandoverTimes:
 
 
 async def stop_and_wait(process: GatewayProcess) -> float:
-    """Send SIGTERM and return how long the process took to end, which it does by itself and well."""
+    """Send SIGTERM and return how long the process took to exit with code 0."""
     begun = time.monotonic()
     code = await process.kill(signal.SIGTERM)
     assert code == 0, process.log[-20:]
@@ -43,7 +43,7 @@ async def stop_and_wait(process: GatewayProcess) -> float:
 
 
 async def hand_over(one: GatewayProcess, two: GatewayProcess, *, conversation: str) -> HandoverTimes:
-    """Stop the replica that performs a long turn, the other one having come after the turn began."""
+    """Stop the replica that runs a long turn; the other replica started after the turn began."""
     await stop_and_wait(two)
     body = {"input": "!sleep 15; echo pigeon", "conversation": conversation}
     async with one.http() as session, session.post("/agents/default/turns", json=body) as answer:
@@ -58,7 +58,7 @@ async def hand_over(one: GatewayProcess, two: GatewayProcess, *, conversation: s
 
 
 async def _wait_for_attempt(process: GatewayProcess, conversation: str, *, attempt: int) -> float:
-    """Follow the conversation until its turn begins for the nth time; return when."""
+    """Follow the conversation until its turn's nth attempt starts; return when."""
     async with asyncio.timeout(60), process.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": conversation, "after": 0})
         while True:
@@ -68,7 +68,7 @@ async def _wait_for_attempt(process: GatewayProcess, conversation: str, *, attem
 
 
 async def main(times: int) -> None:
-    """Print a line for each hand-over."""
+    """Print a line for each handover."""
     print("| hand-over | from SIGTERM to exit | from exit to the next attempt |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as directory:
         async with open_deployment(Path(directory), replicas=2, env=ENVIRONMENT) as ground:

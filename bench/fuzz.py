@@ -1,11 +1,11 @@
-"""Anything at all into every way in: hypothesis makes it, and nothing may break, hang, pass or grow.
+"""Send generated input to every entry point: nothing may break, hang, be accepted wrongly or grow.
 
     python -m bench.fuzz [--examples 10000] [--seed 1]
 
-Bodies and headers into each channel's inbox, rightly signed and not; into the HTTP API over real
-connections; into each verifier of signatures; frames of every kind into a WebSocket. A row of the table
-is one way in: what came out, how often, and how much memory stayed. The first input that is a fault ends
-it, and is shown reduced.
+Input goes into each channel's inbox (rightly and wrongly signed), into the HTTP API over real connections,
+into each verifier of signatures, and as frames into a WebSocket. A row of the table is one entry point: the
+results with their counts, and how much memory stayed. The first input that is a fault ends the run and is
+shown reduced.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ LINES = some.lists(
 
 @dataclass(slots=True)
 class FuzzResult:
-    """What came out of one way in: statuses or codes with their counts, and the megabytes that stayed."""
+    """The results of one entry point: statuses or codes with their counts, and the megabytes that stayed."""
 
     name: str
     outcomes: Counter[object] = field(default_factory=Counter)
@@ -109,20 +109,20 @@ class FuzzResult:
 
 
 class _Errors(logging.Handler):
-    """Keeps what a server logs of its own faults."""
+    """Collects what a server logs about its own faults."""
 
     def __init__(self, kept: list[str]) -> None:
         super().__init__(logging.ERROR)
         self._kept = kept
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
+        """Store a line."""
         self._kept.append(record.getMessage())
 
 
 @contextmanager
 def measure(name: str) -> Iterator[FuzzResult]:
-    """Count what comes out, and what the server says of it."""
+    """Count the results, and collect the errors that the server logs."""
     came = FuzzResult(name)
     handler = _Errors(came.errors)
     logs = [logging.getLogger(one) for one in ("aiohttp.server", "asyncio")]
@@ -138,7 +138,7 @@ def measure(name: str) -> Iterator[FuzzResult]:
 
 
 def fuzz_settings(examples: int, number: int = 1) -> Callable[[Any], Any]:
-    """Return what makes so many examples, the same for the same number."""
+    """Return settings that make so many examples, the same ones for the same number."""
     bounds = settings(
         max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None
     )
@@ -146,7 +146,7 @@ def fuzz_settings(examples: int, number: int = 1) -> Callable[[Any], Any]:
 
 
 def warm_up(examples: int, number: int = 1) -> None:
-    """Make the inputs once for nothing: what hypothesis itself keeps is not counted afterwards."""
+    """Generate the inputs once without using them: what hypothesis itself keeps is not counted afterwards."""
 
     @fuzz_settings(examples, number)
     @given(BODIES, HEADERS, some.booleans())
@@ -157,7 +157,7 @@ def warm_up(examples: int, number: int = 1) -> None:
 
 
 async def channel(kind: str, examples: int, number: int = 1) -> FuzzResult:
-    """Post anything to a channel's inbox, rightly signed and not."""
+    """Post generated input to a channel's inbox, rightly and wrongly signed."""
     plugin = installed()[kind]
     async with open_rig(plugin) as rig, open_connection(plugin, rig.webhook_settings()) as connection:
         with measure(f"posts to {kind}") as came:
@@ -226,7 +226,7 @@ async def api(directory: Path, examples: int, number: int = 1) -> FuzzResult:
 
 
 def verifier(name: str, examples: int, number: int = 1) -> FuzzResult:
-    """Show a verifier anything, also what is nearly right; it says no, and only that."""
+    """Give a verifier generated input, nearly right input too; it must refuse and never raise."""
     check, headers, header = SIGNATURE_CASES[name]
     right = headers()
     assert check(right, BODY)
@@ -299,7 +299,7 @@ CODES = frozenset({1000, 1002, 1003, 1006, 1007, 1009, 1010, 4400, *range(3000, 
 
 
 async def sockets(examples: int, number: int = 1) -> FuzzResult:
-    """Write frames of every kind, each list into a connection of its own, and see how that ends."""
+    """Write frames of every kind, each list into its own connection, and check how that ends."""
     async with stream_server(MemoryEvents()) as face:
         loop = asyncio.get_running_loop()
         with measure("frames to a WebSocket") as came:
@@ -359,7 +359,7 @@ def row(result: FuzzResult) -> str:
 
 
 async def run_all(directory: Path, examples: int, number: int) -> AsyncIterator[FuzzResult]:
-    """Fuzz every way in, one after the other."""
+    """Fuzz every entry point, one after the other."""
     for kind in sorted(installed()):
         yield await channel(kind, examples, number)
     yield await api(directory, examples, number)
@@ -369,7 +369,7 @@ async def run_all(directory: Path, examples: int, number: int) -> AsyncIterator[
 
 
 async def main(examples: int, number: int) -> int:
-    """Print a table; the exit code says whether a server logged a fault of its own."""
+    """Print a table; returns 1 if a server logged a fault of its own."""
     print("| into | inputs | what came out | faults logged | MB grown | seconds |\n|---|---|---|---|---|---|")
     found: list[str] = []
     await asyncio.to_thread(warm_up, examples, number)

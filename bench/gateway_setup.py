@@ -1,4 +1,4 @@
-"""What benches stand on: a gateway with Telegram on loopback, a model of fixed latency, the raw limit."""
+"""Set up a measurement: a gateway with Telegram on loopback, a model of fixed latency, the raw limit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BenchGateway:
 
 @asynccontextmanager
 async def open_bench_gateway(directory: Path, *, model: str | None = None) -> AsyncIterator[BenchGateway]:
-    """Run a gateway with a Telegram bot that anybody may talk to; `model` is the model's base URL."""
+    """Run a gateway with a Telegram bot that is open to everybody; `model` is the model's base URL."""
     async with simulate() as platform:
         env = settings_for(platform)
         if model is not None:
@@ -40,7 +40,7 @@ async def open_bench_gateway(directory: Path, *, model: str | None = None) -> As
 
 
 def settings_for(platform: Simulator) -> dict[str, str]:
-    """Return the settings of a gateway with a bot on this platform that anybody may talk to."""
+    """Return the settings of a gateway with a bot on this platform that is open to everybody."""
     channel = platform.settings() | {"sends_per_second": SENDS_PER_SECOND, "allow": "*"}
     return env_variables("CHANNELS__TELEGRAM", channel) | {"DOVECOTE_LOG_LEVEL": "warning"}
 
@@ -59,7 +59,7 @@ async def run_model(delay: float = 0.0) -> AsyncIterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineProcess:
-    """The raw limit at work: where it listens, and the process to meter."""
+    """A running raw limit: its address, and the process to measure."""
 
     url: str
     pid: int

@@ -1,9 +1,9 @@
-"""How long a reply takes and what it costs, over Telegram and over WebSocket, beside the raw limit.
+"""Measure how long a reply takes and what it costs, over Telegram and WebSocket, beside the raw limit.
 
     python -m bench.latency [--count 100] [--pause 0.05]
 
-One person at a time, agents that answer at once. The raw limit (`bench.baseline`) answers the same platform in
-the same run. A reply is counted lost when it does not come in 10 seconds, doubled when it comes again.
+One message at a time, agents that answer at once. The raw limit (`bench.baseline`) answers the same platform
+in the same run. A reply is lost if it does not arrive within 10 seconds, and doubled if it arrives again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Ask = Callable[[int], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRow:
-    """What one way of talking came to, in milliseconds."""
+    """The result of one interface, in milliseconds."""
 
     name: str
     p50: float

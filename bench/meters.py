@@ -1,4 +1,4 @@
-"""What a bench reads off: CPU seconds and memory of a process tree, percentiles, and a table to print."""
+"""Read CPU seconds and memory of a process tree, compute percentiles, and print tables."""
 
 from __future__ import annotations
 

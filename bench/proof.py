@@ -1,4 +1,4 @@
-"""`python -m bench.proof`: run turns through kills and print what was lost, said twice or out of order."""
+"""Run turns through kills and print what was lost, duplicated or reordered (`python -m bench.proof`)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def table(reports: list[ChaosReport]) -> str:
 
 
 def is_kept(report: ChaosReport) -> bool:
-    """Say whether a run kept the promise: nothing lost, nothing reordered, few repeats, exact logs."""
+    """Return whether a run kept the promise: nothing lost, nothing reordered, few repeats, exact logs."""
     tally = report.tally
     allowed = 0.30 * report.gateway_kills
     kept = tally.lost == tally.reordered == report.stuck == 0
@@ -72,7 +72,7 @@ def is_kept(report: ChaosReport) -> bool:
 
 
 def parse_plans(arguments: list[str] | None = None) -> tuple[list[ChaosPlan], Path | None]:
-    """Read the command line: a plan for each number of replicas, and where to keep the files."""
+    """Read the command line: a plan for each number of replicas, and the directory for the files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=2000)
     parser.add_argument("--conversations", type=int, default=50)
@@ -90,7 +90,7 @@ def parse_plans(arguments: list[str] | None = None) -> tuple[list[ChaosPlan], Pa
 
 
 def run_plan(plan: ChaosPlan, keep: Path | None) -> ChaosReport | None:
-    """Run a plan and tell how it goes; None when the run itself could not be brought to its end."""
+    """Run a plan and print its progress; None if the run itself could not be finished."""
     begun = time.monotonic()
     print(f"{plan.replicas} replica(s), {plan.turns} turns, at most {plan.deadline:.0f} s", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -107,7 +107,7 @@ def run_plan(plan: ChaosPlan, keep: Path | None) -> ChaosReport | None:
 
 
 def main() -> int:
-    """Run the proof; 0 when every promise was kept."""
+    """Run the proof; returns 0 if every promise was kept."""
     plans, keep = parse_plans()
     reports = [run_plan(plan, keep) for plan in plans]
     finished = [report for report in reports if report is not None]

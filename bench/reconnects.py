@@ -1,10 +1,10 @@
-"""G6: readers that come and go while the broker dies: every event once, in order, and never a gap.
+"""G6: readers reconnect while the broker dies; each gets every event once, in order and without a gap.
 
     python -m bench.reconnects [--clients 200] [--reconnects 25] [--kills 5] [--seed 1]
 
 Clients and the gateway's sockets are in one process, nats-server in another, which is killed (SIGKILL) and
-started again. Each client follows one of the conversations, goes away after some frames and comes back with
-its position.
+started again. Each client follows a conversation, disconnects after some frames and reconnects with its
+position.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _report(size: ReconnectPlan, tally: ReconnectTally) -> str:
 
 
 async def main(size: ReconnectPlan) -> int:
-    """Run once and print one table; the exit code says whether the promise was kept."""
+    """Run once and print one table; returns 1 if the promise was broken."""
     with tempfile.TemporaryDirectory() as directory:
         tally = await run_reconnects(Path(directory), size)
     print(_report(size, tally))

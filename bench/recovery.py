@@ -1,11 +1,11 @@
-"""How soon everybody is answered whose turn was at work when the gateway was killed with -9.
+"""Measure how soon users are answered whose turns were running when the gateway was killed with SIGKILL.
 
     python -m bench.recovery [--chats 20 200]
 
-So many people speak at once over Telegram, and when the process dies their turns wait for the model, or
-behind those (`turn_workers`). Then an embedded gateway is started again on its data directory, or, of two
-replicas over PostgreSQL and one nats-server, the other one takes over when the leases end. By then the model
-answers in 200 ms. Counted are answers that never came, that came twice, and that nobody asked for.
+All users write at once over Telegram. When the process is killed, their turns wait for the model, or for a
+worker (`turn_workers`). Then an embedded gateway is started again on its data directory, or the other one of
+two replicas over PostgreSQL and one nats-server takes over when the leases end. From then on the model answers
+in 200 ms. The table counts missing, repeated and unrequested answers.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ TIMEOUT_SECONDS = 120.0
 
 
 class HangingModel:
-    """What the model does: it answers, or keeps those who ask waiting for ever."""
+    """What the model does: it answers, or blocks every request."""
 
     def __init__(self) -> None:
         self.is_hanging = False
         self.hanging_requests = 0
 
     def answer(self, body: dict[str, Any]) -> ScriptedTurn:
-        """Return what a request gets: what was said last, or nothing ever."""
+        """Answer a request with its last text, or block."""
         if self.is_hanging:
             self.hanging_requests += 1
             return ScriptedTurn(fault="hang")
@@ -59,7 +59,7 @@ class RecoveryTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerCount:
-    """Answers that are missing, that stand there twice, and that nobody asked for."""
+    """Answers that are missing, that were sent twice, and that were not requested."""
 
     lost: int
     doubled: int
@@ -67,7 +67,7 @@ class AnswerCount:
 
 
 async def measure(directory: Path, *, chats: int, replicas: int) -> tuple[RecoveryTimes, AnswerCount]:
-    """Have so many turns at work on the first gateway, kill it, and wait for the answers."""
+    """Have so many turns running on the first gateway, kill it, and wait for the answers."""
     model, everybody = HangingModel(), range(FIRST_CHAT, FIRST_CHAT + chats)
     async with OpenAIServer(model.answer) as server:
         env = env_variables("AGENT", {"model": "openai:loopback", "base_url": server.base_url})
@@ -121,7 +121,7 @@ def _word(chat: int) -> str:
 
 
 def count(said: Mapping[int, Sequence[str]]) -> AnswerCount:
-    """Judge what the bot said in each chat, where one thing was asked."""
+    """Count the answers in each chat, in which one message was sent."""
     right = {chat: sum(_word(chat) in text for text in texts) for chat, texts in said.items()}
     return AnswerCount(
         lost=sum(not number for number in right.values()),

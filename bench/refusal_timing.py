@@ -1,11 +1,11 @@
-"""M4, M19: how long a refusal takes, so that nobody learns from it how wrong they were.
+"""M4, M19: measure how long refusals take, so that the time does not reveal how wrong a secret was.
 
     python -m bench.refusal_timing [--samples 20000] [--requests 1200]
 
-Verifiers see the right signature with an early letter changed and with a late one; the door where jobs end
-sees a job that is nobody's, and one that runs with a wrong token. The two take turns. `noise` is what halves
-of the same kind differ by: a difference within it tells nothing. Discord's signatures are verified by a
-public key: there is no secret that a time could tell; a scalar that is too large is refused at once.
+Verifiers get the right signature with an early or a late letter changed; the job completion endpoint gets an
+unknown job, and a running job with a wrong token. The two kinds alternate. `noise` is the difference between
+halves of the same kind: a difference below it means nothing. Discord's signatures are verified with a public
+key, so there is no secret to reveal; a scalar that is too large is refused at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WRONG_TOKEN = "wrong" * 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalTimes:
-    """Seconds of refusals of two kinds, in the order they were taken."""
+    """Seconds of refusals of two kinds, in the order in which they were measured."""
 
     name: str
     one: Sequence[float]
@@ -85,7 +85,7 @@ def _random_order(count: int) -> Iterator[int]:
 
 
 async def jobs(requests: int) -> RefusalTimes:
-    """Time the door where jobs end, from many addresses: too many failures would lock one."""
+    """Time the job completion endpoint from many addresses: too many failures would lock one address."""
     with tempfile.TemporaryDirectory() as directory:
         async with gateway(Path(directory) / "data", env={"DOVECOTE_DRAIN_TIMEOUT": "0.2"}) as process:
             paths = [f"/sandbox-jobs/{job}/complete" for job in ("job_nobody", await _running_job(process))]

@@ -1,10 +1,10 @@
-"""How fast a reader who comes back gets what it missed over WebSocket, beside the broker's own reading.
+"""Measure how fast a reader gets what it missed over WebSocket, beside the broker's own read.
 
     python -m bench.replay [--rounds 5] [--idle 500]
 
-The events stand in the stream already. Time runs from the
-subscription to `caught_up`, with and without `batch`. The raw limit is batched direct get by a bare client
-in the same run. Last, idle connections: kilobytes each. Missing, doubled and reordered events are counted.
+The events are in the stream before the measurement. Time runs from the subscription to `caught_up`, with and
+without `batch`. The raw limit is one batched direct get by a bare client in the same run. At the end, idle
+connections are measured in kilobytes each. Missing, doubled and reordered events are counted.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def fill(url: str, conversation: str, count: int) -> None:
 
 
 async def conversation_of(process: GatewayProcess, name: str) -> str:
-    """Open a conversation by saying something in it; returns its id."""
+    """Open a conversation by sending a message to it; returns its id."""
     async with process.http() as session:
         said = {"input": "hello", "conversation": name}
         async with session.post("/agents/default/turns", json=said) as answer:
@@ -139,7 +139,7 @@ async def process_events(process: GatewayProcess, conversation: str) -> list[int
 
 
 async def idle(process: GatewayProcess, conversation: str, count: int) -> float:
-    """Return the kilobytes that an idle, subscribed connection takes."""
+    """Return the kilobytes of one idle, subscribed connection."""
     before = meters.read(process.pid).megabytes
     async with AsyncExitStack() as stack:
         headers, every = {"Authorization": f"Bearer {process.key}"}, aiohttp.TCPConnector(limit=0)

@@ -1,11 +1,11 @@
-"""What a sandboxed command costs over bubblewrap alone, measured side by side in one run.
+"""Compare a sandboxed command with bubblewrap alone, side by side in one run.
 
     python -m bench.sandbox_exec [--count 200] [--at-once 4]
 
 Each row is `bash -c true`: as a bare process, in the smallest useful bubblewrap, and through the host
-provider, which adds the read-only /etc, scratch file systems, limits and control groups, output pipes, and
-the certainty that nothing is left alive. A reserved sandbox has its next namespaces made while nobody waits.
-The ways take turns, so that a busy machine slows all of them.
+provider. The provider adds the read-only /etc, scratch file systems, limits and control groups, output pipes, and the
+guarantee that no process is left. A reserved sandbox prewarms its next namespaces while it is idle. The rows
+alternate, so that a busy machine slows all of them.
 """
 
 from __future__ import annotations

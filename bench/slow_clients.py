@@ -1,10 +1,10 @@
-"""Crowds that mean no good, at the promised size: readers that never read, and connections half open.
+"""G7, G16: measure the effect of readers that never read and of half-open connections, at full size.
 
     python -m bench.slow_clients [--stuck 1000] [--healthy 20] [--half-open 500] [--rate 50]
 
-G7: what healthy readers wait for an event while others read nothing, beside what they wait without them,
-memory, and how soon the others are gone. G16: what a request takes while connections stay half open, beside
-the same without them, and how soon those are closed. Each on loopback, clients and gateway in one process.
+G7: how long healthy readers wait for an event with and without stuck readers, the memory, and how soon the
+stuck readers are disconnected. G16: how long a request takes with and without half-open connections, and how
+soon those are closed. Clients and gateway run in one process on loopback.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def high(waits: list[float], share: float = 0.99) -> float:
 
 
 async def slow_readers(*, stuck: int, healthy: int, events: int) -> WaitTimes:
-    """Tell a conversation's events to healthy readers alone, then beside readers that read nothing."""
+    """Send a conversation's events to healthy readers alone, then beside readers that read nothing."""
     stream = MemoryEvents(epoch="e1")
     async with stream_server(stream) as face, AsyncExitStack() as stack:
         alone = await _append_and_measure(face, stream, "cnv_alone", healthy=healthy, events=events)

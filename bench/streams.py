@@ -1,10 +1,10 @@
-"""The stream beside bare nats-py: appends, replays over WebSocket, and fan-out, in the same run.
+"""Compare the stream with bare nats-py: appends, replays over WebSocket, and fan-out, in the same run.
 
     python -m bench.streams [--events 10000] [--readers 200] [--rounds 3]
 
-A nats-server of its own, file storage. Appends await their confirmation one by one, as the relay does. The
-raw side of a replay reads the same events by one batched direct get and does nothing with them. What came
-is counted: nothing may be lost, doubled or out of order.
+The nats-server has file storage. Appends await their confirmation one by one, as the relay does. The raw side
+of a replay reads the same events by one batched direct get and does nothing with them. The events are
+counted: none may be lost, doubled or reordered.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How many replies a second many chats get whose model takes a while, over Telegram, beside the raw limit.
+"""Measure how many replies a second many chats get with a slow model, over Telegram, beside the raw limit.
 
     python -m bench.throughput [--chats 50 200] [--messages 5] [--delay 0.2]
 
-Each person says the next thing when the last one is answered, so the ideal is chats / delay. The raw limit
-(`bench.baseline`) serves the same people in the same run. Answers are counted: lost, doubled, and reordered ones
-(an answer to another message than the one before it in its chat).
+Each user sends the next message when the last one is answered, so the ideal is chats / delay. The raw limit
+(`bench.baseline`) serves the same users in the same run. Lost, doubled and reordered answers are counted (an
+answer is reordered if it belongs to another message than the one before it in its chat).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ThroughputRow:
 
 
 async def measure(name: str, platform: Simulator, pid: int, chats: int, messages: int) -> ThroughputRow:
-    """Let people talk in so many chats; the first word of each chat, which opens it, counts as well."""
+    """Send messages in so many chats; the first message of each chat, which opens it, counts as well."""
     taken: list[float] = []
 
     async def talk(chat: int) -> None:

@@ -1,10 +1,9 @@
-"""Webhook deliveries a second: the sink beside a bare aiohttp POST of the same bytes, in the same run.
+"""Compare webhook deliveries a second with a bare aiohttp POST of the same bytes, in the same run.
 
     python -m bench.webhooks [--count 4000] [--at-once 64] [--rounds 3]
 
-The receiver is a process of its own on loopback. The sink's side signs, guards the address, judges the
-answer; the raw side only posts. What reached the receiver is counted by webhook-id: nothing may be lost or
-doubled.
+The receiver is a process of its own on loopback. The sink signs, checks the address and evaluates the answer;
+the raw side only posts. The receiver counts requests by webhook-id: none may be lost or doubled.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ BODY = b'{"v":1,"id":"evt_0","type":"agent.finished","data":{"output":"' + b"x" 
 
 
 def receive(control: Connection) -> None:
-    """Answer 200 to everything until told to stop; say how many requests and different ids came."""
+    """Answer 200 to everything until told to stop; report how many requests and different ids arrived."""
     asyncio.run(_receive(control))
 
 
@@ -59,7 +58,7 @@ async def _receive(control: Connection) -> None:
 
 @asynccontextmanager
 async def receiver() -> AsyncIterator[tuple[int, Connection]]:
-    """Run the receiver; yield its port and the door to ask it through."""
+    """Run the receiver; yield its port and the connection that controls it."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=receive, args=(theirs,), daemon=True)

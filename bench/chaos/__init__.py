@@ -1,1 +1,1 @@
-"""Chaos: turns through a gateway that is killed again and again, and the count of what came of them."""
+"""Chaos runs: turns through a gateway that is killed repeatedly, and the count of the results."""

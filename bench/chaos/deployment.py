@@ -1,4 +1,4 @@
-"""The rig of a chaos run: one or two gateway replicas, their broker and database, Telegram on loopback."""
+"""Set up a chaos run: one or two gateway replicas, their broker and database, Telegram on loopback."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READY_WITHIN = 90.0
 
 @dataclass(slots=True, kw_only=True)
 class Deployment:
-    """What a run drives. `nats` is None when the gateway embeds its own."""
+    """The parts that a run drives. `nats` is None if the gateway embeds its own."""
 
     platform: Simulator
     replicas: list[GatewayProcess]
@@ -37,7 +37,7 @@ class Deployment:
     recoveries: list[float] = field(default_factory=list)
 
     async def kill_gateway(self, replica: int) -> None:
-        """Kill -9 a replica and start it again at once; remembers how long it took to be ready."""
+        """Kill a replica with SIGKILL and start it again at once; records how long it took to be ready."""
         process = self.replicas[replica]
         await process.kill()
         self.gateway_kills += 1
@@ -47,7 +47,7 @@ class Deployment:
         self.recoveries.append(asyncio.get_running_loop().time() - begun)
 
     async def freeze_gateway(self, replica: int, seconds: float) -> None:
-        """Stop a replica's process for a while and let it go on as if nothing had been."""
+        """Stop a replica's process for a while with SIGSTOP, and continue it."""
         self.freezes += 1
         pid = self.replicas[replica].pid
         os.kill(pid, signal.SIGSTOP)
@@ -57,7 +57,7 @@ class Deployment:
             os.kill(pid, signal.SIGCONT)
 
     async def kill_nats(self) -> None:
-        """Kill -9 the broker; an embedded one is started again by its gateway, ours by us."""
+        """Kill the broker with SIGKILL; its gateway restarts an embedded one, the run restarts its own."""
         self.nats_kills += 1
         if self.nats is not None:
             await self.nats.restart()
@@ -98,7 +98,7 @@ class Deployment:
                 seen = page["items"][-1]["seq"]
 
     async def until_relayed(self, conversation: str, *, ended: int, seconds: float = 30.0) -> None:
-        """Wait until the stream tells of so many ended turns; gives up silently, for the count to show it."""
+        """Wait until the stream has so many ended turns; a timeout is silent, because the count shows it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 # Asked over HTTP as anybody would; there is no event to wait for.
@@ -139,12 +139,12 @@ async def open_deployment(
 
 
 def _keep_log(process: GatewayProcess) -> None:
-    """Write down what a replica said over all its lives."""
+    """Collect what a replica logged over all its starts."""
     process.data.with_suffix(".log").write_text("\n".join(process.log))
 
 
 def telegram_settings(platform: Simulator) -> dict[str, str]:
-    """Return the settings of a Telegram channel that leads to the simulator and lets everybody in."""
+    """Return the settings of a Telegram channel on the simulator that is open to everybody."""
     return channel_env("telegram", platform.settings())
 
 

@@ -1,4 +1,4 @@
-"""A sandbox provider whose machines are directories: they outlive a process that is killed."""
+"""A sandbox provider whose instances are directories: they outlive a process that is killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_OUTPUT_BYTES = 1 << 20
 
 
 class DirectorySandbox(Sandbox):
-    """A directory that remembers what was said to it."""
+    """A directory that stores the scripts it was given."""
 
     def __init__(self, directory: Path) -> None:
         self.id = SandboxId(directory.name)
@@ -37,7 +37,7 @@ class DirectorySandbox(Sandbox):
         return self._directory / "home"
 
     async def run(self, command: ExecRequest) -> ExecResult:
-        """Keep the script in HOME, and return all that were kept."""
+        """Append the script to HOME, and return all stored scripts."""
         said = self._home() / "said"
         said.parent.mkdir(exist_ok=True)
         with said.open("ab") as file:
@@ -63,7 +63,7 @@ class DirectorySandbox(Sandbox):
         """Keep nothing."""
 
     async def suspend(self) -> None:
-        """Sleep as directories do."""
+        """Do nothing: a directory needs no suspension."""
         self._home()
 
     async def save(self) -> AsyncIterator[bytes]:
@@ -74,7 +74,7 @@ class DirectorySandbox(Sandbox):
             yield packed.read()
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
-        """Take HOME back."""
+        """Restore HOME."""
         with tempfile.TemporaryDirectory() as folder:
             packed = Path(folder) / "packed"
             packed.write_bytes(b"".join([chunk async for chunk in archive]))
@@ -96,14 +96,14 @@ def _remove(directory: Path) -> None:
 
 
 class DirectoryProvider(Provider):
-    """Directories with labels; `made` tells how many there ever were."""
+    """Directories with labels; `made` counts all that were ever created."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Return the box of this label, made when there is none: all at once, as real providers do."""
+        """Return the directory of this label, created if missing: atomically, as real providers do."""
         for sandbox_id, label in await self.list():
             if label == spec.label:
                 return DirectorySandbox(self._directory / sandbox_id)
@@ -117,21 +117,21 @@ class DirectoryProvider(Provider):
         return DirectorySandbox(fresh.rename(self._directory / fresh.name[1:]))
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return a box that is there."""
+        """Return an existing directory."""
         del spec
         if not (self._directory / sandbox_id).is_dir():
             raise SandboxGone
         return DirectorySandbox(self._directory / sandbox_id)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Remove a box."""
+        """Delete a directory."""
         _remove(self._directory / sandbox_id)
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
-        """Return the boxes."""
+        """Return the directories."""
         found = [(SandboxId(one.parent.name), one.read_text()) for one in self._directory.glob("[!.]*/label")]
         return [(one, label) for one, label in found if label.startswith(label_prefix)]
 
     def created_count(self) -> int:
-        """Return how many boxes there ever were."""
+        """Return how many directories were ever created."""
         return len((self._directory / ".made").read_text().splitlines())

@@ -1,4 +1,4 @@
-"""A chaos run: people talk in many chats while gateways and brokers are killed at random moments."""
+"""A chaos run: users write in many chats while gateways and brokers are killed at random moments."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SECONDS_A_KILL = 4.0
 class ChaosPlan:
     """What to run. `errors` and `repeats` are the shares of platform errors and of repeated updates.
 
-    `freezes`: how often a replica is stopped past its leases' life, which `env` may shorten. A run in which
-    nobody is answered for `patience` seconds after the last kill has stuck chats.
+    `freezes`: how often a replica is stopped for longer than its leases live, which `env` may shorten. If no
+    user is answered for `patience` seconds after the last kill, the unanswered chats are stuck.
     """
 
     turns: int = 200
@@ -43,14 +43,14 @@ class ChaosPlan:
 
     @property
     def deadline(self) -> float:
-        """Seconds after which a run is broken off whatever it is waiting for."""
+        """Seconds after which a run is aborted."""
         disturbances = self.gateway_kills + self.nats_kills + self.freezes
         return 120.0 + 30.0 * disturbances + 2 * self.patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosReport:
-    """What came of a run; `recovery` is the slowest start after a kill, in seconds."""
+    """The result of a run; `recovery` is the slowest start after a kill, in seconds."""
 
     plan: ChaosPlan
     tally: Tally
@@ -64,13 +64,13 @@ class ChaosReport:
 
 
 def _report_nothing(_: str) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 async def run(
     plan: ChaosPlan, directory: Path, *, report_progress: Callable[[str], None] = _report_nothing
 ) -> ChaosReport:
-    """Run a plan in an empty directory; raises TimeoutError when even its deadline passes."""
+    """Run a plan in an empty directory; raises TimeoutError when its deadline passes."""
     directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - before anything runs
     async with (
         asyncio.timeout(plan.deadline),
@@ -119,7 +119,7 @@ async def _tally(deployment: Deployment, users: ChaosUsers) -> Tally:
 async def _report_progress(
     deployment: Deployment, users: ChaosUsers, plan: ChaosPlan, report_progress: Callable[[str], None]
 ) -> AsyncIterator[None]:
-    """Tell how far the run is while the block runs."""
+    """Report the progress while the block runs."""
 
     async def tell_regularly() -> None:
         while True:

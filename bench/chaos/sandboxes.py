@@ -1,10 +1,10 @@
-"""Sandboxes under kill -9: at every fault point of their lives, and with twenty who want one at once.
+"""Kill sandbox processes with SIGKILL at every fault point, and acquire one sandbox twenty times at once.
 
     python -m bench.chaos.sandboxes [--rounds 10] [--database URL]
 
-A process is killed at a point; then one round of the reaper and one sweep, a minute later by their clock,
-must leave no machine, row or snapshot behind that belongs to nobody, and the key must work. The provider
-keeps its machines in directories, so that they outlive the process that made them.
+A process is killed at a point. One round of the reaper and one sweep, a minute later by their clock, must
+leave no orphaned instance, row or snapshot, and the key must work. The provider keeps its instances in
+directories, so that they outlive the process that created them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LATER = timedelta(seconds=60)
 
 @dataclass(kw_only=True)
 class SandboxClient:
-    """One process's way to the boxes."""
+    """One process's access to the sandboxes."""
 
     pool: Pool
     teardown: Teardown
@@ -66,7 +66,7 @@ class SandboxClient:
         return (await ReservedSandbox(self.pool, self.request).run(ExecRequest(script=script))).stdout
 
     async def row(self) -> Reservation:
-        """Return the row as it stands."""
+        """Return the present row."""
         found = await self.reservations.get(self.request.spec.label)
         assert found is not None
         return found
@@ -74,7 +74,7 @@ class SandboxClient:
 
 @dataclass(frozen=True, kw_only=True)
 class ChaosSandboxSetup:
-    """Where a run happens."""
+    """The database and directory of a run."""
 
     database: str
     directory: Path
@@ -84,7 +84,7 @@ class ChaosSandboxSetup:
     async def client(
         self, key: str, *, fault: str | None = None, later: timedelta = timedelta(0)
     ) -> AsyncIterator[SandboxClient]:
-        """Open everything as a process would, killed at a fault point, perhaps some time later."""
+        """Open everything as a process would, killed at a fault point, optionally some time later."""
         database = Database(self.database)
         faults = FaultPoints(fault)
         relay = Relay(database, MemoryEvents(), faults.checkpoint)
@@ -114,7 +114,7 @@ class ChaosSandboxSetup:
             await database.close()
 
     def request(self, key: str) -> SandboxRequest:
-        """Return what a key asks for."""
+        """Return the request of a key."""
         owner = Owner(account=self.account, scope=Scope.SESSION, conversation=key)
         spec = SandboxSpec(
             label=sandbox_label(INSTALLATION, "yard", owner, persistent=True),
@@ -125,7 +125,7 @@ class ChaosSandboxSetup:
 
 
 async def prepare(database: str, directory: Path) -> ChaosSandboxSetup:
-    """Make the tables and an account."""
+    """Create the tables and an account."""
     await migrate_up(database)
     opened = Database(database)
     async with opened.begin() as connection:
@@ -225,7 +225,7 @@ POINTS = {point: story for story, points in SCENARIOS.values() for point in poin
 
 
 def fork_call(work: Callable[[], Awaitable[None]]) -> int:
-    """Run something in a process of its own; returns its pid. Call it where no loop runs."""
+    """Run a coroutine in a process of its own; returns its pid. Call it where no loop runs."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -250,7 +250,7 @@ async def _run_until_killed(setup: ChaosSandboxSetup, key: str, point: str) -> N
 
 
 async def check_recovered(setup: ChaosSandboxSetup, key: str) -> None:
-    """Hold what a killed process left to the promise; raises AssertionError."""
+    """Check that what a killed process left keeps the promise; raises AssertionError."""
     async with setup.client(key, later=LATER) as line:
 
         async def spec_of(row: Reservation) -> SandboxSpec:
@@ -290,7 +290,7 @@ async def _assert_clean(client: SandboxClient) -> None:
 
 
 def kill_at(setup: ChaosSandboxSetup, point: str, number: int) -> None:
-    """Kill a process at a point and hold what it left to the promise."""
+    """Kill a process at a point and check that what it left keeps the promise."""
     key = f"{point}-{number}"
     code = wait_for_exit(fork_call(lambda: _run_until_killed(setup, key, point)))
     assert code == -signal.SIGKILL, f"{point} was not passed: {code}"
@@ -299,7 +299,7 @@ def kill_at(setup: ChaosSandboxSetup, point: str, number: int) -> None:
 
 
 def acquire_concurrently(setup: ChaosSandboxSetup, key: str, *, processes: int = 2, each: int = 10) -> int:
-    """Have so many processes want one sandbox so many times at once; returns how many were made."""
+    """Have so many processes acquire one sandbox so many times at once; returns how many were created."""
 
     async def crowd() -> None:
         async with setup.client(key) as line:

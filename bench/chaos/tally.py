@@ -1,4 +1,4 @@
-"""What a chaos run amounts to (pure): lost, said twice, out of order, event logs exact."""
+"""Count the results of a chaos run (pure): lost, duplicated and reordered answers, exact event logs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_chat(asked: int, answered: Sequence[int]) -> tuple[int, int, int]:
 
 
 def check_log(events: Sequence[Mapping[str, Any]], *, turns: int) -> str | None:
-    """Say what is wrong with a conversation's event log, or None when it is exact.
+    """Return what is wrong with a conversation's event log, or None if it is exact.
 
     Exact: seq grows, n counts from 1 without a hole, every turn is queued once, answered once and ended
     once, and turns end in the order in which they were queued.
@@ -79,7 +79,7 @@ def count(
     *,
     asked: Mapping[int, int],
 ) -> Tally:
-    """Count a whole run: what each chat was told, and what each conversation's stream holds."""
+    """Count a whole run from the answers of each chat and the stream of each conversation."""
     lost = duplicated = reordered = exact = 0
     faults: list[str] = []
     for chat, number in asked.items():

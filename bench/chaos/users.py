@@ -1,4 +1,4 @@
-"""The people of a chaos run: each says one thing after the other in a chat of their own."""
+"""The users of a chaos run: each sends one message after the other in a chat of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIRST_CHAT = 1000
 
 
 class ChaosUsers:
-    """Everybody who talks. `asked` says how much in which chat, `errors` and `repeats` what went wrong."""
+    """All users. `asked` counts messages by chat; `errors` and `repeats` are shares of injected faults."""
 
     def __init__(
         self, platform: Simulator, *, chats: int, errors: float = 0.0, repeats: float = 0.0, seed: int = 1
@@ -27,7 +27,7 @@ class ChaosUsers:
         self._random = random.Random(seed)
 
     async def send_all(self, turns: int, *, within: float) -> None:
-        """Say everything there is to say, spread over so many seconds."""
+        """Send all messages, spread over so many seconds."""
         share, left = divmod(turns, len(self.asked))
         async with asyncio.TaskGroup() as group:
             for place, chat in enumerate(self.asked):
@@ -45,7 +45,7 @@ class ChaosUsers:
                 await self._repeat()
 
     async def _repeat(self) -> None:
-        """Have Telegram hand out its latest update again, as it does when a confirmation is lost."""
+        """Have Telegram send its latest update again, as it does when a confirmation is lost."""
         world = self._platform.world
         if not world.updates:
             return
@@ -59,7 +59,7 @@ class ChaosUsers:
         await world.notify_changed()
 
     async def wait(self, seconds: float) -> int:
-        """Wait until everybody is answered; returns how many chats wait when nobody was for so long."""
+        """Wait for every answer; returns how many chats still wait when none came for so many seconds."""
         waiting = list(self.asked)
 
         def all_answered() -> bool:

@@ -112,7 +112,7 @@ async def test_memory_and_files_are_bounded(sandbox: Sandbox, rig: ProviderRig) 
 
 
 async def test_nothing_is_reachable_but_the_callback(provider: Provider, rig: ProviderRig) -> None:
-    """Neither metadata nor the machine's loopback answers, without a network and with one."""
+    """Neither the metadata address nor the host's loopback answers, with and without a network."""
     specs = [rig.spec()]
     said = docker_engine.shared_engine().call(
         "GET", f"/networks/{docker_engine.open_network(docker_engine.shared_engine())}"
@@ -179,7 +179,7 @@ async def test_values_and_tokens_are_on_no_command_line(
 
 
 async def test_killing_everybody_is_survived(sandbox: Sandbox, sleep_seconds: str) -> None:
-    """A run that kills all it can reach ends; jobs it took along are told as killed."""
+    """A run that kills every process it can reach ends; the jobs it killed are reported as killed."""
     await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {sleep_seconds}"))
     await wait_for_output(sandbox, "job_1", b"begun")
     async with asyncio.timeout(20):

@@ -38,13 +38,13 @@ def arguments_of(pid: int | None) -> str:
 
 
 async def test_streams_fit_into_the_budget(embedded_nats: EmbeddedNats) -> None:
-    """The broker takes the streams that its own budget is for."""
+    """The broker accepts streams of the size that its own budget allows."""
     async with connect(embedded_nats.url, token=embedded_nats.token) as link:
         assert (await ensure_streams(link, StreamConfig(max_bytes=embedded_nats.storage_bytes))).last_seq == 0
 
 
 async def test_a_stranger_is_refused(embedded_nats: EmbeddedNats) -> None:
-    """Nobody on this machine can use the broker without its token."""
+    """No other user of this machine can use the broker without its token."""
     for token in (None, "wrong"):
         with pytest.raises(BrokerRefused):
             async with connect(embedded_nats.url, token=token):
@@ -52,14 +52,14 @@ async def test_a_stranger_is_refused(embedded_nats: EmbeddedNats) -> None:
 
 
 async def test_a_broker_without_room_says_what_to_raise(tmp_path: Path) -> None:
-    """A nats-server of somebody's own that is too small for the streams is refused with the remedy."""
+    """An external nats-server that is too small for the streams is refused with the remedy."""
     async with nats_server(tmp_path) as small, connect(small.url, token=small.token) as link:
         with pytest.raises(BrokerRefused, match=r"need up to .* GiB: raise max_file_store"):
             await ensure_streams(link, StreamConfig())
 
 
 async def test_files_are_private(embedded_nats: EmbeddedNats, tmp_path: Path) -> None:
-    """What the broker keeps, and its token, can be read by its owner only."""
+    """The broker's files and its token are readable by their owner only."""
     directory = tmp_path / "data" / "nats"
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert stat.S_IMODE((directory / "store").stat().st_mode) == 0o700
@@ -87,7 +87,7 @@ async def test_a_killed_broker_comes_back_with_everything_on_the_same_port(
 
 
 async def test_a_frozen_broker_is_restarted_by_the_one_who_notices(embedded_nats: EmbeddedNats) -> None:
-    """A server that keeps the connection and answers nothing is killed, and starts again."""
+    """A server that accepts the connection and does not answer is killed and started again."""
     async with connect(
         embedded_nats.url, token=embedded_nats.token, on_unresponsive=embedded_nats.restart
     ) as link:
@@ -106,7 +106,7 @@ async def test_a_frozen_broker_is_restarted_by_the_one_who_notices(embedded_nats
 
 
 async def test_a_second_instance_is_told_which_directory_is_taken(tmp_path: Path) -> None:
-    """Two gateways on one data directory cannot be: the second is told why."""
+    """A second gateway on the same data directory is refused with the reason."""
     with (
         DataDirLock(tmp_path / "data"),
         pytest.raises(DataDirBusy, match=str(tmp_path / "data")),
@@ -118,14 +118,14 @@ async def test_a_second_instance_is_told_which_directory_is_taken(tmp_path: Path
 
 
 async def test_the_broker_dies_with_its_gateway(tmp_path: Path) -> None:
-    """Kill -9 of the gateway takes the broker with it, and the next gateway starts on the same files."""
+    """SIGKILL of the gateway ends the broker too, and the next gateway starts on the same files."""
     program = (
         "import asyncio, sys, pathlib\n"
-        "from gateway.infra.embedded_nats import embedded\n"
+        "from gateway.infra.embedded_nats import open_embedded_nats\n"
         "from gateway.infra.data_dir import DataDirLock\n"
         "async def main():\n"
         "    with DataDirLock(pathlib.Path(sys.argv[1])) as lock:\n"
-        "        async with embedded(lock, budget=200_000_000) as broker:\n"
+        "        async with open_embedded_nats(lock, storage_bytes=200_000_000) as broker:\n"
         "            print(broker.pid, flush=True)\n"
         "            await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"
@@ -146,7 +146,7 @@ async def test_the_broker_dies_with_its_gateway(tmp_path: Path) -> None:
 
 
 async def test_a_machine_that_went_down_under_the_broker_is_noticed(tmp_path: Path) -> None:
-    """Only a broker that was not stopped before the machine was may have lost something."""
+    """Only a broker that was not stopped before the machine went down may have lost data."""
     directory = tmp_path / "data"
     with DataDirLock(directory) as lock:
         async with open_embedded_nats(lock, storage_bytes=200_000_000) as broker:

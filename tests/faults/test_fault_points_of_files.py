@@ -1,4 +1,4 @@
-"""Killed at every step of a file's way, out and in: it arrives once, and what fails is told once (G1, G2)."""
+"""Kill the gateway at every step of a file, in and out: it arrives once, or is reported once."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ async def process(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
 
 
 async def run_until_killed(process: GatewayProcess, point: str, *, first: bool) -> None:
-    """Run until a point kills the gateway; the first time somebody speaks only after it is ready."""
+    """Run until a point kills the gateway; the first time, the message is sent after it is ready."""
     if not first:
         await process.start(env={"DOVECOTE_FAULT_POINT": point}, wait=False)
     assert await process.wait_for_exit() == -9, point
 
 
 async def until(platform: Simulator, condition: Callable[[], bool]) -> None:
-    """Wait until something holds of what people see."""
+    """Wait until a condition holds for the chat's messages."""
     await platform.wait_until(condition, seconds=TIMEOUT_SECONDS)
 
 
@@ -62,6 +62,11 @@ def documents(platform: Simulator) -> list[tuple[str, bytes]]:
     ]
 
 
+def texts(platform: Simulator) -> list[str]:
+    """Return the texts of the bot's messages without an attachment, in order."""
+    return [post.text for post in platform.messages(CHAT) if "document" not in post.raw]
+
+
 def count_messages(platform: Simulator, text: str) -> int:
     """Count the bot's messages with this text."""
     return sum(text in post.text for post in platform.messages(CHAT))
@@ -70,7 +75,7 @@ def count_messages(platform: Simulator, text: str) -> int:
 async def test_a_result_arrives_once_whatever_point_of_its_way_kills(
     platform: Simulator, process: GatewayProcess
 ) -> None:
-    """Killed after the bytes are kept and around the row of the file, it is attached exactly once."""
+    """Killed after the bytes are stored and around the file's row, the file is attached exactly once."""
     await process.start(env={"DOVECOTE_FAULT_POINT": OUTGOING_POINTS[0]})
     await platform.say(CHAT, "!mkdir -p outbox; echo pigeon > outbox/result.txt; echo flown")
     for place, point in enumerate(OUTGOING_POINTS):
@@ -78,8 +83,9 @@ async def test_a_result_arrives_once_whatever_point_of_its_way_kills(
     await process.start()
     await until(platform, lambda: bool(documents(platform)))
     await platform.say(CHAT, "!echo second")
-    await until(platform, lambda: count_messages(platform, "second") > 0)
+    await until(platform, lambda: "second" in texts(platform))
     assert documents(platform) == [("result.txt", b"pigeon\n")]
+    assert texts(platform) == ["flown", "second"]
 
 
 @pytest.mark.parametrize("points", INCOMING_POINTS, ids=["named and fetched", "written and recorded"])
@@ -95,13 +101,16 @@ async def test_an_attachment_has_one_name_whatever_point_of_its_way_kills(
         await run_until_killed(process, point, first=place == 0)
     await process.start()
     await until(platform, lambda: count_messages(platform, "1\treport.pdf") > 0)
-    assert count_messages(platform, "2\t") == 0
+    await platform.say(CHAT, "!echo second")
+    await until(platform, lambda: "second" in texts(platform))
+    (answer,) = texts(platform)[:-1]
+    assert answer.split() == ["1", "report.pdf"]
 
 
 async def test_a_refused_attachment_is_told_once_whatever_point_kills(
     platform: Simulator, process: GatewayProcess
 ) -> None:
-    """Telegram refuses the file: people read why and where it is, although the gateway died over the note."""
+    """Telegram refuses the file: the chat gets the reason and a link, whatever note the gateway died at."""
     refusal = ApiFailure(400, "Bad Request: file is too ugly")
     platform.faults.add(Fault("fail", 10, method="sendDocument", failure=refusal))
     await process.start(env={"DOVECOTE_FAULT_POINT": NOTE_POINTS[0]})

@@ -1,4 +1,4 @@
-"""The fault proxy breaks connections as it says, or tests that rely on it prove nothing."""
+"""The fault proxy breaks connections as documented; otherwise tests that rely on it prove nothing."""
 
 from __future__ import annotations
 

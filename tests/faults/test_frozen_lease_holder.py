@@ -1,4 +1,4 @@
-"""G5: a process that was frozen past its lease finds out before it acts, and a frozen broker harms nobody."""
+"""G5: a process that was frozen past its lease notices it before it acts; a frozen broker harms no holder."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from nats_servers import NatsServer, nats_server
 HOLDER_PROGRAM = """
 import asyncio, sys, time
 from delivery.errors import LeaseLost
-from delivery.broker.leases import Holder, JetStreamLeases
+from delivery.broker.leases import JetStreamLeases, LeaseHolder
 from delivery.broker.connection import connect
 
 async def main(url, token):
     async with connect(url, token=token) as link:
-        leases = JetStreamLeases(link, Holder(instance="child", boot="1"))
-        async with leases.hold("t:a", ttl=1.0) as lease:
+        leases = JetStreamLeases(link, LeaseHolder(instance="child", boot="1"))
+        async with leases.acquire("t:a", ttl=1.0) as lease:
             while True:
                 try:
-                    lease.check()
+                    lease.ensure_held()
                 except LeaseLost:
                     print("lost", flush=True)
                     return
@@ -74,7 +74,7 @@ async def run_lease_holder(server: NatsServer) -> AsyncIterator[asyncio.subproce
 async def test_a_frozen_holder_is_succeeded_and_never_acts_again(
     server: NatsServer, nats_connection: NatsConnection
 ) -> None:
-    """While the holder stands still another takes over; when it wakes, its first check fails."""
+    """Another process takes over while the holder is frozen; after it wakes, its first check fails."""
     leases = JetStreamLeases(nats_connection, LeaseHolder(instance="other", boot="1"))
     async with run_lease_holder(server) as child, asyncio.timeout(30):
         assert child.stdout is not None
@@ -122,7 +122,7 @@ async def test_a_holder_outlives_a_broker_that_stands_still_for_less_than_its_le
 async def test_a_holder_stops_trusting_a_lease_that_it_cannot_renew(
     server: NatsServer, nats_connection: NatsConnection
 ) -> None:
-    """A broker that stands still for longer takes the right away before it could give it to another."""
+    """A holder stops trusting its lease before a broker that is frozen for longer could give it away."""
     async with JetStreamLeases(nats_connection, LeaseHolder(instance="one", boot="1")).acquire(
         "t:a", ttl=1
     ) as lease:

@@ -120,7 +120,7 @@ async def test_a_jobs_token_is_out_of_its_reach(sandbox: Sandbox, rig: ProviderR
 
 
 def _require_limit(rig: ProviderRig, what: str) -> None:
-    """Skip, and say so, where this machine cannot set the limit that is tested."""
+    """Skip with the reason if this machine cannot set the limit that is tested."""
     told = {ability.name: ability for ability in rig.plugin.capabilities(rig.settings)}[f"limit.{what}"]
     if not told.present and (what == "pids" and os.getuid() == 0):
         pytest.skip(f"{what}: {told.detail}")
@@ -137,7 +137,7 @@ async def test_a_fork_bomb_is_contained(sandbox: Sandbox, rig: ProviderRig, slee
 
 
 async def test_an_endless_output_is_cut(sandbox: Sandbox) -> None:
-    """`yes` is read on and dropped: the limit is kept and the run ends with its time-out."""
+    """The output of `yes` is read and dropped: the limit holds and the run ends with its time-out."""
     result = await sandbox.run(ExecRequest(script="yes & yes >&2", timeout=0.5, output_limit=65536))
     assert result.timed_out
     assert (len(result.stdout), len(result.stderr)) == (65536, 65536)
@@ -146,7 +146,7 @@ async def test_an_endless_output_is_cut(sandbox: Sandbox) -> None:
 
 
 async def test_memory_is_bounded(sandbox: Sandbox) -> None:
-    """A program that takes twice the memory limit does not get it; small ones go on."""
+    """A program that needs twice the memory limit does not get it; small ones go on."""
     greedy = "python3 -c 'print(len(bytearray(256 << 20)))'"
     result = await sandbox.run(ExecRequest(script=f"{greedy}; test $? -ne 0 && echo survived"))
     assert result.stdout == b"survived\n"
@@ -183,7 +183,7 @@ def _service() -> Iterator[int]:
 
 
 async def test_nothing_of_the_network_is_reachable(sandbox: Sandbox) -> None:
-    """Without a network neither metadata nor a service on the machine's loopback nor a name answers."""
+    """Without a network, neither the metadata address nor the host's loopback nor a name answers."""
     with _service() as port:
         tries = (f"127.0.0.1/{port}", "169.254.169.254/80", "1.1.1.1/443", f"localhost/{port}")
         checks = "; ".join(f"timeout 2 bash -c ': </dev/tcp/{target}' && echo reached" for target in tries)
@@ -305,7 +305,7 @@ async def test_a_job_whose_supervisor_is_killed_is_over(
 async def test_a_job_of_an_earlier_boot_is_recreated(
     sandbox: Sandbox, rig: ProviderRig, sleep_seconds: str
 ) -> None:
-    """A job that had not ended when the machine went down is reported as gone with it."""
+    """A job that was running when the machine went down is reported as lost with it."""
     await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {sleep_seconds}"))
     await wait_for_output(sandbox, "job_1", b"begun")
     (started,) = (rig.directory / "state").rglob("started")
@@ -318,7 +318,7 @@ async def test_a_job_of_an_earlier_boot_is_recreated(
 async def test_destroying_ends_the_jobs(
     provider: Provider, sandbox: Sandbox, rig: ProviderRig, sleep_seconds: str
 ) -> None:
-    """A destroyed sandbox has no process, no file and no control group left, whatever modes it left."""
+    """A destroyed sandbox leaves no process, file or control group, whatever file modes it set."""
     await sandbox.run(ExecRequest(script="mkdir -p ~/locked/deep; chmod 000 ~/locked"))
     await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {sleep_seconds}"))
     await wait_for_output(sandbox, "job_1", b"begun")
@@ -329,7 +329,8 @@ async def test_destroying_ends_the_jobs(
 
 async def test_dead_gateways_leave_no_control_group(rig: ProviderRig, sleep_seconds: str) -> None:
     """The groups of a gateway that died by kill -9 are removed by the next one."""
-    run = f"await (await provider.create(spec)).run(Command(script='touch begun; kill -9 $PPID; sleep {sleep_seconds}'))"
+    script = f"touch begun; kill -9 $PPID; sleep {sleep_seconds}"
+    run = f"await (await provider.create(spec)).run(ExecRequest(script={script!r}))"
     body = f"asyncio.get_running_loop().call_later(1, os.kill, os.getpid(), 9); {run}"
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", other_process_program(rig, body))
     assert await child.wait() == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""The host provider on machines that give it less: other programs, fewer rights, no namespaces."""
+"""The host provider on machines with other programs, fewer rights or no namespaces."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_the_bubblewrap_from_pypi_does_as_well(rig: ProviderRig) -> None:
 
 
 async def test_a_kernel_without_namespaces_is_told_with_its_remedy(rig: ProviderRig, tmp_path: Path) -> None:
-    """Where namespaces are forbidden the provider opens, and making a sandbox says what to do about it."""
+    """Where namespaces are forbidden the provider opens, and creating a sandbox fails with the remedy."""
     forbidden = rig.settings.model_copy(update={"bubblewrap": failing_bubblewrap(tmp_path)})
     async with rig.plugin.open(forbidden, rig.provider_context) as provider:
         with pytest.raises(ProviderRefused, match=r"No permissions.*--allow-unsandboxed-host"):
@@ -65,7 +65,7 @@ async def test_a_plain_host_is_told_loudly(tmp_path: Path, capfd: pytest.Capture
 
 
 def _unprivileged_python() -> list[str]:
-    """Return how to run this interpreter, or one like it, as nobody; [] where nobody may."""
+    """Return how to run this interpreter as the user `nobody`; [] if that is not possible."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     drop = ["setpriv", "--reuid", str(UNPRIVILEGED), "--regid", str(UNPRIVILEGED), "--clear-groups"]
     path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -81,7 +81,7 @@ def _unprivileged_python() -> list[str]:
 
 @pytest.fixture
 def own_directory() -> Iterator[Path]:
-    """Return a directory whose parents everybody may pass, unlike pytest's."""
+    """Return a directory whose parents every user may pass, unlike pytest's."""
     with TemporaryDirectory() as name:
         yield Path(name)
 
@@ -97,9 +97,9 @@ async def test_an_ordinary_user_has_sandboxes_and_jobs_too(own_directory: Path) 
     body = (
         "sandbox = await provider.create(spec);"
         " bomb = 'bomb() { bomb | bomb & }; bomb; sleep 0.5';"
-        " result = await sandbox.run(Command(script=bomb, timeout=5));"
+        " result = await sandbox.run(ExecRequest(script=bomb, timeout=5));"
         " assert b'Resource temporarily' in result.stderr, result;"
-        " await sandbox.spawn(Job(id='job_1', script='id -u; exit 5', token='t'));"
+        " await sandbox.spawn(BackgroundJob(id='job_1', script='id -u; exit 5', token='t'));"
         " print(await _over(sandbox));"
         " await provider.destroy(sandbox.id)"
     )

@@ -1,4 +1,4 @@
-"""M1, M7: whatever is sent, the answer is a problem with a 4xx, soon; never a 5xx, a hang, a look inside."""
+"""M1, M7: every invalid request is answered soon with a 4xx problem; never a 5xx, a hang or internals."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def status_of(answer: bytes) -> int:
 
 
 def problem_of(answer: bytes) -> dict[str, object]:
-    """Return the problem a raw answer tells."""
+    """Return the problem in a raw response."""
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head, answer
     told: dict[str, object] = json.loads(body)
@@ -171,7 +171,7 @@ async def test_what_is_no_request_is_refused_at_once(api: ApiServer, request_byt
 
 
 async def test_a_compressed_body_is_never_unpacked(api: ApiServer) -> None:
-    """A gzip bomb is refused by its header, whether it says its length or comes in chunks."""
+    """A gzip bomb is refused by its header, with a declared length and in chunks."""
     bomb = gzip.compress(b"0" * 10_000_000)
     answer = await raw(api, post(api, bomb, Content_Encoding="gzip"))
     assert status_of(answer) == 415
@@ -200,13 +200,13 @@ async def test_a_slow_body_is_not_waited_for(api: ApiServer) -> None:
 
 
 async def test_a_slow_head_is_not_waited_for(api: ApiServer) -> None:
-    """A connection that never finishes its request head, or says nothing, is closed."""
+    """A connection that never finishes its request head, or sends nothing, is closed."""
     assert status_of(await raw(api, b"GET / HTTP/1.1\r\nHost: a\r\n")) in (0, 408)
     assert await raw(api, b"") == b""
 
 
 async def test_silent_connections_do_not_keep_others_out(api: ApiServer) -> None:
-    """Many half-open connections are closed, and requests go on being answered meanwhile."""
+    """Many half-open connections are closed, and other requests are answered in the meantime."""
     silent = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(60)]
     for _reader, writer in silent:
         writer.write(b"POST /accounts HTTP/1.1\r\nHost: a\r\n")
@@ -260,7 +260,7 @@ async def test_only_own_origins_change_anything(tmp_path: Path, origin: str, hos
 
 
 async def test_an_address_is_locked_after_too_many_failures(tmp_path: Path) -> None:
-    """After thirty failures, whatever fields they mix, further attempts are 429; a proven key goes on."""
+    """After thirty failures, in any mix of fields, further attempts get 429; a proven key still works."""
     async with open_api_server(tmp_path, bounds=WebLimits(auth_failures=30)) as face:
         assert (await face.mine.call("GET", "/accounts/me")).status == 200
         mixed = [
@@ -298,7 +298,7 @@ PATHS = ("/accounts/me/agents", "/accounts/me/sandboxes", "/accounts/me/webhooks
     body=some.binary(max_size=200) | (TREES | CONFIGS).map(lambda tree: json.dumps(tree).encode()),
 )
 async def test_no_body_breaks_anything(api: ApiServer, path: str, body: bytes) -> None:
-    """Bytes and trees of every shape are taken or refused, never an error of ours."""
+    """Bytes and trees of every shape are accepted or refused, without a server error."""
     answer = await raw(api, post(api, body, path=path))
     assert status_of(answer) in range(200, 500), (path, body, answer)
 
@@ -306,7 +306,7 @@ async def test_no_body_breaks_anything(api: ApiServer, path: str, body: bytes) -
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(path=some.binary(min_size=1, max_size=60), query=some.binary(max_size=60))
 async def test_no_path_breaks_anything(api: ApiServer, path: bytes, query: bytes) -> None:
-    """Whatever stands where an id stands, raw or escaped, is not found or refused."""
+    """Any text in place of an id, raw or escaped, is not found or refused."""
     for written in (path, b"".join(b"%%%02x" % byte for byte in path)):
         request = b"GET /accounts/me/agents/" + written + b"?cursor=" + query + b" HTTP/1.1\r\n"
         head = f"Host: a\r\nAuthorization: Bearer {api.mine.key}\r\nConnection: close\r\n\r\n".encode()

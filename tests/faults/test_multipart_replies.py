@@ -1,4 +1,4 @@
-"""A reply of many messages, and a gateway killed in the middle of it: it goes on where it was (E3, G2)."""
+"""A reply of many messages and a gateway killed in the middle of it: delivery continues there (G1, G2)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def numbers(texts: Sequence[str]) -> list[int]:
 
 
 async def deliveries(process: GatewayProcess) -> list[dict[str, Any]]:
-    """Return what is owed to the chat, in order."""
+    """Return the deliveries to the chat, in order."""
     async with process.http() as session, session.get("/deliveries", params={"limit": "100"}) as answer:
         items = (await answer.json())["items"]
     return sorted(items, key=lambda one: int(one["part"]))
@@ -58,7 +58,7 @@ async def deliveries(process: GatewayProcess) -> list[dict[str, Any]]:
 async def test_a_reply_goes_on_at_its_third_message(
     point: str, repeated: int, platform: Simulator, process: GatewayProcess
 ) -> None:
-    """Killed at the third of five, the first two are not said again; the third once more at the most."""
+    """Killed at the third of five, the first two are not sent again; the third is sent at most once more."""
     await process.start(env={"DOVECOTE_FAULT_POINT": f"{point}:3"})
     await platform.say(CHAT, f"!seq 1 {LAST}")
     assert await process.wait_for_exit() == -9
@@ -79,7 +79,7 @@ async def test_a_reply_goes_on_at_its_third_message(
 async def test_a_dead_chat_stays_dead_through_a_kill_at(
     point: str, platform: Simulator, process: GatewayProcess
 ) -> None:
-    """Killed while it notes that nobody reads there any more, the gateway neither forgets nor tries again."""
+    """Killed while it suppresses a blocked chat, the gateway keeps the chat suppressed and sends nothing."""
     await process.start(env={"DOVECOTE_FAULT_POINT": point})
     await platform.fail(403, method="sendMessage", chat=CHAT)
     await platform.say(CHAT, f"!seq 1 {LAST}")

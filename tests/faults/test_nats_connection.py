@@ -49,7 +49,7 @@ async def proxied_stream(tmp_path: Path) -> AsyncIterator[ProxiedStream]:
 
 
 async def append_until_stored(stream: JetStreamEvents, event: Event, expected: int) -> int:
-    """Append as the relay does: until it is stored, looking at the tail after a conflict."""
+    """Append as the relay does: until the event is stored, reading the tail after a conflict."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -93,7 +93,7 @@ async def test_a_black_hole_ends_in_an_error_and_heals(proxied_stream: ProxiedSt
 
 
 async def test_a_refusal_is_no_time_out(proxied_stream: ProxiedStream) -> None:
-    """What the broker does not take is Refused at once."""
+    """What the broker refuses raises BrokerRefused at once."""
     event = Event.now(EventType.JOB_STARTED, "cnv_a", {"output": "x" * 300_000}).numbered(1)
     with pytest.raises(BrokerRefused):
         await proxied_stream.stream.append(event, expected=0)

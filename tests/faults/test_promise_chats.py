@@ -1,4 +1,4 @@
-"""G2, G4 and G10 at a small size: limits, replicas that fail, memory; `bench.chats` has the full one."""
+"""G2, G4 and G10 at a small size: limits, failing replicas, memory (full size: `bench.chats`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLACK = 25.0
 
 
 async def test_g10_a_limit_is_overstepped_once_a_window_at_the_most(tmp_path: Path) -> None:
-    """Much to say in several chats: nothing is lost or reordered, and no window of a chat sees two 429s."""
+    """Many messages in several chats: none is lost or reordered, and no window of a chat gets two 429s."""
     found = await chat_limits.measure(tmp_path, chats=3, messages=30, calm=3)
     assert (found.lost, found.reordered) == (0, 0)
     assert found.refused_in_a_window <= 1

@@ -23,7 +23,7 @@ LIMIT = 50
 
 
 async def exchange_messages(platform: Simulator, chats: range, taken: list[float], flood: int = 0) -> None:
-    """Let everybody in these chats say a word and wait for the answer, right behind a wave of the flood."""
+    """Send one message in each of these chats right behind a wave of the flood, and wait for the answers."""
 
     async def say(chat: int) -> None:
         count = len(platform.messages(chat)) + 1
@@ -40,13 +40,13 @@ async def exchange_messages(platform: Simulator, chats: range, taken: list[float
 
 
 def refusals(platform: Simulator) -> Sequence[str]:
-    """Return how often the one who floods was told that it is too much."""
+    """Return how often the flooding user was refused."""
     return [post.text for post in platform.messages(CHAT) if "Not taken" in post.text]
 
 
 @pytest.mark.timeout(180)
 async def test_m20_a_flood_is_refused_once_and_others_are_answered(tmp_path: Path) -> None:
-    """Of 300 messages in a row 50 wait, one refusal is said, the others' answers come about as fast."""
+    """Of 300 messages in a row 50 wait, one refusal is sent, and other users' answers are about as fast."""
     idle: list[float] = []
     flooded: list[float] = []
     async with telegram_gateway(tmp_path / "data") as (platform, _process):

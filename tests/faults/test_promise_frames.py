@@ -1,4 +1,4 @@
-"""G8: frames that break RFC 6455 end their own connection with the right code, and nobody else's."""
+"""G8: frames that break RFC 6455 end their own connection with the right code, and no other."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_g8_a_letter_cut_by_a_fragment_is_whole_again(server: StreamServer
 
 @pytest.mark.parametrize("opcode", [TEXT, 0x2])
 async def test_g8_a_new_message_within_a_fragmented_one_is_refused(server: StreamServer, opcode: int) -> None:
-    """Only control frames may stand between the fragments of a message."""
+    """Only control frames may come between the fragments of a message."""
     async with raw_socket(server.url, KEY) as raw:
         raw.frame(TEXT, b"{", final=False)
         raw.frame(opcode, PING_FRAME)
@@ -125,7 +125,7 @@ async def test_g8_a_thousand_pings_and_empty_fragments_are_borne(server: StreamS
 
 
 async def test_g8_an_unmasked_frame_does_not_break_the_connection_of_others(server: StreamServer) -> None:
-    """What a client forgot to mask is read, as aiohttp does; nobody else hears of it."""
+    """Unmasked frames are read, as aiohttp does; other clients are not affected."""
     async with raw_socket(server.url, KEY) as raw:
         raw.frame(TEXT, PING_FRAME, masked=False)
         assert (await raw.receive())[0] in {TEXT, CLOSE}

@@ -1,4 +1,4 @@
-"""G15: whatever bodies and headers reach a way in, the answer is a refusal, soon, and memory stays as it is.
+"""G15: every entry point refuses invalid bodies and headers soon, and memory does not grow.
 
 A thousand requests and some hundred posts, signatures and sockets here, or as many as
 `DOVECOTE_TEST_EXAMPLES` says; `python -m bench.fuzz` has ten thousand of each.
@@ -42,7 +42,7 @@ async def test_g15_no_request_is_a_fault(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(SIGNATURE_CASES))
 def test_g15_nothing_that_is_nearly_signed_passes_or_breaks(name: str) -> None:
-    """M4: whatever stands in body and headers, a verifier says yes to what was signed and no to all else."""
+    """M4: a verifier accepts what was signed and refuses all other headers and bodies."""
     assert fuzz.verifier(name, EXAMPLES // 4).outcomes["refused"]
 
 

@@ -1,4 +1,4 @@
-"""G3 and G18: one turn for each event, one settlement for each job, however often they are told."""
+"""G3 and G18: one turn for each event and one settlement for each job, however often they are sent."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _count(events: list[dict[str, Any]], kind: str) -> int:
 async def _post_until_accepted(
     process: GatewayProcess, path: str, update: dict[str, Any], shown: dict[str, str]
 ) -> None:
-    """Post an update until it is taken, as Telegram does: a channel that is not open yet answers 503."""
+    """Post an update until it is accepted, as Telegram does: a channel that is not open yet answers 503."""
     async with asyncio.timeout(PATIENCE):
         while (await _post(process, path, update, **shown))[0] != 200:  # noqa: ASYNC110 - HTTP tells no events
             await asyncio.sleep(0.05)
@@ -136,7 +136,7 @@ async def test_g3_a_sent_frame_leads_to_one_turn(running: GatewayProcess) -> Non
 
 
 async def _token(process: GatewayProcess, job: str) -> str:
-    """Return a job's token, which only its sandbox is told, out of the gateway's own database."""
+    """Return a job's token from the gateway's own database; otherwise only the job's sandbox has it."""
     database = Database(f"sqlite+aiosqlite:///{process.data / 'dovecote.db'}")
     async with database.read() as connection:
         found = await jobs.get_by_id(connection, job)

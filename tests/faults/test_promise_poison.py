@@ -1,4 +1,4 @@
-"""G11: a turn that kills the gateway each time is given up visibly, and nobody else suffers for it."""
+"""G11: a turn that kills the gateway each time is dead-lettered visibly; other turns are not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""G17 and G14 at a small size: replicas that are told to stop under load, and clocks that disagree."""
+"""G17 and G14 at a small size: replicas that are stopped under load, and clocks that disagree."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_g14_clocks_that_disagree_by_twenty_minutes_change_nothing(tmp_pat
 
 
 async def _now_of(process: GatewayProcess) -> tuple[float, float]:
-    """Return a replica's machine's clock, as it dates its answers, and the clock by which it writes rows."""
+    """Return a replica's machine clock (its Date header) and the clock by which it writes rows."""
     async with process.http() as session:
         body = {"name": f"clock of {process.port}", "config": {}}
         async with session.post("/accounts/me/workspaces", json=body) as answer:

@@ -1,4 +1,4 @@
-"""G7 and G16 at a small size: who does not read, or never finishes asking; `bench.slow_clients` has the full one."""
+"""G7 and G16 at a small size: stuck readers and half-open requests (full size: `bench.slow_clients`)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def postgres() -> Iterator[PostgresCluster]:
 
 
 async def _run(*options: str) -> str:
-    """Run the bench in a process of its own, which forks before it has any thread."""
+    """Run the measurement in a process of its own, which forks before it has any thread."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.chaos.sandboxes", *options),
@@ -44,7 +44,7 @@ async def _run(*options: str) -> str:
 
 
 async def test_a_kill_at_any_point_leaves_nothing_over() -> None:
-    """After one round and one sweep all there is belongs to somebody, no row is stuck, and the key works."""
+    """After one reaper round and one sweep there is no orphan and no stuck row, and the key works."""
     printed = await _run("--rounds", str(ROUNDS))
     missing = [
         point for point in SANDBOX_POINTS if f"{point}: {ROUNDS} kills, nothing left over" not in printed

@@ -1,4 +1,4 @@
-"""G7: clients that do not read are cut with a code to come back with; nobody else notices (scaled)."""
+"""G7: clients that do not read are closed with a retryable code; other clients are not affected (scaled)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_slow_readers_are_cut_and_harm_nobody(server: StreamServer, events
 
 
 async def test_a_slow_reader_learns_where_to_come_back(server: StreamServer, events: MemoryEvents) -> None:
-    """Who reads on after being given up finds 4408 and the seq of the last event before it."""
+    """A client that reads on after it was closed finds 4408 and the seq of the last event before it."""
     await write_all(events)
     async with connect_stuck_client(server) as client:
         async with asyncio.timeout(30):

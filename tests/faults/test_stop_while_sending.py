@@ -1,4 +1,4 @@
-"""A gateway that is told to stop while a message is on its way to the platform."""
+"""Stop a gateway while it sends a message to the platform."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOPBACK = {"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}
 
 
 async def _start_slow_send(platform: Simulator) -> None:
-    """Have a message sent that the platform takes its time for, until it is there."""
+    """Send a message that the platform answers slowly, and wait until the platform has it."""
     await platform.dawdle(SECONDS, method="sendMessage")
     await platform.say(CHAT, "!echo pigeon")
     async with asyncio.timeout(30):
@@ -30,7 +30,7 @@ async def _start_slow_send(platform: Simulator) -> None:
 
 
 async def _assert_sent_once(platform: Simulator, gateway: GatewayProcess) -> None:
-    """Have something else said, by which all that would come twice has come."""
+    """Send another message; any second copy of the first would have arrived before it."""
     await platform.say(CHAT, "!echo dove")
     await platform.wait_until(
         lambda: any("dove" in post.text for post in platform.messages(CHAT)), seconds=30
@@ -40,7 +40,7 @@ async def _assert_sent_once(platform: Simulator, gateway: GatewayProcess) -> Non
 
 
 async def test_a_message_on_its_way_is_waited_for(tmp_path: Path) -> None:
-    """The channel stays open until the platform has answered, so that nothing is in doubt or said again."""
+    """The channel stays open until the platform has answered, so no send is uncertain or repeated."""
     async with simulate() as platform:
         gateway = GatewayProcess(tmp_path / "data", env=channel_env("telegram", platform.settings()))
         await gateway.start()

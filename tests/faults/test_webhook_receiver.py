@@ -141,7 +141,7 @@ async def test_errors_use_up_the_schedule_and_end_dead() -> None:
 async def test_retry_after_is_honoured_up_to_an_hour(
     status: int, header: str, least: float, most: float
 ) -> None:
-    """Seconds and dates lengthen the first delay, nobody gets more than an hour, garbage changes nothing."""
+    """Seconds and dates lengthen the first delay up to one hour; invalid values change nothing."""
     if header == "date":
         header = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     async with open_sink(respond(status, Retry_After=header)) as (sink, _):
@@ -211,7 +211,7 @@ async def test_gone_ends_it_and_disables_the_endpoint() -> None:
 
 
 async def test_an_endless_body_is_not_read() -> None:
-    """Of a ten-megabyte answer some tens of kilobytes are read, and a kilobyte is kept."""
+    """Of a ten-megabyte answer some tens of kilobytes are read, and a kilobyte is stored."""
     holder: list[WebhookReceiver] = []
     async with open_sink(stream_body(holder, 200, 10_000_000)) as (sink, receiver):
         holder.append(receiver)
@@ -222,7 +222,7 @@ async def test_an_endless_body_is_not_read() -> None:
 
 
 async def test_no_more_than_the_limit_is_read_of_a_body() -> None:
-    """The door out hands back at most 64 KiB."""
+    """The egress client returns at most 64 KiB of a body."""
     holder: list[WebhookReceiver] = []
     async with webhook_receiver(stream_body(holder, 200, 1_000_000)) as receiver, Egress() as egress:
         holder.append(receiver)
@@ -231,13 +231,13 @@ async def test_no_more_than_the_limit_is_read_of_a_body() -> None:
 
 
 async def test_a_packed_body_is_not_unpacked() -> None:
-    """A compressed answer is kept as it came, so that it cannot swell."""
+    """A compressed answer is stored as received, so it cannot grow."""
     async with open_sink(respond(500, body=b"\x1f\x8bnot really", Content_Encoding="gzip")) as (sink, _):
         assert "not really" in (await sink.send(DELIVERY)).excerpt
 
 
 async def test_cookies_of_one_answer_are_not_sent_again() -> None:
-    """A receiver cannot leave a cookie behind that another delivery would carry."""
+    """A receiver cannot set a cookie that another delivery would send."""
     async with open_sink(respond(200, Set_Cookie="a=b; Path=/")) as (sink, receiver):
         await sink.send(DELIVERY)
         await sink.send(DELIVERY)
@@ -245,7 +245,7 @@ async def test_cookies_of_one_answer_are_not_sent_again() -> None:
 
 
 async def test_a_bad_certificate_is_trouble_and_nothing_is_said() -> None:
-    """A receiver whose certificate nobody vouches for gets no request; it is tried again later."""
+    """A receiver with an untrusted certificate gets no request; the delivery is retried later."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     async with open_sink(tls=_self_signed(context)) as (sink, receiver):
         outcome = await sink.send(DELIVERY)
@@ -271,7 +271,7 @@ async def test_a_port_where_nobody_listens_is_trouble() -> None:
 
 
 async def test_a_refused_address_is_a_dead_letter_at_once() -> None:
-    """An endpoint at a private address is dead after one attempt, and the attempt log says why."""
+    """A delivery to a private address is dead after one attempt, and the attempt log has the reason."""
     async with Egress() as egress:
 
         async def lookup(_endpoint: str) -> WebhookTarget:
@@ -283,7 +283,7 @@ async def test_a_refused_address_is_a_dead_letter_at_once() -> None:
 
 
 async def test_neither_secret_nor_url_gets_into_words() -> None:
-    """Outcomes and reprs say nothing of secrets, nor of a token in the URL."""
+    """Outcomes and reprs contain no secret and no token of the URL."""
     canary = "https://receiver.invalid/t0ken"
     receiver = WebhookTarget(url=canary, secrets=(SECRET,))
     async with Egress(total_seconds=2) as egress:

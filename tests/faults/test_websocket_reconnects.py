@@ -8,7 +8,7 @@ from bench.reconnects import ReconnectPlan, run_reconnects
 
 
 async def test_no_event_is_lost_or_doubled_while_clients_and_broker_come_and_go(tmp_path: Path) -> None:
-    """Every client ends with every lasting event once, in order, and was never told of a gap."""
+    """Every client gets every durable event once, in order, and no gap."""
     tally = await run_reconnects(
         tmp_path, ReconnectPlan(clients=20, reconnects=12, conversations=4, events=150, kills=2)
     )

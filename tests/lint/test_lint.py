@@ -79,7 +79,7 @@ def test_every_module_class_function_and_test_says_what_it_is() -> None:
 
 
 def _without_docstring(node: ast.Module | ast.ClassDef) -> Iterator[str]:
-    """Yield what says nothing of itself in a module or a public class; setters belong to their property."""
+    """Yield what has no docstring in a module or a public class; setters belong to their property."""
     if node.body and ast.get_docstring(node) is None:
         yield getattr(node, "name", "the module")
     for inner in node.body:

@@ -1,4 +1,4 @@
-"""Tools for agents under test: they run nothing, remember everything, and ask as they are told."""
+"""Tools for agents under test: they run nothing, record every call, and ask for approvals as configured."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ STATUS = ToolSpec(name="async_status", description="Tell of background jobs.", s
 
 
 class RecordingTools(Tools):
-    """Answers every call with `answer`; commands in `careful` ask until `approved` holds their call id.
+    """Answers every call with `answer`; `needs_approval_for` commands wait until `approved` has their call id.
 
-    Like the gateway's tools it carries a call id out once and repeats the recorded result afterwards.
+    Like the gateway's tools it runs a call id once and repeats the recorded result afterwards.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ def agent_spec(base_url: str | None = None, **changes: Any) -> AgentSpec:
     return AgentSpec(**(values | changes))
 
 
-def turn_input(persona: AgentSpec, text: str = "hello", **changes: Any) -> TurnInput:
+def turn_input(agent: AgentSpec, text: str = "hello", **changes: Any) -> TurnInput:
     """Return a first attempt at a turn."""
     values: dict[str, Any] = {
         "turn": "trn_1",
@@ -100,7 +100,7 @@ def turn_input(persona: AgentSpec, text: str = "hello", **changes: Any) -> TurnI
         "attempt": 1,
         "trigger": "message",
         "input": text,
-        "persona": persona,
+        "agent": agent,
     }
     return TurnInput(**(values | changes))
 

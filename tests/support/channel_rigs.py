@@ -32,7 +32,7 @@ class VisibleMessage:
 
 
 class ChannelRig(Protocol):
-    """A platform as the contract sees it; all acts concern one group room unless they say otherwise."""
+    """A platform as the contract sees it; all methods act in one group room unless stated otherwise."""
 
     secrets: Sequence[str]
     unknown_sender: str
@@ -43,11 +43,11 @@ class ChannelRig(Protocol):
 
     @abstractmethod
     async def say(self, text: str) -> None:
-        """A person says something in the room."""
+        """Send a message in the room as a user."""
 
     @abstractmethod
     async def say_in_thread(self, text: str) -> str:
-        """A person says something in a thread of a room that has them; returns the thread."""
+        """Send a message in a thread of a room that has threads; returns the thread."""
 
     @abstractmethod
     async def echo(self, text: str) -> None:
@@ -67,15 +67,15 @@ class ChannelRig(Protocol):
 
     @abstractmethod
     async def edit_message(self, platform_id: str, text: str) -> None:
-        """A person changes what they said."""
+        """Edit a message as a user."""
 
     @abstractmethod
     async def react(self, platform_id: str, *, added: bool) -> None:
-        """A person puts a sign under a message of the bot, or takes it away; where a channel has REACT."""
+        """Add or remove a user's reaction on a message of the bot, on channels with REACT."""
 
     @abstractmethod
     def reactions(self, platform_id: str) -> list[str]:
-        """Return the bot's signs under a message, as the platform calls them."""
+        """Return the bot's reactions on a message, by the platform's names."""
 
     def show_keys(self) -> None:
         """Have the platform show the keys of sends, where it is not certain to."""
@@ -86,7 +86,7 @@ class ChannelRig(Protocol):
 
     @abstractmethod
     def visible_messages(self) -> list[VisibleMessage]:
-        """Return what the bot said, in order."""
+        """Return the texts that the bot sent, in order."""
 
     @abstractmethod
     def send_count(self) -> int:
@@ -130,11 +130,11 @@ class ChannelRig(Protocol):
 
     @abstractmethod
     def update(self, text: str) -> bytes:
-        """Return the body that tells of a message."""
+        """Return the body that announces a message."""
 
 
 class _TelegramRig(ChannelRig):
-    """Telegram, as its simulator plays it."""
+    """Telegram, as its simulator implements it."""
 
     room = -4004
     forum = -1_000_000_004_004
@@ -264,7 +264,7 @@ async def open_rig(plugin: ChannelPlugin) -> AsyncIterator[ChannelRig]:
 
 @dataclass(slots=True)
 class UpdateRecorder:
-    """An `accept` that keeps what it is given, and refuses while it has `refusals` left."""
+    """An `accept` that stores the updates it gets, and refuses while it has `refusals` left."""
 
     updates: list[Update] = field(default_factory=list)
     refused: int = 0

@@ -1,4 +1,4 @@
-"""A browser that looks at a gateway's console, for the console's journeys."""
+"""Drive a browser on a gateway's console, for the console's journeys."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Console:
         await field.press("Enter")
 
     async def is_caught_up(self) -> None:
-        """Wait until the page says that it saw everything there is."""
+        """Wait until the page reports that it has processed all events."""
         await expect(self.page.locator('[data-connection="Caught up"]')).to_be_visible()
 
     async def violations(self) -> list[str]:

@@ -1,8 +1,8 @@
 """A service that speaks Daytona's API on loopback, written from the clients in the daytona package (0.226).
 
-The control plane (sandboxes made, listed, started, stopped, archived, deleted, their timers) and the toolbox
-(commands, files), with real commands in boxes behind them. What it was told of networks is kept for tests to
-look at; it enforces none of it. There are no events over Socket.IO: the SDK then asks.
+The control plane (sandboxes created, listed, started, stopped, archived, deleted, their timers) and the
+toolbox (commands, files), with real commands in sandboxes behind them. Network settings are stored for tests to read
+and are not enforced. There are no events over Socket.IO: the SDK then polls.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DaytonaInstance:
     active: int = 0
 
     def to_json(self, url: str) -> dict[str, Any]:
-        """Return the sandbox as the API tells of it."""
+        """Return the sandbox as the API describes it."""
         asked = self.asked
         return {
             "id": self.id,

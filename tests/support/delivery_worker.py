@@ -1,4 +1,4 @@
-"""The way of a chat delivery from its row to the platform, without a gateway around it."""
+"""Run a chat delivery from its row to the platform, without a gateway around it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _check_fault_point(point: str) -> None:
 
 @dataclass(kw_only=True)
 class DeliveryWorkerHarness:
-    """A worker at work for some bots; several on one database and one set of leases are replicas."""
+    """A delivery worker for some bots; several on one database and one set of leases are replicas."""
 
     database: Database
     bots: Mapping[str, ConnectedBot]
@@ -105,7 +105,7 @@ class DeliveryWorkerHarness:
     async def create_deliveries(
         self, address: Address, texts: Sequence[str], conversation: str | None = None
     ) -> str:
-        """Oblige ourselves to say one thing in several parts in a chat; returns the conversation."""
+        """Create deliveries of one text in several parts to a chat; returns the conversation."""
         opened, conversation = conversation is None, conversation or new_id("cnv")
         event = Event.now(EventType.MESSAGE_COMPLETED, conversation, {"text": "".join(texts)})
         planned = [
@@ -130,11 +130,11 @@ class DeliveryWorkerHarness:
         return conversation
 
     async def wake_worker(self, address: Address) -> None:
-        """Have the worker look at a chat."""
+        """Have the worker check a chat."""
         await self.wake_ups.publish(WorkQueue.DELIVER, address.destination)
 
     async def list_deliveries(self, conversation: str) -> list[DeliveryView]:
-        """Return how a conversation's deliveries stand, in order."""
+        """Return a conversation's deliveries, in order."""
         async with self.database.read() as connection:
             found = await queries.list_for_account(
                 connection, ACCOUNT, conversation=conversation, limit=10_000

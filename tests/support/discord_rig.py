@@ -1,4 +1,4 @@
-"""Discord, as its simulator plays it, in the few words the channel contract speaks."""
+"""Discord, as its simulator implements it, with the methods of the channel contract."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from channels.port import WebhookRequest
 
 
 class _DiscordRig(ChannelRig):
-    """Discord, as its simulator plays it: a channel of a server."""
+    """Discord, as its simulator implements it: a channel of a server."""
 
     room = 4004
 
@@ -104,7 +104,7 @@ class _DiscordRig(ChannelRig):
         return self._simulator.settings(mode="interactions", public_key=self._simulator.public_key)
 
     def webhook_request(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> WebhookRequest:
-        """The right secret stands for the right signature; what is done to it is done to the signature."""
+        """The right secret leads to the right signature; a change of the secret is made to the signature."""
         headers = {"content-type": "application/json"}
         if secret is None:
             return WebhookRequest(headers=headers, body=body)
@@ -122,7 +122,7 @@ class _DiscordRig(ChannelRig):
 
 
 def _displayed_text(text: str) -> str:
-    """Return what Discord shows of a text, as far as the contract says such things."""
+    """Return the text that Discord shows, as far as the contract describes it."""
     bare = re.sub(r"(?<!\\)\*\*", "", text)
     return bare if "```" in text else re.sub(r"\\([*_~`|>#\[\]()+<\-])", r"\1", bare)
 

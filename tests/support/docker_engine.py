@@ -1,7 +1,7 @@
 """A real container engine for tests: a private dockerd on a private socket, an image of this machine's files.
 
-Nothing is fetched from anywhere. The engine is started once for a whole test run, by whichever test process
-needs it first; a guardian outside ends it, and removes all it kept, when that run is over, however it ends.
+Nothing is downloaded. The engine is started once for a whole test run, by the first test process that needs
+it. A watchdog process ends it, and removes its files, when that run is over, however it ends.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class EngineProcess:
         return f"unix://{self.directory}/docker.sock"
 
     def call(self, method: str, path: str, *, body: Path | None = None, json_body: object = None) -> str:
-        """Ask the engine something by curl and return what it says."""
+        """Send a request to the engine by curl and return the response."""
         words = ["curl", "-sS", "-X", method, "--unix-socket", str(self.directory / "docker.sock")]
         if body is not None:
             words += ["-T", str(body), "-H", "Content-Type: application/x-tar"]
@@ -240,7 +240,7 @@ def _write_image(path: Path) -> None:
 
 
 def _path_in_image(place: Path) -> str:
-    """Return where a file stands in the image: everything below /usr, as on a merged system."""
+    """Return a file's path in the image: everything is below /usr, as on a merged system."""
     text = str(place)
     return text.lstrip("/") if text.startswith("/usr/") else f"usr{text}"
 

@@ -1,4 +1,4 @@
-"""How the E2B provider is opened in a test: with the SDK, at a stand-in of the service on loopback."""
+"""Open the E2B provider in a test: the vendor's SDK on a simulator of the service on loopback."""
 
 from __future__ import annotations
 

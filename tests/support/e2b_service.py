@@ -1,8 +1,8 @@
 """A service that speaks E2B's API on loopback, written from the generated clients in the e2b package (2.63).
 
-The control plane (sandboxes made, listed, connected to, paused, killed, their time) and the data plane (the
-processes of envd over the Connect protocol with JSON, its files), with real commands in boxes behind them.
-What the service was told of networks and environments is kept for tests to look at; it enforces none of it.
+The control plane (sandboxes created, listed, connected to, paused, killed, their time) and the data plane
+(the processes of envd over the Connect protocol with JSON, its files), with real commands in sandboxes behind
+them. Network settings and environments are stored for tests to read and are not enforced.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class E2bInstance:
         self.ends = datetime.now(UTC) + timedelta(seconds=seconds)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what lists tell of it."""
+        """Return the sandbox as lists show it."""
         return {
             "templateID": self.template,
             "sandboxID": self.id,
@@ -70,7 +70,7 @@ class E2bInstance:
         }
 
     def opened(self) -> dict[str, Any]:
-        """Return what is told to who may use it."""
+        """Return the connection details that its owner gets."""
         return {
             "templateID": self.template,
             "sandboxID": self.id,

@@ -1,4 +1,4 @@
-"""A stand-in for a gateway on loopback, in a thread of its own: canned resources and a scripted WebSocket."""
+"""Simulate a gateway on loopback, in a thread of its own: canned resources and a scripted WebSocket."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ClientSocket:
 
 @dataclass(slots=True)
 class FakeGateway:
-    """What the stand-in answers, and what it was asked."""
+    """The responses of the simulated gateway, and the requests it got."""
 
     url: str = ""
     lists: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class FakeGateway:
 
 @contextmanager
 def fake_gateway() -> Iterator[FakeGateway]:
-    """Run a stand-in until the block ends."""
+    """Run a simulated gateway until the block ends."""
     stand_in, ready, loop = FakeGateway(), threading.Event(), asyncio.new_event_loop()
     ending = asyncio.Event()
 

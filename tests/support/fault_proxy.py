@@ -12,7 +12,7 @@ _CHUNK = 64 * 1024
 
 
 class FaultProxy:
-    """Passes bytes between clients and a target until it is told to do otherwise."""
+    """Forwards bytes between clients and a target until a fault is injected."""
 
     def __init__(self, host: str, port: int) -> None:
         self.port = 0

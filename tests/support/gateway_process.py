@@ -130,7 +130,7 @@ class GatewayProcess:
         return await self.wait_for_exit()
 
     async def wait_for_exit(self, timeout: float = 30.0) -> int:
-        """Wait until the process has ended (at a fault point, or told to); returns the exit code."""
+        """Wait until the process has ended (at a fault point, or by a signal); returns the exit code."""
         assert self._child is not None
         assert self._reader is not None
         async with asyncio.timeout(timeout):

@@ -1,4 +1,4 @@
-"""A reception with a real database and nothing behind it: what it accepts, says and queues, told from SQL."""
+"""Run the ingress with a real database and nothing behind it, and read its effects from SQL."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 @dataclass
 class IngressHarness:
-    """A reception at one desk; `answered` is what presses and slash commands were answered."""
+    """An update handler with one channel; `replies` holds the answers to presses and slash commands."""
 
     database: Database
     account: str
@@ -60,11 +60,11 @@ class IngressHarness:
     keys: itertools.count[int] = field(default_factory=itertools.count)
 
     def address(self, room: str = "room", thread: str | None = None) -> Address:
-        """Return a place of this desk's channel."""
+        """Return an address in this channel."""
         return Address(channel=self.channel_context.record.id, room=room, thread=thread)
 
     async def receive(self, update: Any, **desk: Any) -> None:
-        """Bring one update to the reception, at a desk that is otherwise set."""
+        """Give one update to the handler; `context` changes the channel's settings."""
         await self.update_handler.accept(replace(self.channel_context, **desk))(update)
 
     async def send_message(
@@ -127,7 +127,7 @@ class IngressHarness:
             return await turns.list_open(connection, found.id) if found else []
 
     async def start_first_turn(self) -> Turn:
-        """Let the room's first turn run, as a conductor would."""
+        """Start the room's first turn, as a turn worker does."""
         (first, *_) = await self.list_open_turns()
         async with self.database.begin() as connection:
             fence = await conversations.raise_fence(connection, first.conversation)
@@ -141,7 +141,7 @@ class IngressHarness:
         return [Event.decode(row.body) for row in rows]
 
     async def list_delivery_bodies(self) -> list[str]:
-        """Return the bodies of what the chats are owed."""
+        """Return the bodies of the deliveries to chats."""
         async with self.database.read() as connection:
             rows = await connection.execute(select(deliveries.c.body).order_by(deliveries.c.position))
         return [bytes(row.body).decode() for row in rows]
@@ -165,7 +165,7 @@ async def open_ingress_harness(
     limit: int = 50,
     checkpoint: Callable[[str], None] = lambda _name: None,
 ) -> IngressHarness:
-    """Make an account with two agents and a channel, and a reception in front of them."""
+    """Create an account with two agents and a channel, and an update handler for them."""
     async with database.begin() as connection:
         account, _key = await api_keys.create_account(connection, "one")
         agents = {name: _record("agent", account.id, name, {}) for name in ("first", "second")}

@@ -1,4 +1,4 @@
-"""Processes that tests started and left behind, found by what they carry from their test."""
+"""Find processes that tests started and left behind, by the marks they have from their test."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def end_jobs() -> None:
 
 
 def left_behind(marks: Sequence[str]) -> list[Leftover]:
-    """Return the processes that carry one of the marks and do not end by themselves."""
+    """Return the processes that have one of the marks and do not end by themselves."""
     until = time.monotonic() + PATIENCE
     found = list(_carriers(marks))
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""How much work a call is, in a measure that is the same on every machine: lines of Python."""
+"""Measure the work of a call in a unit that is the same on every machine: lines of Python."""
 
 from __future__ import annotations
 

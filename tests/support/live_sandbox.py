@@ -22,7 +22,7 @@ SERVER = (
 
 
 async def run_lifecycle(name: str, settings: Mapping[str, Any], directory: Path) -> None:
-    """Create, run, job, suspend, wake, expose, destroy: with what the service itself says of each."""
+    """Create, run, start a job, suspend, wake, expose and destroy; check what the service reports of each."""
     chosen = plugin(name)
     around = ProviderContext(state=directory / "state", callbacks=directory / "callbacks")
     for place in (around.state, around.callbacks):

@@ -1,4 +1,4 @@
-"""A chat platform in memory behind the channel port: rooms that people can read, and trouble on demand."""
+"""A chat platform in memory behind the channel port: rooms that tests can read, and errors on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from channels.port import Sender
 
 @dataclass(slots=True)
 class MemoryChannel(Sender):
-    """Keeps what was said in each room; raises the next of `trouble` instead of taking a call.
+    """Stores the messages of each room; raises the next of `errors` instead of accepting a call.
 
     `lost_answers`: so many calls are carried out and then reported as Ambiguous. While `frozen` is set, a
     call waits on it. `previews`: what is shown is no message and is gone with the next one. An edit of what

@@ -1,4 +1,4 @@
-"""A register of sandboxes in memory, and leases that a test can take away."""
+"""Reservations of sandboxes in memory, and locks that a test can revoke."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.lifecycle.reservations import Reservation, ReservationStore
 
 
 class MemoryReservations(ReservationStore):
-    """Rows in a dictionary; `told` gathers (step, why) of every change."""
+    """Rows in a dictionary; `changes` records (step, reason) of every change."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Reservation] = {}
@@ -57,7 +57,7 @@ class MemoryReservations(ReservationStore):
 
 
 class MemorySandboxLocks(LockStore):
-    """Leases that end when they are left, or taken away."""
+    """Locks that end when they are released or revoked."""
 
     def __init__(self) -> None:
         self.holders: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The smallest sandbox provider: everything in memory, `run` knows a handful of words.
+"""The smallest sandbox provider: everything is in memory, and `run` knows three commands.
 
 It needs nothing of the repository but its entry point; see docs/guide/sandboxes/writing-a-provider.md.
 """
@@ -38,7 +38,7 @@ class MemorySettings(BaseModel):
 
 @dataclass(kw_only=True)
 class MemoryInstance:
-    """What outlives the objects that stand for it."""
+    """The state that outlives the objects that represent a sandbox."""
 
     label: str
     files: dict[str, bytes] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class MemoryInstance:
 
 
 class MemorySandbox(Sandbox):
-    """One machine; any call wakes it."""
+    """One instance; any call wakes it."""
 
     def __init__(self, sandbox_id: SandboxId, instances: dict[SandboxId, MemoryInstance]) -> None:
         self.id = sandbox_id
@@ -66,7 +66,7 @@ class MemorySandbox(Sandbox):
         return self._instance
 
     async def run(self, command: ExecRequest) -> ExecResult:
-        """Know `echo WORDS`, `keep NAME TEXT` (in HOME) and `kept NAME`."""
+        """Run `echo WORDS`, `keep NAME TEXT` (writes a file in HOME) and `kept NAME` (prints it)."""
         machine = self._wake()
         verb, _, rest = command.script.partition(" ")
         if verb == "echo":
@@ -109,7 +109,7 @@ class MemorySandbox(Sandbox):
         self._instance.suspended = True
 
     async def keep_alive(self, seconds: float) -> None:
-        """Note that somebody still needs it."""
+        """Record that the sandbox is still needed."""
         del seconds
         self._instance.kept_alive.set()
 
@@ -144,7 +144,7 @@ class MemoryProvider(Provider):
         self.created_count = 0
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Return the machine of this label, made when there is none."""
+        """Return the instance of this label, created if missing."""
         for sandbox_id, machine in self.instances.items():
             if machine.label == spec.label:
                 return MemorySandbox(sandbox_id, self.instances)
@@ -154,18 +154,18 @@ class MemoryProvider(Provider):
         return MemorySandbox(fresh, self.instances)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return a machine that is there."""
+        """Return an existing instance."""
         del spec
         if sandbox_id not in self.instances:
             raise SandboxGone
         return MemorySandbox(sandbox_id, self.instances)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Forget a machine."""
+        """Delete an instance."""
         self.instances.pop(sandbox_id, None)
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
-        """Return the machines by label."""
+        """Return the instances by label."""
         found = self.instances.items()
         return [(one, machine.label) for one, machine in found if machine.label.startswith(label_prefix)]
 

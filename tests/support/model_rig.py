@@ -48,7 +48,7 @@ def finished_step(steps: list[AgentEvent]) -> Finished:
 
 
 def approval_step(steps: list[AgentEvent]) -> ApprovalRequired:
-    """Return the last step of a turn that waits for people."""
+    """Return the last step of a turn that waits for an approval."""
     assert isinstance(steps[-1], ApprovalRequired)
     return steps[-1]
 
@@ -61,7 +61,7 @@ async def failure_of(agent: ModelAgent, given: TurnInput, tools: RecordingTools 
 
 
 def closed_port() -> int:
-    """Return a loopback port that nobody listens on."""
+    """Return a loopback port without a listener."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port: int = unused.getsockname()[1]

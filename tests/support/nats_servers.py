@@ -109,7 +109,7 @@ async def nats_server(directory: Path) -> AsyncIterator[NatsServer]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports nobody listens on at the moment."""
+    """Return ports without a listener at this moment."""
     with ExitStack() as stack:
         listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
         for listener in listeners:

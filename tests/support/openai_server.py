@@ -1,10 +1,10 @@
 """A loopback server that speaks the chat-completions part of OpenAI's HTTP API, streaming included.
 
 Written from OpenAI's published API reference ("Create chat completion", "Streaming", "Error codes"). A
-script decides what each request gets: a list of `Turn`s played in order, or a function of the request body.
-It counts requests and the clients that went away before their answer was complete.
+script decides the answer to each request: a list of `ScriptedTurn`s in order, or a function of the request
+body. It counts requests, and clients that disconnected before their answer was complete.
 
-Also a process of its own, for benches and proofs: `python tests/support/openai_server.py --port 9901`.
+Also a process of its own, for measurements: `python tests/support/openai_server.py --port 9901`.
 """
 
 from __future__ import annotations

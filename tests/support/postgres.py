@@ -22,7 +22,7 @@ OPTIONS = "-c listen_addresses='' -c max_connections=500 -c fsync=off -c full_pa
 
 
 class PostgresUnavailable(RuntimeError):
-    """There is no PostgreSQL server program on this machine, or nobody to run it as."""
+    """There is no PostgreSQL server program on this machine, or no user to run it as."""
 
 
 def _programs() -> Path:
@@ -36,7 +36,7 @@ def _programs() -> Path:
 
 
 def _user() -> pwd.struct_passwd | None:
-    """Return whom to run the server as: nobody else when we are unprivileged ourselves."""
+    """Return the user to run the server as: the current one when it is unprivileged."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -83,7 +83,7 @@ class PostgresCluster:
         self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-l", log, "-o", options, "-w", "start")
 
     def kill(self) -> None:
-        """Stop the server in a way that keeps what it holds, cutting its clients off."""
+        """Stop the server cleanly, and cut its clients off."""
         self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-m", "fast", "-w", "stop")
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class PostgresCluster:
         self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-m", "immediate", "-w", "stop")
 
     def create_database(self, *, template: str = "template1", name: str = "") -> str:
-        """Return the URL of a new database: empty, or a copy of a template that nobody is connected to."""
+        """Return the URL of a new database: empty, or a copy of a template without connections."""
         name = name or f"test_{uuid.uuid4().hex[:12]}"
         where = f"host={self._folder} user=dovecote dbname=postgres"
         with psycopg.connect(where, autocommit=True) as connection:
@@ -113,7 +113,7 @@ def _name(url: str) -> str:
 
 
 def _owned(folder: Path) -> PostgresCluster:
-    """Return a cluster to be made below a folder, which is given to whoever runs it."""
+    """Return a cluster to be created below a folder, which is given to the user that runs it."""
     programs, user = _programs(), _user()
     folder.mkdir(exist_ok=True)
     if user is not None:

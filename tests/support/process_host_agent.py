@@ -1,4 +1,4 @@
-"""The program that keeps a box: inside its namespaces, it starts processes and tells what they do.
+"""The agent of a simulated cloud sandbox: it starts processes in its namespaces and reports their output.
 
 Speaks lines of JSON on a unix socket, one connection for each request; the standard library only.
 """
@@ -19,7 +19,7 @@ CHUNK_BYTES = 32 * 1024
 
 
 class ProcessHostAgent:
-    """The processes of this box by their number."""
+    """The processes of this sandbox by pid."""
 
     def __init__(self) -> None:
         self.children: dict[int, asyncio.subprocess.Process] = {}
@@ -37,7 +37,7 @@ class ProcessHostAgent:
     async def start(
         self, writer: asyncio.StreamWriter, *, argv: list[str], env: dict[str, str], cwd: str, stdin: bool
     ) -> None:
-        """Start a process and tell its number, its output as it comes, and its end."""
+        """Start a process and report its pid, its output as it comes, and its end."""
         try:
             child = await asyncio.create_subprocess_exec(
                 *argv,
@@ -113,7 +113,7 @@ async def forward_output(source: asyncio.StreamReader, writer: asyncio.StreamWri
 
 
 async def main(socket: str) -> None:
-    """Serve until the box ends."""
+    """Serve until the sandbox ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     agent = ProcessHostAgent()
     server = await asyncio.start_unix_server(agent.handle, socket, limit=256 * 1024 * 1024)

@@ -1,4 +1,4 @@
-"""Boxes for stand-ins of cloud providers: real commands in namespaces that live until they are ended."""
+"""Instances for simulated cloud providers: real commands in namespaces that live until they are ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SYSTEM_PATHS = ("/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/nsswitch.co
 
 
 class ProcessHost:
-    """One machine of a stand-in: a home, a /mnt and a /tmp of its own, and an agent that starts processes."""
+    """One instance of a simulated provider: its own home, /mnt and /tmp, and a process agent."""
 
     def __init__(self, directory: Path, home: str) -> None:
         self.directory = directory
@@ -32,11 +32,11 @@ class ProcessHost:
 
     @property
     def socket(self) -> Path:
-        """Where the agent listens, as this machine sees it."""
+        """The path of the agent's socket, as this machine sees it."""
         return self.directory / "agent" / "s"
 
     async def start(self) -> None:
-        """Start the machine."""
+        """Start the instance."""
         binary = bubblewrap.find(None)
         assert binary is not None
         for name in ("home", "mnt", "tmp", "agent", "etc"):
@@ -94,7 +94,7 @@ class ProcessHost:
     def run(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str = "/", stdin: bool = False
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Start a process; it goes on when nobody listens any more."""
+        """Start a process; it goes on when its reader disconnects."""
         return self._request(do="start", argv=list(argv), env=dict(env), cwd=cwd, stdin=stdin)
 
     async def write_file(self, path: str, content: bytes) -> None:
@@ -107,14 +107,14 @@ class ProcessHost:
         return base64.b64decode(answer["data"]) if "data" in answer else None
 
     def freeze(self, *, frozen: bool) -> None:
-        """Stop every process of the box, or let them go on."""
+        """Stop every process of the instance, or continue them."""
         self.frozen = frozen
         for pid in self._processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def _processes(self) -> list[int]:
-        """Return the processes of the box's own pid namespace; bwrap itself stands outside it."""
+        """Return the processes of the instance's own pid namespace; bwrap itself is outside it."""
         assert self.child is not None
         first = next(iter(_child_pids(self.child.pid)), None)
         if first is None:
@@ -124,7 +124,7 @@ class ProcessHost:
         return [pid for pid in _all_pids() if _namespace(pid) == theirs]
 
     async def stop(self) -> None:
-        """End the machine with everything in it; its disk stays for the next start."""
+        """End the instance with everything in it; its disk stays for the next start."""
         if self.child is not None and self.child.returncode is None:
             self.freeze(frozen=False)
             self.child.kill()
@@ -132,7 +132,7 @@ class ProcessHost:
         self.socket.unlink(missing_ok=True)
 
     async def terminate(self) -> None:
-        """End the machine with everything in it, and its disk."""
+        """End the instance with everything in it, and delete its disk."""
         await self.stop()
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 

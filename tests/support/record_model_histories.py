@@ -1,7 +1,7 @@
-"""Records what the model agent stores, one file a kind: `python -m record_model_histories FOLDER`.
+"""Record what the model agent stores, one file per kind: `python -m record_model_histories FOLDER`.
 
-The recordings are kept for good: a later version of the agent, or of pydantic-ai, must read the old ones.
-So run this only to add a new format's, under new names.
+The recordings stay for good: later versions of the agent and of pydantic-ai must read the old ones. Run this
+only to add recordings of a new format, under new names.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def record() -> dict[str, bytes]:
         assert isinstance(broken[-1], Checkpoint)
         assert isinstance(asked, ApprovalRequired)
         tools.approved.add(asked.calls[0].id)
-        decided = turn_input(agent_record, saved=asked.state, decisions=approve(asked.calls[0].id))
+        decided = turn_input(agent_record, checkpoint=asked.state, decisions=approve(asked.calls[0].id))
         finished = (await collect_steps(agent, decided, tools))[-1]
         assert isinstance(finished, Finished)
         history = finished.history

@@ -1,4 +1,4 @@
-"""The fault points of a sandbox's life, which `python -m bench.chaos.sandboxes` passes."""
+"""The fault points of a sandbox's life, which `python -m bench.chaos.sandboxes` exercises."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How every installed sandbox provider is opened in a test, and what tests look at from outside.
+"""Open every installed sandbox provider in a test, and inspect the machine from outside.
 
-A provider joins the contract by a module `<provider>_rig` beside this one with a table WAYS of its own.
+A provider joins the contract by a module `<provider>_rig` beside this one with a table VARIANTS of its own.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ VARIANTS: dict[str, dict[str, RigFactory]] = {
 def variants_of(provider: str) -> dict[str, RigFactory]:
     """Return how an installed provider is opened; one without a rig fails the contract."""
     if provider not in VARIANTS:
-        VARIANTS[provider] = import_module(f"{provider}_rig").WAYS
+        VARIANTS[provider] = import_module(f"{provider}_rig").VARIANTS
     return VARIANTS[provider]
 
 
@@ -223,20 +223,20 @@ OTHER_PROCESS_PROGRAM = """
 import asyncio, json, os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from sandbox.model import Command, Job, SandboxId, Spec
-from sandbox.port import Surroundings
+from sandbox.model import BackgroundJob, ExecRequest, SandboxId, SandboxSpec
+from sandbox.port import ProviderContext
 from sandbox.registry import installed
 
 async def main():
     fields = json.loads({fields!r})
     here = Path(fields["directory"])
-    around = Surroundings(
+    context = ProviderContext(
         state=here / "state", callbacks=here / "callbacks", allow_unsandboxed=not fields["isolated"]
     )
     space = here / "workspace"
-    spec = Spec(label=fields["label"], namespace="space", workspace=space, memory_mb=256, pids=64)
+    spec = SandboxSpec(label=fields["label"], namespace="space", workspace=space, memory_mb=256, pids=64)
     plugin = installed()[fields["provider"]]
-    async with plugin.open(plugin.settings(**fields["settings"]), around) as provider:
+    async with plugin.open(plugin.settings(**fields["settings"]), context) as provider:
         {body}
 
 asyncio.run(main())

@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 @cache
 def service_url(module: str) -> str:
-    """Return where the stand-in of a module beside this one listens; started when it is first asked for."""
+    """Return the URL of the simulator in a module beside this one; it is started on first use."""
     directory = Path(tempfile.mkdtemp(prefix="dovecote-"))
     root = HERE.parents[1]
     child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What verifies signatures, and what signs rightly: one pair for each kind of signature."""
+"""Verifiers of signatures with their signers: one pair for each kind of signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks on their stages: each with a far end that can be told how to behave."""
+"""Sinks with their receivers: each receiver can be made to fail in a chosen way."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def make_delivery(**changes: object) -> Delivery:
 
 
 class SinkHarness(Protocol):
-    """A sink with a far end that can be told how to behave at the next attempt."""
+    """A sink with a receiver that can be made to fail at the next attempt."""
 
     sink: Sink
     delivery: Delivery
 
     async def fail(self, how: str) -> None:
-        """Make the next attempt meet trouble: later, gone, hold or hang."""
+        """Make the next attempt fail: later, gone, hold or hang."""
 
     def attempt_ids(self) -> list[str]:
         """Return the identity of each attempt, as the far end sees it."""
@@ -106,7 +106,7 @@ class ChatSinkHarness:
     delivery: Delivery
 
     async def fail(self, how: str) -> None:
-        """Put trouble into the platform."""
+        """Inject an error into the platform."""
         if how == "hang":
             self.channel.frozen = asyncio.Event()
             return
@@ -146,7 +146,7 @@ class TelegramSinkHarness:
             self.simulator.faults.add(Fault("hang", 1))
 
     def attempt_ids(self) -> list[str]:
-        """Return what was to be said; Telegram knows no keys."""
+        """Return the texts that were sent; Telegram has no idempotency keys."""
         return [arguments["text"] for method, arguments in self.simulator.calls if method == "sendMessage"]
 
     async def wait_for_attempt(self) -> None:
@@ -190,14 +190,14 @@ def make_bot(
 
 
 def make_chat_sink(channel: MemoryChannel, *features: ChannelFeature, send_seconds: float = 5) -> ChatSink:
-    """Return a chat sink that knows one bot, which can edit unless it is said otherwise."""
+    """Return a chat sink that knows one bot, which can edit messages unless stated otherwise."""
     bot = make_bot(channel, frozenset(features or {ChannelFeature.EDIT}))
     return ChatSink({"chn_1": bot}.get, send_seconds=send_seconds)
 
 
 @asynccontextmanager
 async def open_telegram_sink() -> AsyncIterator[SinkHarness]:
-    """Yield the chat sink's stage on Telegram, where a person has said something in the room."""
+    """Yield the chat sink on Telegram, with a user's message in the room."""
     async with simulate() as simulator:
         await simulator.say(42, "hello")
         settings = telegram.settings.model_validate(simulator.settings())

@@ -1,4 +1,4 @@
-"""Slack, as its simulator plays it, in the few words the channel contract speaks."""
+"""Slack, as its simulator implements it, with the methods of the channel contract."""
 
 from __future__ import annotations
 

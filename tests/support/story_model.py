@@ -1,4 +1,4 @@
-"""The model of the story that every platform is told: question, approval, job, and its result."""
+"""The model of the story that runs on every platform: question, approval, job, and its result."""
 
 from __future__ import annotations
 

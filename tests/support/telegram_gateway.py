@@ -1,4 +1,4 @@
-"""A gateway with a simulated Telegram, for stories told in a chat."""
+"""Run a gateway with a simulated Telegram, for stories in a chat."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def send_and_wait(platform: Simulator, text: str, *, containing: str = "",
 
 
 async def wait_for_message(platform: Simulator, containing: str, *, chat: int = CHAT, after: int = 0) -> str:
-    """Wait until the bot has said something that contains this, and return it."""
+    """Wait until a message of the bot contains this text, and return it."""
 
     def found() -> list[str]:
         return [post.text for post in platform.messages(chat)[after:] if containing in post.text]

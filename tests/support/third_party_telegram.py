@@ -1,7 +1,7 @@
-"""A Telegram that others wrote: the Bot API of `tg-auto-test`, put behind a loopback port with long polls.
+"""A Telegram written by others: the Bot API of `tg-auto-test`, behind a loopback port with long polls.
 
-The package is no dependency of ours (it declares a later Python than we need); where it is not installed,
-the tests that use it say so and are skipped.
+The package is not a dependency (it declares a later Python than ours); if it is not installed, the tests
+that use it skip and report it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _ApiArguments:
 
 
 class ThirdPartyTelegram:
-    """One bot's private chats, answered by somebody else's understanding of the Bot API."""
+    """One bot's private chats, answered by an independent implementation of the Bot API."""
 
     def __init__(self) -> None:
         stub = import_module("tg_auto_test.test_utils.stub_request")
@@ -66,7 +66,7 @@ class ThirdPartyTelegram:
         return [one["command"] for one in self._stub.get_scoped_commands("default")]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds; looked at after every call."""
+        """Wait until a condition holds; it is checked after every call."""
         async with asyncio.timeout(30), self._changed:
             await self._changed.wait_for(condition)
 

@@ -1,4 +1,4 @@
-"""A desk with one sandbox on it, for a tool that needs nothing else."""
+"""Build a tool context with one sandbox, for a tool that needs nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbox_rigs import ProviderRig
 
 @dataclass
 class SingleSandboxEnvironments:
-    """A workbench with one sandbox on it."""
+    """An environment resolver with one sandbox."""
 
     only_sandbox: Sandbox
 
@@ -25,7 +25,7 @@ class SingleSandboxEnvironments:
 
 
 def make_tool_context(config: SandboxConfig, sandbox: Sandbox | None, rig: ProviderRig) -> ToolContext:
-    """Return a desk with a bench of this config."""
+    """Return a tool context whose environment has this config."""
     owner = Owner(account="a", scope=Scope.SESSION, conversation="c", agent="g", person="")
     nothing = cast("Any", None)
     bench = Environment(config=config, spec=rig.spec(), owner=owner)

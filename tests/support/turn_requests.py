@@ -31,7 +31,7 @@ async def start_turn(process: GatewayProcess, text: str, **more: Any) -> dict[st
 async def poll_until(
     process: GatewayProcess, path: str, wanted: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
-    """Ask until what stands there is as wanted, and return it."""
+    """Poll a path until the response is as wanted, and return it."""
     async with asyncio.timeout(40), process.http() as session:
         while True:
             async with session.get(path) as answer:

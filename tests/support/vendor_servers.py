@@ -1,4 +1,4 @@
-"""Loopback stand-ins for Anthropic's and Google's streaming APIs: one tool call, then a text.
+"""Loopback simulators of Anthropic's and Google's streaming APIs: one tool call, then a text.
 
 Written from the vendors' public documents: Anthropic "Messages API" with "Streaming messages", and Google
 "Gemini API: models.streamGenerateContent" with `alt=sse`.
@@ -17,7 +17,7 @@ ServerEvent = tuple[str, Mapping[str, Any]]
 
 
 class VendorServer:
-    """What a stand-in was asked, and under which key."""
+    """The requests that a simulator got, and under which key."""
 
     def __init__(self) -> None:
         self.base_url = ""
@@ -94,7 +94,7 @@ async def _send(
 
 @asynccontextmanager
 async def vendor_server() -> AsyncIterator[VendorServer]:
-    """Run both stand-ins on one loopback port."""
+    """Run both simulators on one loopback port."""
     server = VendorServer()
     app = web.Application()
     app.router.add_post("/v1/messages", server.anthropic)

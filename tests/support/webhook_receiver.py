@@ -1,4 +1,4 @@
-"""A receiver of webhooks on loopback that behaves as badly as it is told to, and counts what it gets."""
+"""A webhook receiver on loopback that misbehaves as configured, and counts what it gets."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def truncate_body(status: int) -> Behaviour:
 
 
 def stall_body(status: int) -> Behaviour:
-    """Send the head and one byte of the body, and keep the rest for ever."""
+    """Send the head and one byte of the body, and then nothing."""
 
     async def behave(writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 {status} Whatever\r\nContent-Length: 100\r\n\r\nx".encode())
@@ -134,7 +134,7 @@ def stall_body(status: int) -> Behaviour:
 
 
 def stream_body(receiver_of: list[WebhookReceiver], status: int, size: int) -> Behaviour:
-    """Send a body of `size` bytes, counting in `written` how much of it was taken."""
+    """Send a body of `size` bytes, counting in `written` how much of it was accepted."""
 
     async def behave(writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 {status} Whatever\r\nContent-Length: {size}\r\n\r\n".encode())

@@ -76,7 +76,7 @@ def modules() -> Iterator[str]:
 
 
 def import_everything() -> None:
-    """Import the product; what cannot be imported alone is left to whoever needs it."""
+    """Import the product; a module that cannot be imported alone is left to its user."""
     gc.disable()
     for name in (*ALSO, *modules()):
         with contextlib.suppress(Exception):
@@ -87,7 +87,7 @@ def import_everything() -> None:
 
 
 class Zygote:
-    """The loop that takes orders; `serve` returns an order in each process that it forks."""
+    """The loop that receives requests; `serve` returns a request in each process that it forks."""
 
     def __init__(self, path: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

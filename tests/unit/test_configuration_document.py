@@ -1,4 +1,4 @@
-"""docs/guide/configuration.md says what the settings are, no more and no less."""
+"""docs/guide/configuration.md lists exactly the settings of the model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def default(about: FieldInfo, keys: tuple[str, ...]) -> str:
 
 
 def test_every_setting_is_documented() -> None:
-    """The table has each key with its default, its variable and what it is, as the model says it."""
+    """The table has each key with its default, its variable and its description from the model."""
     text = DOCUMENT.read_text()
     expected = list(rows(Settings))
     found = [line for line in text.splitlines() if line.startswith("| `") and "`DOVECOTE_" in line]
@@ -57,6 +57,6 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_every_vendors_variable_is_documented() -> None:
-    """Each variable that is not ours and is read stands in the document."""
+    """The document lists each external variable that is read."""
     text = DOCUMENT.read_text()
     assert [name for name in VENDOR_VARIABLES if f"`{name}`" not in text] == []

@@ -41,13 +41,13 @@ def test_every_file_in_the_folder_is_listed_or_meant_to_be_private() -> None:
     "name", ["", "__init__.py", "../secrets.py", "/etc/passwd", "vendor", "package.json"]
 )
 def test_nothing_else_is_served(name: str) -> None:
-    """Any other name is no file, whatever it would point to."""
+    """Any other name is not served as a file, wherever it would point."""
     with pytest.raises(KeyError):
         console.load(name)
 
 
 def test_every_import_names_a_public_file() -> None:
-    """The browser can fetch whatever a module asks for, with no map and no build."""
+    """The browser can fetch every import of a module, without a map and without a build."""
     for name in console.FILES:
         if not name.endswith(("js", "mjs")):
             continue
@@ -68,7 +68,7 @@ def test_the_page_has_nothing_inline() -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_no_script_makes_markup_or_code_from_text(script: Path) -> None:
-    """What strangers write is only ever put in as text."""
+    """Text from users is only ever inserted as text."""
     text = script.read_text()
     for forbidden in (
         "innerHTML",
@@ -90,7 +90,7 @@ def test_the_policy_allows_only_this_host() -> None:
 
 
 def test_vendored_files_are_what_the_note_says() -> None:
-    """Every vendored module has the sum that stands beside its name."""
+    """Every vendored module has the checksum next to its name."""
     note = (FOLDER / "vendor" / "VENDORED.md").read_text()
     for path in (FOLDER / "vendor").glob("*.mjs"):
         assert f"`{path.name}`" in note

@@ -18,7 +18,7 @@ BOUNDED = {
 
 
 def test_the_table_is_the_catalogue() -> None:
-    """Name, type, labels and meaning of every number stand in the document, in the catalogue's order."""
+    """The document has name, type, labels and meaning of every metric, in the catalogue's order."""
     told = [
         (name, kind, labels.strip(), about)
         for name, kind, labels, about, _ in ROW.findall(DOCUMENT.read_text())
@@ -32,7 +32,7 @@ def test_the_table_is_the_catalogue() -> None:
 
 
 def test_the_registry_is_the_catalogue() -> None:
-    """What is served under our name is what the catalogue says, and nothing else."""
+    """The metrics that are served under our name are exactly those of the catalogue."""
     served = {family.name for family in Metrics().registry.collect() if family.name.startswith("dovecote_")}
     assert served == {f"dovecote_{name}" for part in (COUNTERS, GAUGES, HISTOGRAMS) for name in part}
 
@@ -53,7 +53,7 @@ def test_areas_are_few() -> None:
 
 
 def test_warnings_and_errors_are_counted() -> None:
-    """Lines from WARNING on are counted by area, whatever logging is set to write."""
+    """Lines from WARNING on are counted by area, whatever log level is set."""
     metrics, log = Metrics(), logging.getLogger("channels.telegram.receive.receiver")
     with count_log_lines(metrics):
         log.warning("an update was left out")

@@ -1,4 +1,4 @@
-"""The count of the proof: it finds what is lost, said twice or out of order, and which log is not exact."""
+"""The count of the proof finds lost, duplicated and reordered answers, and inexact logs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def make_log(*turns: str) -> list[dict[str, Any]]:
     ],
 )
 def test_what_a_chat_was_told(answered: list[int], verdict: tuple[int, int, int]) -> None:
-    """Lost, said twice, out of order: each is counted."""
+    """Lost, duplicated and reordered answers are each counted."""
     assert check_chat(3, answered) == verdict
 
 
 def test_an_exact_log_is_exact() -> None:
-    """And one with a hole, a repeat or a stranger among the answers is not."""
+    """A log with a hole, a repeat or a foreign turn among the answers is not exact."""
     exact = make_log("one", "two")
     assert check_log(exact, turns=2) is None
     assert check_log(exact, turns=3) == "2 turns queued, not 3"

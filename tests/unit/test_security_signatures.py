@@ -1,4 +1,4 @@
-"""M3 and M4: who signs nothing, almost, twice, too early or too late is nobody; blank secrets are refused."""
+"""M3 and M4: missing, nearly right, repeated, early and late signatures and blank secrets are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALL = pytest.mark.parametrize("name", sorted(SIGNATURE_CASES))
 
 @ALL
 def test_m4_the_right_signature_passes(name: str) -> None:
-    """What the platform signed is taken, or the other vectors would prove nothing."""
+    """A rightly signed post is accepted; otherwise the other vectors would prove nothing."""
     check, headers, _ = SIGNATURE_CASES[name]
     assert check(headers(), BODY)
 
@@ -82,7 +82,7 @@ def test_m4_another_spelling_of_a_signature_opens_nothing_more(name: str) -> Non
     ("seconds", "fits"), [(-301, False), (-299, True), (0, True), (299, True), (301, False)]
 )
 def test_m4_the_window_is_five_minutes_both_ways(name: str, seconds: int, fits: bool) -> None:
-    """A post of 299 seconds ago or ahead is taken, one of 301 seconds is not."""
+    """A post of 299 seconds ago or ahead is accepted, one of 301 seconds is not."""
     check, headers, _ = SIGNATURE_CASES[name]
     assert check(headers(NOW + timedelta(seconds=seconds)), BODY) is fits
 
@@ -110,7 +110,7 @@ def test_m4_a_time_that_is_none_is_refused_even_if_it_is_signed(name: str, shown
 )
 @settings(max_examples=300, deadline=None)
 def test_m4_garbage_is_a_no_and_never_an_accident(name: str, shown: list[str], body: bytes) -> None:
-    """Whatever stands in the headers and the body, the answer is no."""
+    """Any other headers and body are refused."""
     check, headers, _ = SIGNATURE_CASES[name]
     assert not check(dict(zip(headers(), shown, strict=False)), body)
 
@@ -204,7 +204,7 @@ def _compared(tree: ast.AST) -> Iterator[int]:
 
 
 NOT_SECRET = {
-    "gateway/store/accounts/encrypted_columns.py",  # SQL that looks whether a sealed text is still the one that was read
+    "gateway/store/accounts/encrypted_columns.py",  # SQL that compares an encrypted text with the one it read
 }
 
 

@@ -324,11 +324,11 @@ def test_without_the_extra_it_says_so() -> None:
         "import sys; sys.modules['aiodocker'] = None\n"
         "from pathlib import Path\n"
         "from sandbox.docker import plugin\n"
-        "from sandbox.errors import Refused\n"
-        "from sandbox.port import Surroundings\n"
-        "print(plugin.abilities(plugin.settings())[0].detail)\n"
-        "try: plugin.open(plugin.settings(), Surroundings(state=Path('.'), callbacks=Path('.')))\n"
-        "except Refused as error: print(error)\n"
+        "from sandbox.errors import ProviderRefused\n"
+        "from sandbox.port import ProviderContext\n"
+        "print(plugin.capabilities(plugin.settings())[0].detail)\n"
+        "try: plugin.open(plugin.settings(), ProviderContext(state=Path('.'), callbacks=Path('.')))\n"
+        "except ProviderRefused as error: print(error)\n"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.count("dovecote[docker]") == 2

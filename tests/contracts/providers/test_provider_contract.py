@@ -363,7 +363,8 @@ async def test_a_job_outlives_the_process_that_started_it(rig: ProviderRig) -> N
     async with rig.open() as provider:
         sandbox = await provider.create(rig.spec())
         script = "echo begun; while ! test -e go; do sleep 0.05; done; exit 6"
-        spawn = f"await (await provider.create(spec)).spawn(Job(id='job_1', token='t', script={script!r}))"
+        job = f"BackgroundJob(id='job_1', token='t', script={script!r})"
+        spawn = f"await (await provider.create(spec)).spawn({job})"
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
@@ -384,7 +385,7 @@ async def test_a_run_does_not_outlive_the_process_that_started_it(
     """When a gateway dies by kill -9 its running commands die too, and the next one sweeps up after it."""
     if not rig.mounts:
         pytest.skip("on a machine elsewhere the command goes on until its own time-out")
-    run = f"await (await provider.create(spec)).run(Command(script='touch begun; sleep {sleep_seconds}'))"
+    run = f"await (await provider.create(spec)).run(ExecRequest(script='touch begun; sleep {sleep_seconds}'))"
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", other_process_program(rig, run))
 
     async def begun() -> bool:

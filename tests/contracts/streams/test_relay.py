@@ -23,7 +23,8 @@ async def _record_unpublished(database: Database, texts: list[str], conversation
         if not opened:
             await outbox.create_stream(connection, conversation=conversation, account="acc", agent="agt")
         events = [Event.now(EventType.MESSAGE_RECEIVED, conversation, {"text": word}) for word in texts]
-        await outbox.record(connection, conversation, events)
+        if events:
+            await outbox.record(connection, conversation, events)
     return conversation
 
 
@@ -79,6 +80,45 @@ async def test_a_mark_that_was_lost_is_made_again(database: Database) -> None:
             await connection.execute(lost)
         await _wait_until_published(database, relay)
     assert await _published_texts(stream, conversation) == ["a", "b"]
+
+
+async def _wait_for_texts(stream: MemoryEvents, conversation: str, texts: list[str]) -> None:
+    """Wait until the stream has exactly these events, without a hint from the janitor."""
+    async with asyncio.timeout(20):
+        while await _published_texts(stream, conversation) != texts:  # noqa: ASYNC110 - the stream's own list
+            await asyncio.sleep(0.01)
+
+
+async def _record_and_enqueue(database: Database, relay: Relay, texts: list[str], conversation: str) -> None:
+    """Record events and hand them to this relay alone, as the process that wrote them does."""
+    async with database.begin() as connection:
+        events = [Event.now(EventType.MESSAGE_RECEIVED, conversation, {"text": word}) for word in texts]
+        numbered = await outbox.record(connection, conversation, events)
+    relay.enqueue(numbered)
+
+
+async def test_two_relays_publish_one_order(database: Database) -> None:
+    """A relay whose position another one has overtaken reads the outbox again and loses no event."""
+    stream = MemoryEvents()
+    first, second = (Relay(database, stream, lambda _point: None) for _ in range(2))
+    conversation = await _record_unpublished(database, [])
+    async with _run_relay(first), _run_relay(second):
+        await _record_and_enqueue(database, first, ["a"], conversation)
+        await _wait_for_texts(stream, conversation, ["a"])
+        await _record_and_enqueue(database, second, ["b", "c"], conversation)
+        await _wait_for_texts(stream, conversation, ["a", "b", "c"])
+        await _record_and_enqueue(database, first, ["d"], conversation)
+        await _wait_for_texts(stream, conversation, ["a", "b", "c", "d"])
+
+
+async def test_the_published_position_never_goes_back(database: Database) -> None:
+    """A mark of a slower relay, which arrives late, changes nothing."""
+    conversation = await _record_unpublished(database, ["a", "b", "c"])
+    async with database.begin() as connection:
+        await outbox.mark_published(connection, [(conversation, 3, 30)])
+    async with database.begin() as connection:
+        await outbox.mark_published(connection, [(conversation, 2, 20)])
+        assert await outbox.last_position(connection, conversation) == (3, 30)
 
 
 async def test_what_is_in_no_conversation_is_not_waited_for(database: Database) -> None:

@@ -212,10 +212,11 @@ async def test_a_client_that_goes_away_ends_nothing(openai_gateway: OpenAIChatGa
     first = await anext(aiter(stream))
     await stream.close()
     async with asyncio.timeout(60):
-        while (turn := (await openai_gateway.mine.call("GET", f"/status/{first.id}")).body)[
-            "state"
-        ] != "completed":  # noqa: ASYNC110 - the gateway is another process
+        path = f"/status/{first.id}"
+        turn = (await openai_gateway.mine.call("GET", path)).body
+        while turn["state"] != "completed":
             await asyncio.sleep(0.05)
+            turn = (await openai_gateway.mine.call("GET", path)).body
     assert "home" in turn["output"]
     await openai_gateway.client.models.retrieve("shell")
     assert not [line for line in openai_gateway.process.log if "[error" in line or "Traceback" in line]

@@ -130,7 +130,7 @@ async def test_limits_count_across_a_restart() -> None:
             agent, turn_input(strict), RecordingTools(), lambda step: isinstance(step, Checkpoint)
         )
         assert isinstance(crashed[-1], Checkpoint)
-        error = await failure_of(agent, turn_input(strict, saved=crashed[-1].state, attempt=2))
+        error = await failure_of(agent, turn_input(strict, checkpoint=crashed[-1].state, attempt=2))
     assert "limit of 2 model requests" in str(error)
     assert server.requests == 2
 

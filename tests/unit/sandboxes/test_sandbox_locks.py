@@ -72,3 +72,22 @@ async def test_a_lost_lease_ends_the_call_under_it() -> None:
         await work()
     assert not written
     assert leases.holders == {LABEL: 2}
+
+
+class UnreachableLocks(MemorySandboxLocks):
+    """Leases whose store cannot be reached once they are acquired."""
+
+    async def renew(self, label: str, fence: int, *, ttl: float) -> bool:
+        """Fail, as a database that does not answer."""
+        raise ProviderUnreachable("the database does not answer")
+
+
+async def test_a_lease_that_cannot_be_renewed_is_given_up_when_it_expires() -> None:
+    """Past its expiry another replica may hold it, so the call under it is ended although nobody said so."""
+
+    async def work() -> None:
+        async with asyncio.timeout(20), SandboxLocks(UnreachableLocks(), ttl=0.2).shared(LABEL):
+            await asyncio.Event().wait()
+
+    with pytest.raises(ProviderUnreachable, match="lost"):
+        await work()

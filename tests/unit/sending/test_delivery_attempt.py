@@ -38,7 +38,7 @@ policies = st.sampled_from(AmbiguityPolicy)
 def test_nothing_leaves_a_final_state(
     state: DeliveryState, outcome: Outcome, attempt: int, schedule: RetrySchedule, policy: AmbiguityPolicy
 ) -> None:
-    """Whatever outcome arrives for a delivery that has ended, nothing changes and nobody is told."""
+    """No outcome changes a delivery that has ended, and no event is emitted."""
     judged = next_state(state, outcome, attempt=attempt, schedule=schedule, now=NOW, policy=policy)
     assert judged.state is state
     assert judged == Transition(state=state)
@@ -77,14 +77,14 @@ def test_every_delivery_ends(chosen: list[Outcome], schedule: RetrySchedule, pol
 
 
 def test_a_success_ends_it() -> None:
-    """What the far end took is delivered, and the conversation is told."""
+    """An accepted send is delivered, and the conversation gets an event."""
     judged = next_state(SENDING, Outcome(kind=OutcomeKind.DELIVERED), attempt=3, schedule=CHAT, now=NOW)
     assert (judged.state, judged.event_type) == (DeliveryState.DELIVERED, EventType.DELIVERY_SUCCEEDED)
 
 
 @pytest.mark.parametrize("state", sorted({DeliveryState.PENDING, DeliveryState.RETRYING}))
 def test_a_late_success_still_counts(state: DeliveryState) -> None:
-    """A success of an attempt already given up for lost spares the repeat; a late failure changes nothing."""
+    """A late success of a lost attempt prevents the repeat; a late failure changes nothing."""
     delivered = next_state(state, Outcome(kind=OutcomeKind.DELIVERED), attempt=1, schedule=CHAT, now=NOW)
     assert delivered.state is DeliveryState.DELIVERED
     failed = next_state(state, Outcome(kind=OutcomeKind.GIVE_UP), attempt=1, schedule=CHAT, now=NOW)
@@ -130,7 +130,7 @@ def test_a_crash_in_mid_attempt_repeats_what_is_safe(
 
 
 def test_a_rate_limit_holds_the_destination_and_is_no_failure() -> None:
-    """A platform's wait holds everything for that destination, and nobody is alarmed."""
+    """A platform's wait pauses the whole destination without an alarm."""
     outcome = Outcome(kind=OutcomeKind.RETRY, retry_after=4.0, pause_destination=True)
     judged = next_state(SENDING, outcome, attempt=1, schedule=CHAT, now=NOW)
     assert judged.pause_until == judged.next_at == NOW + timedelta(seconds=4)
@@ -139,13 +139,13 @@ def test_a_rate_limit_holds_the_destination_and_is_no_failure() -> None:
 
 @pytest.mark.parametrize(("attempt", "told"), [(1, EventType.DELIVERY_FAILED), (2, None), (7, None)])
 def test_the_first_failure_is_told_and_the_next_are_not(attempt: int, told: EventType | None) -> None:
-    """The conversation hears of trouble once, and of the end."""
+    """The conversation gets one event for the first failure, and one for the end."""
     judged = next_state(SENDING, Outcome(kind=OutcomeKind.RETRY), attempt=attempt, schedule=WEBHOOK, now=NOW)
     assert judged.event_type is told
 
 
 def test_a_used_up_schedule_is_death() -> None:
-    """After the eighth failed attempt a webhook's delivery is dead, and that is told."""
+    """After the eighth failed attempt a webhook's delivery is dead, and an event reports it."""
     judged = next_state(SENDING, Outcome(kind=OutcomeKind.RETRY), attempt=8, schedule=WEBHOOK, now=NOW)
     assert (judged.state, judged.event_type) == (DeliveryState.DEAD, EventType.DELIVERY_DEAD)
 
@@ -158,7 +158,7 @@ def test_a_dead_address_is_suppressed_and_buried() -> None:
 
 
 def test_a_gone_endpoint_is_disabled() -> None:
-    """A receiver that says it is gone suppresses the delivery and disables the endpoint."""
+    """A receiver that answers 410 suppresses the delivery and disables the endpoint."""
     outcome = Outcome(kind=OutcomeKind.GIVE_UP, disable_endpoint=True, status=410)
     judged = next_state(SENDING, outcome, attempt=1, schedule=WEBHOOK, now=NOW)
     assert (judged.state, judged.disable_endpoint) == (DeliveryState.SUPPRESSED, True)
@@ -171,7 +171,7 @@ def test_refused_content_is_a_dead_letter() -> None:
 
 
 def test_an_operator_is_called_and_the_delivery_kept() -> None:
-    """A wrong token keeps the delivery waiting, rarely tried, and says that a person must help."""
+    """A wrong token keeps the delivery waiting, rarely retried, and asks for the operator."""
     judged = next_state(
         SENDING, Outcome(kind=OutcomeKind.OPERATOR), attempt=1, schedule=CHAT, now=NOW, since=NOW
     )
@@ -181,7 +181,7 @@ def test_an_operator_is_called_and_the_delivery_kept() -> None:
 
 
 def test_what_may_have_arrived_earlier_stays_uncertain_until_it_is_known() -> None:
-    """A sink that could not find out yet leaves the delivery uncertain, whatever this attempt met."""
+    """A sink that could not look the message up leaves the delivery uncertain, whatever this attempt met."""
     outcome = Outcome(kind=OutcomeKind.RETRY, uncertain=True)
     judged = next_state(SENDING, outcome, attempt=2, schedule=CHAT, now=NOW)
     assert (judged.state, judged.uncertain) == (DeliveryState.RETRYING, True)

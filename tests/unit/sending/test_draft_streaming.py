@@ -26,14 +26,14 @@ async def harness(tmp_path: Path) -> AsyncIterator[DraftHarness]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let everybody run until something is so of which nobody tells."""
+    """Let every task run until a condition holds that sends no notification."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - a draft tells nobody of itself
             await asyncio.sleep(0)
 
 
 async def test_a_stream_grows_and_ends_with_the_final_text(harness: DraftHarness) -> None:
-    """What was shown is told to the next call, and the message's own id is recorded in the end."""
+    """The next call gets the text that was shown, and the message's own id is recorded at the end."""
     harness.features = STREAMS
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1", "trn_1", "ada") as heard:
@@ -72,7 +72,7 @@ async def test_a_preview_is_followed_by_an_ordinary_message(harness: DraftHarnes
 
 
 async def test_a_preview_is_shown_again_before_it_fades(harness: DraftHarness) -> None:
-    """While nothing new is said the same text is shown again."""
+    """While there is no new text the same text is shown again."""
     harness.features, harness.channel.previews = STREAMS, True
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as heard:
         assert heard is not None
@@ -86,7 +86,7 @@ async def test_a_preview_is_shown_again_before_it_fades(harness: DraftHarness) -
 
 
 async def test_a_repeated_turn_tells_what_its_first_attempt_had_shown(harness: DraftHarness) -> None:
-    """After a crash the words may be others: the platform is told what stands there, and replaces it."""
+    """After a crash the text may differ: the platform gets the shown text, and replaces it."""
     harness.features = STREAMS
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as heard:
         assert heard is not None
@@ -109,7 +109,7 @@ async def test_a_repeated_turn_tells_what_its_first_attempt_had_shown(harness: D
 
 
 async def test_a_stream_never_takes_back_what_it_has_shown(harness: DraftHarness) -> None:
-    """A text that outgrows one message stays as it is shown; its parts take its place in the end."""
+    """A text that outgrows one message stays as shown; its parts replace it at the end."""
     harness.features, harness.limits = STREAMS, replace(HIGH_LIMITS, text=20)
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as heard:
         assert heard is not None
@@ -125,7 +125,7 @@ async def test_a_stream_never_takes_back_what_it_has_shown(harness: DraftHarness
 async def test_nothing_is_added_to_what_is_not_known(
     harness: DraftHarness, trouble: Exception, texts: list[str]
 ) -> None:
-    """After a call that may have been carried out the stream is left alone; after a refusal it goes on."""
+    """After an uncertain call the stream is left alone; after a refusal it goes on."""
     harness.features = STREAMS
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1", "trn_1") as heard:
@@ -145,7 +145,7 @@ async def test_nothing_is_added_to_what_is_not_known(
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_turn_that_fails_leaves_nothing_unfinished(harness: DraftHarness, *, streams: bool) -> None:
-    """What it had said stands without a sign that more comes, with the reason after it, in one message."""
+    """The partial text stays without an ellipsis, with the reason after it, in one message."""
     harness.features = STREAMS if streams else harness.features
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1", "trn_1") as heard:
@@ -160,7 +160,7 @@ async def test_a_turn_that_fails_leaves_nothing_unfinished(harness: DraftHarness
 
 
 async def test_a_preview_of_a_turn_that_fails_is_said_with_the_reason(harness: DraftHarness) -> None:
-    """A preview fades; what it said is not lost."""
+    """A preview disappears; its text is not lost."""
     harness.features, harness.channel.previews = STREAMS, True
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1", "trn_1") as heard:
@@ -186,7 +186,7 @@ async def test_no_draft_begins_once_its_end_was_said(harness: DraftHarness) -> N
 
 
 async def test_the_words_of_an_end_wait_for_a_writer_elsewhere(harness: DraftHarness) -> None:
-    """While another process may be amid a call for the draft, its end waits, and then takes it over."""
+    """While another process may be in a call for the draft, the final text waits, then takes it over."""
     async with harness.drafts() as writer, harness.drafts() as other:
         async with writer.publish_while("cnv_1", "trn_1") as heard:
             assert heard is not None
@@ -215,7 +215,7 @@ async def test_what_does_not_fit_with_the_reason_is_cut_for_it(harness: DraftHar
 
 @pytest.mark.parametrize("whole", [False, True])
 async def test_a_draft_keeps_to_holds_and_makes_them_known(harness: DraftHarness, *, whole: bool) -> None:
-    """A 429 for a draft holds its chat, or its bot, for every process; a draft elsewhere keeps to it."""
+    """A 429 for a draft pauses its chat, or its bot, for every process; other drafts respect it."""
     async with harness.drafts() as one, harness.drafts() as other:
         harness.channel.errors.append(RateLimited(60, scope="account" if whole else "room"))
         async with one.publish_while("cnv_1", "trn_1") as heard:

@@ -1,4 +1,4 @@
-"""Drafts: replies that grow in a chat while they are being said, and never outlive their final text."""
+"""Drafts: replies that grow in a chat while they are generated, and never outlive their final text."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ async def harness(tmp_path: Path) -> AsyncIterator[DraftHarness]:
 
 
 async def run_ready_tasks() -> None:
-    """Let everybody run who can."""
+    """Let every ready task run."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 async def test_a_reply_grows_and_becomes_the_final_text(harness: DraftHarness) -> None:
-    """What is being said is sent once and then edited, and the final text takes the same place."""
+    """A growing reply is sent once and then edited, and the final text replaces it in the same message."""
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
@@ -62,7 +62,7 @@ async def test_a_quick_reply_has_no_draft(harness: DraftHarness) -> None:
 
 
 async def test_the_turn_is_never_held_up_and_the_final_text_comes_last(harness: DraftHarness) -> None:
-    """While the platform keeps a draft's call, the turn ends; the final text waits for that call."""
+    """The turn ends while the platform delays a draft's call; the final text waits for that call."""
     harness.channel.frozen = asyncio.Event()
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1") as heard:
@@ -92,7 +92,7 @@ async def test_nothing_is_edited_after_the_final_text(harness: DraftHarness) -> 
 
 
 async def test_another_process_waits_for_the_writer_and_then_takes_over(harness: DraftHarness) -> None:
-    """A delivery in another process is told to wait while a call may be under way, then finds the draft."""
+    """A delivery in another process waits while a call may be under way, then finds the draft."""
     async with harness.drafts() as writer, harness.drafts() as other:
         async with writer.publish_while("cnv_1") as heard:
             assert heard is not None
@@ -169,7 +169,7 @@ async def test_only_the_latest_text_is_shown(harness: DraftHarness) -> None:
 
 
 async def test_a_typing_sign_comes_before_the_first_word(harness: DraftHarness) -> None:
-    """While nothing is said yet a typing sign shows, where the platform has one."""
+    """While there is no text yet a typing indicator shows, where the platform has one."""
     harness.features = frozenset({ChannelFeature.EDIT, ChannelFeature.TYPING})
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1"):
         await harness.channel.until(lambda: harness.platform_calls == ["typing"])
@@ -180,7 +180,7 @@ async def test_a_typing_sign_comes_before_the_first_word(harness: DraftHarness) 
 
 
 async def test_a_conversation_without_a_chat_has_no_drafts(harness: DraftHarness) -> None:
-    """Where no chat listens nobody takes what is being said."""
+    """Without a connected chat nothing reads the growing text."""
     async with harness.drafts() as drafts, drafts.publish_while("cnv_2") as heard:
         assert heard is None
 
@@ -201,7 +201,7 @@ async def test_drafts_are_forgotten_in_time(harness: DraftHarness) -> None:
     ("ahead", "busy"), [(None, False), (-1, False), (1, True), (WRITE_SECONDS, True), (600, False)]
 )
 def test_a_writer_is_busy_for_the_length_of_a_call(ahead: float | None, *, busy: bool) -> None:
-    """A promise that is over, or that a clock ten minutes ahead has made, holds nobody up."""
+    """An expired call, or one dated ten minutes ahead by another clock, delays nothing."""
     now = datetime(2026, 1, 2, tzinfo=UTC)
     until = None if ahead is None else now + timedelta(seconds=ahead)
     assert is_being_written(DraftRow(platform_id=None, busy_until=until), now) == busy

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from ipaddress import ip_address
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -148,6 +151,41 @@ def test_our_own_addresses_are_known() -> None:
     """Loopback is this machine's own; a documentation address is not."""
     assert is_local(ip_address("127.0.0.1"))
     assert not is_local(ip_address("192.0.2.1"))
+
+
+OWN_ADDRESS_PROGRAM = """
+import ctypes, fcntl, socket, struct, sys
+from delivery.webhooks.egress import EgressPolicy, EgressRefused, EgressScope
+
+CLONE_NEWNET, SIOCSIFADDR, SIOCSIFFLAGS, UP = 0x40000000, 0x8916, 0x8914, 1
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.unshare(CLONE_NEWNET):
+    sys.exit("skip")
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+    address = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton("8.8.8.8"))
+    fcntl.ioctl(control, SIOCSIFADDR, struct.pack("16s16s8x", b"lo", address))
+    fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", UP))
+EgressPolicy().check_host("1.1.1.1", EgressScope.PUBLIC)
+try:
+    EgressPolicy().check_host("8.8.8.8", EgressScope.PUBLIC)
+except EgressRefused as refused:
+    print(refused.why)
+"""
+
+
+def test_a_public_address_of_this_machine_is_refused() -> None:
+    """An address that is public for others leads to this machine's own services, so no call goes there."""
+    done = subprocess.run(
+        [sys.executable, "-c", OWN_ADDRESS_PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+    if done.stderr.strip() == "skip":
+        pytest.skip("a network namespace of its own is not allowed here")
+    assert done.returncode == 0, done.stderr
+    assert "this machine's own" in done.stdout
 
 
 @pytest.mark.parametrize("form", URL_FORMS)

@@ -15,7 +15,7 @@ TEXTS = st.sampled_from(["a", "\0", "ü", '"', "\N{BIRD}"])
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 300_000), TEXTS, TEXTS)
 def test_no_event_is_too_large_for_the_stream(length: int, one: str, other: str) -> None:
-    """Whatever texts an event carries, it fits, and says when one was cut."""
+    """An event with any texts fits the limit, and marks texts that were cut."""
     data = {"output": one * length, "args": {"command": other * length}, "resultId": "job_1"}
     event = Event.now(EventType.JOB_COMPLETED, "cnv_1", data).truncated("/jobs/job_1/logs")
     assert len(json.dumps(dict(event.data))) <= MAX_DATA_BYTES + 100

@@ -1,4 +1,4 @@
-"""The door of the one writer: one at a time, those in a hurry first, none forgotten when others give up."""
+"""The lock of the one writer: one holder at a time, urgent ones first, none lost when others cancel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_those_in_a_hurry_go_first_and_each_kind_in_order() -> None:
 
 
 async def test_one_at_a_time() -> None:
-    """Nobody is inside together with another, even when the door changes hands."""
+    """Two holders are never inside together, even when the lock changes hands."""
     door, inside = FairLock(), 0
 
     async def enter() -> None:
@@ -38,7 +38,7 @@ async def test_one_at_a_time() -> None:
 
 
 async def test_who_gives_up_waiting_stops_nobody() -> None:
-    """A waiter that is cancelled, before or at the moment it is let in, leaves the door to the next."""
+    """A waiter that is cancelled, before or at the moment it acquires, leaves the lock to the next."""
     door, passed = FairLock(), list[str]()
     async with door.acquire(urgent=False):
         tasks = [asyncio.create_task(_acquire(door, name, passed)) for name in ("a", "b", "c")]

@@ -1,4 +1,4 @@
-"""The rate budget: what is said within a platform's limits, and what is kept back for final texts."""
+"""The rate limiter: sends within a platform's limits, and capacity reserved for final texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUP = ChannelLimits(
 
 
 class SleepClock:
-    """A clock that moves when somebody sleeps."""
+    """A clock that moves when a task sleeps."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -53,7 +53,7 @@ def make_rate_limiter(clock: SleepClock, limits: ChannelLimits = GROUP) -> RateL
 def test_a_bucket_never_gives_more_than_it_has(
     wishes: list[tuple[SendPriority, float]], rate: float, capacity: float
 ) -> None:
-    """In any stretch of time no more is taken than the capacity and what flowed in since."""
+    """In any stretch of time no more tokens are taken than the capacity and the refill since."""
     now, taken, start = 0.0, 0, 0.0
     bucket = TokenBucket(rate=rate, capacity=capacity, reserve=1, now=start)
     for use, pause in wishes:
@@ -97,7 +97,7 @@ def test_an_edit_does_not_delay_the_final_text() -> None:
 
 @given(uses=st.lists(st.sampled_from([SendPriority.EDIT, SendPriority.TYPING]), max_size=100))
 def test_drafts_never_take_the_final_text_s_token(uses: list[SendPriority]) -> None:
-    """After any number of edits and typing signs, the final text may go at once, even in a strict room."""
+    """After any number of edits and typing indicators the final text may go at once, in a strict room too."""
     clock = SleepClock()
     budget = make_rate_limiter(clock)
     budget.pause(0, room="room")
@@ -157,7 +157,7 @@ async def test_after_a_429_the_room_keeps_strictly_to_the_limits() -> None:
 
 
 def test_429s_in_several_rooms_make_the_whole_bot_strict() -> None:
-    """When three rooms are refused within seconds, no more than the bot's own limit is said in all."""
+    """When three rooms are refused within seconds, the bot's own limit bounds all sends together."""
     clock = SleepClock()
     budget = make_rate_limiter(clock)
     assert all(budget.try_acquire_local(SendPriority.FINAL, f"before {room}") for room in range(300))
@@ -171,7 +171,7 @@ def test_429s_in_several_rooms_make_the_whole_bot_strict() -> None:
 
 
 async def test_a_wait_that_is_too_long_is_said_and_not_waited_for() -> None:
-    """Beyond its patience the caller hears how long it would be, without waiting."""
+    """Beyond its timeout the caller gets the remaining wait, without waiting."""
     clock = SleepClock()
     budget = make_rate_limiter(clock)
     budget.pause(60, room="room")
@@ -181,7 +181,7 @@ async def test_a_wait_that_is_too_long_is_said_and_not_waited_for() -> None:
 
 
 def test_a_hold_ends_and_a_shorter_one_does_not_shorten_it() -> None:
-    """The longest wait that was asked for stands, then the room is open again."""
+    """The longest requested pause holds, then the room is open again."""
     clock = SleepClock()
     budget = make_rate_limiter(clock)
     budget.pause(10, room="room")
@@ -199,7 +199,7 @@ def test_a_hold_of_the_bot_closes_every_room() -> None:
 
 
 def test_memory_stays_bounded() -> None:
-    """Rooms that have been quiet are forgotten; busy and held ones are not."""
+    """Quiet rooms are evicted; busy and paused ones are not."""
     clock = SleepClock()
     budget = make_rate_limiter(clock, ChannelLimits(text=1, account_sends_per_second=1e9))
     budget.pause(10_000, room="held")
@@ -211,7 +211,7 @@ def test_memory_stays_bounded() -> None:
 
 
 async def test_many_rooms_wait_side_by_side() -> None:
-    """Two hundred texts to ten rooms of a strict bot all go, within its rate; none is forgotten."""
+    """Two hundred texts to ten rooms of a strict bot all go, within its rate; none is lost."""
     clock = SleepClock()
     budget = make_rate_limiter(
         clock, ChannelLimits(text=1, room_sends_per_second=1, account_sends_per_second=5)
@@ -227,7 +227,7 @@ async def test_many_rooms_wait_side_by_side() -> None:
 
 
 def test_the_limit_per_minute_is_for_crowded_rooms() -> None:
-    """A quiet room says one text a second for as long as it likes; a crowded one is slowed to 20 a minute."""
+    """A private chat gets one text a second without end; a group is slowed to 20 a minute."""
     clock = SleepClock()
     budget = RateLimiter(GROUP, is_group=lambda room: room == "crowd", clock=clock, sleep=clock.sleep)
     budget.pause(0, room="quiet")  # strict from now on, as after a refusal
@@ -243,14 +243,14 @@ def test_the_limit_per_minute_is_for_crowded_rooms() -> None:
 
 @pytest.mark.parametrize(("room", "crowded"), [("4711", False), ("-1234", True), ("-1001234567890", True)])
 def test_telegrams_groups_are_crowded_and_private_chats_are_not(room: str, *, crowded: bool) -> None:
-    """The adapter alone knows how its rooms' ids look."""
+    """Only the adapter knows the format of its room ids."""
     address = Address(channel="chn_1", room=room, thread="7")
     assert Address.room_of(address.destination) == room
     assert plugin.limits.is_group(room) is crowded
 
 
 async def test_landing_waits_for_what_is_on_its_way_and_keeps_no_place() -> None:
-    """Also when it is given up: whoever waits to speak must not wait for ever."""
+    """A cancelled waiter releases its place too, so later senders do not wait for ever."""
     clock = SleepClock()
     budget = RateLimiter(GROUP, clock=clock, sleep=clock.sleep)
     async with budget.in_flight:

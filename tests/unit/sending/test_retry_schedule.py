@@ -35,7 +35,7 @@ def test_webhooks_are_tried_eight_times() -> None:
 
 @given(attempt=st.integers(1, 7), share=SHARES)
 def test_jitter_stays_within_a_fifth(attempt: int, share: float) -> None:
-    """No delay is more than 20 % off, whatever the dice say."""
+    """No delay is more than 20 % off, whatever the random source returns."""
     step = WEBHOOK.delays[attempt - 1]
     found = delay(WEBHOOK, attempt, random_source=lambda: share)
     assert found is not None
@@ -62,7 +62,7 @@ def test_the_first_failure_is_followed_by_a_second_attempt() -> None:
 
 
 def test_a_platform_s_own_delay_replaces_a_chat_s() -> None:
-    """A chat that is told to wait 3 s waits 3 s, not the step of its attempt."""
+    """A chat with a Retry-After of 3 s waits 3 s, not the step of its attempt."""
     assert delay(CHAT, 6, retry_after=3.0, since=NOW) == 3.0
 
 

@@ -1,4 +1,4 @@
-"""M8: every closed address in every form a URL can have reaches nothing, whoever names it."""
+"""M8: no closed address is reached, in any form that a URL can have, whoever names it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _settings_of_sessions(tree: ast.AST) -> Iterator[tuple[int, set[str]]]:
 
 
 def test_m8_no_session_trusts_the_environments_proxies() -> None:
-    """Nothing that calls out is told to take a proxy from the environment."""
+    """No client that calls out takes a proxy from the environment."""
     found = [
         f"{path.relative_to(ROOT)}:{line}"
         for top in ("gateway", "delivery", "channels")

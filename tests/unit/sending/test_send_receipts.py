@@ -1,4 +1,4 @@
-"""What has arrived is noted at once, and read by whoever comes after us."""
+"""Send receipts are written at once, and read by the next process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_note_is_there_for_the_next_process(tmp_path: Path) -> None:
 
 
 def test_the_file_stays_small_and_keeps_what_stands(tmp_path: Path) -> None:
-    """What the ledger has goes when a page is full; what it has not goes on to the next page."""
+    """Recorded receipts are dropped when a page is full; open ones move to the next page."""
     path = tmp_path / "arrivals"
     notes = SendReceipts(path, max_file_bytes=1000)
     notes.append(make_receipt(0))
@@ -70,7 +70,7 @@ def test_a_line_that_was_cut_short_is_no_note(tmp_path: Path) -> None:
 
 
 def test_without_a_place_to_write_it_is_as_before(tmp_path: Path) -> None:
-    """A missing directory or a full disk is told and costs nothing else."""
+    """A missing directory or a full disk is logged and costs nothing else."""
     notes = SendReceipts(tmp_path / "missing" / "arrivals")
     with capture_logs() as logs:
         notes.append(make_receipt())

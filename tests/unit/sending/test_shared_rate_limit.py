@@ -1,4 +1,4 @@
-"""One bot, several replicas: the platform's limit is kept by all of them, and final texts find their turn."""
+"""One bot, several replicas: all of them keep the platform's limit, and final texts are sent in time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUP_ROOM = "crowd"
 
 
 class ReplicaClock:
-    """A clock that moves when somebody sleeps."""
+    """A clock that moves when a task sleeps."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -69,7 +69,7 @@ class MemoryTokenBuckets(TokenBucketStore):
 def open_replicas(
     number: int, *, strict: bool = True
 ) -> tuple[ReplicaClock, MemoryTokenBuckets, list[SharedRateLimiter]]:
-    """Return the budgets of one bot in so many processes, after a 429 or in good weather."""
+    """Return the rate limiters of one bot in so many processes, with or without an earlier 429."""
     clock = ReplicaClock()
     shelf = MemoryTokenBuckets(clock)
     budgets = [
@@ -166,7 +166,7 @@ async def test_final_texts_are_served_while_drafts_press() -> None:
 
 
 async def test_final_texts_in_good_weather_cost_a_write_for_several() -> None:
-    """Counted and told in batches; drafts at another replica leave room for them all the same."""
+    """Tokens are counted and granted in batches; drafts at another replica still leave room."""
     clock, shelf, (one, other) = open_replicas(2, strict=False)
     for _ in range(50):
         clock.now += 0.01
@@ -176,7 +176,7 @@ async def test_final_texts_in_good_weather_cost_a_write_for_several() -> None:
 
 
 async def test_those_who_wait_together_share_a_batch() -> None:
-    """Forty final texts after a 429 take fewer draws than that, and none is forgotten."""
+    """Forty final texts after a 429 take fewer grants than that, and none is lost."""
     clock, shelf, (one, _) = open_replicas(2)
     before = shelf.acquire_count
     waits = [1.0] * 40
@@ -188,7 +188,7 @@ async def test_those_who_wait_together_share_a_batch() -> None:
 
 
 async def test_a_429_makes_every_replica_strict() -> None:
-    """The one that was refused tells the others through the allowance, and they keep to the limit."""
+    """The refused replica informs the others through the shared bucket, and they keep to the limit."""
     clock, _, (one, other) = open_replicas(2, strict=False)
     one.pause(1)
     clock.now += 2.5
@@ -217,7 +217,7 @@ async def test_without_the_database_each_keeps_to_its_own() -> None:
 
 @pytest.mark.parametrize("use", list(SendPriority))
 async def test_memory_stays_bounded(use: SendPriority) -> None:
-    """Crowded rooms that were left alone for long are forgotten."""
+    """Buckets of rooms that were unused for long are evicted."""
     clock = ReplicaClock()
     budget = SharedRateLimiter(
         LIMITS, name="bot", store=MemoryTokenBuckets(clock), clock=clock, sleep=clock.sleep

@@ -24,7 +24,7 @@ def test_the_reference_library_accepts_what_we_sign() -> None:
 
 
 def test_we_accept_what_the_reference_library_signs() -> None:
-    """Our verification takes a message signed by the reference library."""
+    """Our verification accepts a message signed by the reference library."""
     secret, now = new_secret(), datetime.now(UTC)
     signature = Webhook(secret).sign(ID, now, BODY.decode())
     headers = {

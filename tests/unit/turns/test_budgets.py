@@ -137,7 +137,7 @@ async def test_an_account_has_a_budget_of_all_its_agents(database: Database, acc
 
 
 def test_no_budget_is_no_limit() -> None:
-    """Zero means any amount; each kind is told by its name."""
+    """Zero means no limit; each budget is reported by its name."""
     used = Amount(seconds=1e9, input_tokens=10**12, micros=10**12)
     assert budget_problem(Budget(), used, owner="x", raised_by="y") is None
     assert "sandbox seconds" in (budget_problem(Budget(seconds=1), used, owner="x", raised_by="y") or "")

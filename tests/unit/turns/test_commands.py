@@ -1,4 +1,4 @@
-"""What chat commands say, as far as it is decided without a gateway."""
+"""The texts of chat commands, as far as they do not need a gateway."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def turn(
     ],
 )
 def test_a_line_is_told_with_the_place_of_who_asks(line: list[Turn], said: str) -> None:
-    """What is at work comes first, then how many wait and where one's own stands."""
+    """The running turn comes first, then the number of waiting turns and the asker's position."""
     assert render_queue(line, "7") == said
 
 
 def test_only_known_words_are_commands() -> None:
-    """An unknown `/word` and a path are the agent's to hear."""
+    """An unknown `/word` and a path are passed to the agent."""
     assert parse("/etc/passwd") is None
     assert parse("say /stop") is None
     found = parse("/JOBS logs job_1")
@@ -61,7 +61,7 @@ def test_only_known_words_are_commands() -> None:
 
 @given(st.text(alphabet="`~a \n", max_size=60))
 def test_output_cannot_leave_its_code_block(text: str) -> None:
-    """Whatever backticks output holds, it stays one block that says exactly the output."""
+    """Output with any backticks stays one code block with exactly that output."""
     block = code_block(text)
     fence = block.partition("\n")[0]
     assert block == f"{fence}\n{text}\n{fence}"

@@ -42,7 +42,7 @@ def turn(name: str, **changes: object) -> Turn:
 
 
 def test_a_minutes_worth_may_come_at_once_and_one_refusal_a_minute_is_said() -> None:
-    """Beyond the burst one refusal is said and the rest dropped, until time has earned more."""
+    """Beyond the burst one refusal is sent and the rest is dropped, until time has passed."""
     now = [0.0]
     flood = SenderRateLimiter(clock=lambda: now[0])
     assert [flood.acquire(SENDER_KEY, 3) for _ in range(6)] == [
@@ -64,7 +64,7 @@ def test_a_minutes_worth_may_come_at_once_and_one_refusal_a_minute_is_said() -> 
 
 
 def test_one_persons_flood_is_nobody_elses() -> None:
-    """Rates are kept for each person in each room, of a bounded number of people; 0 is no bound."""
+    """Rates are counted for each user in each room, for a bounded number of users; 0 means no limit."""
     flood = SenderRateLimiter(clock=lambda: 0.0)
     assert flood.acquire(SENDER_KEY, 1) is RateDecision.ACCEPTED
     assert flood.acquire(SENDER_KEY, 1) is RateDecision.REFUSED
@@ -93,7 +93,7 @@ def test_the_rule_says_who_decides(rule: str | tuple[str, ...], person: str, may
 
 
 def test_nobody_is_the_asker_of_a_turn_without_one() -> None:
-    """A turn that nobody asked for is nobody's to approve under the rule `asker`."""
+    """Under the rule `asker`, a turn without an asker cannot be approved in the chat."""
     assert not may_decide("asker", "", asker="")
 
 
@@ -114,7 +114,7 @@ def test_nobody_is_the_asker_of_a_turn_without_one() -> None:
     ],
 )
 def test_thumbs_are_read_by_sign_and_by_name(emoji: str, verdict: bool | None) -> None:
-    """Skin tones and the platforms' spellings change nothing; other signs say nothing."""
+    """Skin tones and the platforms' spellings change nothing; other reactions decide nothing."""
     assert parse_decision(emoji) is verdict
 
 
@@ -180,7 +180,7 @@ APPROVAL_REQUESTED = Event.now(
 async def test_buttons_that_ask_for_words_stand_where_a_platform_can_ask(
     features: frozenset[ChannelFeature], labels: list[str]
 ) -> None:
-    """Where it cannot, the plain ones are left; each button says something else, in 64 bytes."""
+    """Where it cannot, the plain buttons stay; each button has its own data, within 64 bytes."""
     part = render_text(APPROVAL_REQUESTED)
     assert part is not None
     assert decode_part(encode_part(part)) == part
@@ -214,12 +214,12 @@ async def test_buttons_that_ask_for_words_stand_where_a_platform_can_ask(
     [("cancelled", True), ("stopped", True), ("stopped in line", False), ("superseded", False)],
 )
 def test_a_stop_is_said_once(reason: str, said: bool) -> None:
-    """Not of what waited behind the stopped turn, and not where a newer message takes over."""
+    """Not for what waited behind the stopped turn, and not where a newer message takes over."""
     assert (render_text(Event.now(EventType.TURN_CANCELLED, "cnv_1", {"reason": reason})) is not None) is said
 
 
 def test_a_renewed_question_says_why_it_is_asked_again() -> None:
-    """The reason stands before the question."""
+    """The reason comes before the question."""
     asked = render_text(
         Event.now(APPROVAL_REQUESTED.type, "cnv_1", {**APPROVAL_REQUESTED.data, "reason": "It was changed."})
     )

@@ -1,4 +1,4 @@
-"""What a job's end is called, and how a model is told of it."""
+"""How a job's end is named, and how it is reported to a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_an_end_for_a_reason_is_a_failure_that_names_it() -> None:
 
 
 def test_a_model_is_told_why_and_what_helps() -> None:
-    """Reason and exit code stand side by side."""
+    """The text has the reason and the exit code."""
     words = render_result(job_end(143, b"out\n", reason=WORKSPACE_FULL), "make", "job_1")
     assert words.startswith("Job job_1 `make` failed, workspace_full: the workspace exceeded its quota")
     assert "exit code 143" in words

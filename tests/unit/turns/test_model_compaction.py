@@ -1,4 +1,4 @@
-"""Where a long conversation is cut, and what stands in place of its older part."""
+"""Where a long conversation is cut, and what replaces its older part."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_cut_never_parts_a_call_from_its_result(
 def test_the_request_being_worked_on_is_never_lost(
     turns: list[tuple[int, list[int], bool]], room: int
 ) -> None:
-    """The newest question is in the tail, or told word for word beside the summary."""
+    """The newest question is in the tail, or quoted in full beside the summary."""
     messages = conversation(turns)
     place = compaction.find_cut(messages, room)
     standing = compaction.current_request(messages, place)
@@ -86,7 +86,7 @@ def test_what_remains_fits_well_below_the_threshold(
 
 
 def test_a_tail_starts_at_a_turn_where_it_can() -> None:
-    """Whole turns are kept rather than the end of one."""
+    """Whole turns are retained rather than the end of one."""
     messages = conversation([(400, [400], True)] * 5)
     place = compaction.find_cut(messages, 700)
     first = messages[place]
@@ -95,7 +95,7 @@ def test_a_tail_starts_at_a_turn_where_it_can() -> None:
 
 
 def test_the_newest_notes_are_told_and_the_rest_counted() -> None:
-    """When there are too many notes the oldest give way, and their number is told."""
+    """When there are too many notes the oldest are dropped, and their number is stated."""
     notes = [f"{number:03d} approved" for number in range(100)]
     (memory, *_) = compaction.compacted_history("summary", notes, "", [], 1000)
     text = str(memory.parts[0].content) if isinstance(memory.parts[0], UserPromptPart) else ""
@@ -106,7 +106,7 @@ def test_the_newest_notes_are_told_and_the_rest_counted() -> None:
 
 @given(st.text(max_size=400), st.integers(1, 300))
 def test_shortening_says_how_much_is_missing(text: str, most: int) -> None:
-    """A shortened text keeps both ends and names the number of characters left out."""
+    """A shortened text keeps both ends and states the number of characters left out."""
     short = shorten(text, most)
     if len(text) <= most:
         assert short == text
@@ -118,7 +118,7 @@ def test_shortening_says_how_much_is_missing(text: str, most: int) -> None:
 
 @given(st.text(st.characters(), max_size=100))
 def test_mended_text_can_be_stored(text: str) -> None:
-    """Whatever JSON may carry, mended text encodes, and whole text stays as it is."""
+    """Repaired text always encodes as JSON, and valid text stays as it is."""
     mended = repair_surrogates(text)
     mended.encode()
     if not any("\ud800" <= character <= "\udfff" for character in text):
@@ -133,7 +133,7 @@ def test_pieces_of_a_transcript_lose_nothing(text: str, room: int) -> None:
 
 
 def test_a_transcript_names_who_said_what() -> None:
-    """People, the assistant, its calls and their results are told apart."""
+    """Users, the assistant, its calls and their results are distinguishable."""
     text = compaction.transcript(conversation([(0, [3], True)]))
     assert text.splitlines() == [
         "Person: question 0 ",

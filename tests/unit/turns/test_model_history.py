@@ -46,7 +46,7 @@ def conversation_of(exchanges: list[tuple[str, str, dict[str, object]]]) -> list
 def test_progress_survives_its_bytes(
     exchanges: list[tuple[str, str, dict[str, object]]], notes: list[str], repeats: int
 ) -> None:
-    """Messages, notes and the loop guard's count come back as they were, without the instructions."""
+    """Messages, notes and the loop guard's count are restored, without the instructions."""
     progress = AgentState(
         conversation=Conversation(messages=conversation_of(exchanges)), notes=notes, repeats=repeats
     )
@@ -133,7 +133,7 @@ def test_unreadable_history_is_said_with_what_to_do(stored: bytes, words: str) -
 
 
 def test_old_notes_make_room_for_new_ones() -> None:
-    """The notes kept beyond compaction are bounded."""
+    """The notes retained after compaction are bounded."""
     progress = AgentState()
     for number in range(200):
         progress.add_note(f"note {number}")

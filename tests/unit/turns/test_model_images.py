@@ -34,7 +34,7 @@ def test_a_prompt_without_images_stays_a_text() -> None:
 
 
 def test_progress_is_stored_without_bytes_and_shown_again_with_them() -> None:
-    """A crash in the middle of a turn costs no image, and the database keeps none."""
+    """A crash in the middle of a turn loses no image, and the database stores none."""
     stored = encode(a_progress())
     assert len(stored) < 2000
     again = decode(stored)
@@ -58,7 +58,7 @@ def test_only_the_turn_s_own_labels_bring_images_back() -> None:
 
 
 def test_an_image_is_estimated_as_one_and_not_by_its_bytes() -> None:
-    """A conversation with an image is not taken for full."""
+    """A conversation with an image is not counted as full."""
     assert 1000 <= compaction.estimate_tokens(a_progress().messages) < 1200
 
 
@@ -73,7 +73,7 @@ def test_a_refusal_of_images_is_told_from_other_errors() -> None:
 
 
 def test_what_is_hidden_says_so_and_stays_hidden() -> None:
-    """A model that refused is told why it sees nothing, also after a restart in the same turn."""
+    """A model that refused images gets a note, also after a restart in the same turn."""
     hidden = images.replace_images(a_progress().messages)
     assert images.count(hidden) == 0
     progress = a_progress()

@@ -1,4 +1,4 @@
-"""Which models may be configured: problems are told before any call, with field, value and remedy."""
+"""Which models may be configured: problems are reported before any call, with field, value and remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = Vendors(openai_api_key="sk-o", anthropic_api_key="sk-a", google_api_key="
 
 @pytest.mark.parametrize("model", ["openai:gpt-x", "anthropic:claude-x", "google:gemini-x", "ollama:llama"])
 def test_each_vendor_is_accepted_with_its_key(model: str) -> None:
-    """A known vendor, a name and a key are all it takes."""
+    """A known vendor, a name and a key are enough."""
     assert check(model, KEYS) is None
 
 
@@ -82,7 +82,7 @@ def test_an_address_must_be_a_url() -> None:
 
 
 def test_keys_do_not_show() -> None:
-    """Printing the settings tells no secret."""
+    """Printing the settings shows no secret."""
     assert "sk-" not in repr(KEYS)
     assert "g-k" not in repr(KEYS)
 

@@ -19,7 +19,7 @@ from gateway.store.turn_state import (
 
 @given(crashes=st.integers(0, 100), again=st.booleans())
 def test_a_suspicion_only_grows(crashes: int, *, again: bool) -> None:
-    """Another crash never makes a turn less suspect, and one given up is never trusted with others."""
+    """Another crash never makes a turn less suspect, and a dead-lettered one never runs again."""
     now = decide_poison(crashes, interrupted_again=again)
     then = decide_poison(now.crashes, interrupted_again=True)
     assert now.crashes == crashes + again
@@ -49,5 +49,5 @@ def test_a_failed_try_waits_longer_each_time_and_not_for_ever(attempt: int) -> N
 
 
 def test_every_state_is_open_or_final() -> None:
-    """No state is forgotten by the queries that look for work."""
+    """The queries that look for work cover every state."""
     assert {*OPEN, *map(str, FINAL)} == {str(state) for state in TurnState}

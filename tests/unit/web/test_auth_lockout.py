@@ -69,7 +69,7 @@ def test_an_address_is_locked_at_the_limit_and_free_after_the_window() -> None:
 
 
 def test_a_proven_key_is_known_at_its_own_address_only() -> None:
-    """What opened the door from one address says nothing about another."""
+    """A key that worked from one address proves nothing for another."""
     limiter = FailureLockout()
     limiter.record_success("a", b"digest")
     assert limiter.has_succeeded("a", b"digest")
@@ -78,7 +78,7 @@ def test_a_proven_key_is_known_at_its_own_address_only() -> None:
 
 
 def test_a_flood_of_addresses_is_forgotten_oldest_first() -> None:
-    """Memory is bounded whatever arrives."""
+    """Memory is bounded under any input."""
     limiter = FailureLockout(failures=1)
     for number in range(10_001):
         limiter.record_failure(str(number))

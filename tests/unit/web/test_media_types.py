@@ -1,4 +1,4 @@
-"""What files are, by their content, and names that every platform takes."""
+"""Types of files by their content, and names that every platform accepts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_any_name_becomes_one_that_can_be_used(name: str) -> None:
 
 
 def test_a_further_file_of_a_name_keeps_its_suffix() -> None:
-    """The number stands before the suffix."""
+    """The number comes before the suffix."""
     assert media_types.numbered_name("report.pdf", 2) == "report (2).pdf"
     assert media_types.numbered_name("README", 3) == "README (3)"
 

@@ -38,7 +38,7 @@ def test_nothing_else_is_valid(expires: str, signature: str) -> None:
 
 
 def test_links_outlive_a_change_of_keys() -> None:
-    """The first key signs; a link of the older one holds while that is in the ring."""
+    """The first key signs; a link of an older key is valid while that key is in the ring."""
     url = LINKS.create("fil_1", "x", expires=NOW + timedelta(days=1))
     rotated = SignedLinks(keys=Vault(["n" * 40, "k" * 40]).keys_for(PURPOSE), public_url=LINKS.public_url)
     changed = SignedLinks(keys=Vault(["n" * 40]).keys_for(PURPOSE), public_url=LINKS.public_url)
@@ -63,14 +63,14 @@ def test_links_outlive_a_change_of_keys() -> None:
     ],
 )
 def test_only_our_own_address_names_a_file(change: object) -> None:
-    """Another host, scheme or path is none of ours, whatever it is signed with."""
+    """Another host, scheme or path is refused, whatever its signature."""
     url = LINKS.create("fil_1", "x", expires=NOW + timedelta(days=1))
     assert LINKS.parse_url(url, now=NOW) == "fil_1"
     assert LINKS.parse_url(change(url), now=NOW) is None  # type: ignore[operator]
 
 
 def test_a_path_without_host_is_ours_too() -> None:
-    """Without a public address links are paths, and are taken as such."""
+    """Without a public address links are paths, and paths are accepted."""
     local = SignedLinks(keys=LINKS.keys)
     url = local.create("fil_1", "ü/x.txt", expires=NOW + timedelta(days=1))
     assert url.startswith("/files/fil_1/%C3%BC%2Fx.txt?expires=")
@@ -78,6 +78,6 @@ def test_a_path_without_host_is_ours_too() -> None:
 
 
 def test_no_key_shows_itself() -> None:
-    """Neither links nor their maker tell what they are signed with."""
+    """Neither links nor the object that creates them show the signing key."""
     assert "kkkk" not in repr(LINKS)
     assert LINKS.keys[0].hex() not in repr(LINKS)

@@ -1,4 +1,4 @@
-"""What a client is told of a turn only grows, and is whole at the end, whatever was lost on the way."""
+"""A client's view of a turn only grows, and is complete at the end, whatever deltas were lost."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def emitted_text(*events: Event) -> str:
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=8), st.sets(st.integers(0, 7)))
 def test_lost_pieces_are_made_up_for(pieces: list[str], lost: set[int]) -> None:
-    """Whichever deltas never came, the whole message has been told once it is complete."""
+    """The whole message has been sent once it is complete, whichever deltas never came."""
     deltas = [delta(part, text) for part, text in enumerate(pieces) if part not in lost]
     assert emitted_text(*deltas, completed("".join(pieces))) == "".join(pieces)
 
 
 def test_another_attempt_repeats_nothing() -> None:
-    """A message that is said anew after a crash is told to its end, without what was told before."""
+    """A message that is generated again after a crash is sent to its end, without repeating text."""
     again = [delta(0, "one ", attempt=2), delta(1, "two", attempt=2)]
     assert emitted_text(delta(0, "one "), *again, completed("one two")) == "one two"
 
 
 def test_another_attempt_that_says_something_else_is_told_whole() -> None:
-    """What was told cannot be taken back, so the other message follows it."""
+    """Sent text cannot be withdrawn, so a different message follows it."""
     assert emitted_text(delta(0, "one"), delta(0, "two", attempt=2), completed("two")) == "one\n\ntwo"
 
 
@@ -78,7 +78,7 @@ def test_other_turns_are_not_heard_until_one_takes_this_over() -> None:
 
 
 def test_a_question_to_people_is_heard() -> None:
-    """An approval that is asked for is told with its command."""
+    """An approval request is sent with its command."""
     asked = event(EventType.APPROVAL_REQUESTED, approval="apr_1", command="rm x")
     assert list(TurnEventReader(turn="trn_1").read(asked, 7)) == [
         ApprovalNeeded(approval="apr_1", command="rm x", seq=7)
@@ -104,7 +104,7 @@ async def test_a_silent_stream_pulses_and_can_be_cut() -> None:
 
 @given(st.lists(st.text(max_size=40), max_size=6))
 def test_no_earlier_line_is_an_order(texts: list[str]) -> None:
-    """Whatever was said before, each of its lines is quoted, so that a shell runs none of it."""
+    """Each line of the history is quoted, so that a shell runs none of it."""
     earlier = [InputMessage(role="assistant", content=text) for text in texts]
     text, _ = last_user_input(
         [*earlier, InputMessage(role="user", content="now")], standalone=True, pointer="/messages"
@@ -122,7 +122,7 @@ def test_nothing_said_is_refused() -> None:
 
 
 def response_stream(*events: Event) -> list[dict[str, Any]]:
-    """Return a response's stream, made of what is heard of these events."""
+    """Return a response's stream for these events."""
     listening, telling = TurnEventReader(turn="trn_1"), ResponseEncoder({"id": "trn_1"})
     heard = [one for seq, event in enumerate(events, 1) for one in listening.read(event, seq)]
     return [shape for one in heard for shape in telling.encode(one)]
@@ -130,7 +130,7 @@ def response_stream(*events: Event) -> list[dict[str, Any]]:
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6))
 def test_a_responses_events_are_numbered_once_and_for_all(pieces: list[str]) -> None:
-    """Numbers grow, tell the stream's seq, and are the same whenever the same is heard."""
+    """Numbers grow, equal the stream's seq, and are the same on every replay."""
     events = [*(delta(part, text) for part, text in enumerate(pieces)), completed("".join(pieces))]
     told_once = response_stream(*events)
     numbers = [shape["sequence_number"] for shape in told_once]

@@ -1,4 +1,4 @@
-"""M2: the URL table: every route says who may ask, and everything served stands in it."""
+"""M2: the URL table: every route states its access, and every served path is in it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BY_NAME = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.me
 
 @BY_NAME
 def test_every_route_says_who_may_ask(route: ApiRoute) -> None:
-    """A marker stands on each route, and only documents, health and the console are for anybody."""
+    """Each route has an access marker, and only documents, health and the console are public."""
     assert isinstance(route.access, get_args(Access))
     if isinstance(route.access, PublicAccess):
         assert route.method == "GET"
@@ -52,13 +52,13 @@ def test_every_change_needs_more_than_reading(route: ApiRoute) -> None:
 
 @BY_NAME
 def test_every_route_has_a_summary(route: ApiRoute) -> None:
-    """The document tells what each route is for."""
+    """The document describes the purpose of each route."""
     assert route.summary
 
 
 @BY_NAME
 def test_answers_name_things_in_snake_case(route: ApiRoute) -> None:
-    """What a route takes and gives has one casing, but for the handful of names that are fixed."""
+    """Requests and responses of a route use one casing, except for a few fixed names."""
     shapes = [
         TypeAdapter(shape).json_schema()
         for shape in (route.request_model, route.response_model)

