@@ -153,5 +153,5 @@ class LimitedAppRunner(web.AppRunner):
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
         made.__class__ = _Server  # aiohttp has no other way to bring one's own connection
-        made.crowd = self._connection_limiter  # type: ignore[attr-defined]
+        made.connection_limiter = self._connection_limiter  # type: ignore[attr-defined]
         return made
