@@ -225,6 +225,13 @@ class AgentError(Exception):
         self.retryable = retryable
 
 
+class AgentClosed(AgentError):
+    """The agent was closed during the attempt because this process stops; another process can run the turn."""
+
+    def __init__(self) -> None:
+        super().__init__("The gateway stopped during this attempt.", retryable=True)
+
+
 class Agent(Protocol):
     """Who performs turns. Stateless: everything it must remember goes through Work and its steps."""
 

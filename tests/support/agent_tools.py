@@ -100,7 +100,7 @@ def turn_input(persona: AgentSpec, text: str = "hello", **changes: Any) -> TurnI
         "attempt": 1,
         "trigger": "message",
         "input": text,
-        "persona": persona,
+        "agent": persona,
     }
     return TurnInput(**(values | changes))
 

@@ -43,7 +43,7 @@ async def record() -> dict[str, bytes]:
         assert isinstance(broken[-1], Checkpoint)
         assert isinstance(asked, ApprovalRequired)
         tools.approved.add(asked.calls[0].id)
-        decided = turn_input(agent_record, saved=asked.state, decisions=approve(asked.calls[0].id))
+        decided = turn_input(agent_record, checkpoint=asked.state, decisions=approve(asked.calls[0].id))
         finished = (await collect_steps(agent, decided, tools))[-1]
         assert isinstance(finished, Finished)
         history = finished.history

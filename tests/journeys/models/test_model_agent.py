@@ -79,7 +79,7 @@ async def test_a_denied_call_is_not_carried_out_and_the_model_is_told_why() -> N
         tools = RecordingTools(needs_approval_for=["rm -r build"])
         paused = approval_step(await collect_steps(agent, turn_input(agent_spec(server.base_url)), tools))
         no = {paused.calls[0].id: ApprovalDecision(approved=False, by="bob", comment="we need that folder")}
-        given = turn_input(agent_spec(server.base_url), saved=paused.state, decisions=no)
+        given = turn_input(agent_spec(server.base_url), checkpoint=paused.state, decisions=no)
         steps = await collect_steps(agent, given, tools)
     assert tools.executed == []
     assert "bob denied this call" in last_text(server.bodies[1])
@@ -92,7 +92,7 @@ async def test_a_turn_without_all_decisions_goes_on_waiting() -> None:
     async with open_loopback_model([ScriptedTurn(calls=[REMOVE])]) as (server, agent):
         tools = RecordingTools(needs_approval_for=["rm -r build"])
         paused = approval_step(await collect_steps(agent, turn_input(agent_spec(server.base_url)), tools))
-        again = await collect_steps(agent, turn_input(agent_spec(server.base_url), saved=paused.state), tools)
+        again = await collect_steps(agent, turn_input(agent_spec(server.base_url), checkpoint=paused.state), tools)
     assert approval_step(again).calls == paused.calls
     assert server.requests == 1
 
@@ -107,7 +107,7 @@ async def main():
     url, call = sys.argv[1:3]
     async with open_model_agent(Vendors(trusted_base_urls=(url,))) as agent:
         tools = RecordingTools(careful=["rm -r build"], approved=[call])
-        given = work(persona(url), saved=sys.stdin.buffer.read(), decisions=approve(call), attempt=2)
+        given = work(persona(url), checkpoint=sys.stdin.buffer.read(), decisions=approve(call), attempt=2)
         steps = await steps_of(agent, given, tools)
     print(json.dumps({"ran": tools.carried_out, "output": steps[-1].output}))
 
@@ -156,7 +156,7 @@ async def test_a_crash_between_response_and_result_repeats_no_model_call() -> No
         )
         assert isinstance(crashed[-1], Checkpoint)
         tools = RecordingTools()
-        retried = turn_input(agent_spec(server.base_url), saved=crashed[-1].state, attempt=2)
+        retried = turn_input(agent_spec(server.base_url), checkpoint=crashed[-1].state, attempt=2)
         steps = await collect_steps(agent, retried, tools)
     assert server.requests == 2
     assert tools.executed == [("bash", {"command": "ls"})]
@@ -176,7 +176,7 @@ async def test_a_crash_after_a_tool_round_repeats_no_tool() -> None:
         )
         assert isinstance(crashed[-1], Checkpoint)
         fresh = RecordingTools()
-        retried = turn_input(agent_spec(server.base_url), saved=crashed[-1].state, attempt=2)
+        retried = turn_input(agent_spec(server.base_url), checkpoint=crashed[-1].state, attempt=2)
         steps = await collect_steps(agent, retried, fresh)
     assert fresh.executed == []
     assert finished_step(steps).output == "Two files."

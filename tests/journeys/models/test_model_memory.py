@@ -74,7 +74,7 @@ async def test_approvals_and_job_results_outlive_compaction_word_for_word() -> N
         tools = RecordingTools(needs_approval_for=["rm -r build"])
         paused = approval_step(await collect_steps(agent, turn_input(small(server), "clean up"), tools))
         decided = turn_input(
-            small(server), "clean up", saved=paused.state, decisions=approve(paused.calls[0].id, by="ann")
+            small(server), "clean up", checkpoint=paused.state, decisions=approve(paused.calls[0].id, by="ann")
         )
         tools.approved.add(paused.calls[0].id)
         history = finished_step(await collect_steps(agent, decided, tools)).history

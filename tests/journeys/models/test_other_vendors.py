@@ -29,7 +29,7 @@ async def test_a_tool_call_is_approved_and_told_of_by_another_vendor(model: str,
             record, tools = agent_spec(models=(model,)), RecordingTools(needs_approval_for=["ls"])
             paused = (await collect_steps(agent, turn_input(record), tools))[-1]
             assert isinstance(paused, ApprovalRequired)
-            decided = turn_input(record, saved=paused.state, decisions=approve(paused.calls[0].id))
+            decided = turn_input(record, checkpoint=paused.state, decisions=approve(paused.calls[0].id))
             tools.approved.add(paused.calls[0].id)
             steps = await collect_steps(agent, decided, tools)
     end = steps[-1]
