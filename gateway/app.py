@@ -212,7 +212,8 @@ async def _build_components(backing: BackingServices, stack: AsyncExitStack) -> 
     drafts = Drafts(get_bot=switchboard.get_bot, database=backing.database)
     resident = await _ensure_defaults(backing, book)
     stands = await open_backends(backing, ledger, stack)
-    performers = AgentRegistry(model_vendors(settings.vendors, settings.agent.base_url), stack)
+    performers = AgentRegistry(model_vendors(settings.vendors, settings.agent.base_url))
+    stack.push_async_callback(performers.aclose)  # before any task is entered: tasks that use it stop first
     heard = follower.on_model_request if follower else None
     meter = UsageMeter(backing.database, backing.metrics, settings.prices, on_model_request=heard)
     signs = StatusReactions(backing.database, switchboard.react, switchboard.has_reactions)

@@ -233,6 +233,13 @@ class AgentError(Exception):
         self.retryable = retryable
 
 
+class AgentClosed(AgentError):
+    """The agent was closed during the attempt because this process stops; another process can run the turn."""
+
+    def __init__(self) -> None:
+        super().__init__("The gateway stopped during this attempt.", retryable=True)
+
+
 class Agent(Protocol):
     """An agent runs turns. Stateless: its memory is in `TurnInput` and in the events it yields."""
 

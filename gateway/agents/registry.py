@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import structlog
@@ -47,11 +46,13 @@ def model_problems(settings: Settings) -> tuple[str, ...]:
 
 
 class AgentRegistry:
-    """Opens and caches agents; the stack closes them."""
+    """The agents of this process: the shell, and one model agent that is opened when first needed.
 
-    def __init__(self, vendors: Vendors, stack: AsyncExitStack) -> None:
+    Close the registry after the turn worker has stopped: its turns use the model agent's connections.
+    """
+
+    def __init__(self, vendors: Vendors) -> None:
         self._vendors = vendors
-        self._stack = stack
         self._shell = ShellAgent()
         self._model: ModelAgent | None = None
 
@@ -76,5 +77,9 @@ class AgentRegistry:
     def _open_model(self) -> ModelAgent:
         if self._model is None:
             self._model = open_model_agent(self._vendors)
-            self._stack.push_async_callback(self._model.aclose)
         return self._model
+
+    async def aclose(self) -> None:
+        """Close the model agent's connections, if they were opened; no turn may be running."""
+        if self._model is not None:
+            await self._model.aclose()

@@ -17,7 +17,7 @@ from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
 from delivery.events.port import EventStream
-from gateway.agents.port import Agent, AgentError, AgentSpec, TurnInput
+from gateway.agents.port import Agent, AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.conversations.approvals import fingerprint_all
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.resolver import EnvironmentResolver
@@ -169,7 +169,7 @@ class TurnWorker:
         except TurnCancelled:
             performance.keep_partial_text()
             await self._end(performance, TurnState.CANCELLED, "cancelled")
-        except Drained:
+        except (Drained, AgentClosed):
             await self._release(performance)
         except TimeoutError:
             limit = agent_spec(claim.agent).limits.turn_timeout

@@ -48,13 +48,17 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedTurn:
-    """What one request gets: text in `pieces`, then calls, or a fault. `delay` seconds pass before it."""
+    """What one request gets: text in `pieces`, then calls, or a fault.
+
+    The answer starts after `delay` seconds and once `release` is set.
+    """
 
     text: str = ""
     calls: Sequence[ToolCall] = ()
     fault: Fault | None = None
     pieces: int = 4
     delay: float = 0.0
+    release: asyncio.Event | None = None
     usage: tuple[int, int] = (10, 5)
 
 
@@ -130,6 +134,8 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
     ) -> web.StreamResponse:
         if turn.delay:
             await asyncio.sleep(turn.delay)
+        if turn.release is not None:
+            await turn.release.wait()
         if turn.fault == "hang":
             await asyncio.Event().wait()
         if turn.fault is not None and turn.fault in ERRORS:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gateway.agents.model.vendors import UnusableModel, Vendors, require_library
-from gateway.agents.port import Agent, AgentError, AgentEvent, AgentSpec, Tools, TurnInput
+from gateway.agents.port import Agent, AgentClosed, AgentError, AgentEvent, AgentSpec, Tools, TurnInput
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
@@ -58,11 +58,16 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
         """Perform one attempt, as the port says; the next step waits until this one was dealt with."""
         handover = _EventHandoff()
         performance = await self._prepare(turn_input, tools, handover)
+        http = self._http
         task = asyncio.create_task(handover.run(performance), name=f"model agent, turn {turn_input.turn}")
         try:
             while (step := await handover.get()) is not None:
                 yield step
                 handover.task_done()
+        except Exception as error:
+            if self._http is not http:
+                raise AgentClosed from error
+            raise
         finally:
             await _cancel_and_wait(task)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from agent_tools import RecordingTools, agent_spec, collect_steps, collect_steps_until, turn_input
-from gateway.agents.port import Checkpoint, TurnLimits
+from gateway.agents.port import AgentClosed, Checkpoint, TurnLimits
 from model_rig import LS, closed_port, failure_of, finished_step, open_loopback_model
 from openai_server import ScriptedTurn, ToolCall
 
@@ -182,3 +183,14 @@ async def test_what_is_missing_for_a_model_is_said(changes: dict[str, Any], word
     async with open_loopback_model([]) as (_server, agent):
         error = await failure_of(agent, turn_input(agent_spec(**changes)))
     assert words in str(error)
+
+
+async def test_an_attempt_whose_agent_is_closed_may_be_repeated() -> None:
+    """Closing our own client is no failure of the model: the attempt ends as AgentClosed."""
+    async with open_loopback_model([ScriptedTurn(fault="hang")]) as (server, agent):
+        given = turn_input(agent_spec(server.base_url))
+        attempt = asyncio.create_task(collect_steps(agent, given, RecordingTools()))
+        await server.asked.wait()
+        await agent.aclose()
+        with pytest.raises(AgentClosed):
+            await attempt
