@@ -1,4 +1,4 @@
-"""The docker provider: a container for each sandbox, on any engine that speaks Docker's API."""
+"""The docker provider: one container per sandbox, on any engine with Docker's API."""
 
 from __future__ import annotations
 

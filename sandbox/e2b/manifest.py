@@ -1,4 +1,4 @@
-"""The manifest of the E2B provider; it imports nothing of the SDK."""
+"""The manifest of the E2B provider; it does not import the SDK."""
 
 from __future__ import annotations
 

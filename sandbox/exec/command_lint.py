@@ -51,12 +51,12 @@ _ESCAPED = re.compile(r'\\(["\\])')
 _PATH = re.compile(r"^/[\w.+@-]+(/[\w.+@*-]*)*$")
 _SYSTEM = re.compile(r"^/(etc|root|home|var|proc|sys|opt|usr|boot|srv|run|mnt|lib)(/[\w.+@*-]+)*$")
 _PATTERNS = frozenset({"sed", "awk", "gawk", "mawk", "perl", "grep", "egrep", "rg", "jq"})
-"""Programs whose arguments are often patterns between slashes: only well-known directories count there."""
+"""Programs whose arguments are often patterns between slashes: only well-known directories are rejected."""
 _CLIMBS = re.compile(r"(^|/)\.\.(/|$)")
 
 
 def missing_runtime(script: str, runtimes: Collection[str]) -> str | None:
-    """Say why `script` obviously invokes a runtime that is not among `runtimes`, or None."""
+    """Return why `script` obviously invokes a runtime that is not among `runtimes`, or None."""
     offered = ", ".join(runtimes) or "none"
     for words in _commands(script):
         program = words[0].rsplit("/", 1)[-1]
@@ -69,10 +69,10 @@ def missing_runtime(script: str, runtimes: Collection[str]) -> str | None:
 
 
 def path_outside_workspace(script: str) -> str | None:
-    """Say why `script` obviously reaches outside the working directory, or None.
+    """Return why `script` obviously reaches outside the working directory, or None.
 
-    Looked for: absolute paths other than programs, /tmp and /dev/null's family, `..` that climbs, and a
-    scanner such as find let loose on the whole filesystem.
+    Rejected are absolute paths other than programs, /tmp and devices such as /dev/null, paths with `..` that
+    lead outside, and a search (find, ls, grep …) of the whole file system.
     """
     for words in _commands(script):
         absolute = _SYSTEM if words[0].rsplit("/", 1)[-1] in _PATTERNS else _PATH

@@ -1,4 +1,4 @@
-"""Work that is brought to its end though its caller is being cancelled."""
+"""Finish work even if its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Cancellation = asyncio.CancelledError | None
 
 
 async def shielded_outcome(work: Awaitable[Returned]) -> tuple[Returned, Cancellation]:
-    """Await `work` to its end although we are being cancelled; return what came of it, and the cancellation.
+    """Await `work` until its end even if the caller is cancelled; return its result and the cancellation.
 
-    Whoever is given one raises it, after what the outcome makes necessary. Where the work fails and we are
+    A caller that gets a cancellation raises it after handling the result. If the work fails and the caller is
     cancelled, the cancellation is raised.
     """
     task = asyncio.ensure_future(work)
@@ -29,7 +29,7 @@ async def shielded_outcome(work: Awaitable[Returned]) -> tuple[Returned, Cancell
 
 
 async def shielded(work: Awaitable[Returned]) -> Returned:
-    """Await `work` to its end although we are being cancelled, then let the cancellation go on."""
+    """Await `work` until its end even if the caller is cancelled, then raise the cancellation."""
     result, stopped = await shielded_outcome(work)
     if stopped is not None:
         raise stopped

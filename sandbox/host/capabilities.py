@@ -1,4 +1,4 @@
-"""What this machine offers for host sandboxes, told to `doctor` and to tool descriptions."""
+"""Report what this host offers for sandboxes, for `doctor` and tool descriptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox.port import Capability
 
 
 def capabilities(settings: HostSettings) -> Sequence[Capability]:
-    """Return everything worth knowing about isolation, limits and runtimes here."""
+    """Return the isolation, limits and runtimes that are available here."""
     return [*_isolation(settings), *_limits(settings), *_runtimes(settings)]
 
 

@@ -1,4 +1,4 @@
-"""The host provider: sandboxes are directories of the gateway's own, found again by their label's key."""
+"""The host provider: a sandbox is a directory of the gateway, found again by its label's key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 class HostProvider(Provider):
-    """Sandboxes on the gateway's own machine; `forbidden` says why none can be made here."""
+    """Sandboxes on the gateway's own host; `unavailable_reason` says why none can be created here."""
 
     def __init__(self, host: HostEnvironment, unavailable_reason: str | None) -> None:
         self._host = host
@@ -41,7 +41,7 @@ class HostProvider(Provider):
         self.prewarmed = PrewarmedRuns()
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Make the sandbox's place; the label is written last, so that a crash leaves nothing half made."""
+        """Create the sandbox's directories; the label is written last and makes the sandbox exist."""
         self._check(spec)
         sandbox_id = SandboxId(f"host-{key_of('sandbox', spec.label)}")
         place = self._paths(sandbox_id)
@@ -55,7 +55,7 @@ class HostProvider(Provider):
         return HostSandbox(sandbox_id, spec, self._host, place, self.prewarmed)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return a sandbox made by any process that had the same state directory."""
+        """Return a sandbox created by any process with the same state directory."""
         self._check(spec)
         place = self._paths(sandbox_id)
         if not place.label.exists():
@@ -63,7 +63,7 @@ class HostProvider(Provider):
         return HostSandbox(sandbox_id, spec, self._host, place, self.prewarmed)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """End the sandbox's jobs and remove its place; the workspace stays."""
+        """Stop the sandbox's jobs and remove its directories; the workspace stays."""
         place = self._paths(sandbox_id)
         place.label.unlink(missing_ok=True)
         await self.prewarmed.stop(sandbox_id)
@@ -103,7 +103,7 @@ class HostProvider(Provider):
 
 @asynccontextmanager
 async def open_provider(settings: HostSettings, context: ProviderContext) -> AsyncIterator[Provider]:
-    """Look at the machine once, sweep up after dead predecessors, and yield the provider."""
+    """Inspect the host once, remove what dead processes left, and yield the provider."""
     for directory in (context.state, context.callbacks):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     binary = bubblewrap.find(settings.bubblewrap)
@@ -130,7 +130,7 @@ async def open_provider(settings: HostSettings, context: ProviderContext) -> Asy
 
 
 async def _retry_until(is_gone: Callable[[], bool]) -> None:
-    """Try to take control groups away for a moment: the killed need one to leave them."""
+    """Try to remove control groups for a moment: killed processes need time to leave them."""
     for _ in range(_TRIES):
         if is_gone():
             return
@@ -167,7 +167,7 @@ def _warn(host: HostEnvironment, error: str | None, *, plain: bool) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory whatever modes its former owner left behind."""
+    """Remove a directory whatever permissions its files have."""
 
     def unlock(function: object, path: str, _error: object) -> None:
         parent = Path(path).parent
