@@ -36,7 +36,7 @@ def unsupported_options(
         if getattr(config.options, field) is not None:
             name = type(config.options).model_fields[field].alias or field
             yield ConfigProblem(
-                pointer=f"/options/{name}", detail=f"{name} means nothing on {provider}: {remedy}"
+                pointer=f"/options/{name}", detail=f"{name} is not supported on {provider}: {remedy}"
             )
 
 
@@ -120,7 +120,7 @@ class SandboxConfig(_StrictModel):
             return raw
         config = normalize(raw)
         if "internet" in config:
-            raise ValueError("internet is true or false, and agrees with network.mode where both are given")
+            raise ValueError("internet must be true or false and must not contradict network.mode")
         return config
 
 
@@ -167,12 +167,12 @@ def _persistence_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iter
     if config.persistent and "persistent" not in plugin.features:
         yield ConfigProblem(
             pointer="/persistent",
-            detail=f"true is not possible on {plugin.name}, which keeps no sandbox between runs: false only",
+            detail=f"true is not possible on {plugin.name}, which keeps no sandbox between runs: use false",
         )
     if config.isolation is not None and not config.persistent:
         yield ConfigProblem(
             pointer="/isolation",
-            detail=f"{config.isolation} says who shares a reserved sandbox: it needs persistent: true",
+            detail=f"{config.isolation} applies to reserved sandboxes: set persistent: true",
         )
 
 
@@ -185,7 +185,7 @@ def _limit_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[C
     if plugin.max_memory_mb is not None and config.memory_limit > plugin.max_memory_mb:
         yield ConfigProblem(
             pointer="/memoryLimit",
-            detail=f"{config.memory_limit} is too much: at most {plugin.max_memory_mb} MB on {plugin.name}",
+            detail=f"{config.memory_limit} is too large: at most {plugin.max_memory_mb} MB on {plugin.name}",
         )
     limited = config.network.mode == "restricted"
     if not limited and (config.network.allow_domains or config.network.allow_cidrs):
@@ -200,7 +200,7 @@ def _environment_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
         if not VARIABLE_NAME.match(name):
             yield ConfigProblem(
                 pointer=f"/envVars/{name}",
-                detail=f"{name!r} is no variable name: letters, digits and _, not starting with a digit",
+                detail=f"{name!r} is not a variable name: use letters, digits and _, not starting with a digit",
             )
         elif LOADER_VARIABLES.match(name):
             yield ConfigProblem(

@@ -32,5 +32,5 @@ def relative_path(path: str, mount: str) -> str:
         raise UnsafePath(f"{path!r} is outside the workspace: use a path relative to it")
     plain = posixpath.normpath(path or ".")
     if plain.split("/")[0] == "..":
-        raise UnsafePath(f"{path!r} climbs out of the workspace")
+        raise UnsafePath(f"{path!r} leads out of the workspace")
     return plain

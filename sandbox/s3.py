@@ -53,7 +53,7 @@ def translate_errors(name: str, store: str) -> Iterator[None]:
         raise _translate_error(error, name, store) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise ProviderUnauthorized(
-            f"the store of {store} has no keys to show: set access_key, secret_key"
+            f"no keys for the store of {store}: set access_key, secret_key"
         ) from error
     except (BotoCoreError, OSError, TimeoutError) as error:
         raise ProviderUnreachable(f"the store of {store} does not answer: {error}") from error
@@ -66,10 +66,10 @@ def _translate_error(error: Any, name: str, store: str) -> SandboxError | Object
     if code in _NO_BUCKET:
         return ProviderRefused(f"the store of {store} has no such bucket: {error}")
     if code in _FORBIDDEN:
-        return ProviderUnauthorized(f"the store of {store} refuses our keys: {error}")
+        return ProviderUnauthorized(f"the store of {store} rejects our keys: {error}")
     if code in _BUSY:
         return ProviderUnreachable(f"the store of {store} does not answer: {error}")
-    return ProviderRefused(f"the store of {store} refuses: {error}")
+    return ProviderRefused(f"the store of {store} rejects the request: {error}")
 
 
 async def read_body(response: Any, limit: int) -> bytes:

@@ -68,11 +68,11 @@ class DaytonaProvider(Provider):
 
     async def _get(self, sandbox_id: SandboxId) -> AsyncSandbox:
         if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():
-            raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider")
+            raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
         with translate_errors():
             found = await self._client.get(sandbox_id)
         if MARKER_LABEL not in found.labels or str(found.state) in ENDED_STATES:
-            raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider any more")
+            raise SandboxGone(f"{sandbox_id!r} is no longer a sandbox of this provider")
         return found
 
     async def destroy(self, sandbox_id: SandboxId) -> None:

@@ -165,7 +165,7 @@ class DaytonaSandbox(Sandbox):
         return await self._exec_sandbox.run(command)
 
     async def spawn(self, job: BackgroundJob) -> None:
-        """Start a job under a supervisor inside, once per id; Daytona's idle timer is disabled while it runs."""
+        """Start a job under a supervisor inside, once per id, and disable Daytona's idle timer."""
         if not job.sleeps_with_sandbox:
             await self._handle.set_autostop(on=False)
         await self._jobs.spawn(job)

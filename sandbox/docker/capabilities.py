@@ -63,8 +63,8 @@ async def _image(docker: Any, settings: DockerSettings) -> Capability:
         with translate_errors():
             await docker.images.inspect(settings.image)
     except (SandboxError, DockerError) as error:
-        detail = f"{settings.image} is not there yet" + (
-            ", it is fetched when needed" if settings.pull else ""
+        detail = f"{settings.image} is not available yet" + (
+            ", it is pulled when needed" if settings.pull else ""
         )
         return Capability(name="image", present=settings.pull, detail=f"{detail} ({error})")
     return Capability(name="image", present=True, detail=settings.image)

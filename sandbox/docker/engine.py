@@ -62,7 +62,7 @@ class Engine:
                 if error.status != CONFLICT:
                     raise
                 if not resume:
-                    raise SandboxGone("the container sleeps") from error
+                    raise SandboxGone("the container is suspended") from error
             await asyncio.sleep(_PAUSE if glance else 0)
             await self.ensure_running(sandbox_id)
         return await self._start(container, user, exec_spec)
@@ -116,15 +116,15 @@ class Engine:
     async def pull(self, image: str) -> None:
         """Pull an image that the engine lacks; raises ProviderRefused."""
         if not self.settings.pull:
-            raise ProviderRefused(f"the engine has no image {image!r}, and `pull` is off: fetch or build it")
+            raise ProviderRefused(f"the engine has no image {image!r}, and `pull` is off: pull or build it")
         try:
             async with asyncio.timeout(self.settings.pull_timeout):
                 await self.docker.images.pull(image, timeout=None)
         except DockerError as error:
-            raise ProviderRefused(f"the image {image!r} cannot be fetched: {error.message}") from error
+            raise ProviderRefused(f"the image {image!r} cannot be pulled: {error.message}") from error
         except TimeoutError:
             raise ProviderRefused(
-                f"fetching the image {image!r} takes too long: fetch it by hand once"
+                f"pulling the image {image!r} takes too long: pull it manually"
             ) from None
 
     async def list(self, label: str) -> Sequence[Mapping[str, Any]]:

@@ -46,7 +46,7 @@ def translate_error(error: DockerError) -> SandboxError:
     kind = _TABLE.get(error.status, ProviderRefused)
     if kind is ProviderUnreachable:
         return ProviderUnreachable(f"the container engine does not answer: {said}")
-    return kind(f"the container engine says: {said}")
+    return kind(f"the container engine answered: {said}")
 
 
 @contextmanager

@@ -112,7 +112,7 @@ class Execution:
             if not told.get("Running") and told.get("ExitCode") is not None:
                 return int(told["ExitCode"])
             if time.monotonic() > deadline:
-                raise SandboxGone("the engine does not say how the command ended")
+                raise SandboxGone("the engine did not report the command's exit code")
             await asyncio.sleep(_POLL_SECONDS)
 
     async def close(self) -> None:

@@ -60,7 +60,7 @@ class ContainerArchives:
         found = [path for path, whole in paths if whole or not await self._is_directory(path)]
         if len(found) > MAX_PATHS:
             raise ProviderRefused(
-                f"{len(found)} places of the image were changed, too many to be saved: use HOME"
+                f"{len(found)} paths of the image were changed, too many to save: store files in HOME"
             )
         return found
 
@@ -97,7 +97,7 @@ class ContainerArchives:
             ) as answer:
                 if not answer.ok:
                     raise ProviderRefused(
-                        f"the engine does not unpack the snapshot: {(await answer.text())[:500]}"
+                        f"the engine could not unpack the snapshot: {(await answer.text())[:500]}"
                     )
 
 

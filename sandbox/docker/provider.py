@@ -48,7 +48,7 @@ class DockerProvider(Provider):
             except SandboxGone:  # another process removed it between two calls
                 await asyncio.sleep(_PAUSE)
         else:
-            raise ProviderUnreachable("the container is being removed for too long")
+            raise ProviderUnreachable("the removal of the container takes too long")
         self._context.checkpoint("sandbox.create")
         await self._engine.ensure_running(sandbox_id)
         return self._sandbox(sandbox_id, spec, shown)
@@ -57,7 +57,7 @@ class DockerProvider(Provider):
         """Return a sandbox created by any process; raises SandboxGone if its configuration has changed."""
         container.validate_spec(spec, self._defaults.settings)
         if not container.is_container_id(sandbox_id):
-            raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider")
+            raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
         shown = await self._engine.inspect(sandbox_id)
         body = container.body(sandbox_id, spec, self._defaults)
         if shown["Config"]["Labels"].get(CONFIG_DIGEST) != body["Labels"][CONFIG_DIGEST]:

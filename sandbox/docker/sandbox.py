@@ -65,7 +65,7 @@ class ContainerHandle:
             return await self.engine.start(self.sandbox_id, user=user, exec_spec=exec_spec, resume=resume)
 
     async def run(self, command: ExecRequest, *, mode: str, limit: int) -> ExecResult:
-        """Run a script; after a time-out, a cancellation, and always in mode sweep, its processes are dead."""
+        """Run a script; after a time-out, a cancellation, or in mode sweep, its processes are dead."""
         task = f"{mode}-{secrets.token_hex(8)}"
         unset = container.image_variables(container.environment(self.spec, self.image, task), self.image)
         argv = container.run_command(mode, command.script, command.stdin, unset)

@@ -90,14 +90,14 @@ class DockerSettings(BaseModel):
     def _are_images(cls, named: str | tuple[str, ...]) -> str | tuple[str, ...]:
         for image in (named,) if isinstance(named, str) else named:
             if not IMAGE.fullmatch(image):
-                raise ValueError(f"{image!r} is no name of an image, as in python:3.12-slim")
+                raise ValueError(f"{image!r} is not an image name, as in python:3.12-slim")
         return named
 
     @field_validator("user")
     @classmethod
     def _is_user(cls, user: str) -> str:
         if user and not _USER.fullmatch(user):
-            raise ValueError("numbers, as in 1000 or 1000:1000")
+            raise ValueError("must be numeric, as in 1000 or 1000:1000")
         return user
 
     @field_validator("mounts")

@@ -110,5 +110,5 @@ def _split_folder(name: str) -> tuple[str, str]:
     plain = posixpath.normpath(name)
     folder, _, rest = plain.partition("/")
     if name.startswith("/") or ".." in name.split("/") or folder not in {HOME, ROOT} or "\0" in name:
-        raise UnsafePath(f"{name!r} has no place in a snapshot")
+        raise UnsafePath(f"{name!r} is not a valid path in a snapshot")
     return folder, rest

@@ -171,7 +171,7 @@ def network_options(spec: SandboxSpec, callback: CompletionCallback) -> Mapping[
 
 def _check_id(sandbox_id: str) -> None:
     if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():
-        raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider")
+        raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
 
 
 @asynccontextmanager

@@ -59,7 +59,7 @@ class CompletionCallback:
         if not (self.socket or self.url):
             return {"route": ""}
         if not _TOKEN.fullmatch(job.token):
-            raise UnsafePath("a job's token is letters, digits and a few signs")
+            raise UnsafePath("a job's token contains an unsupported character")
         return {
             "route": f"/sandbox-jobs/{quote(job.id, safe='')}/complete",
             "socket": self.socket,
@@ -105,7 +105,7 @@ class BackgroundJobs:
         )
         result = await self.run(command)
         if result.timed_out:
-            raise ProviderUnreachable("the box does not say how its jobs are doing")
+            raise ProviderUnreachable("the sandbox did not report its jobs")
         if not result.ok:
             raise error_for(result)
         return result.stdout
@@ -158,10 +158,10 @@ def parse_report(answer: bytes) -> JobReport:
         output = base64.b64decode(rest)
         return JobReport(state=state, exit_code=code, output=output, truncated=words[2] == "yes")
     except (IndexError, ValueError, binascii.Error) as error:
-        raise ProviderUnreachable(f"the box says of its job: {head[:200]!r}") from error
+        raise ProviderUnreachable(f"invalid job report from the sandbox: {head[:200]!r}") from error
 
 
 def error_for(result: ExecResult) -> SandboxError:
     """Return the error for a script of ours that failed."""
     said = (result.stderr or result.stdout)[-2000:].decode(errors="replace").strip()
-    return ProviderRefused(f"the box cannot look after jobs: exit code {result.exit_code}: {said}")
+    return ProviderRefused(f"a job operation failed in the sandbox: exit code {result.exit_code}: {said}")

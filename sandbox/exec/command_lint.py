@@ -95,7 +95,7 @@ def _leaves_workspace(word: str, absolute: re.Pattern[str]) -> str | None:
     if "://" in path or not path:
         return None
     if _CLIMBS.search(path):
-        return f"{word!r} climbs out of the working directory: use paths below it"
+        return f"{word!r} leads out of the working directory: use paths below it"
     if absolute.match(path) and not path.startswith(_ALLOWED_ROOTS):
         return f"{word!r} is an absolute path: your files are in the working directory, use relative paths"
     return None

@@ -162,4 +162,4 @@ def _result(answer: bytes, command: ExecRequest, duration_ms: int) -> ExecResult
             duration_ms=duration_ms,
         )
     except (ValueError, binascii.Error) as error:
-        raise ProviderUnreachable(f"the sandbox says of its command: {answer[:200]!r}") from error
+        raise ProviderUnreachable(f"invalid result from the sandbox: {answer[:200]!r}") from error

@@ -38,7 +38,7 @@ _FAILURES: Mapping[int, Callable[[str], Exception]] = {
     48: lambda path: PermissionError(errno.EACCES, "permission denied", path),
     49: lambda path: UnsafePath(f"{path!r} is not a regular file"),
     50: lambda path: FileExistsError(errno.EEXIST, "exists already", path),
-    52: lambda _path: ProviderUnreachable("the content did not arrive whole"),
+    52: lambda _path: ProviderUnreachable("the content was truncated"),
 }
 """The meaning of the program's exit codes; any other is an error of the instance."""
 
@@ -80,7 +80,7 @@ class ShellFiles:
         answer = await self._run_steps(path, [*_enter(plain), _name_variable(plain), "stat_one"])
         entries = _entries(_decode(answer))
         if not entries:
-            raise ProviderUnreachable(f"the box says nothing of {path!r}")
+            raise ProviderUnreachable(f"the sandbox did not describe {path!r}")
         return entries[0]
 
     async def remove(self, path: str) -> None:
@@ -156,7 +156,7 @@ def _decode(answer: bytes) -> bytes:
     try:
         return base64.b64decode(answer)
     except binascii.Error as error:
-        raise ProviderUnreachable("the box's answer was cut short") from error
+        raise ProviderUnreachable("the sandbox's answer was truncated") from error
 
 
 def _entries(raw: bytes) -> list[FileEntry]:
@@ -172,14 +172,14 @@ def _entry(record: bytes) -> FileEntry:
         text = name.decode("utf-8", "surrogateescape")
         return FileEntry(name=text, kind=kind, size=int(size), modified=modified, changed=changed)
     except ValueError as error:
-        raise ProviderUnreachable(f"the box says of a file: {record[:200]!r}") from error
+        raise ProviderUnreachable(f"invalid file listing from the sandbox: {record[:200]!r}") from error
 
 
 def _failure(result: ExecResult, path: str) -> Exception:
     if result.timed_out:
-        return ProviderUnreachable(f"the box takes too long over {path!r}")
+        return ProviderUnreachable(f"the operation on {path!r} timed out")
     if result.exit_code in _FAILURES:
         return _FAILURES[result.exit_code](path)
     return ProviderRefused(
-        f"{path!r}: {result.stderr[-500:].decode(errors='replace').strip() or 'the box failed'}"
+        f"{path!r}: {result.stderr[-500:].decode(errors='replace').strip() or 'the operation failed'}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Returned = TypeVar("Returned")
 Cancellation = asyncio.CancelledError | None
@@ -34,3 +34,10 @@ async def shielded(work: Awaitable[Returned]) -> Returned:
     if stopped is not None:
         raise stopped
     return result
+
+
+async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
+    """Cancel a task unless it is done, and wait for its end; its result is not read."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})

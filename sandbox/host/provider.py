@@ -30,6 +30,9 @@ _TRIES, _PAUSE = 20, 0.01
 
 _log = structlog.get_logger(__name__)
 
+_PLAIN_PROCESSES = "COMMANDS RUN AS PLAIN PROCESSES OF THIS HOST: no sandbox around them"
+_SHARED_NETWORK = "sandboxes with network.mode allow-all SHARE THIS HOST'S NETWORK, loopback included"
+
 
 class HostProvider(Provider):
     """Sandboxes on the gateway's own host; `unavailable_reason` says why none can be created here."""
@@ -82,13 +85,13 @@ class HostProvider(Provider):
 
     def _paths(self, sandbox_id: SandboxId) -> SandboxPaths:
         if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():
-            raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider")
+            raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
         return SandboxPaths(directory=self._directory / sandbox_id)
 
     def _check(self, spec: SandboxSpec) -> None:
         if self._unavailable_reason is not None:
             raise ProviderRefused(
-                f"no sandbox can be made on this machine: {self._unavailable_reason}; {bubblewrap.REMEDY}"
+                f"no sandbox can be created on this host: {self._unavailable_reason}; {bubblewrap.REMEDY}"
             )
         if spec.network is Network.RESTRICTED:
             raise FeatureUnsupported(
@@ -153,17 +156,16 @@ def _layout(settings: HostSettings, state: Path) -> CgroupLayout:
 
 def _warn(host: HostEnvironment, error: str | None, *, plain: bool) -> None:
     if plain:
-        _log.warning("sandbox.isolation_disabled", because=error)
+        _log.warning("sandbox.isolation_disabled", detail=_PLAIN_PROCESSES, because=error)
     elif error is not None:
-        _log.warning("sandbox.isolation_unavailable", because=error, remedy=bubblewrap.REMEDY)
+        detail = "no sandbox can be created on this host"
+        _log.warning("sandbox.isolation_unavailable", detail=detail, because=error, remedy=bubblewrap.REMEDY)
     if not host.networking.isolated:
-        _log.warning(
-            "sandbox.network_shared",
-            because=host.networking.detail,
-        )
+        _log.warning("sandbox.network_shared", detail=_SHARED_NETWORK, because=host.networking.detail)
     absent = [name for name in ("memory", "pids") if name not in host.layout]
     if absent:
-        _log.warning("sandbox.cgroups_missing", missing=absent)
+        detail = "no control groups for sandboxes: limits apply to each process, not to the sandbox"
+        _log.warning("sandbox.cgroups_missing", detail=detail, missing=absent)
 
 
 def _remove(directory: Path) -> None:

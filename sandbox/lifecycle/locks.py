@@ -152,7 +152,7 @@ class SandboxLocks:
         except TimeoutError:
             if bound.expired():
                 raise ProviderUnreachable(
-                    "the right to work on the sandbox was lost; the call was ended"
+                    "the lease on the sandbox was lost; the call was cancelled"
                 ) from None
             raise
 

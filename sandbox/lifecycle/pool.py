@@ -19,7 +19,7 @@ from typing import TypeVar
 import structlog
 
 from sandbox.errors import ProviderUnreachable, SandboxError, SandboxGone
-from sandbox.exec.shielded import Cancellation, shielded, shielded_outcome
+from sandbox.exec.shielded import Cancellation, cancel_and_wait, shielded, shielded_outcome
 from sandbox.lifecycle.backend import Backend
 from sandbox.lifecycle.reservations import (
     Reservation,
@@ -88,7 +88,7 @@ class Pool:
     ) -> Returned:
         """Run `work` on the sandbox; if the sandbox is gone, repeat exactly once on a new one.
 
-        With `reads`, the work changes no files, so nothing is synced afterwards.
+        With `read_only`, the work changes no files, so nothing is synced afterwards.
         """
         async with self.backend.locks.shared(request.spec.label):
             sandbox = await self.acquire(request)
@@ -169,13 +169,13 @@ class Pool:
     @asynccontextmanager
     async def keep_alive(self, request: SandboxRequest, *, interval: float) -> AsyncIterator[None]:
         """Reset the idle timer of an open sandbox."""
-        attending = asyncio.create_task(self._keep_alive_loop(request, interval))
+        heartbeats = asyncio.create_task(self._keep_alive_loop(request, interval))
         try:
             yield
         finally:
-            attending.cancel()
-            await asyncio.wait({attending})
-            if not attending.cancelled() and (error := attending.exception()) is not None:
+            heartbeats.cancel()
+            await asyncio.wait({heartbeats})
+            if not heartbeats.cancelled() and (error := heartbeats.exception()) is not None:
                 log.warning("sandbox.keep_alive_failed", label=request.spec.label, error=str(error))
 
     async def _keep_alive_loop(self, request: SandboxRequest, interval: float) -> None:
@@ -205,7 +205,7 @@ class Pool:
                 return await self._try_acquire(request, gone)
             except ReservationConflict:
                 await asyncio.sleep(RETRY_SECONDS)
-        raise ProviderUnreachable("the sandbox is being made by somebody who does not come to an end")
+        raise ProviderUnreachable("another replica is creating the sandbox and does not finish: try again")
 
     async def _try_acquire(self, request: SandboxRequest, gone: SandboxId | None) -> Sandbox:
         """Take the next step towards a running sandbox; raises ReservationConflict if another process did."""
@@ -288,46 +288,46 @@ class Pool:
 
     async def _claim(self, row: Reservation, claim: Awaitable[bool]) -> None:
         """Claim the row for creation; a caller that is cancelled at that moment releases it again."""
-        taken, stopped = await shielded_outcome(claim)
-        if stopped is not None and taken:
+        claimed, cancelled = await shielded_outcome(claim)
+        if cancelled is not None and claimed:
             await shielded(self._abandon(row))
-        _raise_unless_claimed(claimed=taken, cancelled=stopped)
+        _raise_unless_claimed(claimed=claimed, cancelled=cancelled)
 
     async def _create(self, row: Reservation, request: SandboxRequest) -> Sandbox:
         """Create the sandbox of a claimed row, with heartbeats."""
-        making = asyncio.create_task(self._create_and_restore(row, request))
+        creation = asyncio.create_task(self._create_and_restore(row, request))
         try:
-            while not (await asyncio.wait({making}, timeout=HEARTBEAT_SECONDS))[0]:
+            while not (await asyncio.wait({creation}, timeout=HEARTBEAT_SECONDS))[0]:
                 beat = heartbeat(row, self._clock())
-                taken, stopped = await shielded_outcome(
+                claimed, cancelled = await shielded_outcome(
                     self._reservations.compare_and_set(row, beat, step="sandbox.beat", reason="")
                 )
-                row = beat if taken else row
-                _raise_unless_claimed(claimed=taken, cancelled=stopped)
-            sandbox, how = making.result()
+                row = beat if claimed else row
+                _raise_unless_claimed(claimed=claimed, cancelled=cancelled)
+            sandbox, origin = creation.result()
             done = mark_ready(row, sandbox.id, self._clock())
-            row = await shielded(self._compare_and_set(row, done, "sandbox.record", how))
+            row = await shielded(self._compare_and_set(row, done, "sandbox.record", origin))
         except (SandboxError, OSError, asyncio.CancelledError):
-            await shielded(self._cancel_creation(making, row))
+            await shielded(self._cancel_creation(creation, row))
             raise
         finally:
-            await _cancel_and_wait(making)
-        self._set_open(row, request.spec, sandbox, services_restarted=how == "created")
+            await cancel_and_wait(creation)
+        self._set_open(row, request.spec, sandbox, services_restarted=origin == "created")
         return sandbox
 
     async def _create_and_restore(self, row: Reservation, request: SandboxRequest) -> tuple[Sandbox, str]:
         self.backend.checkpoint("sandbox.acquire.before_create")
         sandbox = await self.backend.provider.create(request.spec)
         self.backend.checkpoint("sandbox.acquire.after_create")
-        keeper = self.backend.snapshotter
-        if keeper is None or row.snapshot is None:
+        snapshotter = self.backend.snapshotter
+        if snapshotter is None or row.snapshot is None:
             return sandbox, "created"
-        restored = await keeper.restore(sandbox, row.snapshot)
+        restored = await snapshotter.restore(sandbox, row.snapshot)
         self.backend.checkpoint("sandbox.acquire.after_restore")
         return sandbox, "restored" if restored else "created"
 
     async def _cancel_creation(self, creation: asyncio.Task[tuple[Sandbox, str]], row: Reservation) -> None:
-        await _cancel_and_wait(creation)
+        await cancel_and_wait(creation)
         await self._abandon(row)
 
     async def _abandon(self, row: Reservation) -> None:
@@ -380,13 +380,6 @@ def _raise_unless_claimed(*, claimed: bool, cancelled: Cancellation) -> None:
         raise cancelled
     if not claimed:
         raise ReservationConflict
-
-
-async def _cancel_and_wait(creation: asyncio.Task[tuple[Sandbox, str]]) -> None:
-    """Cancel the creation and wait for its end; an object it made has no row, and the reaper deletes it."""
-    if not creation.done():
-        creation.cancel()
-        await asyncio.wait({creation})
 
 
 async def save_snapshot(backend: Backend, row: Reservation, sandbox: Sandbox) -> Reservation:

@@ -215,7 +215,7 @@ class SandboxServices:
             ExecRequest(script=script, timeout=_SCRIPT_TIMEOUT_SECONDS, output_limit=OUTPUT_CAP // 16)
         )
         if not result.ok:
-            raise ProviderUnreachable(f"the sandbox cannot look after services: {result.stderr[-500:]!r}")
+            raise ProviderUnreachable(f"the service could not be started in the sandbox: {result.stderr[-500:]!r}")
         return result.stdout.decode(errors="replace")
 
 

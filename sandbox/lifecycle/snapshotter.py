@@ -83,7 +83,7 @@ class Snapshotter:
     def _verify(self, file: Path, name: str) -> None:
         """Raise UnsafePath unless the file is what was saved under this name and is safe to unpack."""
         if file.stat().st_size > self._limit:
-            raise UnsafePath("the snapshot is larger than it may be")
+            raise UnsafePath("the snapshot exceeds its size limit")
         with file.open("rb") as source:
             found = hashlib.file_digest(source, "sha256").hexdigest()
         if not name.endswith(f"-{found}"):

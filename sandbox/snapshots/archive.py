@@ -83,7 +83,7 @@ def _add_file(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, parent: 
         if not stat.S_ISREG(status.st_mode):
             return 0
         if status.st_size > room:
-            raise ProviderRefused("the sandbox's files are larger than a snapshot may be")
+            raise ProviderRefused("the sandbox's files exceed the size limit of a snapshot")
         member.size = status.st_size
         tar.addfile(member, _FixedSizeFile(file, status.st_size))
     return status.st_size
@@ -113,7 +113,7 @@ def validate(archive: Path, *, limit: int) -> None:
             for member in tar:
                 left, count = left - member.size, count + 1
                 if left < 0 or count > MAX_MEMBERS:
-                    raise UnsafePath("the snapshot holds more than a snapshot may")
+                    raise UnsafePath("the snapshot exceeds its size limit")
                 _validate_member(member, links)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise UnsafePath(f"the snapshot cannot be read: {error}") from error

@@ -23,7 +23,7 @@ class LocalSnapshotStore(SnapshotStore):
         try:
             await asyncio.to_thread(self._put, name, archive)
         except OSError as error:
-            raise ProviderRefused(f"the snapshot cannot be kept: {error}") from error
+            raise ProviderRefused(f"the snapshot cannot be stored: {error}") from error
 
     def _put(self, name: str, archive: Path) -> None:
         place = self._directory / name

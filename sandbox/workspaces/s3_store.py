@@ -49,7 +49,7 @@ class S3WorkspaceStore(WorkspaceStore):
         found = await self._objects(namespace).list(below)
         if not found and path != ".":
             if await self._head(namespace, path) is not None:
-                raise NotADirectoryError(errno.ENOTDIR, "is no directory", path)
+                raise NotADirectoryError(errno.ENOTDIR, "is not a directory", path)
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         return _entries_of_level(found, below)
 
@@ -79,7 +79,7 @@ class S3WorkspaceStore(WorkspaceStore):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         for parent in list(PurePosixPath(path).parents)[:-1]:
             if await self._head(namespace, str(parent)) is not None:
-                raise NotADirectoryError(errno.ENOTDIR, "is no directory", str(parent))
+                raise NotADirectoryError(errno.ENOTDIR, "is not a directory", str(parent))
         before = await self._head(namespace, path)
         mode = before.get("Metadata", {}).get("mode", "644") if before is not None else "644"
         metadata = {"mode": mode, "modified": str(time.time_ns())}
@@ -87,7 +87,7 @@ class S3WorkspaceStore(WorkspaceStore):
             with translate_errors(path, _STORE):
                 await self.client.put_object(**self._key(namespace, path), Body=content, Metadata=metadata)
         except ObjectNotFound:
-            raise OSError(errno.EINVAL, "the store takes no such name", path) from None
+            raise OSError(errno.EINVAL, "the store rejects this name", path) from None
 
     async def remove(self, namespace: str, path: str) -> None:
         """Delete an object, or all below a directory."""
@@ -127,7 +127,7 @@ class S3WorkspaceStore(WorkspaceStore):
 
     def _key(self, namespace: str, path: str) -> dict[str, str]:
         if not is_plain_path(path):
-            raise UnsafePath(f"{path!r} is no path below the workspace")
+            raise UnsafePath(f"{path!r} is not a path below the workspace")
         return self.bucket.key(f"{PREFIX}{namespace}/{path}")
 
     async def _head(self, namespace: str, path: str) -> Any:

@@ -62,7 +62,7 @@ def _parse_listing(raw: bytes) -> Iterator[tuple[str, FileStat]]:
         except UnicodeDecodeError:
             continue  # HTTP and tools could not name this path
         except ValueError as error:
-            raise ProviderUnreachable(f"the sandbox says of a file: {record[:200]!r}") from error
+            raise ProviderUnreachable(f"invalid file listing from the sandbox: {record[:200]!r}") from error
         if is_plain_path(path):
             yield path, seen
 
@@ -84,7 +84,7 @@ async def fetch(sandbox: Sandbox, paths: Sequence[str], into: IO[bytes], *, limi
         async for chunk in _parts(sandbox, int(result.stdout or b"0"), limit):
             into.write(chunk)
     except ValueError as error:
-        raise ProviderUnreachable("the sandbox does not say how much it packed") from error
+        raise ProviderUnreachable("the sandbox did not report how much it packed") from error
     finally:
         await _clean_up(sandbox)
 
@@ -175,5 +175,5 @@ def _check_result(result: ExecResult) -> ExecResult:
     if result.ok:
         return result
     said = result.stderr[-300:].decode(errors="replace").strip()
-    why = "it took too long" if result.timed_out else said or f"exit code {result.exit_code}"
-    raise ProviderRefused(f"the workspace's files could not be carried: {why}")
+    why = "it timed out" if result.timed_out else said or f"exit code {result.exit_code}"
+    raise ProviderRefused(f"the workspace's files could not be synced: {why}")

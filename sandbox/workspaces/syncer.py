@@ -75,7 +75,7 @@ class WorkspaceSync:
                 read_only=spec.read_only,
             )
         except OSError as error:
-            raise ProviderRefused(f"the workspace's files could not be carried: {error}") from error
+            raise ProviderRefused(f"the workspace's files could not be synced: {error}") from error
 
     async def push(self, spec: SandboxSpec) -> None:
         """Make a call's changes durable before its result is returned.
@@ -124,7 +124,7 @@ class WorkspaceSync:
         if (size := sum(seen.size for seen in wanted.values())) > self._limit:
             raise ProviderRefused(
                 f"the workspace holds {size} bytes that the sandbox lacks, and at most {self._limit} are "
-                "carried at a time: remove files over HTTP, or raise sandbox.sync_limit_mb"
+                "synced at a time: remove files over HTTP, or raise sandbox.sync_limit_mb"
             )
         return await pair.sandbox.write(pair.store.read(wanted))
 

