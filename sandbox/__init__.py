@@ -1,1 +1,1 @@
-"""Sandboxes: the plug-board of providers that run commands."""
+"""Run commands in sandboxes through interchangeable providers."""

@@ -1,4 +1,4 @@
-"""What an account may say of a sandbox, and whether it can be: `{name, config}` of a sandbox record."""
+"""Validate `{name, config}` of a sandbox record: the fields, their limits and what a provider supports."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
 RUNTIME_VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
-"""Names the runtime sets; a declared variable of such a name is accepted and loses."""
+"""Names that the runtime sets. A declared variable with such a name is accepted and overridden."""
 
 LOADER_VARIABLES = re.compile(
     r"^(LD_.*|DYLD_.*|NODE_OPTIONS|BASH_ENV|ENV|PYTHONSTARTUP|PYTHONHOME|PERL5OPT|RUBYOPT|GIT_.*|IFS|DOVECOTE_.*)$"
 )
-"""Names that would change what a program loads before it starts; they are refused (SECURITY M12)."""
+"""Names that change what a program loads before it starts. They are rejected (SECURITY M12)."""
 
 VARIABLE_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigProblem:
-    """One thing wrong with a config: where (JSON pointer below `config`) and what is allowed."""
+    """One problem of a config: a JSON pointer below `config`, and what is allowed."""
 
     pointer: str
     detail: str
@@ -31,12 +31,12 @@ class ConfigProblem:
 def unsupported_options(
     config: SandboxConfig, provider: str, remedies: Mapping[str, str]
 ) -> Iterator[ConfigProblem]:
-    """Name the options that are set and mean nothing on a provider, each with what to do instead."""
+    """Yield a problem for each option that is set but unsupported by a provider, with what to do instead."""
     for field, remedy in remedies.items():
         if getattr(config.options, field) is not None:
             name = type(config.options).model_fields[field].alias or field
             yield ConfigProblem(
-                pointer=f"/options/{name}", detail=f"{name} means nothing on {provider}: {remedy}"
+                pointer=f"/options/{name}", detail=f"{name} is not supported on {provider}: {remedy}"
             )
 
 
@@ -45,10 +45,10 @@ class _StrictModel(BaseModel):
 
 
 def normalize(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a config (or a patch of one) with `internet: true|false` written as the network's mode.
+    """Return a config (or a patch of one) with `internet: true|false` replaced by the network mode.
 
-    It may stand at the top or in `network`. One that is no boolean, or says another thing than the mode
-    beside it, is left for validation to refuse.
+    `internet` may be at the top level or in `network`. A value that is no boolean, or that contradicts the
+    mode, is left unchanged, so that validation rejects it.
     """
     network = raw.get("network", {})
     if not isinstance(network, Mapping):
@@ -63,7 +63,7 @@ def normalize(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class NetworkConfig(_StrictModel):
-    """What the sandbox may reach."""
+    """The networks that the sandbox may reach."""
 
     mode: Literal["allow-all", "deny-all", "restricted"] = "deny-all"
     allow_domains: tuple[StrictStr, ...] = Field(default=(), alias="allowDomains")
@@ -71,7 +71,7 @@ class NetworkConfig(_StrictModel):
 
 
 class SandboxOptions(_StrictModel):
-    """What the provider is asked for; which of them it supports is its own to say."""
+    """The provider's options; each provider supports some of them."""
 
     image: str | None = None
     template: str | None = None
@@ -86,16 +86,16 @@ class SandboxOptions(_StrictModel):
 
 
 class LifecycleConfig(_StrictModel):
-    """When a reserved sandbox sleeps and when it ends, in seconds."""
+    """Seconds until a reserved sandbox is suspended, and until it is deleted."""
 
     idle_timeout: Annotated[int, Field(ge=1)] = Field(default=900, alias="idleTimeoutSeconds")
     max_lifetime: Annotated[int, Field(ge=1)] = Field(default=7 * 86400, alias="maxLifetimeSeconds")
     keep_awake: StrictBool = Field(default=False, alias="keepAwake")
-    """Whether a running service keeps it from falling asleep, as a running job does."""
+    """Whether a running service keeps the sandbox awake, as a running job does."""
 
 
 class SandboxConfig(_StrictModel):
-    """A sandbox record's `config`, defaults filled in."""
+    """A sandbox record's `config`, with defaults filled in."""
 
     provider: str = "host"
     options: SandboxOptions = SandboxOptions()
@@ -120,12 +120,12 @@ class SandboxConfig(_StrictModel):
             return raw
         config = normalize(raw)
         if "internet" in config:
-            raise ValueError("internet is true or false, and agrees with network.mode where both are given")
+            raise ValueError("internet must be true or false and must not contradict network.mode")
         return config
 
 
 class ProviderLimits(Protocol):
-    """What a provider says of the configs it accepts; `sandbox.port.ProviderPlugin` is one."""
+    """The constraints of a provider on configs; `sandbox.port.ProviderPlugin` implements it."""
 
     @property
     def name(self) -> str:
@@ -144,17 +144,17 @@ class ProviderLimits(Protocol):
 
     @property
     def max_memory_mb(self) -> int | None:
-        """The largest memory limit, in MB; None: there is none."""
+        """The largest memory limit in MB; None means no limit."""
         ...
 
     @property
     def check(self) -> Callable[[SandboxConfig], Sequence[ConfigProblem]]:
-        """The provider's own rules."""
+        """Return the problems found by the provider's own rules."""
         ...
 
 
 def problems(config: SandboxConfig, plugin: ProviderLimits) -> Sequence[ConfigProblem]:
-    """Return everything wrong with `config` under `plugin`, the provider's own rules included."""
+    """Return every problem of `config` under `plugin`, including those of the provider's own rules."""
     own = (
         *_limit_problems(config, plugin),
         *_persistence_problems(config, plugin),
@@ -167,12 +167,12 @@ def _persistence_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iter
     if config.persistent and "persistent" not in plugin.features:
         yield ConfigProblem(
             pointer="/persistent",
-            detail=f"true is not possible on {plugin.name}, which keeps no sandbox between runs: false only",
+            detail=f"true is not possible on {plugin.name}, which keeps no sandbox between runs: use false",
         )
     if config.isolation is not None and not config.persistent:
         yield ConfigProblem(
             pointer="/isolation",
-            detail=f"{config.isolation} says who shares a reserved sandbox: it needs persistent: true",
+            detail=f"{config.isolation} applies to reserved sandboxes: set persistent: true",
         )
 
 
@@ -185,7 +185,7 @@ def _limit_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[C
     if plugin.max_memory_mb is not None and config.memory_limit > plugin.max_memory_mb:
         yield ConfigProblem(
             pointer="/memoryLimit",
-            detail=f"{config.memory_limit} is too much: at most {plugin.max_memory_mb} MB on {plugin.name}",
+            detail=f"{config.memory_limit} is too large: at most {plugin.max_memory_mb} MB on {plugin.name}",
         )
     limited = config.network.mode == "restricted"
     if not limited and (config.network.allow_domains or config.network.allow_cidrs):
@@ -200,7 +200,7 @@ def _environment_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
         if not VARIABLE_NAME.match(name):
             yield ConfigProblem(
                 pointer=f"/envVars/{name}",
-                detail=f"{name!r} is no variable name: letters, digits and _, not starting with a digit",
+                detail=f"{name!r} is not a variable name: use letters, digits and _, not starting with a digit",
             )
         elif LOADER_VARIABLES.match(name):
             yield ConfigProblem(

@@ -1,15 +1,15 @@
-"""What can go wrong with a sandbox.
+"""The errors of sandboxes.
 
-    SandboxError        remedy    meaning
-    ├── Gone            retry     the sandbox no longer exists: make a new one and run once more
-    ├── Unreachable     retry     the provider does not answer
-    ├── Busy            retry     somebody else works on the sandbox, and goes on doing so
-    ├── Refused         operator  the provider will not do it (quota, kernel, configuration)
-    ├── Unauthorized    operator  the provider refuses our credentials
-    ├── Unsafe          give_up   the path or argument leaves the sandbox
-    └── Unsupported     give_up   the provider does not declare this feature
+    SandboxError               remedy    meaning
+    ├── SandboxGone            retry     the sandbox no longer exists: create a new one and repeat once
+    ├── ProviderUnreachable    retry     the provider does not answer
+    ├── SandboxBusy            retry     the sandbox is in use by another call or replica
+    ├── ProviderRefused        operator  the provider rejects the request (quota, kernel, configuration)
+    ├── ProviderUnauthorized   operator  the provider rejects our credentials
+    ├── UnsafePath             give_up   the path or argument leaves the sandbox
+    └── FeatureUnsupported     give_up   the provider does not declare this feature
 
-A command's own time-out is a Result, not an error.
+A command's own time-out is an ExecResult, not an error.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class ProviderUnreachable(SandboxError):
 
 
 class SandboxBusy(SandboxError):
-    """The sandbox is in use elsewhere and did not become free in time: try again in a minute."""
+    """The sandbox is in use and did not become free in time: try again in a minute."""
 
 
 class ProviderRefused(SandboxError):
-    """The sandbox provider refuses."""
+    """The sandbox provider rejected the request."""
 
     remedy = "operator"
 
 
 class ProviderUnauthorized(SandboxError):
-    """The sandbox provider refuses our credentials."""
+    """The sandbox provider rejected our credentials."""
 
     remedy = "operator"
 

@@ -1,4 +1,4 @@
-"""What belongs together: keys of workspaces and of reserved sandboxes, made of ids and never showing them."""
+"""Derive keys of workspaces and reserved sandboxes from ids, without revealing the ids."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 KEY_LENGTH = 26
-"""130 bits in base32: short enough for a path component, too many to collide."""
+"""130 bits in base32: short enough for a path component, long enough to avoid collisions."""
 
 
 def key_of(*parts: str) -> str:
-    """Return a lower-case base32 key of `parts`; different tuples never give one key.
+    """Return a lower-case base32 key of `parts`; different tuples never give the same key.
 
-    Each part goes in with its length before it, so that ("a", "bc") and ("ab", "c") differ.
+    Each part is hashed with its length, so that ("a", "bc") and ("ab", "c") differ.
     """
     sum_ = hashlib.sha256()
     for part in parts:
@@ -24,12 +24,12 @@ def key_of(*parts: str) -> str:
 
 
 def namespace(account: str, workspace: str) -> str:
-    """Return the namespace of an account's workspace: a path component that gives away neither id."""
+    """Return the namespace of an account's workspace: a path component that reveals neither id."""
     return key_of("workspace", account, workspace)
 
 
 class Scope(StrEnum):
-    """Who shares a reserved sandbox."""
+    """The set of calls that share one reserved sandbox."""
 
     WORKSPACE = "WORKSPACE"
     SESSION = "SESSION"
@@ -40,7 +40,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose a sandbox is, and who uses it now. Ids only; `person` is known within one account alone."""
+    """The ids that a sandbox belongs to; `person` is unique only within its account."""
 
     account: str
     scope: Scope
@@ -52,7 +52,7 @@ class Owner:
 
     @property
     def scope_id(self) -> str:
-        """The id of whatever the scope names: all with the same one share the sandbox."""
+        """Return the id that the scope selects; calls with the same one share the sandbox."""
         return {
             Scope.WORKSPACE: self.workspace or self.conversation,
             Scope.SESSION: self.conversation,
@@ -63,7 +63,7 @@ class Owner:
 
 
 def effective_scope(requested: str | None, *, workspace: str | None, person: str) -> Scope:
-    """Return the scope in force: the one wanted where it means something, else WORKSPACE, else SESSION."""
+    """Return the effective scope: the requested one if its id is known, else WORKSPACE, else SESSION."""
     default = Scope.WORKSPACE if workspace else Scope.SESSION
     if requested is None or (requested == Scope.USER and not person):
         return default
@@ -71,14 +71,14 @@ def effective_scope(requested: str | None, *, workspace: str | None, person: str
 
 
 def installation_prefix(installation: str) -> str:
-    """Return what the labels of one installation's sandboxes begin with, and nobody else's do."""
+    """Return the prefix of all sandbox labels of one installation."""
     return f"dovecote-{installation}-"
 
 
 def sandbox_label(installation: str, provider: str, owner: Owner, *, persistent: bool) -> str:
-    """Return the label of the one sandbox of this key: the same whenever and wherever it is asked for.
+    """Return the label of the sandbox of this key; the result is the same in every process.
 
-    A sandbox stands on one workspace, so the workspace is always a part of the key.
+    A sandbox uses one workspace, so the workspace is always a part of the key.
     """
     parts = (owner.account, owner.record or "", owner.workspace or "", owner.scope, owner.scope_id)
     kind = "reserved" if persistent else "passing"

@@ -1,4 +1,4 @@
-"""The words of sandboxes; all values are frozen."""
+"""The value types of sandboxes; all are frozen."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import NewType
 
 SandboxId = NewType("SandboxId", str)
-"""The provider's own name of a sandbox, unique within the provider."""
+"""The provider's id of a sandbox, unique within the provider."""
 
 OUTPUT_CAP = 256 * 1024
-"""Bytes of output that any provider keeps at the source; the gateway may cut further and says so."""
+"""Bytes of output that every provider keeps; the gateway may truncate further and marks it."""
 
 
 class Network(StrEnum):
-    """What a sandbox may reach."""
+    """The networks that a sandbox may reach."""
 
     DENY_ALL = "deny-all"
     ALLOW_ALL = "allow-all"
@@ -25,14 +25,14 @@ class Network(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What a sandbox is made of.
+    """The specification of a sandbox.
 
-    `label` is our idempotency key: creating twice with one label gives one sandbox. `workspace` is the
-    directory of the workspace store that is mounted at `/mnt/workspaces/<namespace>` (None: no workspace,
-    an empty directory that dies with the run). `env` holds the declared variables and nothing else reaches
-    a run but the runtime's own fixed ones. `memory_mb` and `pids` bound the whole sandbox. `idle_timeout` and
-    `max_lifetime` (seconds) are what a provider's own timers are set to, beyond ours, where it has any.
-    `services_rest`: what is kept running in it (`sandbox.lifecycle.services`) does not keep it awake.
+    `label` is the idempotency key: creating twice with one label gives one sandbox. `workspace` is the
+    directory of the workspace store that is mounted at `/mnt/workspaces/<namespace>`; None means an empty
+    directory that is deleted after the run. `env` holds the declared variables; a run sees only these and the
+    runtime's fixed ones. `memory_mb` and `pids` limit the whole sandbox. `idle_timeout` and `max_lifetime`
+    (seconds) set the provider's own timers, later than ours, if it has any. With
+    `services_sleep_with_sandbox`, services (`sandbox.lifecycle.services`) do not keep the sandbox awake.
     """
 
     label: str
@@ -54,13 +54,13 @@ class SandboxSpec:
 
     @property
     def mount(self) -> str:
-        """The working directory inside the sandbox."""
+        """Return the working directory inside the sandbox."""
         return f"/mnt/workspaces/{self.namespace}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecRequest:
-    """One bash script to run: `timeout` in seconds, `output_limit` in bytes for each stream."""
+    """A bash script to run: `timeout` in seconds, `output_limit` in bytes for each stream."""
 
     script: str
     stdin: bytes = b""
@@ -70,7 +70,7 @@ class ExecRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecResult:
-    """What came of a Command. A killed or timed-out command has exit code 128 + signal, or 137."""
+    """The result of a command; a killed or timed-out command has exit code 128 + signal, or 137."""
 
     exit_code: int
     stdout: bytes
@@ -83,20 +83,20 @@ class ExecResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the command ended by itself with exit code 0."""
+        """Return whether the command ended by itself with exit code 0."""
         return self.exit_code == 0 and not self.timed_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundJob:
-    """A command to run detached. `id` is the idempotency key: spawning it twice starts it once.
+    """A background command. `id` is the idempotency key: spawning it twice starts it once.
 
     When it ends, the sandbox itself POSTs `{"exit_code", "output"}` to
-    `/sandbox-jobs/<id>/complete` with `token` as bearer, over the provider's callback path, retried with
-    back-off for ten minutes. `output` is stdout and stderr merged, its last `output_limit` bytes.
+    `/sandbox-jobs/<id>/complete` with `token` as bearer, over the provider's callback path, with retries
+    and back-off for ten minutes. `output` is the last `output_limit` bytes of stdout and stderr, merged.
 
-    `rests`: nobody waits for its end, so it does not keep the sandbox awake: it sleeps with it where the
-    provider keeps processes, and ends with it elsewhere.
+    With `sleeps_with_sandbox` the job does not keep the sandbox awake: it is suspended with it if the
+    provider keeps processes, and ends with it otherwise.
     """
 
     id: str
@@ -108,21 +108,21 @@ class BackgroundJob:
 
 
 class BackgroundJobState(StrEnum):
-    """What the sandbox says of a job it was given."""
+    """The state of a job as the sandbox reports it."""
 
     RUNNING = "running"
     EXITED = "exited"
     RECREATED = "recreated"
-    """The machine (boot id) the job ran on is gone, and the job with it."""
+    """The instance (boot id) that ran the job no longer exists, so the job has ended."""
     UNKNOWN = "unknown"
-    """This sandbox has never been given a job of that id."""
+    """The sandbox has never been given a job with this id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """A job's state, its exit code once EXITED, and the last bytes of its output so far.
+    """A job's state, its exit code once it is EXITED, and the last bytes of its output so far.
 
-    `overfull`: it runs, and the workspace holds more than it may. Whoever asked is to end it, knowing why.
+    With `over_quota` the job runs and the workspace exceeds its quota: the caller must stop the job.
     """
 
     state: BackgroundJobState

@@ -1,4 +1,4 @@
-"""Names of workspace files: what a path may say, and what stands in a directory."""
+"""Check the paths of workspace files, and describe directory entries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sandbox.errors import UnsafePath
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntry:
-    """A name in a workspace's directory: `kind` is file, directory, link or other.
+    """An entry of a workspace directory; `kind` is file, directory, link or other.
 
-    `changed` is when anything of it changed last, which programs cannot set (`modified` they can).
+    `changed` is the time of the last change of any kind. Programs cannot set it; they can set `modified`.
     """
 
     name: str
@@ -23,7 +23,7 @@ class FileEntry:
 
 
 def relative_path(path: str, mount: str) -> str:
-    """Return `path` as one below the workspace; an absolute one must name the workspace's mount."""
+    """Return `path` relative to the workspace; an absolute path must begin with the workspace's mount."""
     if "\0" in path:
         raise UnsafePath("a path must not contain NUL")
     if path == mount or path.startswith(f"{mount}/"):
@@ -32,5 +32,5 @@ def relative_path(path: str, mount: str) -> str:
         raise UnsafePath(f"{path!r} is outside the workspace: use a path relative to it")
     plain = posixpath.normpath(path or ".")
     if plain.split("/")[0] == "..":
-        raise UnsafePath(f"{path!r} climbs out of the workspace")
+        raise UnsafePath(f"{path!r} leads out of the workspace")
     return plain

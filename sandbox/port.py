@@ -1,4 +1,4 @@
-"""The door to sandbox providers: what one promises and what it may rely on."""
+"""The port of sandbox providers: what each guarantees and what it may rely on."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, San
 
 
 class Feature(StrEnum):
-    """What a provider can do beyond running commands."""
+    """What a provider offers beyond running commands."""
 
     JOBS = "jobs"
     PERSISTENT = "persistent"
     SUSPEND = "suspend"
     RESTRICTED_NETWORK = "restricted_network"
     MOUNTS_WORKSPACE = "mounts_workspace"
-    """The workspace store's directory itself is mounted; elsewhere files are carried there and back."""
+    """The workspace store's directory is mounted; with other providers files are synced."""
     SYNCS_WORKSPACE = "carries_workspace"
-    """Without a mount: a sandbox that is not reserved may have a workspace, carried in and out each turn."""
+    """Without a mount: an unreserved sandbox may have a workspace, synced in and out in each turn."""
     SNAPSHOT = "snapshot"
-    """What lies outside the workspace (HOME, the writable layer) can be saved and restored."""
+    """Files outside the workspace (HOME, the writable layer) can be saved and restored."""
     EXPOSE = "expose"
-    """A port inside can be reached by a URL."""
+    """A port inside the sandbox can be reached by a URL."""
     CALLBACK = "callback"
-    """A finished job can tell the gateway whatever the network mode (a socket bound into the sandbox)."""
+    """A finished job can reach the gateway in every network mode, by a socket bound into the sandbox."""
 
 
 class Sandbox(Protocol):
-    """A live machine on a workspace."""
+    """A running sandbox with its workspace."""
 
     id: SandboxId
 
@@ -43,86 +43,88 @@ class Sandbox(Protocol):
     async def run(self, command: ExecRequest) -> ExecResult:
         """Run a bash script in the workspace and wait for it.
 
-        The environment is the spec's `env` and the runtime's fixed names, nothing else. On time-out and on
-        cancellation of the caller every process the command started is dead before this returns. Output
-        beyond the limits is dropped, never buffered. Raises Gone, Unreachable, Refused.
+        The environment is the spec's `env` and the runtime's fixed names only. On time-out and on
+        cancellation every process of the command is dead before this returns. Output beyond the limits is
+        dropped, never buffered. Raises SandboxGone, ProviderUnreachable, ProviderRefused.
         """
 
     @abstractmethod
     async def spawn(self, job: BackgroundJob) -> None:
-        """Start a detached job, once per `job.id`; it outlives this object and this process."""
+        """Start a background job, once per `job.id`; it outlives this object and this process."""
 
     @abstractmethod
     async def report(self, job_id: str) -> JobReport:
-        """Say how a job is doing; output is readable while it runs."""
+        """Return a job's state and its output so far."""
 
     @abstractmethod
     async def stop(self, job_id: str) -> None:
-        """End a job: TERM, five seconds later KILL, the whole tree; ending it twice is no error."""
+        """Stop a job with its process tree: TERM, five seconds later KILL. Idempotent."""
 
     @abstractmethod
     async def read(self, path: str, *, limit: int) -> bytes:
-        """Return at most `limit` bytes of a workspace file; raises Unsafe, FileNotFoundError."""
+        """Return at most `limit` bytes of a workspace file; raises UnsafePath, FileNotFoundError."""
 
     @abstractmethod
     async def write(self, path: str, content: bytes) -> None:
-        """Write a workspace file durably (parents made, fsync); raises Unsafe."""
+        """Write a workspace file durably, with fsync and its parent directories; raises UnsafePath."""
 
     @abstractmethod
     async def suspend(self) -> None:
-        """Stop costing, keep the files; any later call wakes it. Refused while a job runs that does not rest.
+        """Suspend the sandbox and keep its files; any later call resumes it. Needs the feature SUSPEND.
 
-        Feature SUSPEND.
+        Raises ProviderRefused while a job runs that keeps the sandbox awake.
         """
 
     async def keep_alive(self, seconds: float) -> None:
-        """Ask the provider's own idle timers, where it has any, to leave the sandbox alone for so long."""
+        """Reset the provider's own idle timer, if it has one, for so many seconds."""
         del seconds
 
     async def expose(self, port: int) -> str:
-        """Return a URL that reaches a TCP port inside. Feature EXPOSE."""
+        """Return a URL that reaches a TCP port inside. Needs the feature EXPOSE."""
         del port
         raise FeatureUnsupported
 
     def save(self) -> AsyncIterator[bytes]:
-        """Yield a gzip tar of what the workspace store does not keep: HOME under `home/`, what the provider
-        can of the writable layer under `root/`. Feature SNAPSHOT."""
+        """Yield a gzip tar of the files outside the workspace. Needs the feature SNAPSHOT.
+
+        HOME is below `home/`; files of the writable layer are below `root/`, if the provider can save them.
+        """
         raise FeatureUnsupported
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
-        """Unpack what `save` yielded: no path, link or device leaves the sandbox. Feature SNAPSHOT."""
+        """Unpack what `save` yielded; nothing leaves the sandbox. Needs the feature SNAPSHOT."""
         del archive
         raise FeatureUnsupported
 
 
 class Provider(Protocol):
-    """Makes sandboxes and finds them again."""
+    """Creates sandboxes and connects to existing ones."""
 
     @abstractmethod
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Return the sandbox labelled `spec.label`, making it when there is none."""
+        """Return the sandbox labelled `spec.label`; create it if there is none."""
 
     @abstractmethod
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return an existing sandbox, from any process; raises Gone."""
+        """Return an existing sandbox, created by any process; raises SandboxGone."""
 
     @abstractmethod
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Remove a sandbox with its processes and files outside the workspace; twice is no error."""
+        """Delete a sandbox with its processes and its files outside the workspace. Idempotent."""
 
     @abstractmethod
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
-        """Return (id, label) of the sandboxes whose label starts so, the suspended ones included."""
+        """Return (id, label) of the sandboxes whose label begins with the prefix, suspended ones included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderContext:
-    """What the composition root gives a provider to stand on.
+    """The directories, URLs and hooks that the composition root passes to a provider.
 
-    `state` is a directory of the provider's own. `callbacks` is a directory that holds the unix socket
-    `callback.sock`, served by the gateway with the job-completion route and nothing else (host, docker);
-    the directory outlives the socket file, which is remade at every start. `callback_url` is the public
-    base URL for providers elsewhere. `checkpoint(name)` is a fault point.
+    `state` is a directory for the provider alone. `callbacks` is a directory that holds the unix socket
+    `callback.sock`, on which the gateway serves only the job-completion route (host, docker). The directory
+    outlives the socket file, which is created again at every start. `callback_url` is the public base URL for
+    remote providers. `checkpoint(name)` is a fault point.
     """
 
     state: Path
@@ -134,7 +136,7 @@ class ProviderContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """One thing the provider has or lacks here, for `doctor` and tool descriptions."""
+    """One capability that the provider has or lacks here, for `doctor` and tool descriptions."""
 
     name: str
     present: bool
@@ -143,13 +145,13 @@ class Capability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPlugin:
-    """The manifest of a provider: known without importing its SDK.
+    """The manifest of a provider; loading it does not import the provider's SDK.
 
-    `check(config)` returns every problem of an account's sandbox config that is this provider's to judge.
-    `open(settings, surroundings)` is an async context manager that yields the Provider. `abilities(settings)`
-    says what this machine offers (runtimes, isolation). `lacking(settings)` names the contract's runtimes
-    that are known to be missing there, at once and without asking anybody. `on_this_machine`: commands
-    run where the gateway runs, so that accounts share more than a provider.
+    `check(config)` returns every problem of a sandbox config that only this provider knows.
+    `open(settings, context)` is an async context manager that yields the Provider. `capabilities(settings)`
+    returns what is available here (runtimes, isolation). `missing_runtimes(settings)` returns the runtimes of
+    the contract that are known to be missing, without I/O to the provider. `on_this_machine` means that
+    commands run on the gateway's host, where accounts share a kernel.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The installed providers, found by entry point."""
+"""Find the installed providers by entry point."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ GROUP = "dovecote.sandboxes"
 
 
 class UnknownProvider(LookupError):
-    """No provider of this name is installed; the message lists those that are."""
+    """No provider of this name is installed; the message lists the installed ones."""
 
 
 class BrokenProviderPlugin(RuntimeError):
-    """An installed provider cannot be loaded, or two have one name."""
+    """An installed provider cannot be loaded, or two have the same name."""
 
 
 def _load(entry: EntryPoint) -> ProviderPlugin:
     try:
         plugin = entry.load()
-    except Exception as error:  # a third party's import may raise anything; name it and stop
+    except Exception as error:  # a third party's import may raise anything: name the package and stop
         raise BrokenProviderPlugin(
             f"sandbox provider {entry.name!r} ({entry.value}) does not load: {error}"
         ) from error
@@ -32,7 +32,7 @@ def _load(entry: EntryPoint) -> ProviderPlugin:
 
 @cache
 def installed() -> dict[str, ProviderPlugin]:
-    """Return the installed providers by name; raises BrokenPlugin."""
+    """Return the installed providers by name; raises BrokenProviderPlugin."""
     found: dict[str, ProviderPlugin] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         if entry.name in found:
@@ -44,7 +44,7 @@ def installed() -> dict[str, ProviderPlugin]:
 
 
 def plugin(name: str) -> ProviderPlugin:
-    """Return the provider called `kind`; raises UnknownKind with the installed names."""
+    """Return the provider `name`; raises UnknownProvider with the installed names."""
     try:
         return installed()[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""A bucket of an S3-compatible store: where it is, how it is opened, and its refusals in our own words."""
+"""Open a bucket of an S3-compatible store and translate its errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BUSY = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Where objects are kept; without keys they are found as AWS's SDK finds them."""
+    """Where objects are stored; without keys the SDK looks for credentials itself."""
 
     bucket: str
     prefix: str = "dovecote/"
@@ -29,17 +29,17 @@ class Bucket:
     secret_key: str | None = None
 
     def key(self, name: str) -> dict[str, str]:
-        """Return what names an object in a call."""
+        """Return the parameters that identify an object in a call."""
         return {"Bucket": self.bucket, "Key": f"{self.prefix}{name}"}
 
 
 class ObjectNotFound(LookupError):
-    """There is no object of this name, or there can be none."""
+    """The object does not exist."""
 
 
 @contextmanager
 def translate_errors(name: str, store: str) -> Iterator[None]:
-    """Say in our own words what the store refuses; `store` is what is kept there. Raises Absent too."""
+    """Translate the SDK's errors; `store` names what is stored there. Raises ObjectNotFound too."""
     from botocore.exceptions import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
         BotoCoreError,
         ClientError,
@@ -52,9 +52,7 @@ def translate_errors(name: str, store: str) -> Iterator[None]:
     except ClientError as error:
         raise _translate_error(error, name, store) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
-        raise ProviderUnauthorized(
-            f"the store of {store} has no keys to show: set access_key, secret_key"
-        ) from error
+        raise ProviderUnauthorized(f"no keys for the store of {store}: set access_key, secret_key") from error
     except (BotoCoreError, OSError, TimeoutError) as error:
         raise ProviderUnreachable(f"the store of {store} does not answer: {error}") from error
 
@@ -66,14 +64,14 @@ def _translate_error(error: Any, name: str, store: str) -> SandboxError | Object
     if code in _NO_BUCKET:
         return ProviderRefused(f"the store of {store} has no such bucket: {error}")
     if code in _FORBIDDEN:
-        return ProviderUnauthorized(f"the store of {store} refuses our keys: {error}")
+        return ProviderUnauthorized(f"the store of {store} rejects our keys: {error}")
     if code in _BUSY:
         return ProviderUnreachable(f"the store of {store} does not answer: {error}")
-    return ProviderRefused(f"the store of {store} refuses: {error}")
+    return ProviderRefused(f"the store of {store} rejects the request: {error}")
 
 
 async def read_body(response: Any, limit: int) -> bytes:
-    """Return at most `limit` bytes of what was got: one read returns no more than has arrived by then."""
+    """Return at most `limit` bytes of a response body; a single read may return fewer than have been sent."""
     content = bytearray()
     async with response["Body"] as body:
         while len(content) < limit and (chunk := await body.read(min(CHUNK, limit - len(content)))):
@@ -83,7 +81,7 @@ async def read_body(response: Any, limit: int) -> bytes:
 
 @asynccontextmanager
 async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
-    """Open a client for a bucket; raises Refused when the SDK is not installed."""
+    """Open a client for a bucket; raises ProviderRefused if the SDK is not installed."""
     try:
         from aiobotocore.config import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
             AioConfig,

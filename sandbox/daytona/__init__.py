@@ -1,4 +1,4 @@
-"""Sandboxes at Daytona, the cloud or one's own installation; see docs/guide/sandboxes/daytona.md."""
+"""Sandboxes at Daytona, in the cloud or self-hosted; see docs/guide/sandboxes/daytona.md."""
 
 from sandbox.daytona.manifest import plugin
 

@@ -1,4 +1,4 @@
-"""The one table from the SDK's errors to ours (daytona.common.errors of daytona 0.226)."""
+"""Translate the SDK's errors by one table (daytona.common.errors of daytona 0.226)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ TABLE: tuple[tuple[type[BaseException], type[SandboxError]], ...] = (
     (TimeoutError, ProviderUnreachable),
     (OSError, ProviderUnreachable),
 )
-"""The first line that fits."""
+"""The first matching row applies."""
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn what the SDK raises into our errors."""
+    """Translate the SDK's errors into ours."""
     try:
         yield
     except tuple(kind for kind, _ours in TABLE) as error:

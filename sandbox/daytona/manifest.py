@@ -1,4 +1,4 @@
-"""The manifest of the Daytona provider; it imports nothing of the SDK."""
+"""The manifest of the Daytona provider; it does not import the SDK."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sandbox.daytona.settings import DaytonaSettings
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _UNSUPPORTED = {
-    "image": "a snapshot is named instead: snapshot",
-    "template": "a snapshot is named instead: snapshot",
-    "cpu": "the snapshot says how many",
-    "memory_gb": "the snapshot says how much",
-    "disk_gb": "the snapshot says how much",
+    "image": "choose a snapshot instead: snapshot",
+    "template": "choose a snapshot instead: snapshot",
+    "cpu": "the snapshot defines the number",
+    "memory_gb": "the snapshot defines the size",
+    "disk_gb": "the snapshot defines the size",
     "workspace_root": "it is fixed",
     "persistent_disk_gb": "a stopped sandbox keeps its disk",
 }

@@ -1,4 +1,4 @@
-"""The Daytona provider: sandboxes of one organisation at the service, found again by our label."""
+"""The Daytona provider: sandboxes of one organisation, found again by our label."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE_SIZE = 100
 
 
 class DaytonaProvider(Provider):
-    """Makes sandboxes at the service and finds them again."""
+    """Creates sandboxes at Daytona and connects to existing ones."""
 
     def __init__(
         self, client: AsyncDaytona | None, settings: DaytonaSettings, context: ProviderContext
@@ -43,7 +43,7 @@ class DaytonaProvider(Provider):
         return self._optional_client
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Return the sandbox of the label, made when there is none; the label is on it from the beginning."""
+        """Return the sandbox of the label; create it with the label if there is none."""
         self._check(spec)
         standing = await self._list_by_label(spec.label)
         if standing:
@@ -54,7 +54,7 @@ class DaytonaProvider(Provider):
         return await self._deduplicate(made, spec)
 
     async def _deduplicate(self, created: AsyncSandbox, spec: SandboxSpec) -> Sandbox:
-        """Keep one sandbox a label when two processes made one at the same moment: the older one."""
+        """Keep the older sandbox of a label if two processes created one at the same time."""
         standing = await self._list_by_label(spec.label)
         if not standing or standing[0].id == created.id:
             return await self._open(created, spec)
@@ -62,21 +62,21 @@ class DaytonaProvider(Provider):
         return await self._open(standing[0], spec)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return an existing sandbox, started when it was stopped or archived; raises Gone."""
+        """Return an existing sandbox, started if it was stopped or archived; raises SandboxGone."""
         self._check(spec)
         return await self._open(await self._get(sandbox_id), spec)
 
     async def _get(self, sandbox_id: SandboxId) -> AsyncSandbox:
         if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():
-            raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider")
+            raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
         with translate_errors():
             found = await self._client.get(sandbox_id)
         if MARKER_LABEL not in found.labels or str(found.state) in ENDED_STATES:
-            raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider any more")
+            raise SandboxGone(f"{sandbox_id!r} is no longer a sandbox of this provider")
         return found
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Delete a sandbox, stopped or not; one that is gone is no error."""
+        """Delete a sandbox, stopped or not. Idempotent."""
         try:
             found = await self._get(sandbox_id)
             with translate_errors():
@@ -85,7 +85,7 @@ class DaytonaProvider(Provider):
             return
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
-        """Return our sandboxes, whatever their state."""
+        """Return our sandboxes in every state."""
         found = await self._list({MARKER_LABEL: "sandbox"})
         labels = [(SandboxId(one.id), one.labels.get(LABEL, "")) for one in found]
         return sorted((number, label) for number, label in labels if label.startswith(label_prefix))
@@ -142,7 +142,7 @@ class DaytonaProvider(Provider):
 
 
 def network_options(spec: SandboxSpec, callback: CompletionCallback) -> Mapping[str, Any]:
-    """Return what the service is told of the network: nothing, all, or what is listed and the callback."""
+    """Return Daytona's network settings: nothing, everything, or the listed addresses and the callback."""
     if spec.network is Network.ALLOW_ALL:
         return {"network_block_all": False}
     if spec.network is Network.DENY_ALL:
@@ -154,13 +154,13 @@ def network_options(spec: SandboxSpec, callback: CompletionCallback) -> Mapping[
 
 
 def _minutes(seconds: float) -> int:
-    """Return after how many idle minutes the service stops a sandbox by itself: later than we would."""
+    """Return the idle minutes until Daytona stops a sandbox itself; later than the gateway does."""
     return max(2, math.ceil(seconds * 2 / 60))
 
 
 @asynccontextmanager
 async def open_provider(settings: DaytonaSettings, context: ProviderContext) -> AsyncIterator[Provider]:
-    """Yield the provider, with the SDK's client open meanwhile."""
+    """Yield the provider with an open SDK client."""
     if settings.api_key is None:
         yield DaytonaProvider(None, settings, context)
         return

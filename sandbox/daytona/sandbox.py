@@ -1,4 +1,4 @@
-"""A sandbox at Daytona: one box, reached through its toolbox, started when it was stopped."""
+"""A sandbox at Daytona, reached through its toolbox and started if it was stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sandbox.model import (
 from sandbox.port import Sandbox
 
 MAX_ARGUMENT_BYTES = 64 * 1024
-"""Bytes of program that go as an argument; Linux takes twice as much, a longer one goes as a file."""
+"""The most bytes of a program passed as an argument (half of what Linux allows); a longer one is uploaded."""
 
 STARTABLE_STATES = frozenset({"stopped", "archived", "paused", "stopping", "archiving", "pausing"})
 STARTING_STATES = frozenset(
@@ -39,7 +39,7 @@ Returned = TypeVar("Returned")
 
 
 class DaytonaHandle:
-    """The SDK's handle of one sandbox. A call that finds it stopped starts it and is made once more."""
+    """The SDK's handle of one sandbox; a call that finds it stopped starts it and is repeated once."""
 
     def __init__(self, sandbox: AsyncSandbox, *, autostop_minutes: int, timeout: float) -> None:
         self._sandbox = sandbox
@@ -48,21 +48,21 @@ class DaytonaHandle:
 
     @property
     def id(self) -> SandboxId:
-        """The service's id of it."""
+        """Return Daytona's id of the sandbox."""
         return SandboxId(self._sandbox.id)
 
     @property
     def user(self) -> str:
-        """Who commands run as."""
+        """Return the user that commands run as."""
         return self._sandbox.user
 
     async def __call__(self, text: str, *, stdin: bytes, timeout: float) -> bytes:
-        """Run a shell program (see `sandbox.exec.exec_sandbox.Exec`). The service tells stdout and stderr as one."""
+        """Run a shell program (see `sandbox.exec.exec_sandbox.Exec`); Daytona merges stdout and stderr."""
         given = await self._upload(stdin) if stdin else ""
         return await self.shell(f"exec 2>/dev/null\ninput={given}\n{text}", timeout=timeout)
 
     async def shell(self, text: str, *, timeout: float) -> bytes:
-        """Run a program by sh, whatever the service's own shell is, and return what it printed."""
+        """Run a program with sh and return its output."""
         command = f"sh -c {shlex.quote(text)}"
         if len(command) > MAX_ARGUMENT_BYTES:
             command = f"sh {await self._upload(text.encode('utf-8', 'surrogateescape'))}"
@@ -79,7 +79,7 @@ class DaytonaHandle:
         return shlex.quote(path)
 
     async def _with_restart(self, call: Callable[[], Awaitable[Returned]]) -> Returned:
-        """Make a call; when it failed because the sandbox does not run, start it and make it once more."""
+        """Make a call; if it failed because the sandbox does not run, start it and repeat once."""
         with translate_errors():
             try:
                 return await call()
@@ -91,7 +91,7 @@ class DaytonaHandle:
             return await call()
 
     async def ensure_started(self) -> bool:
-        """Start it if it does not run; says whether it did not. Raises Gone."""
+        """Start the sandbox unless it runs; return whether it was started. Raises SandboxGone."""
         with translate_errors():
             await self._sandbox.refresh_data()
             state = str(getattr(self._sandbox.state, "value", self._sandbox.state))
@@ -114,16 +114,16 @@ class DaytonaHandle:
         return str(await self._with_restart(self._sandbox.get_user_home_dir))
 
     async def stop(self) -> None:
-        """Stop costing; files are kept, processes are not."""
+        """Stop the sandbox; files are kept, processes end."""
         with translate_errors():
             await self._sandbox.stop(timeout=self._timeout)
 
     async def refresh_activity(self) -> None:
-        """Let the service's own idle timer begin anew."""
+        """Reset Daytona's own idle timer."""
         await self._with_restart(self._sandbox.refresh_activity)
 
     async def set_autostop(self, *, on: bool) -> None:
-        """Switch the service's own idle timer off while a job runs, and on afterwards."""
+        """Disable Daytona's own idle timer while a job runs, and enable it afterwards."""
         await self._with_restart(
             lambda: self._sandbox.set_autostop_interval(self._autostop_minutes if on else 0)
         )
@@ -137,7 +137,7 @@ class DaytonaHandle:
 
 
 class DaytonaSandbox(Sandbox):
-    """One sandbox; any number of these objects in any number of processes may stand for it."""
+    """One sandbox; several objects in several processes may represent it."""
 
     def __init__(
         self, handle: DaytonaHandle, spec: SandboxSpec, home: str, callback: CompletionCallback
@@ -152,7 +152,7 @@ class DaytonaSandbox(Sandbox):
         self._files = ShellFiles(run=self._exec_sandbox.run_internal, root=spec.mount)
 
     async def prepare(self) -> None:
-        """Make the directory of the workspace; where only root may, by sudo."""
+        """Create the workspace's directory, with sudo if necessary."""
         mount, user = shlex.quote(self._spec.mount), shlex.quote(self._handle.user)
         text = (
             f"mkdir -p {mount} 2>/dev/null || sudo -n install -d -o {user} {mount}\n"
@@ -161,24 +161,24 @@ class DaytonaSandbox(Sandbox):
         await self._handle.shell(text, timeout=30.0)
 
     async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script; when a run is over nothing of it lives."""
+        """Run a script; none of its processes is left afterwards."""
         return await self._exec_sandbox.run(command)
 
     async def spawn(self, job: BackgroundJob) -> None:
-        """Start a job under a supervisor inside, once per id; the service does not stop the box meanwhile."""
+        """Start a job under a supervisor inside, once per id, and disable Daytona's idle timer."""
         if not job.sleeps_with_sandbox:
             await self._handle.set_autostop(on=False)
         await self._jobs.spawn(job)
 
     async def report(self, job_id: str) -> JobReport:
-        """Say how a job is doing; after the last one the service's idle timer is on again."""
+        """Return a job's state; after the last job Daytona's idle timer is enabled again."""
         report = await self._jobs.report(job_id)
         if report.state is not BackgroundJobState.RUNNING and not await self._jobs.count_running():
             await self._handle.set_autostop(on=True)
         return report
 
     async def stop(self, job_id: str) -> None:
-        """End a job and wait for its end."""
+        """Stop a job and wait for its end."""
         await self._jobs.stop(job_id)
 
     async def read(self, path: str, *, limit: int) -> bytes:
@@ -192,13 +192,13 @@ class DaytonaSandbox(Sandbox):
         await self._files.write(path, content)
 
     async def suspend(self) -> None:
-        """Stop it; not while a job runs, which would end."""
+        """Stop the sandbox; raises ProviderRefused while a job runs, which would end."""
         if await self._jobs.count_running():
             raise ProviderRefused("a sandbox with a running job is not suspended")
         await self._handle.stop()
 
     async def keep_alive(self, seconds: float) -> None:
-        """Let the service's timer begin anew."""
+        """Reset Daytona's idle timer."""
         del seconds
         await self._handle.refresh_activity()
 

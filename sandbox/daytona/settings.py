@@ -1,4 +1,4 @@
-"""What an operator may set of the Daytona provider: `[sandbox.daytona]` of the configuration file."""
+"""The operator's settings of the Daytona provider: `[sandbox.daytona]` of the configuration file."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ Url = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+[^\s?#]*$")]
 
 
 class DaytonaSettings(BaseModel):
-    """Key and endpoint of the service."""
+    """Key and endpoint of Daytona."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     api_key: SecretStr | None = None
-    """The key of the organisation (DAYTONA_API_KEY)."""
+    """The organisation's key (DAYTONA_API_KEY)."""
 
     api_url: Url = "https://app.daytona.io/api"
-    """The control plane (DAYTONA_API_URL); it tells where the sandboxes themselves are reached."""
+    """The control plane (DAYTONA_API_URL); it returns the addresses of the sandboxes."""
 
     target: str | None = None
-    """The region sandboxes are made in (DAYTONA_TARGET); by default the organisation's."""
+    """The region of new sandboxes (DAYTONA_TARGET); by default the organisation's."""
 
     snapshot: str | None = None
-    """The snapshot sandboxes are made from where their own options name none; by default the service's."""
+    """The snapshot of sandboxes whose options name none; by default Daytona's."""
 
     snapshots: tuple[str, ...] = ()
-    """Further snapshots that accounts may name in `options.snapshot`."""
+    """More snapshots that accounts may name in `options.snapshot`."""
 
     start_timeout: Annotated[float, Field(ge=5, le=600)] = 60.0
-    """Seconds that making or starting a sandbox may take."""
+    """Seconds that creating or starting a sandbox may take."""
 
     archive_minutes: Annotated[int, Field(ge=0, le=43_200)] = 30
-    """Minutes after which a stopped sandbox is archived, unless its options say; 0: as late as can be."""
+    """Minutes until a stopped sandbox is archived, unless its options say otherwise; 0 means the maximum."""

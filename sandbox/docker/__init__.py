@@ -1,4 +1,4 @@
-"""The docker provider: a container for each sandbox, on any engine that speaks Docker's API."""
+"""The docker provider: one container per sandbox, on any engine with Docker's API."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
     image = config.options.image
     if image is not None and not IMAGE.fullmatch(image):
         yield ConfigProblem(
-            pointer="/options/image", detail=f"{image!r} is no name of an image, as in 'python:3.12-slim'"
+            pointer="/options/image", detail=f"{image!r} is not an image name, as in 'python:3.12-slim'"
         )
     if config.options.memory_gb is not None:
         yield ConfigProblem(
-            pointer="/options/memoryGb", detail="memoryGb means nothing on docker: memoryLimit, in MB, does"
+            pointer="/options/memoryGb", detail="memoryGb is not supported on docker: use memoryLimit, in MB"
         )
     if config.options.persistent_home and not config.persistent:
         yield ConfigProblem(pointer="/options/persistentHome", detail="persistentHome needs persistent: true")

@@ -1,4 +1,4 @@
-"""What the engine offers, told to `doctor` and to tool descriptions."""
+"""Report what the engine offers, for `doctor` and tool descriptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 def capabilities(settings: DockerSettings) -> Sequence[Capability]:
-    """Ask the engine once; whoever calls may be inside an event loop, so that it has one of its own."""
+    """Query the engine once, in an event loop of its own, so that callers inside a loop can use it."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(asyncio.run, _query(settings)).result()
 
@@ -63,8 +63,8 @@ async def _image(docker: Any, settings: DockerSettings) -> Capability:
         with translate_errors():
             await docker.images.inspect(settings.image)
     except (SandboxError, DockerError) as error:
-        detail = f"{settings.image} is not there yet" + (
-            ", it is fetched when needed" if settings.pull else ""
+        detail = f"{settings.image} is not available yet" + (
+            ", it is pulled when needed" if settings.pull else ""
         )
         return Capability(name="image", present=settings.pull, detail=f"{detail} ({error})")
     return Capability(name="image", present=True, detail=settings.image)

@@ -1,4 +1,4 @@
-"""What a container is asked for: pure, from a spec and the operator's settings."""
+"""Build the engine's description of a container from a spec and the operator's settings; pure functions."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ PREFIX = "dovecote-box-"
 HOME = "/home/sandbox"
 CALLBACKS, SOCKET = "/run/dovecote", "callback.sock"
 TASK_VARIABLE = "DOVECOTE_TASK"
-"""The variable that says to which run or job a process belongs."""
+"""The variable that marks the run or job that a process belongs to."""
 
 OPEN_FILES = 4096
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MEGABYTE = 1024 * 1024
 _INIT_SCRIPT = "trap 'kill -KILL -1' USR1; while :; do sleep 2147483647 & wait; done"
-"""The container's first process. It reaps whatever is orphaned, and on USR1 kills everybody else in one call:
-that needs no process more, so that it works in a container that is full of them."""
+"""The container's first process. It reaps orphans, and on USR1 it kills all other processes in one call.
+That needs no new process, so it works in a container that has reached its process limit.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerDefaults:
-    """What this gateway gives to its containers."""
+    """The settings and directories that all containers share."""
 
     settings: DockerSettings
     state: Path
@@ -42,7 +43,7 @@ class ContainerDefaults:
 
     @property
     def user(self) -> str:
-        """Who commands run as: whoever owns the workspace's files, the gateway itself."""
+        """Return the user of commands: the owner of the workspace's files, by default the gateway's user."""
         return self.settings.user or f"{os.getuid()}:{os.getgid()}"
 
     def home(self, sandbox_id: SandboxId) -> Path:
@@ -51,18 +52,18 @@ class ContainerDefaults:
 
 
 def container_id(label: str) -> SandboxId:
-    """Return the container's name: one for each label, so that the engine keeps a second from being made."""
+    """Return the container's name, derived from the label, so that the engine rejects a second container."""
     return SandboxId(PREFIX + key_of("sandbox", label))
 
 
 def is_container_id(sandbox_id: str) -> bool:
-    """Whether this can be a container of ours; nothing else ever becomes a part of a URL."""
+    """Return whether this is a container name of ours; no other text becomes part of a URL."""
     rest = sandbox_id.removeprefix(PREFIX)
     return rest != sandbox_id and rest.isascii() and rest.isalnum()
 
 
 def validate_spec(spec: SandboxSpec, settings: DockerSettings) -> None:
-    """Raise Unsupported or Refused for what cannot be made."""
+    """Raise FeatureUnsupported or ProviderRefused for a spec that cannot be created."""
     if spec.network is Network.RESTRICTED:
         raise FeatureUnsupported("docker cannot restrict the network to domains: allow-all or deny-all")
     if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
@@ -82,7 +83,7 @@ def image_of(spec: SandboxSpec, settings: DockerSettings) -> str:
 
 
 def body(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults) -> dict[str, Any]:
-    """Return the engine's description of the container, our labels on it."""
+    """Return the engine's description of the container, with our labels."""
     settings = defaults.settings
     asked = {
         "Image": image_of(spec, settings),
@@ -103,7 +104,7 @@ def body(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults) 
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
-    """Return a digest of what was asked for: a container of another shape is not the sandbox meant."""
+    """Return a digest of the description; a container with another digest is not reused."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -175,7 +176,7 @@ def _tmpfs(spec: SandboxSpec, user: str) -> dict[str, str]:
 
 
 def environment(spec: SandboxSpec, image: Mapping[str, str], task: str) -> list[str]:
-    """Return a run's whole environment: the declared variables, and the runtime's own, which win."""
+    """Return a run's whole environment: declared variables, overridden by the runtime's own."""
     own = {
         "PATH": f"{HOME}/.local/bin:{image.get('PATH') or _PATH}",
         "HOME": HOME,
@@ -195,19 +196,19 @@ def environment(spec: SandboxSpec, image: Mapping[str, str], task: str) -> list[
 
 
 def image_variables(declared: Sequence[str], image: Mapping[str, str]) -> list[str]:
-    """Return the names that the image and the engine would add to a run's environment."""
+    """Return the names of variables that the image and the engine would add to a run's environment."""
     named = {entry.partition("=")[0] for entry in declared}
     return sorted(name for name in {*image, "HOSTNAME"} - named if VARIABLE_NAME.match(name))
 
 
 def run_command(mode: str, script: str, stdin: bytes, unset: Sequence[str]) -> list[str]:
-    """Return the command line of a run; with mode `keep` what it started is left alone."""
+    """Return the command line of a run; in mode `keep` its background processes are left running."""
     text = program("jobs.sh") + _program("sweep.sh") + _program("run.sh")
     return ["sh", "-c", text, "run", mode, script, str(len(stdin)), *unset]
 
 
 def cleanup_command(task: str) -> list[str]:
-    """Return the command line that ends what is left of a run."""
+    """Return the command line that kills the remaining processes of a run."""
     return ["sh", "-c", program("jobs.sh") + _program("sweep.sh") + 'clear_task "$1"', "sweep", task]
 
 

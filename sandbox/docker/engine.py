@@ -1,4 +1,4 @@
-"""The connection to the engine, and a container of it as sandboxes need one."""
+"""Connect to the engine, and start, suspend and inspect its containers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ALREADY_DONE = {304, CONFLICT}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """An engine that answers; `session` and `base` are for what is streamed."""
+    """A connection to the engine; `session` and `base` are for streamed requests."""
 
     docker: Docker
     session: aiohttp.ClientSession
@@ -37,11 +37,11 @@ class Engine:
     settings: DockerSettings
 
     def container(self, sandbox_id: SandboxId) -> DockerContainer:
-        """Return a container by its name, without asking for it."""
+        """Return a container's client object by name, without a request."""
         return self.docker.containers.container(sandbox_id)
 
     async def inspect(self, sandbox_id: SandboxId) -> dict[str, Any]:
-        """Return what the engine knows of a container; raises Gone."""
+        """Return the engine's description of a container; raises SandboxGone."""
         with translate_errors():
             shown: dict[str, Any] = await self.container(sandbox_id).show()
         return shown
@@ -62,7 +62,7 @@ class Engine:
                 if error.status != CONFLICT:
                     raise
                 if not resume:
-                    raise SandboxGone("the container sleeps") from error
+                    raise SandboxGone("the container is suspended") from error
             await asyncio.sleep(_PAUSE if glance else 0)
             await self.ensure_running(sandbox_id)
         return await self._start(container, user, exec_spec)
@@ -91,7 +91,7 @@ class Engine:
                 await _tolerate(container.start())
 
     async def suspend(self, sandbox_id: SandboxId) -> None:
-        """Stop or pause a container, as the settings say; it may have come to rest meanwhile."""
+        """Stop or pause a container, as configured; one that is at rest already is no error."""
         container = self.container(sandbox_id)
         with translate_errors():
             if self.settings.suspend == "pause":
@@ -100,12 +100,12 @@ class Engine:
                 await _tolerate(container.stop(t=0))
 
     async def signal(self, sandbox_id: SandboxId, name: str) -> None:
-        """Send the container's first process a signal; one that no longer runs needs none."""
+        """Send a signal to the container's first process; one that no longer runs is no error."""
         with suppress(SandboxGone, ProviderRefused), translate_errors():
             await self.container(sandbox_id).kill(signal=name)
 
     async def check_not_removed(self, sandbox_id: SandboxId) -> None:
-        """Raise Gone when a container whose process was killed is being removed, not merely stopped."""
+        """Raise SandboxGone if a container is being removed, not merely stopped or running."""
         for _ in range(_ATTEMPTS):
             state = (await self.inspect(sandbox_id))["State"]
             _raise_gone(state)
@@ -114,21 +114,19 @@ class Engine:
             await asyncio.sleep(_PAUSE)
 
     async def pull(self, image: str) -> None:
-        """Fetch an image that the engine lacks; raises Refused."""
+        """Pull an image that the engine lacks; raises ProviderRefused."""
         if not self.settings.pull:
-            raise ProviderRefused(f"the engine has no image {image!r}, and `pull` is off: fetch or build it")
+            raise ProviderRefused(f"the engine has no image {image!r}, and `pull` is off: pull or build it")
         try:
             async with asyncio.timeout(self.settings.pull_timeout):
                 await self.docker.images.pull(image, timeout=None)
         except DockerError as error:
-            raise ProviderRefused(f"the image {image!r} cannot be fetched: {error.message}") from error
+            raise ProviderRefused(f"the image {image!r} cannot be pulled: {error.message}") from error
         except TimeoutError:
-            raise ProviderRefused(
-                f"fetching the image {image!r} takes too long: fetch it by hand once"
-            ) from None
+            raise ProviderRefused(f"pulling the image {image!r} takes too long: pull it manually") from None
 
     async def list(self, label: str) -> Sequence[Mapping[str, Any]]:
-        """Return the containers that have this label, sleeping ones too."""
+        """Return the containers with this label, suspended ones included."""
         filters = {"label": [label]}
         with translate_errors():
             found = await self.docker.containers.list(all=True, filters=filters)
@@ -162,7 +160,7 @@ async def _tolerate(change: Any, statuses: Collection[int] = _ALREADY_DONE) -> N
 
 @asynccontextmanager
 async def open_engine(settings: DockerSettings) -> AsyncIterator[Engine]:
-    """Yield the engine; whether it answers shows at the first call."""
+    """Yield the engine; the first call shows whether it answers."""
     connector, url, base = _connector(settings)
     limits = aiohttp.ClientTimeout(total=settings.api_timeout)
     async with aiohttp.ClientSession(connector=connector, timeout=limits) as session:
@@ -174,7 +172,7 @@ async def open_engine(settings: DockerSettings) -> AsyncIterator[Engine]:
 
 
 def _connector(settings: DockerSettings) -> tuple[aiohttp.BaseConnector, str, str]:
-    """Return how the engine is reached, without a limit of connections: each running command holds one."""
+    """Return how the engine is reached; connections are unlimited, because each running command holds one."""
     if settings.host.startswith(_UNIX):
         path = settings.host.removeprefix(_UNIX)
         return aiohttp.UnixConnector(path, limit=0), "unix://localhost", "http://localhost"
@@ -191,5 +189,5 @@ def _tls_context(directory: Path) -> ssl.SSLContext:
 
 
 def is_not_found(error: DockerError) -> bool:
-    """Whether the engine says that something does not exist."""
+    """Return whether the engine reports a missing object."""
     return bool(error.status == NOT_FOUND)

@@ -1,4 +1,4 @@
-"""From what the engine and its client say to what the port says: one table."""
+"""Translate the errors of the engine and its client by one table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandbox.errors import (
 
 CONFLICT, NOT_FOUND, SERVER_ERROR = 409, 404, 500
 _NO_ANSWER = 900
-"""What aiodocker uses as the status of a connection that could not be made."""
+"""The status that aiodocker uses for a connection that could not be made."""
 
 _TABLE: dict[int, type[SandboxError]] = {
     400: ProviderRefused,
@@ -37,7 +37,7 @@ _DENIED = "permission denied"
 
 
 def translate_error(error: DockerError) -> SandboxError:
-    """Return the port's error for the engine's."""
+    """Return our error for the engine's."""
     said = str(error.message)
     if error.status == _NO_ANSWER and _DENIED in said.lower():
         return ProviderUnauthorized(
@@ -46,12 +46,12 @@ def translate_error(error: DockerError) -> SandboxError:
     kind = _TABLE.get(error.status, ProviderRefused)
     if kind is ProviderUnreachable:
         return ProviderUnreachable(f"the container engine does not answer: {said}")
-    return kind(f"the container engine says: {said}")
+    return kind(f"the container engine answered: {said}")
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise the port's errors for the engine's."""
+    """Translate the engine's errors into ours."""
     try:
         yield
     except DockerError as error:

@@ -1,4 +1,4 @@
-"""One process in a container, from its start to its exit code; what it says is kept up to a limit."""
+"""One process in a container, from its start to its exit code, with bounded output."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sandbox.model import OUTPUT_CAP, ExecResult
 
 STDIN, STDERR = 0, 2
 DROP_PAUSE_SECONDS = 0.002
-"""Seconds between two reads of what is dropped: a flood is slowed down, and costs the gateway little."""
+"""Seconds between two reads of output that is dropped: this slows a flood and bounds the gateway's work."""
 
 FINAL_OUTPUT_SECONDS = 0.5
-"""Seconds for the last of a killed process's output to come."""
+"""Seconds to wait for the last output of a killed process."""
 
 _EXIT_TIMEOUT_SECONDS, _POLL_SECONDS = 2.0, 0.01
 _START_TIMEOUT_SECONDS = 10.0
-"""Seconds for an engine to start a process whose start it has confirmed."""
+"""Seconds within which an engine starts a process whose start it has confirmed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class BoundedBuffer:
     truncated: bool = False
 
     def add(self, chunk: bytes) -> None:
-        """Add output; what is too much is dropped."""
+        """Append output; bytes beyond the limit are dropped."""
         room = self.limit - len(self.content)
         self.truncated = self.truncated or len(chunk) > room
         self.content += chunk[:room]
@@ -53,7 +53,7 @@ class Execution:
         self._out, self._error = BoundedBuffer(limit=limit), BoundedBuffer(limit=limit)
 
     async def wait(self, stdin: bytes) -> int:
-        """Feed and read to the end of the output and return the exit code."""
+        """Write the input, read the output until its end and return the exit code."""
         feeding = asyncio.ensure_future(self._feed(stdin))
         try:
             await self.drain()
@@ -63,7 +63,7 @@ class Execution:
         return await self.exit_code()
 
     async def _feed(self, stdin: bytes) -> None:
-        """Write the input; a command that ends without reading it is no trouble."""
+        """Write the input; a command that ends without reading it is no error."""
         try:
             if stdin:
                 await self._stream.write_in(stdin)
@@ -71,7 +71,7 @@ class Execution:
             return
 
     async def drain(self) -> None:
-        """Read to the end of both streams."""
+        """Read both streams until their end."""
         with translate_errors():
             while (message := await self._stream.read_out()) is not None:
                 kept = self._error if message.stream == STDERR else self._out
@@ -80,7 +80,7 @@ class Execution:
                 kept.add(message.data)
 
     async def drain_while(self, work: Coroutine[None, None, None]) -> None:
-        """Do work that ends the process, reading on meanwhile: full pipes keep an engine from all else."""
+        """Await `work`, which ends the process, and read on meanwhile: full pipes block the engine."""
         reading = asyncio.ensure_future(self._drain_quietly())
         try:
             await work
@@ -94,7 +94,7 @@ class Execution:
             await self.drain()
 
     async def wait_started(self) -> None:
-        """Wait until the process is there, or has been: engines call one running that has no number yet."""
+        """Wait until the process has started: engines report a running process before it has a pid."""
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS
         with contextlib.suppress(SandboxError), translate_errors():
             while time.monotonic() < deadline:
@@ -104,7 +104,7 @@ class Execution:
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def exit_code(self) -> int:
-        """Return the exit code; engines tell it a moment after the output's end."""
+        """Return the exit code; engines report it a moment after the output's end."""
         deadline = time.monotonic() + _EXIT_TIMEOUT_SECONDS
         while True:
             with translate_errors():
@@ -112,15 +112,15 @@ class Execution:
             if not told.get("Running") and told.get("ExitCode") is not None:
                 return int(told["ExitCode"])
             if time.monotonic() > deadline:
-                raise SandboxGone("the engine does not say how the command ended")
+                raise SandboxGone("the engine did not report the command's exit code")
             await asyncio.sleep(_POLL_SECONDS)
 
     async def close(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         await self._stream.close()
 
     def result(self, exit_code: int, *, timed_out: bool = False) -> ExecResult:
-        """Return what came of it."""
+        """Return the result."""
         return ExecResult(
             exit_code=exit_code,
             stdout=bytes(self._out.content),
@@ -133,5 +133,5 @@ class Execution:
 
 
 def output_cap(limit: int) -> int:
-    """Return how much of a run's output is kept at the source."""
+    """Return how many bytes of a run's output are kept."""
     return min(limit, OUTPUT_CAP)

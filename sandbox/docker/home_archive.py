@@ -1,7 +1,6 @@
-"""Saving and restoring what a container holds beside the workspace: HOME and the changed files of its image.
+"""Save and restore a container's HOME and the changed files of its image.
 
-The engine itself packs and unpacks, confined to the container; what is packed is looked
-through here.
+The engine packs and unpacks, confined to the container. The packed members are validated here.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from sandbox.errors import ProviderRefused, SandboxGone
 from sandbox.model import SandboxId
 
 MAX_BYTES = 4 * 1024**3
-"""The most that is saved or restored, unpacked."""
+"""The most bytes that are saved or restored, unpacked."""
 
 MAX_PATHS = 2000
-"""The most changed places of the image's own files that are saved."""
+"""The most changed paths of the image that are saved."""
 
 _CHUNK = 256 * 1024
 _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_read=120)
@@ -49,7 +48,7 @@ class ContainerArchives:
         return f"{self.engine.base}/containers/{self.sandbox_id}/{what}"
 
     async def changed_paths(self) -> list[str]:
-        """Return the places where the image's own files were added to or changed, the uppermost of each."""
+        """Return the topmost paths where files of the image were added or changed."""
         with translate_errors():
             async with self.engine.session.get(self._url("changes")) as answer:
                 told: list[dict[str, Any]] | None = await answer.json() if answer.ok else None
@@ -61,7 +60,7 @@ class ContainerArchives:
         found = [path for path, whole in paths if whole or not await self._is_directory(path)]
         if len(found) > MAX_PATHS:
             raise ProviderRefused(
-                f"{len(found)} places of the image were changed, too many to be saved: use HOME"
+                f"{len(found)} paths of the image were changed, too many to save: store files in HOME"
             )
         return found
 
@@ -72,7 +71,7 @@ class ContainerArchives:
         return not told or bool(json.loads(base64.b64decode(told))["mode"] & _DIRECTORY)
 
     async def fetch(self, path: str, into: IO[bytes]) -> bool:
-        """Write the engine's tar of a place; False when there is none."""
+        """Write the engine's tar of a path to a file; return False if there is none."""
         size = 0
         with translate_errors():
             where = {"path": path}
@@ -90,7 +89,7 @@ class ContainerArchives:
         return True
 
     async def write(self, path: str, content: IO[bytes]) -> None:
-        """Have the engine unpack a tar below a directory of the container."""
+        """Let the engine unpack a tar below a directory of the container."""
         content.seek(0)
         with translate_errors():
             async with self.engine.session.put(
@@ -98,14 +97,14 @@ class ContainerArchives:
             ) as answer:
                 if not answer.ok:
                     raise ProviderRefused(
-                        f"the engine does not unpack the snapshot: {(await answer.text())[:500]}"
+                        f"the engine could not unpack the snapshot: {(await answer.text())[:500]}"
                     )
 
 
 def topmost_changes(
     changes: Iterable[tuple[str, int]], excluded: Sequence[str] = _EXCLUDED
 ) -> list[tuple[str, bool]]:
-    """Return the changed places with whether all below belongs to it; what is mounted is left out."""
+    """Return the changed paths, each with whether it is saved with everything below; mounts are excluded."""
     kept = sorted(
         (path, kind) for path, kind in changes if kind != _DELETED and not _is_excluded(path, excluded)
     )
@@ -122,14 +121,14 @@ def topmost_changes(
 
 
 def _is_excluded(path: str, excluded: Sequence[str]) -> bool:
-    """Whether a path is mounted, the engine's own, or on the way to such a one."""
+    """Return whether a path is a mount, the engine's own, or a parent of such a path."""
     return path in _ENGINE_FILES or any(
         path == place or path.startswith(f"{place}/") or place.startswith(f"{path}/") for place in excluded
     )
 
 
 async def save(engine: Engine, sandbox_id: SandboxId, *, persistent: bool) -> AsyncIterator[bytes]:
-    """Yield a gzip tar of HOME (below `home/`) and of what was changed (below `root/`)."""
+    """Yield a gzip tar of HOME (below `home/`) and of the changed files (below `root/`)."""
     archives = ContainerArchives(engine=engine, sandbox_id=sandbox_id)
     places = [(HOME, tar_members.HOME)] if persistent else []
     places += [(path, tar_members.ROOT + path.rpartition("/")[0]) for path in await archives.changed_paths()]
@@ -145,7 +144,7 @@ async def save(engine: Engine, sandbox_id: SandboxId, *, persistent: bool) -> As
 
 
 def _copy_members(fetched: IO[bytes], target: tarfile.TarFile, below: str, *, strip_top: bool) -> None:
-    """Add what the engine packed, with its names below another one."""
+    """Add the members that the engine packed, renamed below another directory."""
     with tarfile.open(fileobj=fetched, mode="r:") as source:
         for member in source:
             name = member.name.partition("/")[2] if strip_top else member.name
@@ -156,7 +155,7 @@ def _copy_members(fetched: IO[bytes], target: tarfile.TarFile, below: str, *, st
 
 
 async def restore(engine: Engine, sandbox_id: SandboxId, user: str, archive: AsyncIterator[bytes]) -> None:
-    """Unpack what `save` yielded; raises Unsafe for one that was made to leave its place."""
+    """Unpack what `save` yielded; raises UnsafePath for an archive with paths that lead outside."""
     archives = ContainerArchives(engine=engine, sandbox_id=sandbox_id)
     with TemporaryFile() as packed, TemporaryFile() as home, TemporaryFile() as root:
         size = 0

@@ -1,4 +1,4 @@
-"""The docker provider: sandboxes are containers, named by their label's digest and found by it."""
+"""The docker provider: sandboxes are containers, named by their label's digest and found by the name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRIES, _PAUSE = 100, 0.05
 
 
 class DockerProvider(Provider):
-    """Containers of one engine."""
+    """The sandboxes of one engine."""
 
     def __init__(self, engine: Engine, defaults: ContainerDefaults, context: ProviderContext) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class DockerProvider(Provider):
         self._context = context
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Make the container, labelled from its first moment; its name keeps a second one from being made."""
+        """Create the container with its label; its name prevents a second one. An existing one is reused."""
         container.validate_spec(spec, self._defaults.settings)
         sandbox_id = container.container_id(spec.label)
         body = container.body(sandbox_id, spec, self._defaults)
@@ -45,19 +45,19 @@ class DockerProvider(Provider):
                 if shown["Config"]["Labels"].get(CONFIG_DIGEST) == body["Labels"][CONFIG_DIGEST]:
                     break
                 await self._remove(sandbox_id)
-            except SandboxGone:  # removed by somebody between two calls
+            except SandboxGone:  # another process removed it between two calls
                 await asyncio.sleep(_PAUSE)
         else:
-            raise ProviderUnreachable("the container is being removed for too long")
+            raise ProviderUnreachable("the removal of the container takes too long")
         self._context.checkpoint("sandbox.create")
         await self._engine.ensure_running(sandbox_id)
         return self._sandbox(sandbox_id, spec, shown)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return a sandbox made by any process; one that was made of something else is gone."""
+        """Return a sandbox created by any process; raises SandboxGone if its configuration has changed."""
         container.validate_spec(spec, self._defaults.settings)
         if not container.is_container_id(sandbox_id):
-            raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider")
+            raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
         shown = await self._engine.inspect(sandbox_id)
         body = container.body(sandbox_id, spec, self._defaults)
         if shown["Config"]["Labels"].get(CONFIG_DIGEST) != body["Labels"][CONFIG_DIGEST]:
@@ -65,7 +65,7 @@ class DockerProvider(Provider):
         return self._sandbox(sandbox_id, spec, shown)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Remove the container with all in it, and its HOME; the workspace stays."""
+        """Remove the container with its files and its HOME; the workspace stays. Idempotent."""
         if not container.is_container_id(sandbox_id):
             return
         await self._remove(sandbox_id)
@@ -81,7 +81,7 @@ class DockerProvider(Provider):
         return sorted(found)
 
     async def _get_or_create(self, sandbox_id: SandboxId, body: dict[str, Any]) -> dict[str, Any]:
-        """Make the container unless one of its name is there, and return what the engine knows of it."""
+        """Create the container unless one of its name exists, and return the engine's description of it."""
         try:
             await self._create(sandbox_id, body)
         except DockerError as error:
@@ -102,7 +102,7 @@ class DockerProvider(Provider):
             raise ProviderUnreachable(f"the container engine does not answer: {error!r}") from error
 
     async def _remove(self, sandbox_id: SandboxId) -> None:
-        """Remove a container and wait until its name is free again; one that is not there is no error."""
+        """Remove a container and wait until its name is free again. Idempotent."""
         for _ in range(_TRIES):
             try:
                 with translate_errors():
@@ -114,7 +114,7 @@ class DockerProvider(Provider):
         raise ProviderUnreachable("the engine does not remove the container")
 
     def _create_directories(self, sandbox_id: SandboxId, spec: SandboxSpec) -> None:
-        """Make the directories that are mounted, ours from the start: the engine would make them root's."""
+        """Create the mounted directories; otherwise the engine would create them as root."""
         if spec.workspace is not None:
             spec.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         if spec.persistent:
@@ -134,7 +134,7 @@ class DockerProvider(Provider):
 
 @asynccontextmanager
 async def open_provider(settings: DockerSettings, context: ProviderContext) -> AsyncIterator[Provider]:
-    """Yield the provider; the engine may come and go."""
+    """Yield the provider; the engine may be unavailable for a time."""
     for directory in (context.state, context.callbacks):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     ground = ContainerDefaults(settings=settings, state=context.state, callbacks=context.callbacks)
@@ -143,14 +143,14 @@ async def open_provider(settings: DockerSettings, context: ProviderContext) -> A
 
 
 def _chown(directory: Path, user: str) -> None:
-    """Let another user than ours have a directory, where we may."""
+    """Give a directory to another user, if the gateway runs as root."""
     owner, _, group = user.partition(":")
     if int(owner) != os.getuid() and os.getuid() == 0:
         os.chown(directory, int(owner), int(group or owner))
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory whatever modes its former owner left behind."""
+    """Remove a directory whatever permissions its files have."""
 
     def unlock(_function: object, path: str, _error: object) -> None:
         parent = Path(path).parent

@@ -1,4 +1,4 @@
-"""A sandbox in a container: runs and jobs are processes started in it, files are the workspace's own."""
+"""A sandbox in a container: runs and jobs are processes in it; the workspace is mounted."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from sandbox.workspaces.disk_quota import is_over_quota, quota_of, run_with_quot
 KILLED = 137
 SIGNALLED = 128
 _SWEEP_TIMEOUT_SECONDS = 5.0
-"""Seconds for one attempt to sweep: where there is no room for it, it fails at once."""
+"""Seconds for one cleanup attempt; without a free process slot it fails at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerHandle:
-    """A container as it was found: the image's own variables are known once."""
+    """A container with its spec; the image's own variables are read once."""
 
     engine: Engine
     defaults: ContainerDefaults
@@ -59,13 +59,13 @@ class ContainerHandle:
         )
 
     async def start(self, exec_spec: ExecSpec, *, resume: bool = True) -> Execution:
-        """Start a process in it; raises Gone."""
+        """Start a process in it; raises SandboxGone."""
         user = self.defaults.user
         with translate_errors():
             return await self.engine.start(self.sandbox_id, user=user, exec_spec=exec_spec, resume=resume)
 
     async def run(self, command: ExecRequest, *, mode: str, limit: int) -> ExecResult:
-        """Run a script; on time-out and cancellation all of it is dead on return, in mode sweep always."""
+        """Run a script; after a time-out, a cancellation, or in mode sweep, its processes are dead."""
         task = f"{mode}-{secrets.token_hex(8)}"
         unset = container.image_variables(container.environment(self.spec, self.image, task), self.image)
         argv = container.run_command(mode, command.script, command.stdin, unset)
@@ -85,7 +85,7 @@ class ContainerHandle:
         return started[0].result(KILLED if code is None else code, timed_out=code is None)
 
     async def _begin(self, exec_spec: ExecSpec, started: list[Execution]) -> None:
-        """Start to the end: a start that nobody waits for would come after the sweep."""
+        """Start the process without interruption: an abandoned start could happen after the cleanup."""
         started.append(await self.start(exec_spec))
 
     async def _close(self, task: str, started: list[Execution], *, clean: bool) -> None:
@@ -97,7 +97,7 @@ class ContainerHandle:
                 await execution.close()
 
     async def _kill_remaining(self, task: str, execution: Execution) -> None:
-        """End what is left of a run: by its mark; else everybody in the container; else the container."""
+        """Kill a run's remaining processes by its mark, else all in the container, else the container."""
         await execution.wait_started()
         if await self._sweep(task, _SWEEP_TIMEOUT_SECONDS):
             return
@@ -107,7 +107,7 @@ class ContainerHandle:
         await self.engine.signal(self.sandbox_id, "SIGKILL")
 
     async def _sweep(self, task: str, timeout: float) -> bool:
-        """Sweep inside and say whether that worked; a container that is gone is clean."""
+        """Run the cleanup inside and return whether it worked; a container that is gone is clean."""
         try:
             async with asyncio.timeout(timeout):
                 order = self.exec_spec(container.cleanup_command(task), f"sweep-{task}")
@@ -123,7 +123,7 @@ class ContainerHandle:
 
 
 class DockerSandbox(Sandbox):
-    """One sandbox; any number of these objects in any number of processes may stand for it."""
+    """One sandbox; several objects in several processes may represent it."""
 
     def __init__(self, handle: ContainerHandle) -> None:
         self.id = handle.sandbox_id
@@ -137,7 +137,7 @@ class DockerSandbox(Sandbox):
         self._jobs = BackgroundJobs(run=self._run_internal, callback=callback)
 
     async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script in the container; when a run is over nothing of it lives."""
+        """Run a script in the container; none of its processes is left afterwards."""
         self._check(command.script)
         limit = output_cap(command.output_limit)
         result = await run_with_quota(
@@ -150,7 +150,7 @@ class DockerSandbox(Sandbox):
         return result
 
     async def _run_internal(self, command: ExecRequest) -> ExecResult:
-        """Run a program of ours, which may leave something running; one that was swept away is run again."""
+        """Run a program of ours and keep its background processes; repeat it if a cleanup killed it."""
         result = await self._handle.run(command, mode="keep", limit=command.output_limit)
         if result.exit_code >= SIGNALLED and not result.timed_out:
             result = await self._handle.run(command, mode="keep", limit=command.output_limit)
@@ -162,25 +162,25 @@ class DockerSandbox(Sandbox):
         await self._jobs.spawn(job)
 
     async def report(self, job_id: str) -> JobReport:
-        """Say how a job is doing."""
+        """Return a job's state and output so far."""
         report = await self._jobs.report(job_id)
         if report.state is BackgroundJobState.RUNNING and await is_over_quota(self._quota):
             return replace(report, over_quota=True)
         return report
 
     async def stop(self, job_id: str) -> None:
-        """End a job and wait for its end."""
+        """Stop a job and wait for its end."""
         await self._jobs.stop(job_id)
 
     async def read(self, path: str, *, limit: int) -> bytes:
-        """Read a workspace file from outside, kept inside by the kernel."""
+        """Read a workspace file from outside; the kernel keeps the path inside."""
         workspace = await self._workspace()
         return await asyncio.to_thread(
             local_files.read, workspace, local_files.relative_path(path, self._spec.mount), limit
         )
 
     async def write(self, path: str, content: bytes) -> None:
-        """Write a workspace file from outside, kept inside by the kernel."""
+        """Write a workspace file from outside; the kernel keeps the path inside."""
         workspace = await self._workspace()
         if self._spec.read_only:
             raise PermissionError(f"{path}: the workspace is read-only")
@@ -191,7 +191,7 @@ class DockerSandbox(Sandbox):
         )
 
     async def suspend(self) -> None:
-        """Stop or pause the container; any later call wakes it."""
+        """Stop or pause the container; any later call resumes it."""
         engine = self._handle.engine
         state = (await engine.inspect(self.id))["State"]
         if state.get("Paused") or not state.get("Running"):
@@ -201,7 +201,7 @@ class DockerSandbox(Sandbox):
         await engine.suspend(self.id)
 
     async def expose(self, port: int) -> str:
-        """Return the URL of a published port; which ones are is the operator's to say."""
+        """Return the URL of a published port; the operator configures which ports are published."""
         settings = self._handle.defaults.settings
         if self._spec.network is not Network.ALLOW_ALL:
             raise ProviderRefused("only a sandbox with network.mode allow-all has ports that can be reached")
@@ -216,11 +216,11 @@ class DockerSandbox(Sandbox):
         return f"http://{settings.public_host or settings.publish_address}:{bound[0]['HostPort']}"
 
     def save(self) -> AsyncIterator[bytes]:
-        """Yield HOME and what commands changed of the image's own files."""
+        """Yield HOME and the changed files of the image."""
         return home_archive.save(self._handle.engine, self.id, persistent=self._spec.persistent)
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
-        """Unpack what `save` yielded; the engine keeps it inside, and we keep it harmless."""
+        """Unpack what `save` yielded; the engine confines it and unsafe members are rejected."""
         await self._handle.engine.ensure_running(self.id)
         await home_archive.restore(self._handle.engine, self.id, self._handle.defaults.user, archive)
 
@@ -242,7 +242,7 @@ class DockerSandbox(Sandbox):
 
 
 def _sync(directory: Path) -> None:
-    """Bring what commands wrote to the disk; shell redirections do not do it themselves."""
+    """Sync the written files to disk; shell redirections do not."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         ctypes.CDLL(None).syncfs(descriptor)

@@ -1,4 +1,4 @@
-"""What an operator may set of the docker provider."""
+"""The operator's settings of the docker provider."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class DockerSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     host: str = "unix:///var/run/docker.sock"
-    """The engine: a unix socket (Docker's, Podman's), or tcp://host:port; `DOCKER_HOST` says the same."""
+    """The engine: a unix socket (Docker's, Podman's), or tcp://host:port; also set by `DOCKER_HOST`."""
 
     certificates: Path | None = None
     """A directory with ca.pem, cert.pem and key.pem for an engine behind TLS."""
 
     image: str = "python:3.12-slim"
-    """The image of sandboxes: bash, python3, the usual small programs, best node and uv too."""
+    """The image of sandboxes: bash, python3, the usual small programs, and preferably node and uv."""
 
     images: tuple[str, ...] = ()
-    """Further images that an account may choose by `options.image`; no other is ever used."""
+    """More images that an account may choose by `options.image`; no other is used."""
 
     pull: bool = True
-    """Whether an image that the engine lacks is fetched."""
+    """Whether an image that the engine lacks is pulled."""
 
     runtime: str = ""
     """Another runtime of the engine, such as gVisor's `runsc`."""
@@ -43,40 +43,40 @@ class DockerSettings(BaseModel):
     """UID or UID:GID that commands run as; by default the gateway's own, so that both may use the files."""
 
     network: str = "bridge"
-    """The engine's network for `network.mode` allow-all; deny-all always has none."""
+    """The engine's network for `network.mode` allow-all; deny-all has none."""
 
     ports: tuple[Port, ...] = ()
-    """Ports of allow-all sandboxes that are published when one is made, so that `expose` can name them."""
+    """Ports of allow-all sandboxes that are published at creation, so that `expose` can return them."""
 
     publish_address: str = "127.0.0.1"
-    """The address of this machine at which those ports are published."""
+    """The host's address at which those ports are published."""
 
     public_host: str = ""
     """The host name in the URLs that `expose` returns; by default `publish_address`."""
 
     mounts: tuple[str, ...] = ()
-    """More directories for every sandbox, `/on/this/machine:/inside[:rw]`: read-only unless it says rw."""
+    """More directories for every sandbox, `/on/the/host:/inside[:rw]`: read-only without rw."""
 
     suspend: Literal["stop", "pause"] = "stop"
-    """How an idle sandbox sleeps: stopped (frees memory, /tmp is emptied) or paused (keeps everything)."""
+    """How an idle sandbox is suspended: stopped (frees memory, empties /tmp) or paused (keeps everything)."""
 
     read_only_root: bool = False
-    """Whether nothing but the workspace, HOME and /tmp can be written."""
+    """Whether only the workspace, HOME and /tmp are writable."""
 
     max_file_bytes: Annotated[int, Field(ge=1024 * 1024)] = 2 * 1024**3
-    """The largest single file a command may write, sparse files included."""
+    """The largest single file in bytes that a command may write, sparse files included."""
 
     workspace_bytes: Annotated[int, Field(ge=1024 * 1024)] | None = None
-    """What a workspace may hold where its sandbox record says no `diskGb`; by default nothing bounds it."""
+    """The most bytes of a workspace whose sandbox record has no `diskGb`; unlimited by default."""
 
     api_timeout: Annotated[float, Field(gt=0)] = 60.0
     """Seconds to wait for the engine's answer."""
 
     pull_timeout: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds that fetching an image may take."""
+    """Seconds that pulling an image may take."""
 
     callback_patience: Annotated[int, Field(gt=0)] = 600
-    """Seconds a finished job goes on telling the gateway."""
+    """Seconds for which a finished job retries its completion callback."""
 
     @field_validator("host")
     @classmethod
@@ -90,14 +90,14 @@ class DockerSettings(BaseModel):
     def _are_images(cls, named: str | tuple[str, ...]) -> str | tuple[str, ...]:
         for image in (named,) if isinstance(named, str) else named:
             if not IMAGE.fullmatch(image):
-                raise ValueError(f"{image!r} is no name of an image, as in python:3.12-slim")
+                raise ValueError(f"{image!r} is not an image name, as in python:3.12-slim")
         return named
 
     @field_validator("user")
     @classmethod
     def _is_user(cls, user: str) -> str:
         if user and not _USER.fullmatch(user):
-            raise ValueError("numbers, as in 1000 or 1000:1000")
+            raise ValueError("must be numeric, as in 1000 or 1000:1000")
         return user
 
     @field_validator("mounts")
@@ -109,6 +109,6 @@ class DockerSettings(BaseModel):
         return mounts
 
     def binds(self) -> list[tuple[str, str, bool]]:
-        """Return the further directories: where they are, where they appear, whether they are read-only."""
+        """Return the additional directories: source, target, and whether they are read-only."""
         found = [match for mount in self.mounts if (match := _MOUNT.fullmatch(mount))]
         return [(one["source"], one["target"], one["mode"] != ":rw") for one in found]

@@ -1,4 +1,4 @@
-"""The members of a snapshot: which are taken, and as what. Pure, but for the tar files themselves."""
+"""Select and rename the members of a snapshot. Pure, except for the tar files themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PERMISSIONS = 0o777
 
 
 def repack(member: tarfile.TarInfo, name: str, linked: str) -> tarfile.TarInfo | None:
-    """Return a member under another name; devices, pipes and sockets are not taken along."""
+    """Return a member under another name; None for devices, pipes and sockets."""
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
         return None
     entry = tarfile.TarInfo(posixpath.normpath(name))
@@ -33,10 +33,10 @@ def repack(member: tarfile.TarInfo, name: str, linked: str) -> tarfile.TarInfo |
 
 
 def split_by_folder(archive: IO[bytes], folders: Mapping[str, IO[bytes]], user: str) -> set[str]:
-    """Write each folder's members, owned by `user`, as a tar of its own; return which have some.
+    """Write each folder's members, owned by `user`, as a tar of its own; return the folders with members.
 
-    Raises Unsafe for a name that climbs or goes through a link of the archive, Refused for one that is broken
-    or too large.
+    Raises UnsafePath for a name that leads outside or through a link of the archive, ProviderRefused for an
+    archive that is broken or too large.
     """
     tars = {
         name: tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - closed below
@@ -59,7 +59,7 @@ def split_by_folder(archive: IO[bytes], folders: Mapping[str, IO[bytes]], user: 
 
 
 class FolderSplitter:
-    """What has been seen of an archive so far."""
+    """The members of an archive that were read so far."""
 
     def __init__(self, user: str) -> None:
         owner, _, group = user.partition(":")
@@ -69,7 +69,7 @@ class FolderSplitter:
         self.non_empty_folders: set[str] = set()
 
     def classify(self, member: tarfile.TarInfo) -> tuple[str, tarfile.TarInfo] | None:
-        """Return the folder a member belongs to and what is unpacked there; None for what is left out."""
+        """Return the folder of a member and the member to unpack there; None if it is skipped."""
         folder, name = _split_folder(member.name)
         self._count(member)
         linked = ""
@@ -97,7 +97,7 @@ class FolderSplitter:
             raise ProviderRefused("the snapshot unpacks to more than can be restored")
 
     def _check_links(self, name: str, *, itself: bool = False) -> None:
-        """Raise Unsafe when a name leads through a link that the archive itself brings."""
+        """Raise UnsafePath if a name leads through a link of the archive."""
         parts = name.split("/")
         for end in range(1, len(parts) + (1 if itself else 0)):
             beginning = "/".join(parts[:end])
@@ -106,9 +106,9 @@ class FolderSplitter:
 
 
 def _split_folder(name: str) -> tuple[str, str]:
-    """Return the folder of a member and its name below that; raises Unsafe."""
+    """Return the folder of a member and its name below it; raises UnsafePath."""
     plain = posixpath.normpath(name)
     folder, _, rest = plain.partition("/")
     if name.startswith("/") or ".." in name.split("/") or folder not in {HOME, ROOT} or "\0" in name:
-        raise UnsafePath(f"{name!r} has no place in a snapshot")
+        raise UnsafePath(f"{name!r} is not a valid path in a snapshot")
     return folder, rest

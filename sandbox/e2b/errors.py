@@ -1,4 +1,4 @@
-"""The one table from the SDK's errors to ours (e2b.exceptions of e2b 2.63)."""
+"""Translate the SDK's errors by one table (e2b.exceptions of e2b 2.63)."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ TABLE: tuple[tuple[type[BaseException], type[SandboxError]], ...] = (
     (httpx.HTTPError, ProviderUnreachable),
     (OSError, ProviderUnreachable),
 )
-"""The first line that fits; AuthenticationException and BuildException are no SandboxException.
+"""The first matching row applies; AuthenticationException and BuildException are no SandboxException.
 
-A stream that ends before its first event leaves the SDK as a bare StopAsyncIteration.
+For a stream that ends before its first event the SDK raises a bare StopAsyncIteration.
 """
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn what the SDK raises into our errors."""
+    """Translate the SDK's errors into ours."""
     try:
         yield
     except tuple(kind for kind, _ours in TABLE) as error:

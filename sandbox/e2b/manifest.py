@@ -1,4 +1,4 @@
-"""The manifest of the E2B provider; it imports nothing of the SDK."""
+"""The manifest of the E2B provider; it does not import the SDK."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sandbox.e2b.settings import E2bSettings
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _UNSUPPORTED = {
-    "image": "a template is named instead: template",
-    "snapshot": "a template is named instead: template",
-    "cpu": "the template says how many",
-    "memory_gb": "the template says how much",
-    "disk_gb": "the template says how much",
+    "image": "choose a template instead: template",
+    "snapshot": "choose a template instead: template",
+    "cpu": "the template defines the number",
+    "memory_gb": "the template defines the size",
+    "disk_gb": "the template defines the size",
     "workspace_root": "it is fixed",
     "persistent_disk_gb": "a paused sandbox keeps its disk",
     "auto_archive_seconds": "a paused sandbox is kept by the service",

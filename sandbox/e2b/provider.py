@@ -1,4 +1,4 @@
-"""The E2B provider: sandboxes of one account at the service, found again by our label in their metadata."""
+"""The E2B provider: sandboxes of one account, found again by our label in their metadata."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class E2bSandboxInfo:
-    """A sandbox at the service that carries a label of ours."""
+    """A sandbox at E2B with a label of ours."""
 
     id: SandboxId
     label: str
@@ -38,14 +38,14 @@ class E2bSandboxInfo:
 
 
 class E2bProvider(Provider):
-    """Makes sandboxes at the service and finds them again."""
+    """Creates sandboxes at E2B and connects to existing ones."""
 
     def __init__(self, settings: E2bSettings, context: ProviderContext) -> None:
         self._settings = settings
         self._context = context
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Return the sandbox of the label, made when there is none; the label is on it from the beginning."""
+        """Return the sandbox of the label; create it with the label if there is none."""
         self._check(spec)
         standing = await self._list_by_label(spec.label)
         if standing:
@@ -66,7 +66,7 @@ class E2bProvider(Provider):
         return await self._deduplicate(await self._open(made, spec), spec)
 
     async def _deduplicate(self, sandbox: E2bSandbox, spec: SandboxSpec) -> Sandbox:
-        """Keep one sandbox a label when two processes made one at the same moment: the older one."""
+        """Keep the older sandbox of a label if two processes created one at the same time."""
         standing = await self._list_by_label(spec.label)
         if not standing or standing[0].id == sandbox.id:
             return sandbox
@@ -74,7 +74,7 @@ class E2bProvider(Provider):
         return await self.connect(standing[0].id, spec)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return an existing sandbox, woken when it was paused; raises Gone."""
+        """Return an existing sandbox, resumed if it was paused; raises SandboxGone."""
         self._check(spec)
         _check_id(sandbox_id)
         with translate_errors():
@@ -82,7 +82,7 @@ class E2bProvider(Provider):
         return await self._open(found, spec)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Kill a sandbox, paused or not; one that is gone is no error."""
+        """Kill a sandbox, paused or not. Idempotent."""
         _check_id(sandbox_id)
         with translate_errors():
             await AsyncSandbox.kill(sandbox_id, **self._endpoints())
@@ -124,7 +124,7 @@ class E2bProvider(Provider):
         return sandbox
 
     def _timeout(self, spec: SandboxSpec) -> int:
-        """Return after how many unused seconds the service pauses or kills: later than we would."""
+        """Return the unused seconds until E2B ends a sandbox itself; later than the gateway does."""
         return max(60, min(int(spec.idle_timeout * 2) + 60, self._settings.longest))
 
     def _callback(self, spec: SandboxSpec) -> CompletionCallback:
@@ -159,7 +159,7 @@ class E2bProvider(Provider):
 
 
 def network_options(spec: SandboxSpec, callback: CompletionCallback) -> Mapping[str, Any]:
-    """Return what the service is told of the network: nothing, all, or what is listed and the callback."""
+    """Return E2B's network settings: nothing, everything, or the listed addresses and the callback."""
     if spec.network is Network.ALLOW_ALL:
         return {"allow_internet_access": True}
     if spec.network is Network.DENY_ALL:
@@ -171,10 +171,10 @@ def network_options(spec: SandboxSpec, callback: CompletionCallback) -> Mapping[
 
 def _check_id(sandbox_id: str) -> None:
     if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():
-        raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider")
+        raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
 
 
 @asynccontextmanager
 async def open_provider(settings: E2bSettings, context: ProviderContext) -> AsyncIterator[Provider]:
-    """Yield the provider; the SDK keeps its connections to itself and closes them with the process."""
+    """Yield the provider; the SDK manages its connections and closes them with the process."""
     yield E2bProvider(settings, context)

@@ -1,4 +1,4 @@
-"""A sandbox at E2B: one virtual machine, reached through the SDK's data plane, woken when it was paused."""
+"""A sandbox at E2B: one virtual machine, reached through the SDK and resumed if it was paused."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, San
 from sandbox.port import Sandbox
 
 MAX_ARGUMENT_BYTES = 64 * 1024
-"""Bytes of program that go as an argument; Linux takes twice as much, a longer one goes as a file."""
+"""The most bytes of a program passed as an argument (half of what Linux allows); a longer one is uploaded."""
 
 Returned = TypeVar("Returned")
 
 
 class E2bHandle:
-    """The SDK's handle of one sandbox. A call that finds it paused wakes it and is made once more."""
+    """The SDK's handle of one sandbox; a call that finds it paused resumes it and is repeated once."""
 
     def __init__(self, sandbox: AsyncSandbox, *, timeout: int, user: str, options: Mapping[str, Any]) -> None:
         self._sandbox = sandbox
@@ -38,7 +38,7 @@ class E2bHandle:
 
     @property
     def id(self) -> SandboxId:
-        """The service's id of it."""
+        """Return E2B's id of the sandbox."""
         return SandboxId(self._sandbox.sandbox_id)
 
     async def __call__(self, text: str, *, stdin: bytes, timeout: float) -> bytes:
@@ -47,7 +47,7 @@ class E2bHandle:
         return await self.shell(f"input={given}\n{text}", timeout=timeout)
 
     async def shell(self, text: str, *, timeout: float, user: str = "") -> bytes:
-        """Run a shell program and return what it printed."""
+        """Run a shell program and return its output."""
         if len(text) > MAX_ARGUMENT_BYTES:
             text = f". {await self._upload(text.encode('utf-8', 'surrogateescape'))}"
         running = await self._with_resume(
@@ -75,13 +75,13 @@ class E2bHandle:
             return await call()
 
     async def resume(self) -> None:
-        """Wake it, or find that it is gone; raises Gone."""
+        """Resume the sandbox; raises SandboxGone."""
         with translate_errors():
             self._sandbox = await AsyncSandbox.connect(str(self.id), timeout=self._timeout, **self._options)
         self._expires_at = time.monotonic() + self._timeout
 
     async def set_timeout(self, seconds: int) -> None:
-        """Let the service's own timer begin anew; a paused one is woken."""
+        """Reset E2B's own timer; a paused sandbox is resumed."""
         await self.resume()
         if seconds > self._timeout:
             with translate_errors():
@@ -89,18 +89,18 @@ class E2bHandle:
             self._expires_at = time.monotonic() + seconds
 
     async def pause(self) -> None:
-        """Stop costing; files, memory and processes are kept."""
+        """Pause the sandbox; files, memory and processes are kept."""
         with translate_errors():
             await self._sandbox.pause(**self._options)
         self._expires_at = 0.0
 
     def host(self, port: int) -> str:
-        """Return the name under which the service passes a port on."""
+        """Return the host name under which E2B forwards a port."""
         return self._sandbox.get_host(port)
 
 
 async def _wait_for_exit(command: AsyncCommandHandle) -> CommandResult:
-    """Wait for a program's end. A stream that breaks off leaves the SDK as a bare Exception."""
+    """Wait for a program's end; for a broken stream the SDK raises a bare Exception."""
     (outcome,) = await asyncio.gather(command.wait(), return_exceptions=True)
     if isinstance(outcome, CommandExitException):
         said = str(outcome.stderr)[-500:].strip()
@@ -114,12 +114,12 @@ async def _wait_for_exit(command: AsyncCommandHandle) -> CommandResult:
 
 
 def _was_not_started(error: Exception) -> bool:
-    """Whether the service's proxy answered instead of the sandbox, so that nothing was carried out."""
+    """Return whether E2B's proxy answered instead of the sandbox, so that nothing was executed."""
     return "in flight" not in str(error) and "health probe failed" not in str(error)
 
 
 class E2bSandbox(Sandbox):
-    """One sandbox; any number of these objects in any number of processes may stand for it."""
+    """One sandbox; several objects in several processes may represent it."""
 
     def __init__(self, handle: E2bHandle, spec: SandboxSpec, callback: CompletionCallback) -> None:
         self.id = handle.id
@@ -132,13 +132,13 @@ class E2bSandbox(Sandbox):
         self._files = ShellFiles(run=self._exec_sandbox.run_internal, root=spec.mount)
 
     async def prepare(self) -> None:
-        """Make the directory of the workspace, which only root may."""
+        """Create the workspace's directory, as root."""
         mount, user = shlex.quote(self._spec.mount), self._handle.user
         text = f"[ -d {mount} ] || install -d -o {user} -g {user} {mount}"
         await self._handle.shell(text, timeout=30.0, user="root")
 
     async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script; when a run is over nothing of it lives."""
+        """Run a script; none of its processes is left afterwards."""
         return await self._exec_sandbox.run(command)
 
     async def spawn(self, job: BackgroundJob) -> None:
@@ -146,11 +146,11 @@ class E2bSandbox(Sandbox):
         await self._jobs.spawn(job)
 
     async def report(self, job_id: str) -> JobReport:
-        """Say how a job is doing."""
+        """Return a job's state and output so far."""
         return await self._jobs.report(job_id)
 
     async def stop(self, job_id: str) -> None:
-        """End a job and wait for its end."""
+        """Stop a job and wait for its end."""
         await self._jobs.stop(job_id)
 
     async def read(self, path: str, *, limit: int) -> bytes:
@@ -164,15 +164,15 @@ class E2bSandbox(Sandbox):
         await self._files.write(path, content)
 
     async def suspend(self) -> None:
-        """Pause it, memory and processes included; not while a job runs, which would stand still."""
+        """Pause the sandbox with memory and processes; raises ProviderRefused while a job runs."""
         if await self._jobs.count_running():
             raise ProviderRefused("a sandbox with a running job is not suspended")
         await self._handle.pause()
 
     async def keep_alive(self, seconds: float) -> None:
-        """Let the service's timer begin anew."""
+        """Reset E2B's timer."""
         await self._handle.set_timeout(int(seconds))
 
     async def expose(self, port: int) -> str:
-        """Return the URL under which the service passes a port on."""
+        """Return the URL under which E2B forwards a port."""
         return f"https://{self._handle.host(port)}"

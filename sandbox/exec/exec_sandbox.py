@@ -1,9 +1,9 @@
-"""Commands in any Linux box elsewhere that can run a shell program: our promises on top of a plain exec.
+"""Commands in any remote Linux instance: the port's guarantees on top of a vendor's plain exec.
 
-What a vendor's exec leaves open is done inside the box by `sandbox/exec/scripts/run.sh`: an environment that
-begins empty, stdout and stderr apart and byte for byte, caps at the source, a time-out and a sweep that end
-the whole tree. Processes are known by a mark in their environment, by their session and by descent; one that
-gets rid of all three lives on until the box sleeps.
+`sandbox/exec/scripts/run.sh` adds what a vendor's exec lacks: an environment that begins empty, stdout and
+stderr separately and byte for byte, output limits at the source, and a time-out and a cleanup that kill the
+process tree. Processes are recognised by a mark in their environment, by their session and by descent; one
+that removes all three lives until the instance is suspended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sandbox.exec.scripts import program
 from sandbox.model import ExecRequest, ExecResult
 
 GRACE_SECONDS = 20.0
-"""Seconds beyond a command's own time-out that the box has for saying what came of it."""
+"""Seconds beyond a command's time-out within which the instance must return the result."""
 
 CLEANUP_SECONDS = 15.0
 CLEANUP_PAUSE_SECONDS = 0.2
@@ -33,20 +33,20 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Exec(Protocol):
-    """A vendor's way to run a shell program in its box."""
+    """A vendor's way to run a shell program in its instance."""
 
     async def __call__(self, text: str, *, stdin: bytes, timeout: float) -> bytes:
-        """Run the program `text` by /bin/sh or bash and return its stdout, at most some megabytes of ASCII.
+        """Run the program `text` with /bin/sh or bash; return its stdout, at most a few megabytes of ASCII.
 
-        Where `stdin` is not empty it is put into a file of mode 0600 in the box first, whose path the program
-        finds in the variable `input`. Raises Gone, Unreachable, Refused, Unauthorized; Unreachable when the
-        program is not done after `timeout` seconds.
+        A non-empty `stdin` is first written to a file of mode 0600 in the instance; the variable `input`
+        holds its path. Raises SandboxGone, ProviderUnreachable, ProviderRefused, ProviderUnauthorized;
+        ProviderUnreachable too if the program is not done after `timeout` seconds.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecSandbox:
-    """Runs commands in a box: in the directory `mount`, as somebody whose HOME is `home`."""
+    """Runs commands in an instance: in the directory `mount`, as the user whose HOME is `home`."""
 
     exec: Exec
     mount: str
@@ -55,25 +55,25 @@ class ExecSandbox:
     env: Mapping[str, str] = field(default_factory=dict)
 
     async def run(self, command: ExecRequest) -> ExecResult:
-        """Run an account's command; when this returns or is cancelled nothing of it lives."""
+        """Run an account's command; none of its processes is left when this returns or is cancelled."""
         return await self._run(command, sweep=True)
 
     async def run_internal(self, command: ExecRequest) -> ExecResult:
-        """Run a program of ours, which may leave something behind (see `sandbox.exec.background_jobs.Run`)."""
+        """Run a program of ours and keep its background processes (`background_jobs.RunScript`)."""
         return await self._run(command, sweep=False)
 
     async def _run(self, command: ExecRequest, *, sweep: bool) -> ExecResult:
         validate_script(command.script)
         key, begun = secrets.token_hex(8), time.monotonic()
         text = self._program(command, key, sweep=sweep)
-        # A task of its own: what an SDK makes of a cancellation on Python 3.11 is not to be relied on.
+        # A separate task, because an SDK's handling of cancellation on Python 3.11 is not reliable.
         asking = asyncio.create_task(
             self.exec(text, stdin=command.stdin, timeout=command.timeout + GRACE_SECONDS)
         )
         try:
             await asyncio.wait({asking})
             answer = asking.result()
-        except BaseException:  # cancelled, or the exchange broke off: nothing of the command may live on
+        except BaseException:  # cancelled, or the connection broke: kill the command's processes
             await self._clean_up(key, asking)
             raise
         return _result(answer, command, int((time.monotonic() - begun) * 1000))
@@ -92,7 +92,7 @@ class ExecSandbox:
         return "\n".join([*lines, f"set -- {given}", program("jobs.sh"), program("run.sh")])
 
     def environment(self) -> Mapping[str, str]:
-        """Return what a run sees: the declared variables, over which the runtime's own win."""
+        """Return a run's environment: declared variables, overridden by the runtime's own."""
         return {
             **self.env,
             "PATH": f"{self.home}/.local/bin:{PATH}",
@@ -107,8 +107,10 @@ class ExecSandbox:
         }
 
     async def _clean_up(self, key: str, execution: asyncio.Task[bytes]) -> None:
-        """End what is left of a command until its exec has ended too; in a box that does not answer its own
-        time-out does it."""
+        """Kill a command's remaining processes until its exec has ended too.
+
+        In an instance that does not answer, the command's own time-out ends it.
+        """
         text = f"{program('jobs.sh')}\nended={key}\n{program('clean.sh')}"
         deadline = asyncio.get_running_loop().time() + CLEANUP_SECONDS
         while asyncio.get_running_loop().time() < deadline:
@@ -125,7 +127,7 @@ class ExecSandbox:
 
 
 def _failed_or_cancelled(task: asyncio.Task[bytes]) -> bool:
-    """Say whether a task failed or did not end; its exception counts as seen."""
+    """Return whether a task failed or did not end; its exception counts as retrieved."""
     if not task.done():
         task.cancel()
         return True
@@ -133,7 +135,7 @@ def _failed_or_cancelled(task: asyncio.Task[bytes]) -> bool:
 
 
 def validate_script(script: str) -> None:
-    """Raise Unsafe for a script that cannot be passed on."""
+    """Raise UnsafePath for a script that cannot be passed on."""
     if "\0" in script:
         raise UnsafePath("a script must not contain NUL")
     if len(script.encode("utf-8", "surrogateescape")) > MAX_SCRIPT_BYTES:
@@ -160,4 +162,4 @@ def _result(answer: bytes, command: ExecRequest, duration_ms: int) -> ExecResult
             duration_ms=duration_ms,
         )
     except (ValueError, binascii.Error) as error:
-        raise ProviderUnreachable(f"the sandbox says of its command: {answer[:200]!r}") from error
+        raise ProviderUnreachable(f"invalid result from the sandbox: {answer[:200]!r}") from error

@@ -1,9 +1,9 @@
-"""Workspace files of a box that has no file interface: each operation is one `run` of a small shell program.
+"""Workspace files of an instance without a file interface: each operation is one `run` of a shell program.
 
-The program (`sandbox/exec/scripts/files.sh`) enters directories one by one and looks where it has come to, so that
-no link leads it out of the workspace; a link swapped in at the very last name, between the look and the
-opening, reaches a file of the box itself, never one of the gateway's. Contents travel by stdin and, in
-base64, by stdout, so that a provider's text interface carries every byte.
+The program (`sandbox/exec/scripts/files.sh`) enters directories one by one and checks where it is, so no link
+leads it out of the workspace. A link that is swapped in as the last name between the check and the opening
+reaches a file of the instance itself, never one of the gateway's. Contents are passed by stdin and, in
+base64, by stdout, so that a provider's text interface transports every byte.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sandbox.paths import FileEntry, relative_path
 
 TIMEOUT_SECONDS = 120.0
 MAX_LISTING_BYTES = 4 * 1024 * 1024
-"""Bytes of names and sizes that a directory may have to be listed."""
+"""The most bytes of names and sizes in a listing."""
 
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 _FAILURES: Mapping[int, Callable[[str], Exception]] = {
@@ -38,33 +38,33 @@ _FAILURES: Mapping[int, Callable[[str], Exception]] = {
     48: lambda path: PermissionError(errno.EACCES, "permission denied", path),
     49: lambda path: UnsafePath(f"{path!r} is not a regular file"),
     50: lambda path: FileExistsError(errno.EEXIST, "exists already", path),
-    52: lambda _path: ProviderUnreachable("the content did not arrive whole"),
+    52: lambda _path: ProviderUnreachable("the content was truncated"),
 }
-"""What the program's exit codes mean; any other is the box's own trouble."""
+"""The meaning of the program's exit codes; any other is an error of the instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellFiles:
-    """The files below `root`, an absolute path inside the box."""
+    """The files below `root`, an absolute path inside the instance."""
 
     run: RunScript
     root: str
 
     async def read(self, path: str, *, limit: int) -> bytes:
-        """Return at most `limit` bytes of a regular file; raises Unsafe, FileNotFoundError."""
+        """Return at most `limit` bytes of a regular file; raises UnsafePath, FileNotFoundError."""
         plain = self._file(path)
         steps = [*_enter(plain), _name_variable(plain), f"limit={max(0, limit)}", "read_file"]
         return _decode(await self._run_steps(path, steps, expected_bytes=limit))
 
     async def write(self, path: str, content: bytes) -> None:
-        """Write a file whole or not at all, brought to the disk; parents are made; raises Unsafe."""
+        """Write a file atomically and durably and create its parents; raises UnsafePath."""
         plain = self._file(path)
         fresh = f"fresh=.{secrets.token_hex(8)}.tmp"
         steps = [*_enter(plain, "make"), _name_variable(plain), fresh, f"size={len(content)}", "write_file"]
         await self._run_steps(path, steps, stdin=content)
 
     async def list(self, path: str) -> Sequence[FileEntry]:
-        """Return what stands in a directory, by name."""
+        """Return the entries of a directory, sorted by name."""
         steps = [*(_step("step", name) for name in _names(self._relative(path)))]
         answer = await self._run_steps(
             path, [*steps, f"limit={MAX_LISTING_BYTES}", "list_directory"], expected_bytes=MAX_LISTING_BYTES
@@ -75,29 +75,29 @@ class ShellFiles:
         return sorted(_entries(raw), key=lambda entry: entry.name)
 
     async def stat(self, path: str) -> FileEntry:
-        """Return what a name stands for; a link is told as a link."""
+        """Return the entry of a path; links are not followed."""
         plain = self._relative(path)
         answer = await self._run_steps(path, [*_enter(plain), _name_variable(plain), "stat_one"])
         entries = _entries(_decode(answer))
         if not entries:
-            raise ProviderUnreachable(f"the box says nothing of {path!r}")
+            raise ProviderUnreachable(f"the sandbox did not describe {path!r}")
         return entries[0]
 
     async def remove(self, path: str) -> None:
-        """Remove a file, a link (not what it leads to) or a directory with all in it."""
+        """Remove a file, a link (not its target) or a directory with its content."""
         plain = self._file(path)
         await self._run_steps(path, [*_enter(plain), _name_variable(plain), "remove_one"])
 
     async def rename(self, path: str, target: str) -> None:
-        """Give a file or directory another name below the workspace; a file there is replaced."""
+        """Rename a file or directory within the workspace; an existing file is replaced."""
         await self._move(path, target, "rename_one")
 
     async def copy(self, path: str, target: str) -> None:
-        """Copy a file, or a directory with all in it, to a name that is free; links stay links."""
+        """Copy a file, or a directory with its content, to a free name; links are copied as links."""
         await self._move(path, target, "copy_one")
 
     async def mkdir(self, path: str) -> None:
-        """Make a directory and its parents; one that is there is no error."""
+        """Create a directory and its parents. Idempotent."""
         await self._run_steps(path, [_step("make", name) for name in _names(self._relative(path))])
 
     async def _move(self, path: str, target: str, how: str) -> None:
@@ -136,7 +136,7 @@ class ShellFiles:
 
 
 def _enter(path: str, how: str = "step") -> list[str]:
-    """Return the steps into the directory that a file is in."""
+    """Return the shell steps that enter the directory of a file."""
     return [_step(how, name) for name in _names(posixpath.dirname(path))]
 
 
@@ -156,11 +156,11 @@ def _decode(answer: bytes) -> bytes:
     try:
         return base64.b64decode(answer)
     except binascii.Error as error:
-        raise ProviderUnreachable("the box's answer was cut short") from error
+        raise ProviderUnreachable("the sandbox's answer was truncated") from error
 
 
 def _entries(raw: bytes) -> list[FileEntry]:
-    """Return the entries of `stat`'s words: each begins with a slash, which no name holds."""
+    """Parse the entries of `stat`: each begins with a slash, which no name contains."""
     return [_entry(record) for record in raw.split(b"/")[1:]]
 
 
@@ -172,14 +172,14 @@ def _entry(record: bytes) -> FileEntry:
         text = name.decode("utf-8", "surrogateescape")
         return FileEntry(name=text, kind=kind, size=int(size), modified=modified, changed=changed)
     except ValueError as error:
-        raise ProviderUnreachable(f"the box says of a file: {record[:200]!r}") from error
+        raise ProviderUnreachable(f"invalid file listing from the sandbox: {record[:200]!r}") from error
 
 
 def _failure(result: ExecResult, path: str) -> Exception:
     if result.timed_out:
-        return ProviderUnreachable(f"the box takes too long over {path!r}")
+        return ProviderUnreachable(f"the operation on {path!r} timed out")
     if result.exit_code in _FAILURES:
         return _FAILURES[result.exit_code](path)
     return ProviderRefused(
-        f"{path!r}: {result.stderr[-500:].decode(errors='replace').strip() or 'the box failed'}"
+        f"{path!r}: {result.stderr[-500:].decode(errors='replace').strip() or 'the operation failed'}"
     )

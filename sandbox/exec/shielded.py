@@ -1,19 +1,19 @@
-"""Work that is brought to its end though its caller is being cancelled."""
+"""Finish work even if its caller is cancelled."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Returned = TypeVar("Returned")
 Cancellation = asyncio.CancelledError | None
 
 
 async def shielded_outcome(work: Awaitable[Returned]) -> tuple[Returned, Cancellation]:
-    """Await `work` to its end although we are being cancelled; return what came of it, and the cancellation.
+    """Await `work` until its end even if the caller is cancelled; return its result and the cancellation.
 
-    Whoever is given one raises it, after what the outcome makes necessary. Where the work fails and we are
+    A caller that gets a cancellation raises it after handling the result. If the work fails and the caller is
     cancelled, the cancellation is raised.
     """
     task = asyncio.ensure_future(work)
@@ -29,8 +29,15 @@ async def shielded_outcome(work: Awaitable[Returned]) -> tuple[Returned, Cancell
 
 
 async def shielded(work: Awaitable[Returned]) -> Returned:
-    """Await `work` to its end although we are being cancelled, then let the cancellation go on."""
+    """Await `work` until its end even if the caller is cancelled, then raise the cancellation."""
     result, stopped = await shielded_outcome(work)
     if stopped is not None:
         raise stopped
     return result
+
+
+async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
+    """Cancel a task unless it is done, and wait for its end; its result is not read."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})

@@ -1,7 +1,7 @@
-"""The host provider: commands in bubblewrap namespaces on the gateway's own machine.
+"""The host provider: commands in bubblewrap namespaces on the gateway's own host.
 
-The manifest is loaded when it is asked for, because the job supervisor imports its neighbours from this
-package and must stay small: no pydantic, no asyncio.
+The manifest is imported lazily, because the job supervisor imports modules of this package and must stay
+small: no pydantic, no asyncio.
 """
 
 from __future__ import annotations

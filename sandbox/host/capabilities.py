@@ -1,4 +1,4 @@
-"""What this machine offers for host sandboxes, told to `doctor` and to tool descriptions."""
+"""Report what this host offers for sandboxes, for `doctor` and tool descriptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox.port import Capability
 
 
 def capabilities(settings: HostSettings) -> Sequence[Capability]:
-    """Return everything worth knowing about isolation, limits and runtimes here."""
+    """Return the isolation, limits and runtimes that are available here."""
     return [*_isolation(settings), *_limits(settings), *_runtimes(settings)]
 
 
@@ -29,7 +29,7 @@ def _isolation(settings: HostSettings) -> Iterator[Capability]:
     told = (
         f"allow-all has a network namespace of its own ({networking.wrapper[0]})"
         if networking.isolated
-        else f"allow-all SHARES this machine's network, loopback included: {networking.detail}"
+        else f"allow-all shares the host's network, including loopback: {networking.detail}"
     )
     yield Capability(name="network", present=networking.isolated, detail=told)
 
@@ -52,5 +52,5 @@ def _runtimes(settings: HostSettings) -> Iterator[Capability]:
     found = {runtime.name: runtime for runtime in runtimes.find(settings.runtime_directories)}
     for name in runtimes.NAMES:
         runtime = found.get(name)
-        detail = str(runtime.program) if runtime else f"no {name} was found on this machine"
+        detail = str(runtime.program) if runtime else f"no {name} was found on this host"
         yield Capability(name=f"runtime.{name}", present=runtime is not None, detail=detail)

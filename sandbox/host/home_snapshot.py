@@ -1,4 +1,4 @@
-"""Saving HOME of a reserved sandbox and putting it back, from outside and never led out by what is in it."""
+"""Save and restore HOME of a reserved sandbox from outside, without following links that leave it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from sandbox.snapshots import archive
 
 MAX_BYTES = 16 * 1024**3
-"""Bytes of files that a snapshot may hold; what it may take packed is the keeper's to say."""
+"""The most bytes of files in a snapshot; the snapshotter limits the packed size."""
 CHUNK = 512 * 1024
 ARCHIVE_ROOT = "home"
 
 
 async def save(home: Path, scratch: Path) -> AsyncIterator[bytes]:
-    """Pack HOME into a file beside it that has no name any more, and yield that."""
+    """Pack HOME into an unnamed temporary file beside it and yield its content."""
     with tempfile.TemporaryFile(dir=scratch) as packed:
         await asyncio.to_thread(archive.pack, home, ARCHIVE_ROOT, packed, limit=MAX_BYTES)
         packed.seek(0)
@@ -26,7 +26,7 @@ async def save(home: Path, scratch: Path) -> AsyncIterator[bytes]:
 
 
 async def restore(chunks: AsyncIterator[bytes], home: Path, scratch: Path) -> None:
-    """Unpack into a directory that no command can see, and then let it take HOME's place."""
+    """Unpack into a directory that no command can see, then replace HOME with it."""
     fresh = Path(tempfile.mkdtemp(dir=scratch, prefix="restoring-"))
     try:
         packed = fresh / "snapshot"

@@ -45,7 +45,7 @@ def _missing_runtimes(settings: Any) -> Sequence[str]:
 
 plugin = ProviderPlugin(
     name="host",
-    title="This machine, in bubblewrap namespaces",
+    title="The gateway's host, in bubblewrap namespaces",
     on_this_machine=True,
     features=frozenset(
         {

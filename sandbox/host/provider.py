@@ -1,4 +1,4 @@
-"""The host provider: sandboxes are directories of the gateway's own, found again by their label's key."""
+"""The host provider: a sandbox is a directory of the gateway, found again by its label's key."""
 
 from __future__ import annotations
 
@@ -30,9 +30,12 @@ _TRIES, _PAUSE = 20, 0.01
 
 _log = structlog.get_logger(__name__)
 
+_PLAIN_PROCESSES = "COMMANDS RUN AS PLAIN PROCESSES OF THIS HOST: no sandbox around them"
+_SHARED_NETWORK = "sandboxes with network.mode allow-all SHARE THIS HOST'S NETWORK, loopback included"
+
 
 class HostProvider(Provider):
-    """Sandboxes on the gateway's own machine; `forbidden` says why none can be made here."""
+    """Sandboxes on the gateway's own host; `unavailable_reason` says why none can be created here."""
 
     def __init__(self, host: HostEnvironment, unavailable_reason: str | None) -> None:
         self._host = host
@@ -41,7 +44,7 @@ class HostProvider(Provider):
         self.prewarmed = PrewarmedRuns()
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Make the sandbox's place; the label is written last, so that a crash leaves nothing half made."""
+        """Create the sandbox's directories; the label is written last and makes the sandbox exist."""
         self._check(spec)
         sandbox_id = SandboxId(f"host-{key_of('sandbox', spec.label)}")
         place = self._paths(sandbox_id)
@@ -55,7 +58,7 @@ class HostProvider(Provider):
         return HostSandbox(sandbox_id, spec, self._host, place, self.prewarmed)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return a sandbox made by any process that had the same state directory."""
+        """Return a sandbox created by any process with the same state directory."""
         self._check(spec)
         place = self._paths(sandbox_id)
         if not place.label.exists():
@@ -63,7 +66,7 @@ class HostProvider(Provider):
         return HostSandbox(sandbox_id, spec, self._host, place, self.prewarmed)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """End the sandbox's jobs and remove its place; the workspace stays."""
+        """Stop the sandbox's jobs and remove its directories; the workspace stays."""
         place = self._paths(sandbox_id)
         place.label.unlink(missing_ok=True)
         await self.prewarmed.stop(sandbox_id)
@@ -82,13 +85,13 @@ class HostProvider(Provider):
 
     def _paths(self, sandbox_id: SandboxId) -> SandboxPaths:
         if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():
-            raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider")
+            raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
         return SandboxPaths(directory=self._directory / sandbox_id)
 
     def _check(self, spec: SandboxSpec) -> None:
         if self._unavailable_reason is not None:
             raise ProviderRefused(
-                f"no sandbox can be made on this machine: {self._unavailable_reason}; {bubblewrap.REMEDY}"
+                f"no sandbox can be created on this host: {self._unavailable_reason}; {bubblewrap.REMEDY}"
             )
         if spec.network is Network.RESTRICTED:
             raise FeatureUnsupported(
@@ -103,7 +106,7 @@ class HostProvider(Provider):
 
 @asynccontextmanager
 async def open_provider(settings: HostSettings, context: ProviderContext) -> AsyncIterator[Provider]:
-    """Look at the machine once, sweep up after dead predecessors, and yield the provider."""
+    """Inspect the host once, remove what dead processes left, and yield the provider."""
     for directory in (context.state, context.callbacks):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     binary = bubblewrap.find(settings.bubblewrap)
@@ -130,7 +133,7 @@ async def open_provider(settings: HostSettings, context: ProviderContext) -> Asy
 
 
 async def _retry_until(is_gone: Callable[[], bool]) -> None:
-    """Try to take control groups away for a moment: the killed need one to leave them."""
+    """Try to remove control groups for a moment: killed processes need time to leave them."""
     for _ in range(_TRIES):
         if is_gone():
             return
@@ -153,21 +156,20 @@ def _layout(settings: HostSettings, state: Path) -> CgroupLayout:
 
 def _warn(host: HostEnvironment, error: str | None, *, plain: bool) -> None:
     if plain:
-        _log.warning("sandbox.isolation_disabled", because=error)
+        _log.warning("sandbox.isolation_disabled", detail=_PLAIN_PROCESSES, because=error)
     elif error is not None:
-        _log.warning("sandbox.isolation_unavailable", because=error, remedy=bubblewrap.REMEDY)
+        detail = "no sandbox can be created on this host"
+        _log.warning("sandbox.isolation_unavailable", detail=detail, because=error, remedy=bubblewrap.REMEDY)
     if not host.networking.isolated:
-        _log.warning(
-            "sandbox.network_shared",
-            because=host.networking.detail,
-        )
+        _log.warning("sandbox.network_shared", detail=_SHARED_NETWORK, because=host.networking.detail)
     absent = [name for name in ("memory", "pids") if name not in host.layout]
     if absent:
-        _log.warning("sandbox.cgroups_missing", missing=absent)
+        detail = "no control groups for sandboxes: limits apply to each process, not to the sandbox"
+        _log.warning("sandbox.cgroups_missing", detail=detail, missing=absent)
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory whatever modes its former owner left behind."""
+    """Remove a directory whatever permissions its files have."""
 
     def unlock(function: object, path: str, _error: object) -> None:
         parent = Path(path).parent

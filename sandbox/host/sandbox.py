@@ -1,4 +1,4 @@
-"""A sandbox on the host: a workspace, a place for its own things, and namespaces made anew for every run."""
+"""A sandbox on the host: a workspace, directories of its own, and new namespaces for every run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sandbox.workspaces.disk_quota import is_over_quota, quota_of, run_with_quot
 
 
 class HostSandbox(Sandbox):
-    """One sandbox; any number of these objects in any number of processes may stand for it."""
+    """One sandbox; several objects in several processes may represent it."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class HostSandbox(Sandbox):
         self._cgroups.apply_limits(spec)
 
     async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script in fresh namespaces; when a run is over nothing of it lives."""
+        """Run a script in new namespaces; none of its processes is left afterwards."""
         self._check(command.script)
         await self._thaw()
         result = await run_with_quota(self._quota, lambda: self._execute_with_retry(command))
@@ -64,7 +64,7 @@ class HostSandbox(Sandbox):
     async def _execute_with_retry(self, command: ExecRequest) -> ExecResult:
         try:
             return await self._execute(command)
-        except CgroupRemoved:  # another process of ours was just leaving; the command has not run
+        except CgroupRemoved:  # the group was removed by an ending run of ours; the command has not run
             self._cgroups.apply_limits(self._spec)
             return await self._execute(command)
 
@@ -82,26 +82,26 @@ class HostSandbox(Sandbox):
         self._host.context.checkpoint("sandbox.spawn.after")
 
     async def report(self, job_id: str) -> JobReport:
-        """Say how a job is doing, from its files."""
+        """Return a job's state from its files."""
         report = await asyncio.to_thread(self._jobs.report, job_id)
         if report.state is BackgroundJobState.RUNNING and await is_over_quota(self._quota):
             return replace(report, over_quota=True)
         return report
 
     async def stop(self, job_id: str) -> None:
-        """End a job and wait for its end."""
+        """Stop a job and wait for its end."""
         await self._thaw()
         await self._jobs.stop(job_id)
 
     async def read(self, path: str, *, limit: int) -> bytes:
-        """Read a workspace file from outside, kept inside by the kernel."""
+        """Read a workspace file from outside; the kernel keeps the path inside."""
         workspace = self._workspace()
         return await asyncio.to_thread(
             local_files.read, workspace, local_files.relative_path(path, self._spec.mount), limit
         )
 
     async def write(self, path: str, content: bytes) -> None:
-        """Write a workspace file from outside, kept inside by the kernel."""
+        """Write a workspace file from outside; the kernel keeps the path inside."""
         workspace = self._workspace()
         if self._spec.read_only:
             raise PermissionError(f"{path}: the workspace is read-only")
@@ -112,7 +112,7 @@ class HostSandbox(Sandbox):
         )
 
     async def suspend(self) -> None:
-        """Have what may rest stand still; else nothing lives between runs. Never while a job runs."""
+        """Freeze the jobs that sleep with the sandbox; raises ProviderRefused while another job runs."""
         self._check("")
         if self._jobs.count_running():
             raise ProviderRefused("a sandbox with a running job is not suspended")
@@ -124,7 +124,7 @@ class HostSandbox(Sandbox):
             await asyncio.to_thread(self._jobs.thaw)
 
     async def save(self) -> AsyncIterator[bytes]:
-        """Yield HOME, as it is at this moment; a sandbox that is not reserved has none that lasts."""
+        """Yield the present HOME; raises ProviderRefused if the sandbox is not reserved."""
         self._check("")
         if not self._spec.persistent:
             raise FeatureUnsupported("only a reserved sandbox has anything to save")
@@ -132,13 +132,13 @@ class HostSandbox(Sandbox):
             yield chunk
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
-        """Put HOME back as it was saved, in the place of what is there now."""
+        """Replace HOME by the saved one."""
         self._check("")
         await self._prewarmed.stop(self.id)
         await home_snapshot.restore(archive, self._paths.home, self._paths.directory)
 
     async def _execute(self, command: ExecRequest) -> ExecResult:
-        """Run in the namespaces that wait, or in new ones; those of the next command are made afterwards."""
+        """Run in the prewarmed namespaces or in new ones; the next ones are prepared afterwards."""
         ground = self._directory_ids()
         run = self._prewarmed.acquire(self.id, self._spec, ground, command) if ground else None
         group = self._cgroups.create_run_cgroup(self._spec) if run is None else run.group
@@ -155,7 +155,7 @@ class HostSandbox(Sandbox):
         return self._host.launch(self._spec, self._paths, group, script)
 
     def _prepare(self, directory_ids: tuple[tuple[int, int], ...]) -> None:
-        """Make the next command's namespaces once this command's result is on its way."""
+        """Create the next command's namespaces after this command's result was returned."""
 
         def launch() -> Launch:
             return self._launch(self._cgroups.create_run_cgroup(self._spec), READ_SCRIPT)
@@ -164,14 +164,14 @@ class HostSandbox(Sandbox):
         loop.call_soon(self._prewarmed.prepare, self.id, self._spec, directory_ids, launch)
 
     def _directory_ids(self) -> tuple[tuple[int, int], ...]:
-        """Return which directories a run is bound to; none where no run is to wait."""
+        """Return the directories that a run is bound to, or none if it must not be prewarmed."""
         if not self._spec.persistent or self._host.binary is None:
             return ()
         places = (self._paths.home, self._spec.workspace or self._paths.home)
         return tuple((status.st_dev, status.st_ino) for status in map(os.stat, places))
 
     def _check(self, script: str) -> None:
-        """Raise Gone when the sandbox or its workspace is, Unsafe when the script cannot be passed on."""
+        """Raise SandboxGone without sandbox or workspace, UnsafePath for a script that cannot be passed."""
         if not self._paths.label.exists():
             raise SandboxGone
         if self._spec.workspace is not None and not self._spec.workspace.is_dir():
@@ -191,7 +191,7 @@ class HostSandbox(Sandbox):
 
 
 def _sync(directory: Path) -> None:
-    """Bring what commands wrote to the disk; shell redirections do not do it themselves."""
+    """Sync the written files to disk; shell redirections do not."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         ctypes.CDLL(None).syncfs(descriptor)

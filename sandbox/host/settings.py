@@ -1,4 +1,4 @@
-"""What an operator may set of the host provider; every default works on a plain Linux machine."""
+"""The operator's settings of the host provider; every default works on a plain Linux host."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class HostSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     bubblewrap: Path | None = None
-    """The bwrap to use; by default the system's when it is new enough, else the one that came from PyPI."""
+    """The bwrap to use; by default the system's if it is new enough, else the one from PyPI."""
 
     cgroups: bool = True
-    """Whether control groups may be used; without them memory and processes are bounded by rlimits."""
+    """Whether control groups may be used; without them memory and processes are limited by rlimits."""
 
     max_file_bytes: Annotated[int, Field(ge=1024 * 1024)] = 2 * 1024**3
-    """The largest single file a command may write, sparse files included."""
+    """The largest single file in bytes that a command may write, sparse files included."""
 
     workspace_bytes: Annotated[int, Field(ge=1024 * 1024)] | None = None
-    """What a workspace may hold where its sandbox record says no `diskGb`; by default nothing bounds it."""
+    """The most bytes of a workspace whose sandbox record has no `diskGb`; unlimited by default."""
 
     network_helper: Path | None = None
     """The pasta or slirp4netns to use for `allow-all`; by default the system's."""
 
     callback_patience: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds a finished job goes on telling the gateway."""
+    """Seconds for which a finished job retries its completion callback."""
 
     runtime_directories: tuple[Path, ...] = ()
-    """More directories to look for node, uv and python3 in, before the usual ones."""
+    """More directories to search for node, uv and python3, before the usual ones."""

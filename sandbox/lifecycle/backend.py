@@ -1,4 +1,4 @@
-"""What the ways to a provider's sandboxes stand on."""
+"""One provider with the stores and locks that its sandboxes need."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sandbox.workspaces.syncer import WorkspaceSync
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """One provider with its rows, its guard and its snapshots. `checkpoint` passes fault points.
+    """One provider with its reservation store, locks and snapshot store. `checkpoint` passes fault points.
 
-    `carrier`: where the provider does not mount the workspace store, what brings files there and back.
+    `workspace_sync` syncs files if the provider does not mount the workspace store.
     """
 
     provider: Provider

@@ -1,7 +1,7 @@
-"""The guard: one replica at a time works on a sandbox, by an expiring, renewed and fenced lease.
+"""Lock sandboxes so that one replica at a time works on each, by expiring, renewed and fenced leases.
 
-Within one process any number of calls share the lease; whoever wants the sandbox alone (to suspend, save or
-delete it) gets it only when nobody uses it. Where no other process can be alive, no lease is written.
+Calls of one process share a lease. An exclusive lock (to suspend, save or delete) is granted only while no
+call is running. If no other replica can exist, no lease is written.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from sandbox.errors import ProviderUnreachable, SandboxBusy
 POLL_SECONDS = 0.1
 RENEWALS_PER_TTL = 3
 EXPIRY_MARGIN = 0.1
-"""The part of a lease's life at the end of which it is no longer believed in."""
+"""The last part of a lease's life, in which it is no longer trusted."""
 
 
 class LockStore(Protocol):
-    """The leases' rows. A lease ends by itself `ttl` seconds after it was taken or renewed."""
+    """Stores the leases. A lease expires `ttl` seconds after it was acquired or renewed."""
 
     @abstractmethod
     async def acquire(self, label: str, *, ttl: float) -> int | None:
-        """Take the lease if nobody else has it; returns its fence, which grows each time, or None.
+        """Acquire the lease if no other process holds it; return its fence, which only grows, or None.
 
-        Asked only while this process does not hold it: one that stands under our name is a leftover.
+        Called only while this process does not hold it: a lease under our name is a leftover.
         """
 
     @abstractmethod
     async def renew(self, label: str, fence: int, *, ttl: float) -> bool:
-        """Go on holding it; False when somebody else has taken it since."""
+        """Renew the lease; return False if another process has acquired it."""
 
     @abstractmethod
     async def release(self, label: str, fence: int) -> None:
-        """Give it up, if it is still ours."""
+        """Release the lease if it is still ours."""
 
 
 @dataclass(slots=True)
 class _SandboxLock:
-    """What this process does with one sandbox."""
+    """The state of one sandbox in this process."""
 
     users: int = 0
     exclusive: bool = False
@@ -53,9 +53,10 @@ class _SandboxLock:
 
 
 class SandboxLocks:
-    """Lets calls to sandboxes through. `leases` None: this process is the only one.
+    """Shared and exclusive locks on sandboxes, held across replicas by renewed leases.
 
-    `patience` bounds how long a call waits for another replica, and for whoever has the sandbox alone.
+    Without a lock store (`leases` is None) only this process is considered. `timeout` is the most that a call
+    waits for another replica or for an exclusive lock, in seconds.
     """
 
     def __init__(self, store: LockStore | None = None, *, ttl: float = 30.0, timeout: float = 60.0) -> None:
@@ -67,16 +68,16 @@ class SandboxLocks:
         self._recheck_requested = asyncio.Event()
 
     def recheck(self) -> None:
-        """Look now whether what this process holds is still its own: others may have taken it for dead."""
+        """Check now whether this process still holds its leases; others may have acquired them."""
         self._recheck_count += 1
         self._recheck_requested.set()
         self._recheck_requested = asyncio.Event()
 
     @asynccontextmanager
     async def shared(self, label: str) -> AsyncIterator[None]:
-        """Share the sandbox with the other calls of this process; raises Busy when that takes too long.
+        """Share the sandbox with other calls of this process; raises SandboxBusy after the time-out.
 
-        A lease that is lost on the way ends the call inside with Unreachable: nothing more is written.
+        If the lease is lost, the call inside is cancelled with ProviderUnreachable and writes nothing more.
         """
         hold = await self._acquire(label, exclusive=False, timeout=self._timeout)
         try:
@@ -88,7 +89,7 @@ class SandboxLocks:
 
     @asynccontextmanager
     async def exclusive(self, label: str, *, timeout: float = 0.0) -> AsyncIterator[None]:
-        """Have the sandbox to oneself; raises Busy when somebody uses it."""
+        """Lock the sandbox exclusively; raises SandboxBusy if a call is running."""
         hold = await self._acquire(label, exclusive=True, timeout=timeout)
         try:
             async with self._renewing(label, hold):
@@ -151,12 +152,12 @@ class SandboxLocks:
         except TimeoutError:
             if bound.expired():
                 raise ProviderUnreachable(
-                    "the right to work on the sandbox was lost; the call was ended"
+                    "the lease on the sandbox was lost; the call was cancelled"
                 ) from None
             raise
 
     async def _renew(self, label: str, lock: _SandboxLock, bound: asyncio.Timeout) -> None:
-        """Renew until cancelled; a lease that cannot be renewed ends what runs under it."""
+        """Renew the lease until cancelled; if renewal fails, cancel what runs under it."""
         assert self._store is not None
         doubts = self._recheck_count
         while True:

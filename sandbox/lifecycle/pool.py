@@ -1,9 +1,9 @@
-"""Getting hold of sandboxes: reconnect, wake or create, by compare-and-set; and letting go of them.
+"""Reconnect, resume or create sandboxes by compare-and-set on their reservations.
 
-Whoever moves a row to `creating` makes the sandbox; everybody else reads the row again until it is ready. The
-guard lets one process at a time come here, so that a row which is `creating`, and not by this one, is that of
-one that died: it is taken over at once. The provider's object carries the row's label before anybody uses it,
-so that a crash at any point leaves either such a row, or an object that is no row's, which a sweep finds.
+The process that moves a row to `creating` creates the sandbox; others poll the row until it is ready. The
+lock admits one process at a time, so a row that is `creating` on behalf of another process belongs to one
+that died: it is taken over at once. The provider's object has the row's label from its creation, so a crash
+at any point leaves either a `creating` row or an orphaned object, which the reaper deletes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeVar
 import structlog
 
 from sandbox.errors import ProviderUnreachable, SandboxError, SandboxGone
-from sandbox.exec.shielded import Cancellation, shielded, shielded_outcome
+from sandbox.exec.shielded import Cancellation, cancel_and_wait, shielded, shielded_outcome
 from sandbox.lifecycle.backend import Backend
 from sandbox.lifecycle.reservations import (
     Reservation,
@@ -46,20 +46,20 @@ Claim = Callable[[], Awaitable[bool]]
 
 RETRY_SECONDS = 0.1
 HEARTBEAT_SECONDS = 8.0
-"""Seconds between signs of life of somebody who is making a sandbox; less than half of STUCK."""
+"""Seconds between heartbeats of a process that creates a sandbox; less than half of STUCK_SECONDS."""
 TOUCH_SECONDS = 15.0
-"""Seconds for which the idle timer of a sandbox in use is left alone, at most."""
+"""The most seconds for which the idle timer of a sandbox in use is not reset."""
 
 MAX_OPEN = 4096
 
 
 class ReservationConflict(Exception):
-    """Somebody else changed the row first; it is read again."""
+    """Another process changed the row first; the caller reads it again."""
 
 
 @dataclass(slots=True)
 class _OpenSandbox:
-    """A sandbox this process has open."""
+    """A sandbox that this process has open."""
 
     spec: SandboxSpec
     sandbox: Sandbox
@@ -73,7 +73,7 @@ class _OpenSandbox:
 
 
 class Pool:
-    """The sandboxes of one provider that this process has open, and the way to them."""
+    """Opens the sandboxes of one provider and keeps those of this process."""
 
     def __init__(self, backend: Backend, *, timeout: float = 300.0) -> None:
         self.backend = backend
@@ -86,9 +86,9 @@ class Pool:
     async def use(
         self, request: SandboxRequest, work: Work[Returned], *, read_only: bool = False
     ) -> Returned:
-        """Run `work` on the sandbox; when that turns out to be gone, exactly once more on a new one.
+        """Run `work` on the sandbox; if the sandbox is gone, repeat exactly once on a new one.
 
-        `reads`: it changes no files, so that nobody looks for such.
+        With `read_only`, the work changes no files, so nothing is synced afterwards.
         """
         async with self.backend.locks.shared(request.spec.label):
             sandbox = await self.acquire(request)
@@ -102,7 +102,7 @@ class Pool:
     async def _run_work(
         self, request: SandboxRequest, sandbox: Sandbox, work: Work[Returned], *, read_only: bool
     ) -> Returned:
-        """Work, with the idle timer reset before, now and then meanwhile, and after."""
+        """Run the work, and reset the idle timer before, during and after it."""
         held = self._open.get(request.spec.label)
         if held is not None:
             held.dirty = True
@@ -117,7 +117,7 @@ class Pool:
             return done
 
     async def _sync_once(self, opened: _OpenSandbox, workspace_sync: WorkspaceSync) -> None:
-        """Before a sandbox is first used in a turn, have it hold what the workspace store holds."""
+        """Sync the workspace store into the sandbox before its first use in a turn."""
         async with opened.sync_lock:
             if not opened.synced:
                 await workspace_sync.sync(opened.sandbox, opened.spec)
@@ -125,7 +125,7 @@ class Pool:
             opened.unsynced = True
 
     async def _restart_services(self, opened: _OpenSandbox) -> None:
-        """Once a machine is awake, or first known to this process, start again the services that it lost."""
+        """Restart lost services once the sandbox is awake or first known to this process."""
         async with opened.sync_lock:
             if opened.services_restarted:
                 return
@@ -144,22 +144,19 @@ class Pool:
             opened.services_restarted = True
 
     def mark_stale(self, label: str) -> None:
-        """A turn begins: what was written to the workspace store since is to be carried in."""
+        """Mark the sandbox stale at the start of a turn, so that later changes of the store are synced in."""
         held = self._open.get(label)
         if held is not None:
             held.synced = False
 
     async def sync_back(self, request: SandboxRequest) -> None:
-        """Carry what commands changed to the workspace store, when the sandbox was used since the last time.
-
-        Raises SandboxError.
-        """
+        """Sync changed files to the workspace store if the sandbox was used since; raises SandboxError."""
         held = self._open.get(request.spec.label)
         if held is not None and held.unsynced:
             await self.sync(held.sandbox, request.spec)
 
     async def sync(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
-        """Bring to the workspace store and to a sandbox what changed in the other; raises SandboxError."""
+        """Sync the workspace store and a sandbox in both directions; raises SandboxError."""
         if self.backend.workspace_sync is None:
             return
         async with self.backend.locks.shared(spec.label):
@@ -171,14 +168,14 @@ class Pool:
 
     @asynccontextmanager
     async def keep_alive(self, request: SandboxRequest, *, interval: float) -> AsyncIterator[None]:
-        """Keep an open sandbox from falling idle."""
-        attending = asyncio.create_task(self._keep_alive_loop(request, interval))
+        """Reset the idle timer of an open sandbox."""
+        heartbeats = asyncio.create_task(self._keep_alive_loop(request, interval))
         try:
             yield
         finally:
-            attending.cancel()
-            await asyncio.wait({attending})
-            if not attending.cancelled() and (error := attending.exception()) is not None:
+            heartbeats.cancel()
+            await asyncio.wait({heartbeats})
+            if not heartbeats.cancelled() and (error := heartbeats.exception()) is not None:
                 log.warning("sandbox.keep_alive_failed", label=request.spec.label, error=str(error))
 
     async def _keep_alive_loop(self, request: SandboxRequest, interval: float) -> None:
@@ -198,10 +195,9 @@ class Pool:
             log.warning("sandbox.keep_alive_failed", label=request.spec.label, error=str(error))
 
     async def acquire(self, request: SandboxRequest, *, gone: SandboxId | None = None) -> Sandbox:
-        """Return the sandbox of a label, awake: the open one, the known one, or a new one.
+        """Return the running sandbox of a label: the open one, the reserved one, or a new one.
 
-        The caller has been let through by the guard. `gone` is one of which it knows that it is not to be
-        used. Raises SandboxError.
+        The caller holds the lock. `gone` is a sandbox that it knows must not be used. Raises SandboxError.
         """
         deadline = asyncio.get_running_loop().time() + self._timeout
         while asyncio.get_running_loop().time() < deadline:
@@ -209,10 +205,10 @@ class Pool:
                 return await self._try_acquire(request, gone)
             except ReservationConflict:
                 await asyncio.sleep(RETRY_SECONDS)
-        raise ProviderUnreachable("the sandbox is being made by somebody who does not come to an end")
+        raise ProviderUnreachable("another replica is creating the sandbox and does not finish: try again")
 
     async def _try_acquire(self, request: SandboxRequest, gone: SandboxId | None) -> Sandbox:
-        """Do the next thing that brings us nearer; raises Lost when somebody else is at it."""
+        """Take the next step towards a running sandbox; raises ReservationConflict if another process did."""
         if request.spec.label in self._creating:
             raise ReservationConflict
         row = await self._reservations.get(request.spec.label)
@@ -280,7 +276,7 @@ class Pool:
         return await self._claim_and_create(fresh, request, claim)
 
     async def _claim_and_create(self, row: Reservation, request: SandboxRequest, claim: Claim) -> Sandbox:
-        """Be the one in this process who makes the sandbox of a label; raises Lost when another is."""
+        """Claim the creation of a label's sandbox within this process; raises ReservationConflict."""
         if row.label in self._creating:
             raise ReservationConflict
         self._creating.add(row.label)
@@ -291,51 +287,51 @@ class Pool:
             self._creating.discard(row.label)
 
     async def _claim(self, row: Reservation, claim: Awaitable[bool]) -> None:
-        """Take it upon us to make the sandbox; who is stopped at that moment lets go of the row again."""
-        taken, stopped = await shielded_outcome(claim)
-        if stopped is not None and taken:
+        """Claim the row for creation; a caller that is cancelled at that moment releases it again."""
+        claimed, cancelled = await shielded_outcome(claim)
+        if cancelled is not None and claimed:
             await shielded(self._abandon(row))
-        _raise_unless_claimed(claimed=taken, cancelled=stopped)
+        _raise_unless_claimed(claimed=claimed, cancelled=cancelled)
 
     async def _create(self, row: Reservation, request: SandboxRequest) -> Sandbox:
-        """Make the sandbox of a row that is ours, showing signs of life meanwhile."""
-        making = asyncio.create_task(self._create_and_restore(row, request))
+        """Create the sandbox of a claimed row, with heartbeats."""
+        creation = asyncio.create_task(self._create_and_restore(row, request))
         try:
-            while not (await asyncio.wait({making}, timeout=HEARTBEAT_SECONDS))[0]:
+            while not (await asyncio.wait({creation}, timeout=HEARTBEAT_SECONDS))[0]:
                 beat = heartbeat(row, self._clock())
-                taken, stopped = await shielded_outcome(
+                claimed, cancelled = await shielded_outcome(
                     self._reservations.compare_and_set(row, beat, step="sandbox.beat", reason="")
                 )
-                row = beat if taken else row
-                _raise_unless_claimed(claimed=taken, cancelled=stopped)
-            sandbox, how = making.result()
+                row = beat if claimed else row
+                _raise_unless_claimed(claimed=claimed, cancelled=cancelled)
+            sandbox, origin = creation.result()
             done = mark_ready(row, sandbox.id, self._clock())
-            row = await shielded(self._compare_and_set(row, done, "sandbox.record", how))
+            row = await shielded(self._compare_and_set(row, done, "sandbox.record", origin))
         except (SandboxError, OSError, asyncio.CancelledError):
-            await shielded(self._cancel_creation(making, row))
+            await shielded(self._cancel_creation(creation, row))
             raise
         finally:
-            await _cancel_and_wait(making)
-        self._set_open(row, request.spec, sandbox, services_restarted=how == "created")
+            await cancel_and_wait(creation)
+        self._set_open(row, request.spec, sandbox, services_restarted=origin == "created")
         return sandbox
 
     async def _create_and_restore(self, row: Reservation, request: SandboxRequest) -> tuple[Sandbox, str]:
         self.backend.checkpoint("sandbox.acquire.before_create")
         sandbox = await self.backend.provider.create(request.spec)
         self.backend.checkpoint("sandbox.acquire.after_create")
-        keeper = self.backend.snapshotter
-        if keeper is None or row.snapshot is None:
+        snapshotter = self.backend.snapshotter
+        if snapshotter is None or row.snapshot is None:
             return sandbox, "created"
-        restored = await keeper.restore(sandbox, row.snapshot)
+        restored = await snapshotter.restore(sandbox, row.snapshot)
         self.backend.checkpoint("sandbox.acquire.after_restore")
         return sandbox, "restored" if restored else "created"
 
     async def _cancel_creation(self, creation: asyncio.Task[tuple[Sandbox, str]], row: Reservation) -> None:
-        await _cancel_and_wait(creation)
+        await cancel_and_wait(creation)
         await self._abandon(row)
 
     async def _abandon(self, row: Reservation) -> None:
-        """Leave nothing that others would wait for."""
+        """Release the row, so that others do not wait for it."""
         if row.snapshot is None:
             await self._reservations.delete(row, step="sandbox.give_up", reason="failed")
         else:
@@ -344,7 +340,7 @@ class Pool:
             )
 
     def evict(self, label: str) -> None:
-        """Forget the open sandbox of this label; the provider's is left alone."""
+        """Close the open sandbox of this label; the provider's object stays."""
         self._open.pop(label, None)
 
     def get_open(self, label: str) -> Sandbox | None:
@@ -353,16 +349,16 @@ class Pool:
         return held.sandbox if held else None
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return a sandbox of which somebody remembers the id, whatever the register says; raises Gone."""
+        """Return a sandbox by its id, whatever its reservation says; raises SandboxGone."""
         held = self._open.get(spec.label)
         if held is not None and held.sandbox.id == sandbox_id:
             return held.sandbox
         return await self.backend.provider.connect(sandbox_id, spec)
 
     async def save(self, request: SandboxRequest, *, changed: bool = False) -> None:
-        """Take a snapshot, if this sandbox is to have any and something happened in it since the last one.
+        """Take a snapshot if the sandbox is to have any and was used since the last one.
 
-        Raises Busy when somebody else works in it: whoever does will save it.
+        Raises SandboxBusy if another process works in it: that process will save it.
         """
         held = self._open.get(request.spec.label)
         if (
@@ -379,22 +375,15 @@ class Pool:
 
 
 def _raise_unless_claimed(*, claimed: bool, cancelled: Cancellation) -> None:
-    """Stop who is to stop, and who has lost the row."""
+    """Raise the caller's cancellation, or ReservationConflict if the row could not be claimed."""
     if cancelled is not None:
         raise cancelled
     if not claimed:
         raise ReservationConflict
 
 
-async def _cancel_and_wait(creation: asyncio.Task[tuple[Sandbox, str]]) -> None:
-    """Have the making of a sandbox come to its end; what it made by then has no row, and a sweep finds it."""
-    if not creation.done():
-        creation.cancel()
-        await asyncio.wait({creation})
-
-
 async def save_snapshot(backend: Backend, row: Reservation, sandbox: Sandbox) -> Reservation:
-    """Take a snapshot and put its name into the row, unless another holder came first; returns the row."""
+    """Take a snapshot and record it in the row unless the row has changed; return the row."""
     if backend.snapshotter is None:
         return row
     backend.checkpoint("sandbox.snapshot.before")

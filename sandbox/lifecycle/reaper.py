@@ -1,4 +1,4 @@
-"""The reaper: puts idle sandboxes to sleep, ends those whose time is over, and sweeps up what nobody owns."""
+"""Suspend idle sandboxes, delete expired ones, and remove orphans."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from sandbox.model import SandboxSpec
 log = structlog.get_logger(__name__)
 
 UNRESERVED_IDLE_SECONDS = 60.0
-"""Seconds a sandbox that is not reserved is left to the turn that made it."""
+"""Seconds that an unreserved sandbox is left to the turn that created it."""
 MISSING_PROVIDER_SECONDS = 7 * 86400.0
-"""Seconds since its last use for which a row is kept whose provider is not open here any more."""
+"""Seconds since the last use after which a row is deleted if its provider is not open here."""
 SNAPSHOT_RETENTION_SECONDS = 30 * 86400.0
-"""Seconds a snapshot without a machine is kept."""
+"""Seconds that a snapshot without an instance is retained."""
 
 
 class ReaperAction(StrEnum):
-    """What is to be done about a row."""
+    """What to do with a reservation."""
 
     KEEP = "keep"
     SUSPEND = "idle"
@@ -42,7 +42,7 @@ class ReaperAction(StrEnum):
 
 
 def next_action(row: Reservation, now: datetime, *, running: int) -> ReaperAction:
-    """Say what is to be done about a row in whose sandbox so many jobs run (pure)."""
+    """Return what to do with a reservation in whose sandbox `jobs` jobs run; a pure function."""
     idle = (now - row.used_at).total_seconds()
     age = (now - row.made_at).total_seconds() if row.made_at else 0.0
     if row.status is ReservationStatus.CREATING:
@@ -66,8 +66,11 @@ def next_action(row: Reservation, now: datetime, *, running: int) -> ReaperActio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaperHooks:
-    """What the reaper asks of those above: the spec of a row (None: what it was made for is gone), the jobs
-    that run in its sandbox, and to end them, telling why."""
+    """Callbacks into the gateway.
+
+    They return the spec of a row (None if its record is gone) and the running jobs of its sandbox, and end
+    those jobs with a reason.
+    """
 
     get_spec: Callable[[Reservation], Awaitable[SandboxSpec | None]]
     list_running_jobs: Callable[[Reservation], Awaitable[Sequence[str]]]
@@ -75,7 +78,7 @@ class ReaperHooks:
 
 
 class Reaper:
-    """Goes through all rows. Whatever it does is fenced by the row's version and by the guard."""
+    """Visits all reservations. Every action is fenced by the row's version and by the lock."""
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class Reaper:
         self._clock = clock
 
     async def run_once(self) -> None:
-        """Look at every row once; one that cannot be dealt with now is looked at in the next round."""
+        """Visit every row once; a row that fails is visited again in the next pass."""
         for row in await self._reservations.list_all():
             try:
                 if row.provider in self._teardowns:
@@ -126,7 +129,7 @@ class Reaper:
             await endings.delete(row.label, reason=why)
 
     async def _delete_unreachable(self, row: Reservation) -> None:
-        """Give up, after a while, a sandbox whose provider is not open here: nobody can ask it."""
+        """Delete the row of a sandbox whose provider is not open here, after a grace period."""
         now = self._clock()
         if (now - max(row.used_at, row.changed_at)).total_seconds() < MISSING_PROVIDER_SECONDS:
             return
@@ -137,12 +140,12 @@ class Reaper:
         await self._reservations.delete(row, step="sandbox.delete", reason="provider_removed")
 
     async def delete(self, row: Reservation, reason: str) -> None:
-        """Delete a sandbox now, with the jobs that run in it; raises Busy when somebody uses it."""
+        """Delete a sandbox now, with its running jobs; raises SandboxBusy if it is in use."""
         await self._hooks.end_jobs(row, f"sandbox_{reason}")
         await self._teardowns[row.provider].delete(row.label, reason=reason)
 
     async def sweep(self, prefix: str) -> int:
-        """Remove what no row knows of, at every provider; returns how much that was."""
+        """Delete the orphaned sandboxes and snapshots of every provider; return how many there were."""
         found = 0
         for provider, endings in self._teardowns.items():
             try:

@@ -1,4 +1,4 @@
-"""The register of sandboxes: one row per label, changed by compare-and-set on `lock_version`.
+"""Reservations of sandboxes: one row per label, changed by compare-and-set on `lock_version`.
 
              a               b
     (none) ─────▶ creating ─────▶ ready ◀──────▶ ready, paused
@@ -8,11 +8,11 @@
        │ h          └────── ready, without a sandbox ◀──┘
        └──────────────────────────────┘
 
-a reserved by whoever came first · b the provider's object is there and known · c `creating` for longer than
-anybody needs: reset · d suspended · e woken · f somebody needs it: made anew (boot + 1), restored from its
-snapshot · g gone, expired or given up · h dropped: deleted, or nothing is left to be restored.
+a reserved by the first caller · b the provider's object exists and is recorded · c `creating` for too long:
+reset · d suspended · e resumed · f needed again: created anew (boot + 1), restored from its snapshot ·
+g gone, expired or abandoned · h deleted, or nothing is left to restore.
 
-Seconds are counted from b, e or f to d, g or h.
+Active seconds are counted from b, e or f until d, g or h.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from sandbox.labels import Owner
 from sandbox.model import SandboxId, SandboxSpec
 
 STUCK_SECONDS = 50.0
-"""Seconds after which a row that is `creating`, and that nobody asks for, is given up."""
+"""Seconds after which a row that is `creating` without heartbeats is abandoned."""
 
 
 class ReservationStatus(StrEnum):
-    """Where a reservation stands."""
+    """The status of a reservation."""
 
     CREATING = "creating"
     READY = "ready"
@@ -40,9 +40,9 @@ class ReservationStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """A row of the register. `boot` counts the machines there have been; `snapshot` names the newest one.
+    """A reservation row. `boot` counts the instances so far; `snapshot` names the newest snapshot.
 
-    `active_since` is None while the sandbox costs nothing; `seconds` are those of the stretches before.
+    `active_since` is None while the sandbox is not billed; `seconds` sums the earlier active periods.
     """
 
     label: str
@@ -66,18 +66,18 @@ class Reservation:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether there is no machine, and nobody is making one."""
+        """Return whether there is no instance and none is being created."""
         return self.status is ReservationStatus.READY and self.sandbox is None
 
     def seconds_at(self, now: datetime) -> float:
-        """Return all seconds it has been active until `now`."""
+        """Return the total active seconds until `now`."""
         running = (now - self.active_since).total_seconds() if self.active_since else 0.0
         return self.seconds + max(running, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxRequest:
-    """What somebody asks the pool for: the spec (its label is the key) and whose it is."""
+    """A request to the pool: the spec (its label is the key) and its owner."""
 
     spec: SandboxSpec
     owner: Owner
@@ -86,40 +86,40 @@ class SandboxRequest:
 
 
 class ReservationStore(Protocol):
-    """The rows. Every change is one transaction with the events that tell of it and the seconds it ends."""
+    """Stores the reservations. Each change is one transaction with its events and its usage in seconds."""
 
     @abstractmethod
     async def get(self, label: str) -> Reservation | None:
-        """Return the row of a label."""
+        """Return the reservation of a label, or None."""
 
     @abstractmethod
     async def add(self, row: Reservation) -> bool:
-        """Insert a row; False when the label has one."""
+        """Insert a reservation; return False if the label has one."""
 
     @abstractmethod
     async def compare_and_set(
         self, before: Reservation, after: Reservation, *, step: str, reason: str
     ) -> bool:
-        """Write `after` where `before` stands with its lock_version; False when it has moved on.
+        """Replace `before` by `after` if its lock_version is unchanged; return False otherwise.
 
-        `step` names the fault points around the commit; `why` is told with the event and the seconds.
+        `step` names the fault points around the commit; `reason` is recorded with the event and the usage.
         """
 
     @abstractmethod
     async def delete(self, row: Reservation, *, step: str, reason: str) -> bool:
-        """Delete the row if it stands as it was read."""
+        """Delete the reservation if it is unchanged since it was read."""
 
     @abstractmethod
     async def touch(self, label: str, conversation: str, now: datetime) -> None:
-        """Reset the idle timer, and remember whose conversation it was."""
+        """Reset the idle timer and record the conversation."""
 
     @abstractmethod
     async def list_all(self) -> Sequence[Reservation]:
-        """Return all rows."""
+        """Return all reservations."""
 
 
 def reserve(request: SandboxRequest, now: datetime) -> Reservation:
-    """Return the row of somebody who came first (a)."""
+    """Return the first row of a label, in the state creating (a)."""
     return Reservation(
         label=request.spec.label,
         owner=request.owner,
@@ -142,12 +142,12 @@ def _stop_clock(row: Reservation, now: datetime) -> Reservation:
 
 
 def heartbeat(row: Reservation, now: datetime) -> Reservation:
-    """Return the row of somebody who is still making the sandbox."""
+    """Return the row with a heartbeat of its creator."""
     return _bump_version(row, now)
 
 
 def recreate(row: Reservation, request: SandboxRequest, now: datetime) -> Reservation:
-    """Return the row of somebody who makes the sandbox (again): c and f."""
+    """Return the row for a new creation: transitions c and f."""
     return replace(
         _stop_clock(row, now),
         owner=request.owner,
@@ -162,7 +162,7 @@ def recreate(row: Reservation, request: SandboxRequest, now: datetime) -> Reserv
 
 
 def mark_ready(row: Reservation, sandbox: SandboxId, now: datetime) -> Reservation:
-    """Return the row with the provider's object known (b)."""
+    """Return the row with the provider's object recorded (b)."""
     return replace(
         _bump_version(row, now),
         status=ReservationStatus.READY,
@@ -176,17 +176,17 @@ def mark_ready(row: Reservation, sandbox: SandboxId, now: datetime) -> Reservati
 
 
 def wake(row: Reservation, request: SandboxRequest, now: datetime) -> Reservation:
-    """Return the row of a sandbox that was suspended (e)."""
+    """Return the row of a resumed sandbox (e)."""
     return replace(_bump_version(row, now), owner=request.owner, paused=False, active_since=now, used_at=now)
 
 
 def suspend(row: Reservation, now: datetime) -> Reservation:
-    """Return the row of a sandbox that is put to sleep (d)."""
+    """Return the row of a suspended sandbox (d)."""
     return replace(_stop_clock(row, now), paused=True)
 
 
 def mark_stopped(row: Reservation, now: datetime) -> Reservation:
-    """Return the row of which no machine is left (g)."""
+    """Return the row without an instance (g)."""
     return replace(
         _stop_clock(row, now), status=ReservationStatus.READY, sandbox=None, paused=False, made_at=None
     )
@@ -198,5 +198,5 @@ def set_snapshot(row: Reservation, snapshot: str, now: datetime) -> Reservation:
 
 
 def now_utc() -> datetime:
-    """Return the time, as rows hold it."""
+    """Return the current time with the precision that rows store."""
     return datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""A sandbox as those who use it see it: whatever became of the machine, each call finds one that works."""
+"""A sandbox that resumes or recreates its instance when a call needs it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from sandbox.port import Sandbox
 
 
 class ReservedSandbox(Sandbox):
-    """The sandbox of a key: each call is let through by the guard, wakes it, and is made once more when the
-    machine turns out to be gone. `id` is that of the machine used last, empty before the first call."""
+    """A reserved sandbox: each call takes the lock, resumes the instance, and is repeated once if it is gone.
+
+    `id` is that of the last instance used; it is empty before the first call.
+    """
 
     def __init__(self, pool: Pool, request: SandboxRequest) -> None:
         self.id = SandboxId("")
@@ -20,7 +22,7 @@ class ReservedSandbox(Sandbox):
         self._request = request
 
     async def wake(self) -> None:
-        """See to it that there is a machine, awake."""
+        """Make sure that there is a running instance."""
 
         async def nothing(_sandbox: Sandbox) -> None:
             return None
@@ -39,15 +41,15 @@ class ReservedSandbox(Sandbox):
         return await self._use(lambda sandbox: sandbox.run(command))
 
     async def spawn(self, job: BackgroundJob) -> None:
-        """Start a job; `id` says afterwards where."""
+        """Start a job; afterwards `id` is the instance that runs it."""
         await self._use(lambda sandbox: sandbox.spawn(job))
 
     async def report(self, job_id: str) -> JobReport:
-        """Ask after a job."""
+        """Return the report of a job."""
         return await self._use(lambda sandbox: sandbox.report(job_id), read_only=True)
 
     async def stop(self, job_id: str) -> None:
-        """End a job."""
+        """Stop a job."""
         await self._use(lambda sandbox: sandbox.stop(job_id))
 
     async def read(self, path: str, *, limit: int) -> bytes:
@@ -59,7 +61,7 @@ class ReservedSandbox(Sandbox):
         await self._use(lambda sandbox: sandbox.write(path, content))
 
     async def suspend(self) -> None:
-        """Put the machine to sleep; what keeps rows of it is the business of `endings`."""
+        """Suspend the instance; `sandbox.lifecycle.teardown` does the same with the reservation."""
         await self._use(lambda sandbox: sandbox.suspend())
 
     async def expose(self, port: int) -> str:
@@ -67,13 +69,13 @@ class ReservedSandbox(Sandbox):
         return await self._use(lambda sandbox: sandbox.expose(port), read_only=True)
 
     async def save(self) -> AsyncIterator[bytes]:
-        """Yield what the machine holds, which nobody else uses meanwhile."""
+        """Yield the archive of the instance, under the exclusive lock."""
         async with self._pool.backend.locks.shared(self._request.spec.label):
             sandbox = await self._pool.acquire(self._request)
             async for chunk in sandbox.save():
                 yield chunk
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
-        """Unpack what `save` yielded; not repeated, since the archive can be read only once."""
+        """Unpack what `save` yielded; not repeated, because the archive can be read only once."""
         async with self._pool.backend.locks.shared(self._request.spec.label):
             await (await self._pool.acquire(self._request)).restore(archive)

@@ -1,11 +1,11 @@
-"""Services: named commands that are kept running in a reserved sandbox, on any provider.
+"""Services: named commands that run permanently in a reserved sandbox, on any provider.
 
-A service is a job of the port that runs a loop: the command is started again when it ends, after 1, 2, 5, 15
-and then every 60 seconds; a minute of running begins the row anew. What it is stands in the sandbox's HOME,
-one directory for each name, so that it outlives turns, gateways and, by a snapshot, machines. The loop itself
-writes it, and there is one loop for each number of a name: two who start the same service start one. It
-sleeps with its sandbox, and where that ends it, it is started again once the sandbox is awake (`revive`).
-Files there belong to the account, so they are judged, not trusted.
+A service is a job that runs a loop: when the command ends, it is restarted after 1, 2, 5, 15 and then every
+60 seconds; a run of a minute resets the delays. Its state is stored in the sandbox's HOME, one directory per
+name, so it outlives turns, gateways and, by a snapshot, instances. The loop writes that state, and each
+number of a name has one loop: two callers that start the same service start one. A service is suspended with
+its sandbox; if that ends it, it is restarted when the sandbox is awake again (`restart_lost`). The files
+belong to the account, so they are validated.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sandbox.port import Sandbox
 
 SERVICE_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 MAX_SERVICES = 5
-"""Services of one sandbox."""
+"""The most services of one sandbox."""
 
 PORT_TIMEOUT_SECONDS = 30.0
-"""Seconds a start waits for the port."""
+"""Seconds that a start waits for the port."""
 
 RESTART_TIMEOUT_SECONDS = 5.0
-"""Seconds that waking a sandbox waits for its services to say that they have begun."""
+"""Seconds that resuming a sandbox waits for its services to start."""
 
 POLL_SECONDS = 0.2
 _SCRIPT_TIMEOUT_SECONDS = 30.0
@@ -86,10 +86,11 @@ _ENTRY = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
-    """How a service is: `ends` how often its command ended, `code` how last, `again_in` seconds it waits.
+    """The status of a service.
 
-    `run` counts how often it was started; `woken`: last of all because its sandbox was awake again. One that
-    is not `kept` has been stopped, and only its number is remembered.
+    `exits` counts how often its command ended, `exit_code` is the last exit code, `restart_in` the delay in
+    seconds. `run` counts the starts; `restarted` means that the sandbox's resume caused the last one. A
+    service that is not `enabled` was stopped, and only its number is stored.
     """
 
     name: str
@@ -105,27 +106,27 @@ class ServiceStatus:
 
     @property
     def job_id(self) -> str:
-        """The id of the job that it is."""
+        """Return the id of the job that runs it."""
         return f"service:{self.name}:{self.run}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxServices:
-    """The services of one sandbox. `rest`: they do not keep it awake."""
+    """The services of one sandbox; with `sleeps_with_sandbox` they do not keep it awake."""
 
     sandbox: Sandbox
     sleeps_with_sandbox: bool = True
 
     async def list_all(self) -> list[ServiceStatus]:
-        """Return the services there are, by name."""
+        """Return the services by name."""
         return [one for one in await self._load_all() if one.enabled]
 
     async def get(self, name: str) -> ServiceStatus | None:
-        """Return how one is, None when there is none of this name."""
+        """Return the status of one service, or None."""
         return next((one for one in await self.list_all() if one.name == name), None)
 
     async def start(self, name: str, command: str, port: int = 0) -> ServiceStatus:
-        """See to it that a service runs, and wait for its port; one that runs is left be. Raises Refused."""
+        """Start a service and wait for its port; a running one is left unchanged. Raises ProviderRefused."""
         known = {one.name: one for one in await self._load_all()}
         before = known.get(name)
         if before is not None and before.enabled and before.state != "ended":
@@ -140,7 +141,7 @@ class SandboxServices:
         return await self._wait_ready(made)
 
     async def restart_lost(self) -> list[str]:
-        """Start again those that ended with their machine; returns their names, once they are under way."""
+        """Restart the services that ended with their instance; return their names once they are starting."""
         ended = [one for one in (await self.list_all())[:MAX_SERVICES] if one.state == "ended"]
         begun = {one.name: _next_run(one, port=one.port, restarted=True) for one in ended}
         for one in begun.values():
@@ -154,22 +155,22 @@ class SandboxServices:
         return list(begun)
 
     async def stop(self, name: str) -> bool:
-        """End a service and forget it; says whether there was one."""
+        """Stop a service and delete it; return whether there was one."""
         known = next((one for one in await self._load_all() if one.name == name), None)
         if known is None:
             return False
         await self._run_script(f"rm -f {_DIRECTORY}/{name}/command")
         await self.sandbox.stop(known.job_id)
-        await self.sandbox.report(known.job_id)  # providers with idle timers switch them on by what this says
+        await self.sandbox.report(known.job_id)  # lets providers switch their idle timers on
         return known.enabled
 
     async def logs(self, name: str) -> JobReport | None:
-        """Return what it last said, None when there is none of this name."""
+        """Return the last output of a service, or None if there is none of this name."""
         known = await self.get(name)
         return await self.sandbox.report(known.job_id) if known else None
 
     async def _wait_ready(self, started: ServiceStatus) -> ServiceStatus:
-        """Wait until it runs and its port answers, or it has ended once, or for as long as is bearable."""
+        """Wait until it runs and its port answers, its command has ended once, or the time is up."""
         deadline = asyncio.get_running_loop().time() + PORT_TIMEOUT_SECONDS
         while True:
             found = await self.get(started.name)
@@ -181,12 +182,12 @@ class SandboxServices:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _load_all(self) -> list[ServiceStatus]:
-        """Return the services there are and were."""
+        """Return the services that exist or were stopped."""
         found = [_parse_status(line) for line in (await self._run_script(_LIST)).splitlines()]
         return [await self._with_job_state(one) for one in found if one is not None]
 
     async def _with_job_state(self, stored: ServiceStatus) -> ServiceStatus:
-        """Return it as it is: what its files say holds while its job runs."""
+        """Return the status as it is: the stored state applies only while the job runs."""
         if stored.enabled:
             report = await self.sandbox.report(stored.job_id)
             if report.over_quota:
@@ -196,7 +197,7 @@ class SandboxServices:
         return replace(stored, ready=False, state="ended", exits=0, exit_code=0, restart_in=0)
 
     async def _spawn(self, service: ServiceStatus, command: str) -> None:
-        """Start its loop; without a command it is the one that was written down."""
+        """Start the service's loop; without a command the stored one is used."""
         by = "woken" if service.restarted else "asked"
         words = {"command": command, "port": str(service.port), "run": str(service.run), "by": by}
         given = "\n".join(f"{key}={shlex.quote(value)}" for key, value in words.items())
@@ -214,7 +215,9 @@ class SandboxServices:
             ExecRequest(script=script, timeout=_SCRIPT_TIMEOUT_SECONDS, output_limit=OUTPUT_CAP // 16)
         )
         if not result.ok:
-            raise ProviderUnreachable(f"the sandbox cannot look after services: {result.stderr[-500:]!r}")
+            raise ProviderUnreachable(
+                f"the service could not be started in the sandbox: {result.stderr[-500:]!r}"
+            )
         return result.stdout.decode(errors="replace")
 
 
@@ -223,12 +226,12 @@ def _first_run(name: str, port: int) -> ServiceStatus:
 
 
 def _next_run(before: ServiceStatus, *, port: int, restarted: bool = False) -> ServiceStatus:
-    """Return the next one of a name."""
+    """Return the next run of a service."""
     return replace(before, run=before.run + 1, port=port, ready=False, state="starting", restarted=restarted)
 
 
 def _parse_status(line: str) -> ServiceStatus | None:
-    """Return what a line of the list says, None for one that makes no sense."""
+    """Parse one line of the list; return None if it is invalid."""
     match = _ENTRY.fullmatch(line.strip())
     if match is None:
         return None

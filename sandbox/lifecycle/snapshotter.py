@@ -1,4 +1,4 @@
-"""The keeper of snapshots: takes them from sandboxes, puts them back, checks them on the way."""
+"""Take snapshots of sandboxes, validate them and restore them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ log = structlog.get_logger(__name__)
 MAX_SNAPSHOT_BYTES = 2 * 1024**3
 CHUNK = 512 * 1024
 MAX_EXPANSION = 8
-"""How much larger than the snapshot's limit its content may be, unpacked."""
+"""The ratio of a snapshot's unpacked content to the limit of its size."""
 
 
 class Snapshotter:
-    """Snapshots in a store. `limit` bounds the bytes of one; `scratch` holds it on its way."""
+    """Snapshots in a store. `limit` is the most bytes of one; `scratch` holds it temporarily."""
 
     def __init__(self, store: SnapshotStore, scratch: Path, *, limit: int = MAX_SNAPSHOT_BYTES) -> None:
         self._store = store
@@ -33,9 +33,9 @@ class Snapshotter:
         self._limit = limit
 
     async def save(self, sandbox: Sandbox, row: Reservation) -> str | None:
-        """Take a snapshot; returns its name, None when it is the one there is already, or cannot be taken.
+        """Take a snapshot; return its name, or None if it equals the present one or cannot be taken.
 
-        The name holds the row's lock_version, which fences whoever writes the row afterwards, and the hash.
+        The name holds the row's lock_version, which fences the later write of the row, and the hash.
         """
         with tempfile.TemporaryDirectory(dir=self._open_scratch(), prefix="save-") as folder:
             file = Path(folder) / "snapshot"
@@ -68,7 +68,7 @@ class Snapshotter:
         return sum_.hexdigest()
 
     async def restore(self, sandbox: Sandbox, name: str) -> bool:
-        """Put a snapshot back; False (and a log line) when it is lost, damaged or unsafe: it starts cold."""
+        """Restore a snapshot; return False, and log it, if it is lost, damaged or unsafe."""
         with tempfile.TemporaryDirectory(dir=self._open_scratch(), prefix="restore-") as folder:
             file = Path(folder) / "snapshot"
             try:
@@ -81,9 +81,9 @@ class Snapshotter:
         return True
 
     def _verify(self, file: Path, name: str) -> None:
-        """Raise Unsafe unless the file is what was saved under this name, and safe to unpack."""
+        """Raise UnsafePath unless the file is what was saved under this name and is safe to unpack."""
         if file.stat().st_size > self._limit:
-            raise UnsafePath("the snapshot is larger than it may be")
+            raise UnsafePath("the snapshot exceeds its size limit")
         with file.open("rb") as source:
             found = hashlib.file_digest(source, "sha256").hexdigest()
         if not name.endswith(f"-{found}"):
@@ -91,18 +91,18 @@ class Snapshotter:
         archive.validate(file, limit=self._limit * MAX_EXPANSION)
 
     async def delete(self, name: str) -> None:
-        """Forget one snapshot."""
+        """Delete one snapshot."""
         await self._store.delete(name)
 
     async def prune(self, name: str) -> None:
-        """Forget the snapshots of a label that are older than this one."""
+        """Delete the snapshots of a label that are older than this one."""
         label = name.partition("/")[0]
         for other in await self._store.list(f"{label}/"):
             if other < name:
                 await self._store.delete(other)
 
     async def delete_all(self, label: str) -> None:
-        """Forget every snapshot of a label; what the store refuses now, the next sweep finds."""
+        """Delete every snapshot of a label; the reaper finds those that cannot be deleted now."""
         try:
             for name in await self._store.list(f"{label}/"):
                 await self._store.delete(name)
@@ -110,7 +110,7 @@ class Snapshotter:
             log.warning("snapshot.delete_failed", label=label, error=str(error))
 
     async def list_labels(self, prefix: str) -> Sequence[str]:
-        """Return the labels that begin so and of which there are snapshots."""
+        """Return the labels with this prefix that have snapshots."""
         return sorted({name.partition("/")[0] for name in await self._store.list(prefix)})
 
 

@@ -1,4 +1,4 @@
-"""Letting go of sandboxes: put to sleep, ended, deleted, swept up; always with nobody using them."""
+"""Suspend, stop and delete sandboxes under the exclusive lock, and delete orphans."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sandbox.model import SandboxId, SandboxSpec
 log = structlog.get_logger(__name__)
 
 SYNC_RETRY_SECONDS = 3600.0
-"""Seconds beyond its lifetime for which a sandbox that does not answer is asked for its files."""
+"""Seconds beyond its lifetime during which the files of an unreachable sandbox are requested."""
 
 
 class Teardown:
-    """What ends sandboxes of one provider. `evict` forgets what this process has open."""
+    """Suspends and deletes the sandboxes of one provider. `evict` closes what this process has open."""
 
     def __init__(self, backend: Backend, evict: Callable[[str], None]) -> None:
         self._backend = backend
         self._evict = evict
 
     async def suspend(self, row: Reservation, spec: SandboxSpec, *, reason: str) -> bool:
-        """Put a sandbox to sleep; False when somebody has used or changed it since the row was read.
+        """Suspend a sandbox; return False if it was used or changed since the row was read.
 
-        Raises Busy when somebody uses it now, Refused when a job runs in it.
+        Raises SandboxBusy if it is in use, ProviderRefused if a job runs in it.
         """
         async with self._backend.locks.exclusive(row.label):
             now = await self._reload_if_unchanged(row)
@@ -48,10 +48,10 @@ class Teardown:
             )
 
     async def stop(self, row: Reservation, spec: SandboxSpec, *, reason: str) -> bool:
-        """Destroy the machine of a row, keeping what can be restored of it and the workspace's files.
+        """Delete the instance of a row, after saving its snapshot and the workspace's files.
 
-        Raises Busy when it is in use, and what the provider says when the files cannot be had now and may be
-        had later.
+        Raises SandboxBusy if it is in use, and the provider's error if the files cannot be fetched now but
+        may be later.
         """
         async with self._backend.locks.exclusive(row.label):
             now = await self._reload_if_unchanged(row)
@@ -73,12 +73,12 @@ class Teardown:
             return False
 
     async def _reload_if_unchanged(self, row: Reservation) -> Reservation | None:
-        """Return the row as it is now, if it is still the one that was judged."""
+        """Return the current row if it is still the one that the decision was made on."""
         now = await self._backend.reservations.get(row.label)
         return now if now is not None and now.lock_version == row.lock_version else None
 
     async def _sync_workspace(self, row: Reservation, sandbox_id: SandboxId, spec: SandboxSpec) -> None:
-        """Bring to the workspace store what is nowhere else; after an hour in vain the files are given up."""
+        """Sync unsynced files to the workspace store; after an hour of failures the files are abandoned."""
         if self._backend.workspace_sync is None:
             return
         try:
@@ -104,20 +104,20 @@ class Teardown:
             return row
 
     async def delete(self, label: str, *, reason: str) -> bool:
-        """Destroy a sandbox with its snapshots, and drop its row; raises Busy when somebody uses it."""
+        """Delete a sandbox with its snapshots and its row; raises SandboxBusy if it is in use."""
         async with self._backend.locks.exclusive(label):
             now = await self._backend.reservations.get(label)
             return now is not None and await self._delete(now, reason=reason)
 
     async def _delete(self, row: Reservation, *, reason: str) -> bool:
-        """The row goes first: an object without a row is found by its label, whatever happens now."""
+        """Delete the row first: an object without a row is found by its label, whatever happens next."""
         if not await self._backend.reservations.delete(row, step="sandbox.delete", reason=reason):
             return False
         await self.cleanup(row)
         return True
 
     async def cleanup(self, row: Reservation) -> None:
-        """Destroy what a row told of that has been dropped, perhaps with its workspace or account."""
+        """Delete the object of a row that was deleted, perhaps with its workspace or account."""
         self._evict(row.label)
         await self._destroy(row)
         if self._backend.snapshotter is not None:
@@ -131,11 +131,12 @@ class Teardown:
         self._backend.checkpoint("sandbox.delete.after_destroy")
 
     async def sweep(self, prefix: str) -> int:
-        """Destroy every sandbox of ours that is no row's; returns how many.
+        """Delete every sandbox of ours that has no row; return how many.
 
-        Objects are listed before rows are read, and each is judged again with nobody using its label: a row
-        stands before its object does. A row without a machine is what a restore leaves that was given up; one
-        with another machine was taken over from somebody who died while the service still made theirs.
+        Objects are listed before rows are read, and each is checked again under its label's exclusive lock: a
+        row exists before its object does. A row without an instance remains from an abandoned restore; one
+        with another instance was taken over from a process that died while the provider still created the
+        sandbox.
         """
         listed = await self._backend.provider.list(prefix)
         return sum(
@@ -159,7 +160,7 @@ class Teardown:
         return True
 
     async def sweep_snapshots(self, prefix: str) -> int:
-        """Remove the snapshots of labels without a row; returns how many labels there were."""
+        """Delete the snapshots of labels without a row; return how many labels there were."""
         if self._backend.snapshotter is None:
             return 0
         gone = [
@@ -173,5 +174,5 @@ class Teardown:
 
 
 def _may_belong_to(row: Reservation | None, sandbox_id: SandboxId) -> bool:
-    """Say whether a machine is, or may be about to become, that of the row of its label."""
+    """Return whether an instance belongs, or may soon belong, to the row of its label."""
     return row is not None and (row.status is ReservationStatus.CREATING or row.sandbox == sandbox_id)

@@ -1,1 +1,1 @@
-"""Snapshots: what a sandbox held, kept outside of it, so that a new machine can go on with it."""
+"""Snapshots: the saved files of a sandbox, from which a new instance continues."""

@@ -1,8 +1,8 @@
-"""Archives of files that a sandbox wrote: made without following a link, unpacked without trusting a name.
+"""Archive files that a sandbox wrote without following links, and unpack archives without trusting names.
 
-Whoever wrote the files may be changing them now, and may want us to be led out: directories are walked
-by descriptors, files are opened without following links, and an archive is judged as a whole before anything
-of it is unpacked.
+Programs in the sandbox may change the files during the archiving and may be hostile: directories are walked
+by descriptors, files are opened without following links, and a whole archive is validated before anything of
+it is unpacked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sandbox.errors import ProviderRefused, UnsafePath
 
 MAX_MEMBERS = 500_000
 SYSTEM_PATHS = ("/usr/", "/bin/", "/lib/", "/lib64/", "/opt/runtimes/")
-"""Where a link may lead besides the archive itself: read-only inside every sandbox (a venv's python)."""
+"""Targets of links that are allowed besides the archive: read-only in every sandbox (a venv's python)."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK = 1 << 20
 _PERMISSIONS = 0o777
@@ -29,7 +29,8 @@ _PERMISSIONS = 0o777
 def pack(directory: Path, top: str, into: IO[bytes], *, limit: int) -> None:
     """Write a gzip tar of a directory's content below `top`; the same files always give the same bytes.
 
-    Sockets, devices and links that lead out are left out. Raises Refused beyond `limit` bytes of content.
+    Sockets, devices and links that lead out are skipped. Raises ProviderRefused above `limit` bytes of
+    content.
     """
     with (
         gzip.GzipFile(fileobj=into, mode="wb", compresslevel=1, mtime=0, filename="") as packed,
@@ -45,7 +46,7 @@ def pack(directory: Path, top: str, into: IO[bytes], *, limit: int) -> None:
 
 
 def _add(tar: tarfile.TarFile, path: str, name: str, parent: int, *, top: str, room: int) -> int:
-    """Add one name of an open directory; returns the bytes it took."""
+    """Add one entry of an open directory; return the bytes it took."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -75,28 +76,28 @@ def _member(path: str, status: os.stat_result) -> tarfile.TarInfo:
 def _add_file(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, parent: int, room: int) -> int:
     try:
         descriptor = os.open(name, _READ, dir_fd=parent)
-    except OSError:  # gone meanwhile, a link by now, or not to be read
+    except OSError:  # deleted or replaced by a link since, or not readable
         return 0
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return 0
         if status.st_size > room:
-            raise ProviderRefused("the sandbox's files are larger than a snapshot may be")
+            raise ProviderRefused("the sandbox's files exceed the size limit of a snapshot")
         member.size = status.st_size
         tar.addfile(member, _FixedSizeFile(file, status.st_size))
     return status.st_size
 
 
 class _FixedSizeFile:
-    """A file that has as many bytes as it had when it was looked at, whatever is done to it meanwhile."""
+    """A file that yields exactly its initial size, even if it is changed meanwhile."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file = file
         self._left = size
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes; zeros where the file has become shorter."""
+        """Return the next bytes; zeros if the file has become shorter."""
         wanted = self._left if size < 0 else min(size, self._left)
         chunk = self._file.read(wanted)
         self._left -= wanted
@@ -104,7 +105,7 @@ class _FixedSizeFile:
 
 
 def validate(archive: Path, *, limit: int) -> None:
-    """Read an archive to its end without unpacking it; raises Unsafe with the first thing wrong with it."""
+    """Read an archive until its end without unpacking it; raises UnsafePath with the first problem."""
     links: set[str] = set()
     left, count = limit, 0
     try:
@@ -112,7 +113,7 @@ def validate(archive: Path, *, limit: int) -> None:
             for member in tar:
                 left, count = left - member.size, count + 1
                 if left < 0 or count > MAX_MEMBERS:
-                    raise UnsafePath("the snapshot holds more than a snapshot may")
+                    raise UnsafePath("the snapshot exceeds its size limit")
                 _validate_member(member, links)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise UnsafePath(f"the snapshot cannot be read: {error}") from error
@@ -146,7 +147,7 @@ def _leads_out(member: tarfile.TarInfo, top: str) -> bool:
 
 
 def unpack(archive: Path, into: Path, *, top: str, limit: int) -> None:
-    """Unpack what stands below `top` into an empty directory that nobody else can reach; raises Unsafe."""
+    """Unpack the members below `top` into an empty directory of our own; raises UnsafePath."""
     validate(archive, limit=limit)
     with tarfile.open(archive, mode="r:gz") as tar:
         for member in tar:

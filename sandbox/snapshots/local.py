@@ -1,4 +1,4 @@
-"""Snapshots in a directory of this machine."""
+"""Store snapshots in a local directory."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from sandbox.snapshots.port import SnapshotNotFound, SnapshotStore
 
 
 class LocalSnapshotStore(SnapshotStore):
-    """Files below a directory; each is renamed into its place when it is whole and on the disk."""
+    """Files below a directory; each is renamed to its name once it is complete and synced."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     async def put(self, name: str, archive: Path) -> None:
-        """Copy the file beside its place, sync it, and rename it."""
+        """Copy the file beside its final name, sync it, and rename it."""
         try:
             await asyncio.to_thread(self._put, name, archive)
         except OSError as error:
-            raise ProviderRefused(f"the snapshot cannot be kept: {error}") from error
+            raise ProviderRefused(f"the snapshot cannot be stored: {error}") from error
 
     def _put(self, name: str, archive: Path) -> None:
         place = self._directory / name
@@ -44,14 +44,14 @@ class LocalSnapshotStore(SnapshotStore):
             raise SnapshotNotFound(name) from error
 
     async def delete(self, name: str) -> None:
-        """Remove the file, and its directory with the last one."""
+        """Remove the file, and its directory if it was the last one."""
         place = self._directory / name
         await asyncio.to_thread(place.unlink, missing_ok=True)
         if place.parent.is_dir() and not any(place.parent.iterdir()):
             place.parent.rmdir()
 
     async def list(self, prefix: str = "") -> Sequence[str]:
-        """List the files; those that are being written are not there yet."""
+        """List the files; incomplete ones are not listed."""
         found = (
             path.relative_to(self._directory).as_posix()
             for path in self._directory.glob("*/*")

@@ -1,4 +1,4 @@
-"""The door to where snapshots are kept."""
+"""The port of snapshot stores."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ class SnapshotNotFound(LookupError):
 
 
 class SnapshotStore(Protocol):
-    """Files by name. A name is `LABEL/VERSION-SHA256`; it is never written twice with other content."""
+    """Snapshot files by name. A name is `LABEL/VERSION-SHA256`; its content never changes."""
 
     @abstractmethod
     async def put(self, name: str, archive: Path) -> None:
-        """Keep a file whole, or not at all; raises Unreachable, Refused."""
+        """Store a file completely or not at all; raises ProviderUnreachable, ProviderRefused."""
 
     @abstractmethod
     async def get(self, name: str, into: Path) -> None:
-        """Write what is kept under `name` to a file; raises Missing, Unreachable."""
+        """Write the content of `name` to a file; raises SnapshotNotFound, ProviderUnreachable."""
 
     @abstractmethod
     async def delete(self, name: str) -> None:
-        """Keep it no more; twice is no error."""
+        """Delete a snapshot. Idempotent."""
 
     @abstractmethod
     async def list(self, prefix: str = "") -> Sequence[str]:
-        """Return the names that begin so."""
+        """Return the names with this prefix."""

@@ -1,4 +1,4 @@
-"""Snapshots in a bucket of an S3-compatible store."""
+"""Store snapshots in a bucket of an S3-compatible store."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Bucket", "S3SnapshotStore", "open_store"]
 
 CHUNK = 1 << 20
 PART = 16 * 1024 * 1024
-"""Bytes of one part of an upload; what is smaller is sent in one piece."""
+"""Bytes of one part of an upload; a smaller file is sent in one piece."""
 
 
 @contextmanager
 def _translate_errors(name: str) -> Iterator[None]:
-    """Say in our own words what the store refuses."""
+    """Translate the store's errors."""
     try:
         with translate_errors(name, "snapshots"):
             yield
@@ -29,7 +29,7 @@ def _translate_errors(name: str) -> Iterator[None]:
 
 
 class S3SnapshotStore(SnapshotStore):
-    """Objects below a prefix. An upload in parts that is cut short leaves no object."""
+    """Objects below a prefix. An interrupted multipart upload leaves no object."""
 
     def __init__(self, client: Any, bucket: Bucket) -> None:
         self.client = client
@@ -39,7 +39,7 @@ class S3SnapshotStore(SnapshotStore):
         return self._bucket.key(name)
 
     async def put(self, name: str, archive: Path) -> None:
-        """Upload a file, in parts when it is large."""
+        """Upload a file, in parts if it is large."""
         with _translate_errors(name):
             if (await asyncio.to_thread(archive.stat)).st_size <= PART:
                 body = await asyncio.to_thread(archive.read_bytes)
@@ -62,7 +62,7 @@ class S3SnapshotStore(SnapshotStore):
         await self.client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
     async def get(self, name: str, into: Path) -> None:
-        """Download an object to a file, piece by piece."""
+        """Download an object to a file, chunk by chunk."""
         with _translate_errors(name), into.open("wb") as file:
             found = await self.client.get_object(**self._key(name))
             async with found["Body"] as body:
@@ -88,6 +88,6 @@ class S3SnapshotStore(SnapshotStore):
 
 @asynccontextmanager
 async def open_store(bucket: Bucket) -> AsyncIterator[SnapshotStore]:
-    """Open a client for the bucket; raises Refused when the SDK is not installed."""
+    """Open a client for the bucket; raises ProviderRefused if the SDK is not installed."""
     async with open_client(bucket, "snapshots") as client:
         yield S3SnapshotStore(client, bucket)

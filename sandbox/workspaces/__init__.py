@@ -1,1 +1,1 @@
-"""Where the durable copy of every workspace's files is: a directory of this machine, or a bucket."""
+"""The durable copy of every workspace's files, in a local directory or a bucket, and its synchronisation."""

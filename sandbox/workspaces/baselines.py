@@ -1,4 +1,4 @@
-"""What both sides held when they last agreed, kept where all see it who may carry for the same key."""
+"""Store the baselines of syncs: the files that two replicas had in common after their last sync."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from sandbox.workspaces.sync_plan import FileListing, FileStat, SyncBaseline
 
 
 class BaselineStore(Protocol):
-    """Bases by a key of the carrier's. Raises OSError and SandboxError."""
+    """Baselines by sync key. Methods raise OSError and SandboxError."""
 
     @abstractmethod
     async def get(self, key: str) -> SyncBaseline | None:
-        """Return what was kept last; None where nothing was, or nothing that can be read."""
+        """Return the last baseline; None if there is none or it is unreadable."""
 
     @abstractmethod
     async def save(self, key: str, baseline: SyncBaseline) -> None:
-        """Keep it instead of the one before, whole."""
+        """Replace the baseline atomically."""
 
     @abstractmethod
     async def delete(self, key: str) -> None:
-        """Keep nothing; twice is no error."""
+        """Delete the baseline. Idempotent."""
 
 
 class LocalBaselineStore(BaselineStore):
-    """One file for each key in a directory of this machine."""
+    """One file per key in a local directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -57,11 +57,11 @@ class LocalBaselineStore(BaselineStore):
         self.delete_now(key)
 
     def exists(self, key: str) -> bool:
-        """Say whether there is a file."""
+        """Return whether there is a file."""
         return self._path(key).exists()
 
     def delete_now(self, key: str) -> None:
-        """Remove the file, at once."""
+        """Remove the file synchronously."""
         self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
@@ -69,17 +69,17 @@ class LocalBaselineStore(BaselineStore):
 
 
 def file_name(key: str) -> str:
-    """Return the name of the file or object that holds a key's base."""
+    """Return the name of the file or object that holds a key's baseline."""
     return f"{key_of('sync', key)}.json"
 
 
 def encode(baseline: SyncBaseline) -> bytes:
-    """Return a base as it is kept."""
+    """Encode a baseline."""
     return json.dumps(asdict(baseline)).encode()
 
 
 def decode(raw: bytes) -> SyncBaseline | None:
-    """Read what was kept; None when it is no base."""
+    """Decode a stored baseline; return None if it is invalid."""
     try:
         told = json.loads(raw)
         return SyncBaseline(

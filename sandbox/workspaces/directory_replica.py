@@ -1,4 +1,4 @@
-"""A workspace's directory on this machine, which commands of a sandbox may be changing right now."""
+"""A replica in a local directory, which commands of a sandbox may be changing at the same time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sandbox.workspaces.replica import Replica, ReplicaFile
 from sandbox.workspaces.sync_plan import FileListing, FileStat
 
 TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{16}\.tmp")
-"""What a file is called that `sandbox.workspaces.local_files` is writing just now."""
+"""The pattern of temporary files that `sandbox.workspaces.local_files` is writing."""
 _MAX_BYTES = 1 << 40
 
 
 class DirectoryReplica(Replica):
     """The regular files below a directory; no link leads out of it.
 
-    `durable`: each file that is taken survives a power failure at once, else when all are settled.
+    With `durable` each written file is synced to disk at once, otherwise all of them by `flush`.
     """
 
     def __init__(self, directory: Path, *, durable: bool = True) -> None:
@@ -33,7 +33,7 @@ class DirectoryReplica(Replica):
         self._durable = durable
 
     async def list(self) -> FileListing:
-        """Return what stands below the directory; raises OSError when it is not there."""
+        """Return the files below the directory; raises OSError if it does not exist."""
         return await asyncio.to_thread(self._list)
 
     def _list(self) -> FileListing:
@@ -46,7 +46,7 @@ class DirectoryReplica(Replica):
         return found
 
     async def read(self, listing: FileListing) -> AsyncIterator[ReplicaFile]:
-        """Read the wanted files one by one; what is gone or grew meanwhile is seen again next time."""
+        """Read the wanted files one by one; files that vanished or grew are synced the next time."""
         for path, seen in listing.items():
             try:
                 content = await asyncio.to_thread(local_files.read, self._directory, path, seen.size + 1)
@@ -56,7 +56,7 @@ class DirectoryReplica(Replica):
                 yield path, content, seen
 
     async def write(self, source: AsyncIterator[ReplicaFile]) -> FileListing:
-        """Write files with their times and programs' bits; a directory or a link may be in the way of one."""
+        """Write files with their times and executable bits, replacing directories or links in their place."""
         written = [path async for path, content, seen in source if await self._try_write(path, content, seen)]
         now = await self.list() if written else {}
         return {path: now[path] for path in written if path in now}
@@ -77,7 +77,7 @@ class DirectoryReplica(Replica):
         return True
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """Remove files, and the directories that are empty then."""
+        """Remove files, and directories that become empty."""
         await asyncio.to_thread(self._remove, paths)
 
     def _remove(self, paths: Sequence[str]) -> None:
@@ -95,7 +95,7 @@ class DirectoryReplica(Replica):
             local_files.remove(self._directory, path)
 
     async def flush(self) -> None:
-        """Bring what was taken, and what commands wrote, to the disk in one go."""
+        """Sync the written files, and those that commands wrote, to disk at once."""
         if not self._durable:
             await asyncio.to_thread(_sync_file_system, self._directory)
 
@@ -134,7 +134,7 @@ def _walk(directory: Path) -> Iterator[tuple[str, FileStat]]:
 
 
 def _is_utf8(path: str) -> bool:
-    """Whether a name is UTF-8, so that tools and HTTP can name it."""
+    """Return whether a name is UTF-8, so that tools and HTTP can name it."""
     return not any("\udc80" <= letter <= "\udcff" for letter in path)
 
 

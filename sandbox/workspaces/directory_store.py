@@ -1,4 +1,4 @@
-"""Workspaces as directories of this machine, which providers on it mount."""
+"""Store workspaces as local directories, which providers on this host mount."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Returned = TypeVar("Returned")
 
 
 class DirectoryWorkspaceStore(WorkspaceStore):
-    """A directory for each namespace, made when it is first asked for; the kernel keeps paths inside."""
+    """One directory per namespace, created on first use; the kernel keeps paths inside."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -38,7 +38,7 @@ class DirectoryWorkspaceStore(WorkspaceStore):
         return await self._run_in_thread(local_files.read, namespace, path, limit)
 
     async def write(self, namespace: str, path: str, content: bytes) -> None:
-        """Write a file and sync it; the directories above it are made."""
+        """Write a file durably; its parent directories are created."""
         await self._run_in_thread(local_files.write, namespace, path, content)
 
     async def remove(self, namespace: str, path: str) -> None:
@@ -49,9 +49,9 @@ class DirectoryWorkspaceStore(WorkspaceStore):
         return await asyncio.to_thread(lambda: work(self.directory(namespace), *given))
 
     async def delete(self, namespace: str) -> None:
-        """Remove the directory; what cannot be removed stays."""
+        """Remove the directory; files that cannot be removed stay."""
         await asyncio.to_thread(shutil.rmtree, self._root / namespace, ignore_errors=True)
 
     def replica(self, namespace: str) -> Replica:
-        """Return the directory."""
+        """Return the directory as a replica."""
         return DirectoryReplica(self.directory(namespace))

@@ -1,7 +1,7 @@
-"""How much a workspace on this machine may hold: measured around commands and now and then during them.
+"""Limit the size of a local workspace: it is measured around commands and regularly during them.
 
-Blocks are counted, so that a hole costs nothing. A workspace that is full already may be worked in as long
-as it does not grow: removing files has to remain possible.
+Blocks are counted, so a hole costs nothing. A workspace that is already full may be used as long as it does
+not grow, because removing files must remain possible.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from sandbox.errors import ProviderRefused
 from sandbox.model import ExecResult, SandboxSpec
 
 CHECK_INTERVAL_SECONDS = 2.0
-"""Seconds between two looks at what a running command has written."""
+"""Seconds between two measurements during a command."""
 
 MAX_NAMES = 1_000_000
-"""Names that are counted; a workspace with more of them counts as full."""
+"""The most names that are counted; a workspace with more of them counts as full."""
 
 KILLED = 137
 _BLOCK = 512
@@ -29,7 +29,7 @@ _GIGABYTE = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """The bytes that a workspace's directory may take."""
+    """The most bytes of a workspace's directory."""
 
     directory: Path
     limit: int
@@ -44,18 +44,18 @@ class Quota:
         return total
 
     def check_fits(self, path: str, size: int) -> None:
-        """Raise Refused when a file of so many bytes has no room any more."""
+        """Raise ProviderRefused if a file of so many bytes exceeds the quota."""
         used = self.used()
         if used + size > self.limit:
             raise ProviderRefused(f"{path}: {self.quota_message(used)}")
 
     def quota_message(self, used: int) -> str:
-        """Say what is wrong, and what helps."""
+        """Return the error message with its remedy."""
         return f"the workspace holds {used} bytes and may hold {self.limit}: remove files before writing more"
 
 
 def quota_of(spec: SandboxSpec, default: int | None) -> Quota | None:
-    """Return a workspace's quota: the record's diskGb, or the operator's default; None: it has none."""
+    """Return a workspace's quota: the record's diskGb, or the operator's default; None means unlimited."""
     wanted = spec.options.get("disk_gb")
     limit = int(float(wanted) * _GIGABYTE) if wanted is not None else default
     if limit is None or spec.workspace is None or spec.read_only:
@@ -64,12 +64,12 @@ def quota_of(spec: SandboxSpec, default: int | None) -> Quota | None:
 
 
 async def is_over_quota(quota: Quota | None) -> bool:
-    """Whether a workspace holds more than it may."""
+    """Return whether a workspace exceeds its quota."""
     return quota is not None and await asyncio.to_thread(quota.used) > quota.limit
 
 
 async def run_with_quota(quota: Quota | None, run: Callable[[], Awaitable[ExecResult]]) -> ExecResult:
-    """Run a command; end it when the workspace has grown beyond its quota, and say so in its stderr."""
+    """Run a command; kill it if the workspace exceeds its quota, with a message in stderr."""
     if quota is None:
         return await run()
     allowed = max(quota.limit, await asyncio.to_thread(quota.used))
@@ -88,7 +88,7 @@ async def run_with_quota(quota: Quota | None, run: Callable[[], Awaitable[ExecRe
 
 
 async def _kill_over_quota(running: asyncio.Future[ExecResult], quota: Quota, used: int) -> ExecResult:
-    """End the command with all it started; one that has just ended by itself keeps its result."""
+    """Kill the command with its processes; one that has just ended by itself keeps its result."""
     running.cancel()
     await asyncio.wait({running})
     if running.cancelled():
@@ -104,7 +104,7 @@ def _with_note(result: ExecResult, note: str) -> ExecResult:
 
 
 def _sizes(directory: Path) -> Iterator[int]:
-    """Yield what each name below a directory takes, a file with several names once; no link is followed."""
+    """Yield the size on disk of each name, a file with several names once; links are not followed."""
     seen: set[tuple[int, int]] = set()
     for _parent, names, plain, descriptor in os.fwalk(directory, follow_symlinks=False):
         for name in (*names, *plain):

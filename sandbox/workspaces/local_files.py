@@ -1,8 +1,8 @@
-"""Workspace files from outside the sandbox, without ever following a way out of the workspace.
+"""Read and write workspace files from outside the sandbox without leaving the workspace.
 
-What runs in the sandbox may swap directories for links at any moment, so a path is never resolved first and
+Programs in the sandbox may replace directories by links at any moment, so a path is never resolved first and
 opened later: the kernel resolves it below the workspace's descriptor in one call (openat2, RESOLVE_BENEATH
-and RESOLVE_NO_MAGICLINKS). A kernel without openat2 gets a walk that follows no link at all.
+and RESOLVE_NO_MAGICLINKS). On a kernel without openat2 the path is walked without following any link.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _OpenHow(ctypes.Structure):
 
 
 def read(workspace: Path, path: str, limit: int) -> bytes:
-    """Return at most `limit` bytes of a regular file; raises Unsafe, FileNotFoundError, IsADirectoryError."""
+    """Return at most `limit` bytes of a file; raises UnsafePath, FileNotFoundError, IsADirectoryError."""
     with _open_root(workspace) as root:
         descriptor = _open(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
@@ -56,10 +56,10 @@ def write(
     modified: int | None = None,
     durable: bool = True,
 ) -> None:
-    """Write a file so that after a power failure there is the old or the new one; parents are made.
+    """Write a file atomically, also across a power failure; parents are created.
 
-    `mode` is that of a file before it, or what is given; `modified` (nanoseconds) is when it was written.
-    What is not `durable` may be lost in one until its file system is synced.
+    The mode is that of the existing file, else `mode`; `modified` (nanoseconds) sets the modification time.
+    With `durable` False, a power failure may lose the file until its file system is synced.
     """
     if path in {"", "."}:
         raise UnsafePath("a file needs a name")
@@ -72,7 +72,7 @@ def write(
 
 
 def list_directory(workspace: Path, path: str) -> list[FileEntry]:
-    """Return what stands in a directory, by name; raises Unsafe, FileNotFoundError, NotADirectoryError."""
+    """Return the entries of a directory by name; raises UnsafePath, FileNotFoundError, NotADirectoryError."""
     with _open_root(workspace) as root:
         directory = _open(root, path, _DIRECTORY)
     try:
@@ -95,7 +95,7 @@ def _entry(directory: int, name: str) -> FileEntry | None:
 
 
 def remove(workspace: Path, path: str) -> None:
-    """Remove a file, a link (not what it leads to) or a directory with all in it; raises Unsafe."""
+    """Remove a file, a link (not its target) or a directory with its content; raises UnsafePath."""
     if path in {"", "."}:
         raise UnsafePath("the workspace itself is removed with its record")
     parent, name = os.path.split(path)
@@ -122,7 +122,7 @@ def _open_root(workspace: Path) -> Iterator[int]:
 
 @contextmanager
 def _open_parents(root: int, path: str) -> Iterator[int]:
-    """Open the directory `path` below `root`, making what is missing, one name after the other."""
+    """Open the directory `path` below `root`, creating missing ones one by one."""
     current, done = os.dup(root), ""
     try:
         for name in PurePosixPath(path).parts:
@@ -163,7 +163,7 @@ def _replace(
 
 
 def _write_through(root: int, path: str, content: bytes) -> None:
-    """Write where a link leads, in place: replacing it would break what the link is for."""
+    """Write to a link's target in place: replacing the link would change its meaning."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = _open(root, path, flags, 0o644)
     try:
@@ -176,7 +176,7 @@ def _write_through(root: int, path: str, content: bytes) -> None:
 
 
 def _open(root: int, path: str, flags: int, mode: int = 0) -> int:
-    """Open `path` beneath `root`; raises Unsafe where it leads out."""
+    """Open `path` beneath `root`; raises UnsafePath if it leads out."""
     for _ in range(_MAX_ATTEMPTS):
         how = _OpenHow(flags=flags, mode=mode, resolve=_BENEATH)
         name = os.fsencode(path or ".")
@@ -188,7 +188,7 @@ def _open(root: int, path: str, flags: int, mode: int = 0) -> int:
             return _walk(root, path, flags, mode)
         if number in {errno.EXDEV, errno.ELOOP}:
             raise UnsafePath(f"{path!r} leads out of the workspace")
-        if number not in {errno.EAGAIN, errno.EINTR}:  # EAGAIN: something was renamed meanwhile
+        if number not in {errno.EAGAIN, errno.EINTR}:  # EAGAIN: something was renamed during the resolution
             raise OSError(number, os.strerror(number), path)
     raise UnsafePath(f"{path!r} keeps changing while it is opened")
 
@@ -219,7 +219,7 @@ def _is_link(directory: int, name: str) -> bool:
 
 
 def _mode(directory: int, name: str) -> int:
-    """Return the mode a replaced file keeps, never a set-id bit."""
+    """Return the mode for a replaced file, without set-id bits."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -245,7 +245,7 @@ def _write_all(descriptor: int, content: bytes, *, durable: bool = True) -> None
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, also through a power failure."""
+    """Write a file atomically, also across a power failure."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

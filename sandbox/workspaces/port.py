@@ -1,4 +1,4 @@
-"""The door to the workspace store: every workspace's files by its namespace."""
+"""The port of workspace stores: each workspace's files by its namespace."""
 
 from __future__ import annotations
 
@@ -11,38 +11,39 @@ from sandbox.workspaces.replica import Replica
 
 
 class WorkspaceStore(Protocol):
-    """Files that outlive sandboxes. A namespace is a plain path component; paths are relative to it, as
-    `sandbox.paths.relative` returns them, and never lead out.
+    """Files that outlive sandboxes.
 
-    Besides what is said, each raises Unreachable, Unauthorized or Refused when the store cannot be used.
+    A namespace is a plain path component. Paths are relative to it, as `sandbox.paths.relative_path` returns
+    them, and never lead out. Each method also raises ProviderUnreachable, ProviderUnauthorized or
+    ProviderRefused if the store cannot be used.
     """
 
     @abstractmethod
     async def list_directory(self, namespace: str, path: str) -> Sequence[FileEntry]:
-        """Return what stands in a directory, by name; `.` is the workspace, which may be empty.
+        """Return the entries of a directory by name; `.` is the workspace, which may be empty.
 
-        Raises FileNotFoundError, NotADirectoryError, Unsafe.
+        Raises FileNotFoundError, NotADirectoryError, UnsafePath.
         """
 
     @abstractmethod
     async def read(self, namespace: str, path: str, limit: int) -> bytes:
-        """Return at most `limit` bytes of a file; raises FileNotFoundError, IsADirectoryError, Unsafe."""
+        """Return at most `limit` bytes of a file; raises FileNotFoundError, IsADirectoryError, UnsafePath."""
 
     @abstractmethod
     async def write(self, namespace: str, path: str, content: bytes) -> None:
-        """Keep a file whole: after this returns it survives, before there is the old one.
+        """Store a file atomically and durably.
 
-        Raises IsADirectoryError, NotADirectoryError where one stands in the way, Unsafe.
+        Raises IsADirectoryError or NotADirectoryError if the path is blocked, and UnsafePath.
         """
 
     @abstractmethod
     async def remove(self, namespace: str, path: str) -> None:
-        """Remove a file, or a directory with all in it; raises FileNotFoundError, Unsafe."""
+        """Remove a file, or a directory with its content; raises FileNotFoundError, UnsafePath."""
 
     @abstractmethod
     async def delete(self, namespace: str) -> None:
-        """Remove a workspace with all in it; twice is no error."""
+        """Delete a workspace with its content. Idempotent."""
 
     @abstractmethod
     def replica(self, namespace: str) -> Replica:
-        """Return a workspace as something that files can be carried from and to."""
+        """Return a workspace as a replica for syncs."""

@@ -1,4 +1,4 @@
-"""A side of the carrying: a workspace's files in one place, be it a store, a sandbox or a working copy."""
+"""The port of replicas: a workspace's files in one place, be it a store, a sandbox or a working copy."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import Protocol
 from sandbox.workspaces.sync_plan import FileListing, FileStat
 
 ReplicaFile = tuple[str, bytes, FileStat]
-"""A path, what stands there, and how it looks."""
+"""A path, the description of its file, and its content."""
 
 
 class Replica(Protocol):
-    """Regular files by plain relative paths (`sandbox.workspaces.sandbox_transfer.is_plain`); links are not told of.
+    """Regular files by plain relative paths (`sandbox_transfer.is_plain`); links are skipped.
 
-    Each may raise SandboxError and OSError.
+    Each method may raise SandboxError and OSError.
     """
 
     @abstractmethod
     async def list(self) -> FileListing:
-        """Return what stands here."""
+        """Return the files of this replica."""
 
     @abstractmethod
     def read(self, listing: FileListing) -> AsyncIterator[ReplicaFile]:
-        """Yield those of the wanted files that can be read, none larger than it was said to be."""
+        """Yield the wanted files that can be read, none larger than its listed size."""
 
     @abstractmethod
     async def write(self, source: AsyncIterator[ReplicaFile]) -> FileListing:
-        """Write files; return how those look here now that could be written."""
+        """Write files; return the descriptions of those that were written."""
 
     @abstractmethod
     async def remove(self, paths: Sequence[str]) -> None:
-        """Remove files, and the directories that are empty then; one that is not there is gone."""
+        """Remove files, and directories that become empty. Idempotent."""
 
     @abstractmethod
     async def flush(self) -> None:
-        """Have all that stands here survive a power failure, where taking it did not see to that."""
+        """Make all files durable, unless writing them already did."""
 
     async def hash(self, paths: Sequence[str]) -> Mapping[str, str]:
-        """Return the MD5 of files as far as it costs little here; by it equal content is told."""
+        """Return the MD5 of files if it is cheap here; equal content is recognised by it."""
         del paths
         return {}

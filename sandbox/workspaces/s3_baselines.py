@@ -1,4 +1,4 @@
-"""Bases in the bucket itself: whichever gateway carries next for a sandbox elsewhere knows them."""
+"""Store baselines in the workspace's bucket, so that every gateway finds them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STORE = "workspaces"
 
 
 class S3BaselineStore(BaselineStore):
-    """An object for each key."""
+    """One object per key."""
 
     def __init__(self, client: Any, bucket: Bucket) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""The objects of one workspace, listed, got, put and deleted, several at a time within bounds of memory."""
+"""List, get, put and delete the objects of one workspace, several at a time with bounded memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Returned = TypeVar("Returned")
 
 CONCURRENCY = 16
 MAX_BATCH_BYTES = 32 * 1024 * 1024
-"""Bytes of content that are in memory at a time, unless one file alone has more."""
+"""The most bytes of content in memory, unless a single file is larger."""
 MAX_KEY_BYTES = 1024
-"""Bytes that S3 takes for a name."""
+"""The longest object name in bytes that S3 accepts."""
 DEFAULT_MODE = 0o644
 _MODE_BITS = 0o755
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,7 +40,7 @@ class S3Objects(Replica):
         self._prefix = prefix
 
     async def list(self, below: str = "") -> FileListing:
-        """List the objects; a file's permissions are not told, its ETag is its mark."""
+        """List the objects; the listing has no permissions, and the ETag is the version."""
         found: dict[str, FileStat] = {}
         async for one in self._list_objects(below):
             path = str(one["Key"]).removeprefix(self._bucket.prefix + self._prefix)
@@ -51,7 +51,7 @@ class S3Objects(Replica):
         return found
 
     async def list_names(self, below: str) -> Sequence[str]:
-        """Return every name, also of what is no plain path."""
+        """Return every name, including those that are no plain path."""
         start = len(self._bucket.prefix + self._prefix)
         return [str(one["Key"])[start:] async for one in self._list_objects(below)]
 
@@ -69,7 +69,7 @@ class S3Objects(Replica):
                     yield one
 
     async def has_any(self, below: str) -> bool:
-        """Say whether any name begins so."""
+        """Return whether any name begins so."""
         with translate_errors(below, _STORE):
             found = await self._client.list_objects_v2(
                 Bucket=self._bucket.bucket,
@@ -79,7 +79,7 @@ class S3Objects(Replica):
         return bool(found.get("KeyCount"))
 
     async def read(self, listing: FileListing) -> AsyncIterator[ReplicaFile]:
-        """Get the wanted objects, a few at a time; one that is gone or grew is seen again next time."""
+        """Get the wanted objects, a few at a time; objects that vanished or grew are synced the next time."""
         for batch in _batches(listing):
             for file in await _gather(self._read_one, batch):
                 if file is not None:
@@ -99,7 +99,7 @@ class S3Objects(Replica):
         return path, content, FileStat(len(content), _number(told, "modified", seen.modified), _mode(told))
 
     async def write(self, source: AsyncIterator[ReplicaFile]) -> FileListing:
-        """Put files as objects, a few at a time; one whose name S3 does not take stays where it is."""
+        """Put files as objects, a few at a time; a file whose name S3 rejects stays where it is."""
         taken: dict[str, FileStat] = {}
         batch: list[ReplicaFile] = []
         async for file in source:
@@ -126,12 +126,12 @@ class S3Objects(Replica):
         return FileStat(len(content), seen.modified, DEFAULT_MODE, _version(answer))
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """Delete objects one by one: not every store that speaks S3 deletes many in one call."""
+        """Delete objects one by one: not every S3-compatible store deletes many in one call."""
         for start in range(0, len(paths), CONCURRENCY):
             await _gather(self._delete, paths[start : start + CONCURRENCY])
 
     async def flush(self) -> None:
-        """Do nothing: what a bucket has taken it keeps."""
+        """Do nothing: a bucket is durable."""
 
     async def _delete(self, path: str) -> None:
         with translate_errors(path, _STORE):
@@ -145,7 +145,7 @@ class S3Objects(Replica):
 
 
 async def _gather(work: Callable[[Given], Awaitable[Returned]], all_: Sequence[Given]) -> Sequence[Returned]:
-    """Do the same with each at once; the first error ends the others."""
+    """Do the same with each item concurrently; the first error cancels the others."""
 
     async def one(given: Given) -> Returned:
         return await work(given)

@@ -1,8 +1,8 @@
-"""Workspaces in a bucket: an object for each file, so that gateways without a common disk share them.
+"""Store workspaces in a bucket, one object per file, so that gateways without a common disk share them.
 
-An object is named `PREFIX workspaces/NAMESPACE/PATH`. Its ETag is the version of its content; when a file was
-written and whether it is a program stands in its metadata. Directories are what names have in common: an
-empty one is not kept, and neither are links.
+An object is named `PREFIX workspaces/NAMESPACE/PATH`. Its ETag is the version of its content; the
+modification time and the executable bit are in its metadata. Directories are common prefixes of names: empty
+directories and links are not stored.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sandbox.workspaces.sync_plan import NANOSECONDS_PER_SECOND, FileListing
 
 PREFIX = "workspaces/"
 MAX_NAME_BYTES = 255
-"""Bytes that a name in a directory may have."""
+"""The most bytes of a name in a directory."""
 _STORE = "workspaces"
 
 
 class S3WorkspaceStore(WorkspaceStore):
-    """Objects below a prefix. Paths are words here: nothing is resolved, so nothing leads out."""
+    """Objects below a prefix. Paths are plain text here: nothing is resolved, so nothing leads out."""
 
     def __init__(self, client: Any, bucket: Bucket) -> None:
         self.client = client
@@ -44,12 +44,12 @@ class S3WorkspaceStore(WorkspaceStore):
         return S3Objects(self.client, self.bucket, f"{PREFIX}{namespace}/")
 
     async def list_directory(self, namespace: str, path: str) -> Sequence[FileEntry]:
-        """Gather the names of a level from the names of all objects below it."""
+        """Build the entries of one level from the names of all objects below it."""
         below = "" if path == "." else f"{path}/"
         found = await self._objects(namespace).list(below)
         if not found and path != ".":
             if await self._head(namespace, path) is not None:
-                raise NotADirectoryError(errno.ENOTDIR, "is no directory", path)
+                raise NotADirectoryError(errno.ENOTDIR, "is not a directory", path)
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         return _entries_of_level(found, below)
 
@@ -73,13 +73,13 @@ class S3WorkspaceStore(WorkspaceStore):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
 
     async def write(self, namespace: str, path: str, content: bytes) -> None:
-        """Put an object, unless a directory or a file is in its way; a program stays one."""
+        """Put an object unless a directory or a file blocks its path; the executable bit is kept."""
         _check_name(path)
         if await self._is_directory(namespace, path):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         for parent in list(PurePosixPath(path).parents)[:-1]:
             if await self._head(namespace, str(parent)) is not None:
-                raise NotADirectoryError(errno.ENOTDIR, "is no directory", str(parent))
+                raise NotADirectoryError(errno.ENOTDIR, "is not a directory", str(parent))
         before = await self._head(namespace, path)
         mode = before.get("Metadata", {}).get("mode", "644") if before is not None else "644"
         metadata = {"mode": mode, "modified": str(time.time_ns())}
@@ -87,7 +87,7 @@ class S3WorkspaceStore(WorkspaceStore):
             with translate_errors(path, _STORE):
                 await self.client.put_object(**self._key(namespace, path), Body=content, Metadata=metadata)
         except ObjectNotFound:
-            raise OSError(errno.EINVAL, "the store takes no such name", path) from None
+            raise OSError(errno.EINVAL, "the store rejects this name", path) from None
 
     async def remove(self, namespace: str, path: str) -> None:
         """Delete an object, or all below a directory."""
@@ -107,7 +107,7 @@ class S3WorkspaceStore(WorkspaceStore):
         await objects.remove(await objects.list_names(""))
 
     async def list_namespaces(self) -> Sequence[str]:
-        """Return the workspaces of which there are objects."""
+        """Return the workspaces that have objects."""
         place, found = f"{self.bucket.prefix}{PREFIX}", list[str]()
         with translate_errors(place, _STORE):
             pages = self.client.get_paginator("list_objects_v2").paginate(
@@ -118,7 +118,7 @@ class S3WorkspaceStore(WorkspaceStore):
         return sorted(found)
 
     async def check_access(self) -> None:
-        """List, write and delete in the bucket; raises what does not work of it."""
+        """List, write and delete in the bucket; raises the error of the operation that fails."""
         await self.list_namespaces()
         probe = self.bucket.key(f"probe-{secrets.token_hex(8)}")
         with translate_errors("probe", _STORE):
@@ -127,7 +127,7 @@ class S3WorkspaceStore(WorkspaceStore):
 
     def _key(self, namespace: str, path: str) -> dict[str, str]:
         if not is_plain_path(path):
-            raise UnsafePath(f"{path!r} is no path below the workspace")
+            raise UnsafePath(f"{path!r} is not a path below the workspace")
         return self.bucket.key(f"{PREFIX}{namespace}/{path}")
 
     async def _head(self, namespace: str, path: str) -> Any:
@@ -142,7 +142,7 @@ class S3WorkspaceStore(WorkspaceStore):
 
 
 def _check_name(path: str) -> None:
-    """Raise where a file of this name could not stand in a directory: a sandbox is to see it as one."""
+    """Raise an error for a name that a directory could not hold, because sandboxes see it as a file."""
     if path in {"", "."}:
         raise UnsafePath("a file needs a name")
     try:
@@ -154,7 +154,7 @@ def _check_name(path: str) -> None:
 
 
 def _entries_of_level(found: FileListing, below: str) -> list[FileEntry]:
-    """Return files and directories of one level; a directory is as old as the newest thing in it."""
+    """Return files and directories of one level; a directory is as old as its newest entry."""
     entries: dict[str, FileEntry] = {}
     for path, seen in found.items():
         name, slash, _rest = path.removeprefix(below).partition("/")

@@ -1,4 +1,4 @@
-"""A workspace inside a sandbox as a side of the carrying: archives that travel through the port."""
+"""A replica inside a sandbox, accessed by archives through the port."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class SandboxReplica(Replica):
         self._sandbox = sandbox
 
     async def list(self) -> FileListing:
-        """Ask the sandbox what stands there."""
+        """List the files by a run in the sandbox."""
         return await sandbox_transfer.list_files(self._sandbox)
 
     async def read(self, listing: FileListing) -> AsyncIterator[ReplicaFile]:
-        """Fetch an archive of the files, and yield what was asked for."""
+        """Fetch an archive of the files and yield the wanted ones."""
         most = sum(seen.size for seen in listing.values()) + len(listing) * ARCHIVE_OVERHEAD
         with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as archive:
             await sandbox_transfer.fetch(self._sandbox, tuple(listing), archive, limit=most)
@@ -38,7 +38,7 @@ class SandboxReplica(Replica):
                 yield path, content, listing[path]
 
     async def write(self, source: AsyncIterator[ReplicaFile]) -> FileListing:
-        """Put an archive of the files there; what looks otherwise afterwards was not written."""
+        """Unpack an archive of the files there; a file whose description then differs was not written."""
         with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as archive:
             with sandbox_transfer.TarWriter(archive) as packing:
                 async for path, content, seen in source:
@@ -49,8 +49,8 @@ class SandboxReplica(Replica):
         return {path: seen for path, seen in packing.expected.items() if now.get(path) == seen}
 
     async def flush(self) -> None:
-        """Do nothing: the machine's disk is the provider's."""
+        """Do nothing: the instance's disk is the provider's."""
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """Have the sandbox remove files."""
+        """Remove files by a run in the sandbox."""
         await sandbox_transfer.remove(self._sandbox, paths)

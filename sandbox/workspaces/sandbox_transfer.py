@@ -1,7 +1,7 @@
-"""A workspace inside a sandbox, seen and changed through the port alone: runs, and reads of what they leave.
+"""List, fetch, write and remove workspace files inside a sandbox through the port alone.
 
-What the sandbox says is never trusted: its list of names is bounded and judged, and of the archive it packs
-only regular files that were asked for are taken, each as large as a file may be at the most.
+The sandbox's answers are untrusted: its listing is bounded and validated, and of its archive only regular
+files that were requested are accepted, with a limited size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandbox.port import Sandbox
 from sandbox.workspaces.sync_plan import NANOSECONDS_PER_SECOND, FileListing, FileStat
 
 STAGING_DIRECTORY = ".dovecote-sync"
-"""A directory of ours in the workspace, there only while something is carried."""
+"""Our directory in the workspace, which exists only during a transfer."""
 
 PART_BYTES = 4 * 1024 * 1024
 MAX_LISTING_BYTES = 32 * 1024 * 1024
@@ -32,7 +32,7 @@ _FIELDS = 3
 
 
 async def list_files(sandbox: Sandbox) -> FileListing:
-    """Return the regular files of the workspace; links are not followed, and not told."""
+    """Return the regular files of the workspace; links are skipped."""
     result = await sandbox.run(ExecRequest(script=_LIST, output_limit=OUTPUT_CAP, timeout=TIMEOUT_SECONDS))
     if not result.stdout_truncated:
         return dict(_parse_listing(_check_result(result).stdout))
@@ -60,21 +60,21 @@ def _parse_listing(raw: bytes) -> Iterator[tuple[str, FileStat]]:
             seen = FileStat(int(size), written, int(mode, 8) & _PERMISSIONS)
             path = name.decode()
         except UnicodeDecodeError:
-            continue  # no path that HTTP or a tool could name
+            continue  # HTTP and tools could not name this path
         except ValueError as error:
-            raise ProviderUnreachable(f"the sandbox says of a file: {record[:200]!r}") from error
+            raise ProviderUnreachable(f"invalid file listing from the sandbox: {record[:200]!r}") from error
         if is_plain_path(path):
             yield path, seen
 
 
 def is_plain_path(path: str) -> bool:
-    """Whether a path stays below the workspace, word for word."""
+    """Return whether a path stays below the workspace textually."""
     parts = PurePosixPath(path).parts
     return bool(parts) and len(path) <= MAX_PATH_LENGTH and "/".join(parts) == path and ".." not in parts
 
 
 async def fetch(sandbox: Sandbox, paths: Sequence[str], into: IO[bytes], *, limit: int) -> None:
-    """Bring a tar of the paths, at most `limit` bytes of it, into an open file."""
+    """Fetch a tar of the paths, at most `limit` bytes, into an open file."""
     names = "".join(f"./{path}\0" for path in paths).encode()
     pack = f"tar --format=pax --no-recursion --ignore-failed-read --null -T - -cf - 2>{STAGING_DIRECTORY}/log"
     split = f"split -b {PART_BYTES} -a 5 - {STAGING_DIRECTORY}/part."
@@ -84,7 +84,7 @@ async def fetch(sandbox: Sandbox, paths: Sequence[str], into: IO[bytes], *, limi
         async for chunk in _parts(sandbox, int(result.stdout or b"0"), limit):
             into.write(chunk)
     except ValueError as error:
-        raise ProviderUnreachable("the sandbox does not say how much it packed") from error
+        raise ProviderUnreachable("the sandbox did not report how much it packed") from error
     finally:
         await _clean_up(sandbox)
 
@@ -106,7 +106,7 @@ def _suffix(number: int) -> str:
 
 
 def read_archive(archive: IO[bytes], files: FileListing) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a fetched archive that were asked for, no larger than they were said to be."""
+    """Yield the requested files of a fetched archive, none larger than its listed size."""
     left = set(files)
     try:
         with tarfile.open(fileobj=archive, mode="r:") as tar:
@@ -122,7 +122,7 @@ def read_archive(archive: IO[bytes], files: FileListing) -> Iterator[tuple[str, 
 
 
 class TarWriter:
-    """A tar being written; `expected` says how its files will look inside once it is unpacked."""
+    """A tar being written; `expected` describes its files after unpacking."""
 
     def __init__(self, into: IO[bytes]) -> None:
         self.expected: dict[str, FileStat] = {}
@@ -144,7 +144,7 @@ class TarWriter:
 
 
 async def write_archive(sandbox: Sandbox, archive: IO[bytes]) -> None:
-    """Unpack a tar of ours in the workspace; it is carried in parts."""
+    """Unpack a tar of ours in the workspace; it is uploaded in parts."""
     script = f"mkdir -p -m 700 {STAGING_DIRECTORY} && cat >>{STAGING_DIRECTORY}/all"
     unpack = f"tar --no-same-owner --unlink-first -xpf {STAGING_DIRECTORY}/all; true"
     try:
@@ -157,7 +157,7 @@ async def write_archive(sandbox: Sandbox, archive: IO[bytes]) -> None:
 
 
 async def remove(sandbox: Sandbox, paths: Sequence[str]) -> None:
-    """Remove files of the workspace, and the directories that are empty then."""
+    """Remove files of the workspace, and directories that become empty."""
     names = "".join(f"./{path}\0" for path in paths).encode()
     each = 'rm -f -- "$one"; rmdir -p --ignore-fail-on-non-empty -- "${one%/*}" 2>/dev/null'
     await _run_checked(sandbox, f"while IFS= read -r -d '' one; do {each}; done; true", stdin=names)
@@ -175,5 +175,5 @@ def _check_result(result: ExecResult) -> ExecResult:
     if result.ok:
         return result
     said = result.stderr[-300:].decode(errors="replace").strip()
-    why = "it took too long" if result.timed_out else said or f"exit code {result.exit_code}"
-    raise ProviderRefused(f"the workspace's files could not be carried: {why}")
+    why = "it timed out" if result.timed_out else said or f"exit code {result.exit_code}"
+    raise ProviderRefused(f"the workspace's files could not be synced: {why}")

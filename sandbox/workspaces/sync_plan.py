@@ -1,7 +1,7 @@
-"""What has to be carried which way, decided from three lists: what was, what is stored, what is inside.
+"""Decide what to sync in which direction from three listings: baseline, store and sandbox.
 
-A file that changed on one side goes to the other, and so does its absence. Where both sides changed, the one
-written later stays; one that was written stays over one that was removed.
+A file that changed in one replica is copied to the other, and so is its removal. If both changed it, the
+newer version wins; a change wins over a removal.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ NANOSECONDS_PER_SECOND = 1_000_000_000
 
 
 class FileStat(NamedTuple):
-    """A regular file as one side shows it: bytes, when it was written (nanoseconds), permissions.
+    """A regular file in one replica: size in bytes, modification time (nanoseconds), permissions.
 
-    `mark` is the version of its content where the side has such (an ETag): then it alone tells a change.
+    `version` identifies its content if the replica has such a value (an ETag); it alone then shows a change.
     """
 
     size: int
@@ -25,15 +25,15 @@ class FileStat(NamedTuple):
     version: str = ""
 
     def is_same(self, other: FileStat | None) -> bool:
-        """Whether the same side shows the same file as before."""
+        """Return whether the same replica shows an unchanged file."""
         if other is not None and self.version and other.version:
             return self.version == other.version and self.size == other.size
         return self == other
 
     def same_content(self, other: FileStat) -> bool:
-        """Whether two sides most likely hold the same content: same size, written in the same second.
+        """Return whether two replicas very likely hold the same content: same size and second of writing.
 
-        Where one has marks it is not the time of writing that it shows, and content is compared instead.
+        A replica with versions does not show the time of writing; content is compared instead.
         """
         if self.version or other.version:
             return False
@@ -44,12 +44,12 @@ class FileStat(NamedTuple):
 
 
 FileListing = Mapping[str, FileStat]
-"""Paths below the workspace, and what stands there."""
+"""Files by their paths below the workspace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncBaseline:
-    """What both sides held when they last agreed; `sandbox` is the machine that was the other side."""
+    """The files that both replicas had after the last sync; `sandbox` is the instance that was synced."""
 
     sandbox: str = ""
     stored: FileListing = field(default_factory=dict)
@@ -58,7 +58,7 @@ class SyncBaseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncPlan:
-    """Paths to carry, by what is done with them."""
+    """The paths to sync, by operation."""
 
     put: tuple[str, ...] = ()
     removed_inside: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class SyncPlan:
 def plan_sync(
     baseline: SyncBaseline, stored: FileListing, inside: FileListing, *, read_only: bool
 ) -> SyncPlan:
-    """Return what makes both sides the same; `read_only`: nothing is carried to the store."""
+    """Return the operations that make both replicas equal; with `read_only` none changes the store."""
     ways: dict[str, list[str]] = {"put": [], "removed_inside": [], "fetched": [], "removed_stored": []}
     for path in sorted(stored.keys() | inside.keys()):
         way = _path_action(baseline, path, stored.get(path), inside.get(path))
@@ -79,7 +79,7 @@ def plan_sync(
 
 
 def _path_action(baseline: SyncBaseline, path: str, stored: FileStat | None, inside: FileStat | None) -> str:
-    """Return what is to be done with one path; nothing where both sides agree."""
+    """Return the operation for one path; None if both replicas agree."""
     here = _is_changed(stored, baseline.stored.get(path))
     there = _is_changed(inside, baseline.inside.get(path))
     if not (here or there):
@@ -98,7 +98,7 @@ def _is_changed(now: FileStat | None, before: FileStat | None) -> bool:
 
 
 def conflicts(baseline: SyncBaseline, stored: FileListing, inside: FileListing) -> list[str]:
-    """Return the paths that differ from what was agreed on both sides, though both may hold the same."""
+    """Return the paths that differ from the baseline in both replicas, though their content may be equal."""
     return [
         path
         for path in stored.keys() & inside.keys()
@@ -111,7 +111,7 @@ def conflicts(baseline: SyncBaseline, stored: FileListing, inside: FileListing) 
 def _one_sided_action(
     stored: FileStat | None, inside: FileStat | None, *, stored_changed: bool, inside_changed: bool
 ) -> str:
-    """Return what becomes of a path that one side lacks: what was written since outlives a removal."""
+    """Return the operation for a path that one replica lacks: a change wins over a removal."""
     if stored is not None:
         return "put" if stored_changed else "removed_stored"
     if inside is not None:

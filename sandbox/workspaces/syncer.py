@@ -1,7 +1,7 @@
-"""Carrying a workspace's files between the store and a sandbox that cannot mount it.
+"""Sync a workspace's files between the store and a sandbox that cannot mount it.
 
-What both sides held last time is kept for each label: so a removal is told from a file that was never there.
-A new machine begins with nothing, whatever its label held before.
+The baseline of the last sync is stored for each label, so that a removed file is distinguished from a new
+one. A new instance begins empty, whatever the label's earlier instance held.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log = structlog.get_logger(__name__)
 
 
 def no_checkpoint(_point: str) -> None:
-    """Pass a fault point that nobody has chosen."""
+    """Pass no fault point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPair:
-    """Both sides before anything is carried, and what they agreed on last."""
+    """Both replicas before a sync, and their baseline."""
 
     store: Replica
     sandbox: Replica
@@ -47,7 +47,7 @@ class ReplicaPair:
 
 
 class WorkspaceSync:
-    """Makes store and sandbox the same, at most `limit` bytes of content at a time."""
+    """Syncs store and sandbox, at most `limit` bytes of content at a time."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class WorkspaceSync:
         self._checkpoint = checkpoint
 
     async def sync(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
-        """Bring to each side what changed on the other; raises SandboxError."""
+        """Copy the changes of each replica to the other; raises SandboxError."""
         if spec.workspace is None:
             return
         try:
@@ -75,23 +75,23 @@ class WorkspaceSync:
                 read_only=spec.read_only,
             )
         except OSError as error:
-            raise ProviderRefused(f"the workspace's files could not be carried: {error}") from error
+            raise ProviderRefused(f"the workspace's files could not be synced: {error}") from error
 
     async def push(self, spec: SandboxSpec) -> None:
-        """See to it that what a call changed is safe before the call is told of.
+        """Make a call's changes durable before its result is returned.
 
-        Here it is: what commands write stays with the machine until the turn's end.
+        Here they already are: files that commands write stay in the instance until the turn's end.
         """
         del spec
 
     async def delete_baseline(self, label: str) -> None:
-        """Forget what a sandbox held that is no more."""
+        """Delete the baseline of a sandbox that no longer exists."""
         await self.baselines.delete(label)
 
     async def sync_replicas(
         self, key: str, initial: SyncBaseline, store: Replica, sandbox: Replica, *, read_only: bool
     ) -> SyncBaseline:
-        """Make both sides the same and return what they agree on now; `fresh` is what a new machine holds."""
+        """Make both replicas equal and return the new baseline; `fresh` is the listing of a new instance."""
         last = await self.baselines.get(key)
         base = last if last is not None and last.sandbox == initial.sandbox else initial
         sides = ReplicaPair(
@@ -117,19 +117,19 @@ class WorkspaceSync:
         return after
 
     async def _copy_to_sandbox(self, pair: ReplicaPair, plan: SyncPlan) -> FileListing:
-        """Put into the sandbox what the store has; returns how it looks there."""
+        """Copy files of the store into the sandbox; return their descriptions there."""
         if not plan.put:
             return {}
         wanted = {path: pair.stored[path] for path in plan.put}
         if (size := sum(seen.size for seen in wanted.values())) > self._limit:
             raise ProviderRefused(
                 f"the workspace holds {size} bytes that the sandbox lacks, and at most {self._limit} are "
-                "carried at a time: remove files over HTTP, or raise sandbox.sync_limit_mb"
+                "synced at a time: remove files over HTTP, or raise sandbox.sync_limit_mb"
             )
         return await pair.sandbox.write(pair.store.read(wanted))
 
     async def _copy_to_store(self, pair: ReplicaPair, plan: SyncPlan) -> FileListing:
-        """Bring into the store what the sandbox has; returns how it looks there. What is too much waits."""
+        """Copy files of the sandbox into the store; return their descriptions there. The excess waits."""
         chosen = tuple(fit_within(plan.fetched, pair.inside, limit=self._limit))
         if len(chosen) < len(plan.fetched):
             left = sorted(set(plan.fetched) - set(chosen))
@@ -147,7 +147,7 @@ async def _remove(pair: ReplicaPair, todo: SyncPlan) -> None:
 
 
 async def _adopt_equal_files(pair: ReplicaPair) -> ReplicaPair:
-    """Take what both sides hold alike for agreed, though nobody remembers that it was carried."""
+    """Add files that both replicas hold alike to the baseline, even if no sync recorded them."""
     open_ = [path for path in conflicts(pair.baseline, pair.stored, pair.inside) if pair.stored[path].version]
     if not open_:
         return pair
@@ -164,7 +164,7 @@ async def _adopt_equal_files(pair: ReplicaPair) -> ReplicaPair:
 def _next_baseline(
     pair: ReplicaPair, todo: SyncPlan, *, put: FileListing, fetched: FileListing
 ) -> SyncBaseline:
-    """Return what both sides hold now; of what could not be carried, what they held before."""
+    """Return the new baseline; a file that could not be synced keeps its earlier description."""
     base = pair.baseline
     open_ = {*todo.put, *todo.fetched} - put.keys() - fetched.keys()
     gone = {*todo.removed_inside, *todo.removed_stored}

@@ -1,8 +1,8 @@
-"""Working copies: where a provider of this machine mounts directories and the store is a bucket.
+"""Working copies, for a provider that mounts local directories while the store is a bucket.
 
-A directory for each namespace, carried in before a turn first uses it and out after each call that changed
-it: what a call says it did is in the bucket before anybody hears of it. What was not carried by then (a job
-that writes, a gateway that died) is carried by the next call or by the next look.
+One directory per namespace. It is synced before a turn first uses it and after each call that changed it, so
+a call's changes are in the bucket before its result is returned. Other changes (a job that writes, a gateway
+that died) are synced by the next call or the next periodic check.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sandbox.workspaces.sync_plan import SyncBaseline
 from sandbox.workspaces.syncer import WorkspaceSync, no_checkpoint
 
 UNBOUNDED = 1 << 62
-"""Bytes that are carried at a time: a working copy is bounded by its quota, as a store's directory is."""
+"""The most bytes of one sync: a working copy is limited by its quota, as a store's directory is."""
 MAX_CACHED_BASELINES = 1000
-"""Workspaces of which it is in memory what was agreed on; of others it is on the disk."""
+"""The most workspaces whose baseline is kept in memory; others are on disk."""
 
 
 class WorkingCopies(WorkspaceSync):
-    """Carries between the store and directories below `root`, each by one task at a time."""
+    """Syncs the store and directories below `root`, each by one task at a time."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class WorkingCopies(WorkspaceSync):
         self._sync_locks: dict[str, asyncio.Lock] = {}
 
     def directory(self, namespace: str) -> Path:
-        """Return a working copy's directory; one that has to be made has held nothing before."""
+        """Return a working copy's directory; a newly created one has an empty baseline."""
         path = self._root / namespace
         if not path.is_dir():
             self._cached_baselines.pop(namespace, None)
@@ -55,28 +55,28 @@ class WorkingCopies(WorkspaceSync):
         return path
 
     async def sync(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
-        """Make bucket and working copy the same. A mount keeps what is read-only; the copy is for all."""
+        """Sync bucket and working copy. A mount keeps read-only files; the copy serves all sandboxes."""
         del sandbox
         if spec.workspace is not None:
             await self.refresh(spec.namespace)
 
     async def push(self, spec: SandboxSpec) -> None:
-        """Carry when the working copy is not what was agreed on."""
+        """Sync if the working copy differs from the baseline."""
         if spec.workspace is not None and not spec.read_only:
             await self.push_changes(spec.namespace)
 
     async def delete_baseline(self, label: str) -> None:
-        """Keep what is known: it is the workspace's, and no sandbox's."""
+        """Do nothing: the baseline belongs to the workspace, not to a sandbox."""
 
     async def push_changes(self, namespace: str) -> None:
-        """Carry what changed in a working copy since the last time; raises SandboxError."""
+        """Sync the changes of a working copy since the last time; raises SandboxError."""
         agreed = self._cached_baselines.get(namespace)
         if agreed is not None and agreed.inside == await _list_files(self.directory(namespace)):
             return
         await self.refresh(namespace)
 
     async def refresh(self, namespace: str) -> None:
-        """Make bucket and working copy the same; raises SandboxError."""
+        """Sync bucket and working copy; raises SandboxError."""
         async with self._sync_locks.setdefault(namespace, asyncio.Lock()):
             directory = self.directory(namespace)
             try:
@@ -88,18 +88,18 @@ class WorkingCopies(WorkspaceSync):
                     read_only=False,
                 )
             except OSError as error:
-                raise ProviderRefused(f"the workspace's files could not be carried: {error}") from error
+                raise ProviderRefused(f"the workspace's files could not be synced: {error}") from error
             self._cached_baselines.pop(namespace, None)
             self._cached_baselines[namespace] = agreed
             if len(self._cached_baselines) > MAX_CACHED_BASELINES:
                 self._cached_baselines.pop(next(iter(self._cached_baselines)))
 
     def list_synced(self) -> Sequence[str]:
-        """Return the namespaces that this process has carried lately."""
+        """Return the namespaces that this process has synced lately."""
         return list(self._cached_baselines)
 
     def list_existing(self) -> Sequence[str]:
-        """Return the namespaces that have a working copy; one that was never filled is none."""
+        """Return the namespaces that have a working copy; one that was never filled does not count."""
         with suppress(FileNotFoundError):
             return sorted(path.name for path in self._root.iterdir() if self._is_filled(path))
         return []
@@ -108,7 +108,7 @@ class WorkingCopies(WorkspaceSync):
         return path.is_dir() and (self._local_baselines.exists(path.name) or any(path.iterdir()))
 
     async def delete(self, namespace: str) -> None:
-        """Remove a working copy: its workspace is gone."""
+        """Remove the working copy of a deleted workspace."""
         async with self._sync_locks.setdefault(namespace, asyncio.Lock()):
             self._cached_baselines.pop(namespace, None)
             await self.baselines.delete(namespace)
@@ -123,5 +123,5 @@ async def _list_files(directory: Path) -> object:
 
 
 def _identity(directory: Path) -> str:
-    """Return what tells this directory from one that was made in its place."""
+    """Return an identifier that distinguishes this directory from one created in its place."""
     return f"inode {directory.stat().st_ino}"

@@ -1,4 +1,4 @@
-"""Programs that run inside a box elsewhere: shell that dash, bash and busybox take, sent as text."""
+"""Shell programs that run inside remote instances, for dash, bash and busybox; they are sent as text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # One thing done with a workspace's files, by names below $root. POSIX sh and the usual small programs.
 # A directory is entered before anything in it is touched, and then named by nothing but `.`: whoever swaps what
 # leads there swaps too late. Exit codes: 40 no workspace, 44 not found, 45 a directory, 46 not a directory,
-# 47 leads out, 48 not permitted, 49 no regular file, 50 exists, 51 the box failed, 52 cut short.
+# 47 leads out, 48 not permitted, 49 no regular file, 50 exists, 51 the operation failed, 52 cut short.
 umask 022
 
 begin() {

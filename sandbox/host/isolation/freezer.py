@@ -1,8 +1,8 @@
-"""Standing still: what may rest in a sandbox is frozen where it is, and goes on as if nothing had been.
+"""Freeze and thaw the jobs of a suspended sandbox.
 
-By the job's control group where the kernel can freeze one (version 2); elsewhere every process is stopped by
-a signal, parents first, until a look finds none that goes on. The supervisor stands outside its job's group
-and is always stopped by a signal.
+The job's control group is frozen if the kernel can (version 2). Otherwise every process gets SIGSTOP,
+parents first, until none is left running. The supervisor is outside its job's group and is always stopped by
+a signal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PAUSE_SECONDS = 0.005
 
 
 def freeze(supervisor: int, group: Path | None) -> None:
-    """Have a job stand still with its supervisor."""
+    """Freeze a job with its supervisor."""
     _send(supervisor, signal.SIGSTOP)
     if _write_freeze(group, "1"):
         return
@@ -35,7 +35,7 @@ def freeze(supervisor: int, group: Path | None) -> None:
 
 
 def thaw(supervisor: int, group: Path | None) -> None:
-    """Have it go on, whichever way it was stopped."""
+    """Thaw a job, however it was frozen."""
     _write_freeze(group, "0")
     for pid in descendants(supervisor):
         _send(pid, signal.SIGCONT)

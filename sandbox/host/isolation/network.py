@@ -1,4 +1,4 @@
-"""How a sandbox reaches the internet when it may: a network namespace of its own, or the machine's."""
+"""Connect sandboxes to the internet: by a network namespace of their own, or by the host's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin"
 _NO_PORTS = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
-"""No port in either direction and no way to the host by the gateway's address: its loopback stays its own."""
+"""Forward no ports and block the gateway address, so that the host's loopback is unreachable."""
 
 RESOLVER = Path("/etc/resolv.conf")
 TIMEOUT_SECONDS = 5.0
@@ -22,21 +22,21 @@ MAX_ERROR_LENGTH = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networking:
-    """`wrapper` is a program that runs bubblewrap in its own networked namespace; () shares the machine's."""
+    """How networked sandboxes connect; `wrapper` runs bubblewrap in a namespace, () shares the host's."""
 
     wrapper: tuple[str, ...] = ()
     resolver: Path | None = None
-    detail: str = "there is no pasta on this machine (Debian: passt)"
+    detail: str = "no pasta was found on this host (Debian: passt)"
 
     @property
     def isolated(self) -> bool:
-        """Whether networked sandboxes have a namespace of their own."""
+        """Return whether networked sandboxes have a namespace of their own."""
         return bool(self.wrapper)
 
 
 @cache
 def find(chosen: Path | None, probe_command: tuple[str, ...]) -> Networking:
-    """Return what this machine offers for networked sandboxes, tried out once by running `trial` in it."""
+    """Return what this host offers for networked sandboxes, tested by running `probe_command`."""
     resolver = RESOLVER.resolve() if RESOLVER.exists() else None
     program = str(chosen) if chosen else shutil.which("pasta", path=_PATH)
     if program is None:
@@ -50,7 +50,7 @@ def find(chosen: Path | None, probe_command: tuple[str, ...]) -> Networking:
 
 
 def _probe_error(argv: tuple[str, ...]) -> str | None:
-    """Run an empty sandbox in a networked namespace and return the last it said of what went wrong."""
+    """Run an empty sandbox in a networked namespace and return the last error line, or None."""
     try:
         process = subprocess.Popen(  # noqa: S603 - the operator's program
             argv,
@@ -68,7 +68,7 @@ def _probe_error(argv: tuple[str, ...]) -> str | None:
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            return "it does not come to an end"
+            return "it does not end"
     if process.returncode == 0:
         return None
     last = complaint.decode(errors="replace").strip().rpartition("\n")[2]

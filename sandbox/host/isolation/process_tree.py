@@ -1,4 +1,4 @@
-"""The processes below a process, as /proc tells of them: to find them and to end them."""
+"""Find and kill the descendants of a process by /proc."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STOPPED_STATES = frozenset({b"T", b"t", b"Z", b"X", b""})
 
 
 def parent_of(pid: int) -> int | None:
-    """Return the parent of a live process, None for a dead or finished one."""
+    """Return the parent of a live process, or None if it is dead."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -23,7 +23,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def is_namespace_init(pid: int) -> bool:
-    """Whether a live process is the first of a pid namespace below ours."""
+    """Return whether a live process is the first one of a pid namespace below ours."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -34,7 +34,7 @@ def is_namespace_init(pid: int) -> bool:
 
 
 def kill_tree(root: int) -> None:
-    """Kill a process and all below it, though it may be forking this very moment: it is stopped first."""
+    """Kill a process and its descendants, even while it forks: it is stopped first."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(root, signal.SIGSTOP)
         for _ in range(_SPINS):
@@ -53,18 +53,18 @@ def _state(pid: int) -> bytes:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process stands still, or is no more."""
+    """Return whether a process is stopped or dead."""
     return _state(pid) in _STOPPED_STATES
 
 
 def reap(pid: int) -> None:
-    """Reap a dead process if it has become ours: a container's first process inherits all orphans."""
+    """Reap a dead process if it is our child: a container's first process inherits all orphans."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def children_by_parent() -> dict[int, list[int]]:
-    """Return the live children of every process that has some."""
+    """Return the live children of each process that has any."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (parent := parent_of(int(entry.name))) is not None:
@@ -83,9 +83,9 @@ def descendants(root: int) -> Iterator[int]:
 
 
 def signal_tree(root: int, number: signal.Signals, *, exclude: int = 0) -> int:
-    """Send a signal to every process below `root` but `sparing` and return how many there were.
+    """Send a signal to every process below `root` except `sparing`; return how many there were.
 
-    Parents come first: the first process of a pid namespace takes all others of it with it.
+    Parents come first: killing the first process of a pid namespace kills all others in it.
     """
     count = 0
     for pid in descendants(root):

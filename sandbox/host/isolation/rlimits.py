@@ -1,7 +1,7 @@
-"""The resource limits every run gets, and those that stand in where there are no control groups.
+"""Set the resource limits of every run, and those that replace missing control groups.
 
-They are set by a one-line shell before bubblewrap starts, not in the gateway's fork: a fork of a threaded
-process may only exec. Units of `ulimit` are POSIX's: -c and -f in blocks of 512 bytes, -d in KiB.
+A one-line shell sets them before bubblewrap starts, not the gateway's fork: a fork of a threaded process may
+only exec. Units of `ulimit` are POSIX's: -c and -f in blocks of 512 bytes, -d in KiB.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JOIN_FAILED = 125
 
 
 def limit_argv(layout: CgroupLayout, spec: SandboxSpec, group: Cgroup, file_bytes: int) -> list[str]:
-    """Return the argv that sets limits, enters the groups and then becomes the program after it."""
+    """Return the argv that sets limits, enters the groups and then executes the program after it."""
     soft = [f"ulimit -c 0; ulimit -f {_capped(resource.RLIMIT_FSIZE, file_bytes) // 512}"]
     soft.append(f"ulimit -n {_capped(resource.RLIMIT_NOFILE, OPEN_FILES)}; umask 022")
     if "memory" not in layout:
@@ -35,7 +35,7 @@ def limit_argv(layout: CgroupLayout, spec: SandboxSpec, group: Cgroup, file_byte
 
 
 def process_limit(layout: CgroupLayout, spec: SandboxSpec, *, own_namespace: bool) -> Sequence[str]:
-    """Return the argv prefix that bounds the number of processes where control groups do not."""
+    """Return the argv prefix that limits the number of processes if control groups do not."""
     if "pids" in layout:
         return ()
     precise = own_namespace and _kernel() >= NAMESPACED_NPROC_KERNEL

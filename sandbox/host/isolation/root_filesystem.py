@@ -1,6 +1,6 @@
-"""What a sandbox sees of the machine: read-only programs and the few files in /etc that they need.
+"""The root file system of a sandbox: read-only programs and the files in /etc that they need.
 
-Every mount costs a sandbox about a quarter of a millisecond, so small files are copied into one directory.
+Every mount costs about a quarter of a millisecond per start, so small files are copied into one directory.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _BOUND = (
     "pki/tls/certs",
     "crypto-policies",
 )
-"""Never /etc/ssl or /etc/pki whole: both may hold private keys that our own user can read."""
+"""/etc/ssl and /etc/pki are never mounted whole: both may hold private keys that our user can read."""
 
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _PROC_READ_ONLY = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 
 
 def write_etc(directory: Path) -> None:
-    """Write the sandboxes' /etc, the same for all of them."""
+    """Write the /etc that all sandboxes share."""
     for name in _BOUND:
         if Path("/etc", name).is_dir():
             (directory / name).mkdir(parents=True, exist_ok=True)
@@ -72,12 +72,12 @@ def program_arguments(etc: Path) -> Iterator[str]:
 
 
 def kernel_arguments() -> Iterator[str]:
-    """Yield the arguments for /proc and /dev.
+    """Yield the bubblewrap arguments for /proc and /dev.
 
-    A gateway that runs as root has its sandboxed processes own root's files in /proc, capabilities or not:
-    /proc/sys/kernel/core_pattern alone would let them out. So what the kernel lets its owner write without
-    asking for a capability is bound read-only over itself; for an ordinary user those files are somebody
-    else's anyway. bubblewrap itself sees to /proc/irq, /proc/bus and /proc/sysrq-trigger.
+    The sandboxed processes of a root gateway own root's files in /proc, with or without capabilities:
+    /proc/sys/kernel/core_pattern alone would let them escape. Files that the kernel lets their owner write
+    without a capability are therefore bound read-only over themselves. For an ordinary user they belong to
+    another user. bubblewrap itself protects /proc/irq, /proc/bus and /proc/sysrq-trigger.
     """
     yield from ("--proc", "/proc", "--dev", "/dev")
     if os.getuid() != 0:

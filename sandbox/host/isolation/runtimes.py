@@ -1,4 +1,4 @@
-"""The runtimes of the uniform contract that this machine has: bash, python3, node, uv."""
+"""Find the runtimes of the contract on this host: bash, python3, node, uv."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SYSTEM = (Path("/usr/local/bin"), Path("/usr/bin"), Path("/bin"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """A program found on the machine; `folder` is bound read-only below /opt/runtimes if it is not in /usr.
+    """A program found on the host; `folder` is bound read-only below /opt/runtimes unless it is in /usr.
 
-    A program alone (uv) is its own folder; one with a library beside it (node, python3) brings its prefix.
+    The folder of a single program (uv) is the program; one with a library (node, python3) brings its prefix.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Runtime:
     folder: Path | None = None
 
     def binds(self) -> Iterator[str]:
-        """Yield the bubblewrap arguments that show it inside."""
+        """Yield the bubblewrap arguments that mount it."""
         if self.folder is None:
             return
         inside = (
@@ -38,7 +38,7 @@ class Runtime:
 
     @property
     def path(self) -> str | None:
-        """The entry of PATH that it needs inside."""
+        """Return the entry of PATH that it needs inside."""
         if self.folder is None:
             return None
         return (
@@ -50,7 +50,7 @@ class Runtime:
 
 @cache
 def find(directories: tuple[Path, ...] = ()) -> Sequence[Runtime]:
-    """Return the runtimes found in `directories` or the usual places."""
+    """Return the runtimes found in `directories` or the usual directories."""
     return [runtime for name in NAMES if (runtime := _find(name, directories)) is not None]
 
 
@@ -84,7 +84,7 @@ def _usual_directories() -> Iterator[Path]:
 
 
 def _is_native(program: Path) -> bool:
-    """Whether it can be executed and is a real program, not a shim that needs its owner's home."""
+    """Return whether it is executable and a real program, not a shim that needs its owner's home."""
     try:
         if not os.access(program, os.X_OK):
             return False

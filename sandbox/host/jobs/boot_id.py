@@ -1,4 +1,4 @@
-"""Which life of the machine this is: jobs of an earlier one are gone with it."""
+"""Identify the current boot: jobs of an earlier one have ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def boot_id() -> str:
-    """Return the kernel's boot id and when this pid namespace's first process started.
+    """Return the kernel's boot id and the start time of this pid namespace's first process.
 
     A restarted container keeps the kernel's boot id, but its first process is a new one.
     """

@@ -1,4 +1,4 @@
-"""Telling the gateway that a job has ended, until it listens or ten minutes have passed."""
+"""Report a job's end to the gateway, with retries for ten minutes."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _RETRYABLE = frozenset({408, 425, 429})
 
 
 class CompletionReporter:
-    """Posts one job's outcome."""
+    """Posts the outcome of one job."""
 
     def __init__(self, request: CompletionRequest) -> None:
         self._request = request
 
     def report(self, exit_code: int, output: bytes, *, truncated: bool) -> bool:
-        """Try until an answer settles it (2xx and 4xx do) or patience ends; say which."""
+        """Retry until an answer is final (2xx and 4xx) or the time is up; return which."""
         payload = self._payload(exit_code, output, truncated=truncated)
         end = time.monotonic() + self._request.patience
         pause = FIRST_PAUSE_SECONDS
         while not _is_final(self._attempt(payload)):
             if time.monotonic() + pause >= end:
                 return False
-            time.sleep(pause * (0.8 + os.urandom(1)[0] / 640))  # between 0.8 and 1.2, so that jobs spread
+            time.sleep(pause * (0.8 + os.urandom(1)[0] / 640))  # 0.8 to 1.2: spreads retries
             pause = min(pause * 2, MAX_PAUSE_SECONDS)
         return True
 
@@ -46,7 +46,7 @@ class CompletionReporter:
         return json.dumps(fields).encode()
 
     def _attempt(self, payload: bytes) -> int:
-        """Return the HTTP status of one try, 0 for none."""
+        """Return the HTTP status of one attempt, or 0 if there was no answer."""
         secret = memfd_of(self._request.secret)
         argv = [word.replace("{secret}", str(secret)) for word in self._request.argv]
         try:

@@ -1,4 +1,4 @@
-"""Background jobs from the gateway's side: starting a supervisor, asking its files, telling it to stop."""
+"""Background jobs on this host: start a supervisor, read its files, stop it."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class HostJobs:
         return self.paths.jobs / job_key(job_id)
 
     def exists(self, job_id: str) -> bool:
-        """Whether the job has been started, ever."""
+        """Return whether the job has ever been started."""
         return (self.directory(job_id) / STARTED).exists()
 
     async def start(self, job: BackgroundJob, launch: Launch) -> None:
-        """Start the job's supervisor and wait until it has the job in hand; a second one finds it started."""
+        """Start the job's supervisor and wait until it has accepted the job. Idempotent."""
         directory = self.directory(job.id)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         order = self._job_spec(job, launch).encode()
@@ -74,17 +74,17 @@ class HostJobs:
                 answer, complaint = await launcher.communicate(order)
         except TimeoutError:
             launcher.kill()
-            raise ProviderUnreachable("the job's supervisor does not come up") from None
+            raise ProviderUnreachable("the job's supervisor did not become ready") from None
         if answer not in {READY, ALREADY_STARTED}:
             raise ProviderRefused(
                 f"the job's supervisor did not start: {complaint.decode(errors='replace')[-2000:]}"
             )
 
     def report(self, job_id: str) -> JobReport:
-        """Say how a job is doing.
+        """Return a job's state and output so far.
 
-        Without an exit code and without a supervisor it was killed from outside: in this life of the machine
-        that is exit code 137, in an earlier one it went with the machine.
+        Without an exit code and without a supervisor the job was killed from outside. In the current boot
+        that is reported as exit code 137; in an earlier one the job was lost with the instance.
         """
         directory = self.directory(job_id)
         if not (directory / STARTED).exists():
@@ -106,7 +106,7 @@ class HostJobs:
         )
 
     async def stop(self, job_id: str) -> None:
-        """End a job and wait until it has ended."""
+        """Stop a job and wait until it has ended."""
         directory = self.directory(job_id)
         if not (directory / STARTED).exists():
             return
@@ -121,7 +121,7 @@ class HostJobs:
             await asyncio.sleep(0.02)
 
     async def cancel_reports(self) -> None:
-        """End every job and its supervisor, telling nobody any more: the sandbox is being destroyed."""
+        """End every job and its supervisor without completion reports: the sandbox is being deleted."""
         self.thaw()
         for directory in sorted(self.paths.jobs.glob("*/")):
             while (directory / STARTED).exists() and is_supervised(directory):
@@ -129,11 +129,11 @@ class HostJobs:
                 await asyncio.sleep(0.02)
 
     def count_running(self) -> int:
-        """Return how many jobs are running that keep the sandbox awake."""
+        """Return how many running jobs keep the sandbox awake."""
         return sum(not started.get("rests") for started in self._list_running())
 
     def freeze(self) -> None:
-        """Have those that are running, and may, stand still until somebody wakes them."""
+        """Freeze the running jobs that sleep with the sandbox."""
         resting = [started for started in self._list_running() if started.get("rests")]
         if resting:
             self.paths.frozen_marker.touch()
@@ -141,7 +141,7 @@ class HostJobs:
             freeze(int(started["pid"]), _group(started))
 
     def thaw(self) -> None:
-        """Have go on what stands still."""
+        """Thaw the frozen jobs."""
         if not self.paths.frozen_marker.exists():
             return
         for started in self._list_running():
@@ -149,7 +149,7 @@ class HostJobs:
         self.paths.frozen_marker.unlink(missing_ok=True)
 
     def _list_running(self) -> Iterator[dict[str, Any]]:
-        """Yield what is known of each job that runs."""
+        """Yield the record of each running job."""
         for directory in self.paths.jobs.glob("*/"):
             if (
                 (directory / STARTED).exists()

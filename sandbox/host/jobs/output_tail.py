@@ -1,4 +1,4 @@
-"""The end of a job's output, in memory and, a moment later, in a file that others may read."""
+"""Keep the end of a job's output in memory and publish it to a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sandbox.host.run.job_spec import OUTPUT, TRUNCATED
 
 
 class OutputTail:
-    """Keeps the last `limit` bytes; `flush` shows them. A flood costs twice the limit, never the disk."""
+    """Keeps the last `limit` bytes; `flush` writes them. Memory is at most twice the limit."""
 
     def __init__(self, directory: Path, limit: int) -> None:
         self._directory = directory
@@ -18,19 +18,19 @@ class OutputTail:
         self.dirty = False
 
     def add(self, chunk: bytes) -> None:
-        """Add output."""
+        """Append output."""
         self._buffer += chunk
         self.dirty = True
         if len(self._buffer) > 2 * self._limit:
             self._cut()
 
     def content(self) -> bytes:
-        """Return the last bytes there are."""
+        """Return the last bytes."""
         self._cut()
         return bytes(self._buffer)
 
     def flush(self) -> None:
-        """Make the file say what has come so far; readers see the old or the new one."""
+        """Replace the file by the present output; readers see the old or the new one."""
         if not self.dirty:
             return
         content = self.content()

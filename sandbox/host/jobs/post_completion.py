@@ -1,8 +1,8 @@
-"""Tell the gateway over its socket that a job has ended. Runs inside the sandbox's namespaces, alone.
+"""Report a job's end to the gateway over its socket. Runs alone inside the sandbox's namespaces.
 
-Started as a file by whatever python3 there is (3.8 or newer), imports the standard library only, takes a
-JSON object {socket, path, token, body} on stdin and prints the HTTP status, 0 when nobody answered. The token
-is in nobody's environment or arguments, and no command of the job lives any more when this starts.
+Runs as a file with any python3 (3.8 or newer), imports the standard library only, reads a JSON object
+{socket, path, token, body} from stdin and prints the HTTP status, 0 if there was no answer. The token is in
+no environment and no argument, and no command of the job is alive when this starts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def post(socket_path: str, path: str, token: str, body: str) -> int:
-    """POST `body` and return the status, 0 when there was no answer."""
+    """POST `body` and return the status, 0 if there was no answer."""
     connection = _UnixConnection(socket_path)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     try:

@@ -1,10 +1,10 @@
-"""A job's own supervisor: outlives the gateway, sees the command through, tells of its end.
+"""Supervise one job: outlive the gateway, run the command, report its end.
 
-It stands outside the command's namespaces, so that the command can neither see nor end it; the kernel ends
-the command when the supervisor dies (bubblewrap's --die-with-parent), so that there is never a job nobody
-keeps. Started by `sandbox.host.jobs.jobs`; imports the standard library and light neighbours only.
+The supervisor is outside the command's namespaces, so the command can neither see nor end it. The kernel
+kills the command when the supervisor dies (bubblewrap's --die-with-parent), so no job runs unsupervised.
+Started by `sandbox.host.jobs.jobs`; imports the standard library and small modules of this package only.
 
-    order on stdin → own session → lock → started → command, output → everything dead → exit → callback
+    job spec on stdin → own session → lock → started → command, output → everything dead → exit → callback
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CANNOT_START = 126
 
 
 def main() -> NoReturn:
-    """Take the order on stdin and start over as a daemon; say `ready` or `known` on stdout meanwhile."""
+    """Read the job spec from stdin and become a daemon; print `ready` or `known` on stdout."""
     directory = Path(sys.argv[1])
     os.umask(0o077)
     order = JobSpec.decode(sys.stdin.buffer.read())
@@ -64,7 +64,7 @@ def _daemonize(directory: Path) -> None:
 
 
 def supervise(directory: Path, spec: JobSpec, reply_pipe: int) -> None:
-    """Run the job of `directory` unless somebody has already; the lock is held to the end."""
+    """Run the job of `directory` unless it has been started; the lock is held until the end."""
     lock = _wait_for_lock(directory)
     if lock is None or (directory / STARTED).exists():
         _send_reply(reply_pipe, ALREADY_STARTED)
@@ -79,7 +79,7 @@ def supervise(directory: Path, spec: JobSpec, reply_pipe: int) -> None:
 
 
 def _wait_for_lock(directory: Path) -> int | None:
-    """Take the lock; who merely asked whether it is held lets go of it at once."""
+    """Acquire the lock, waiting for processes that only test it."""
     for _ in range(40):
         lock = acquire_lock(directory)
         if lock is not None or (directory / STARTED).exists():
@@ -89,13 +89,13 @@ def _wait_for_lock(directory: Path) -> int | None:
 
 
 def _send_reply(reply_pipe: int, reply: bytes) -> None:
-    with contextlib.suppress(OSError):  # the launcher may have been killed; the job is no less started
+    with contextlib.suppress(OSError):  # the launcher may have been killed; the job is started all the same
         os.write(reply_pipe, reply)
         os.close(reply_pipe)
 
 
 class Phase(Enum):
-    """How far the ending of a command has gone."""
+    """The phase of ending a command."""
 
     RUNNING = 0
     STOP_REQUESTED = 1
@@ -104,7 +104,7 @@ class Phase(Enum):
 
 
 class CommandRunner:
-    """Runs one command: gathers its output, ends it on time-out or request, and knows its exit code."""
+    """Runs one command: collects its output, ends it on time-out or request, and returns its exit code."""
 
     def __init__(self, directory: Path, spec: JobSpec) -> None:
         self._spec = spec
@@ -122,7 +122,7 @@ class CommandRunner:
         return self._tail.content()
 
     def wait(self) -> int:
-        """Return the exit code once the command and all it started are gone."""
+        """Return the exit code once the command and its descendants are gone."""
         process = self._process
         if process is None or process.stdout is None:
             return CANNOT_START
@@ -168,7 +168,7 @@ class CommandRunner:
             os.close(secret)
 
     def _read_output(self, output: IO[bytes], selector: selectors.BaseSelector, timeout: float) -> None:
-        """Take what output there is, waiting at most so long for some."""
+        """Read the available output, waiting at most so many seconds for some."""
         for key, _ in selector.select(timeout):
             if key.fileobj is not output:
                 continue
@@ -183,9 +183,9 @@ class CommandRunner:
             self._phase = Phase.STOP_REQUESTED
 
     def _enforce_deadline(self, outermost: int) -> None:
-        """TERM when asked to stop or out of time, KILL when that did not help for five seconds.
+        """Send TERM on a stop request or time-out, and KILL five seconds later.
 
-        TERM goes to the command's processes only: bubblewrap would take it for its own and kill them at once.
+        TERM goes to the command's processes only: bubblewrap would react to it by killing them at once.
         """
         now = time.monotonic()
         if self._phase is Phase.RUNNING and now >= self._deadline:
@@ -201,7 +201,7 @@ class CommandRunner:
             kill_tree(outermost)
 
     def _kill_remaining(self) -> None:
-        """Wait until what the command left in the background is dead too, and remove its group."""
+        """Wait until the command's background processes are dead too, and remove its group."""
         end = time.monotonic() + GRACE_SECONDS
         while not self._group.remove() and time.monotonic() < end:
             self._group.kill()

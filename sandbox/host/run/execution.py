@@ -1,7 +1,7 @@
-"""One run: start it, feed it, drain it, wait for it, and leave nothing of it alive.
+"""Run one command: start it, write its input, read its output, wait, and kill everything it started.
 
-The process is started by this thread without an await in between, so there is no moment in which a
-cancellation could lose it; bubblewrap's --die-with-parent is tied to this very thread.
+The process is started by this thread without an await in between, so a cancellation cannot lose it.
+bubblewrap's --die-with-parent is tied to this thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sandbox.model import OUTPUT_CAP, ExecRequest, ExecResult
 
 KILLED = 128 + signal.SIGKILL
 KILL_TIMEOUT_SECONDS = 5.0
-"""Seconds to wait for killed processes to be gone; the kernel needs milliseconds."""
+"""Seconds to wait until killed processes are gone; the kernel needs milliseconds."""
 
 Returned = TypeVar("Returned")
 
@@ -39,7 +39,7 @@ class CgroupRemoved(ProviderUnreachable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How to start a run. `secret` bubblewrap arguments go by a descriptor; without them the run is plain."""
+    """How to start a run; `secret` holds bubblewrap arguments, passed by a descriptor."""
 
     prefix: Sequence[str]
     program: Sequence[str]
@@ -56,7 +56,7 @@ class Launch:
 
 
 async def execute(run: Run, command: ExecRequest) -> ExecResult:
-    """Run to the end, to the time-out or to cancellation; everything it started is dead on return."""
+    """Run until the end, the time-out or cancellation; every process is dead on return."""
     started = time.monotonic()
     run.set_command(command)
     timed_out = False
@@ -72,7 +72,7 @@ async def execute(run: Run, command: ExecRequest) -> ExecResult:
 
 
 async def _shielded(work: Awaitable[Returned]) -> Returned:
-    """Await `work` to its end although we are being cancelled, then let the cancellation go on."""
+    """Await `work` until its end even if the caller is cancelled, then raise the cancellation."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -86,10 +86,10 @@ async def _shielded(work: Awaitable[Returned]) -> Returned:
 
 
 class Run:
-    """The live side of one run: started at once, given its command by `take`.
+    """A running command: the process is started at once, the command is given by `set_command`.
 
-    Where the launch's script reads the command itself, from its stdin up to a NUL (`waits`), the run may have
-    been started long before there is a command.
+    If the launch's script reads the command from its stdin up to a NUL (`reads_script`), the process may be
+    started long before there is a command.
     """
 
     def __init__(self, launch: Launch, *, stdin: bool, reads_script: bool = False) -> None:
@@ -116,11 +116,11 @@ class Run:
 
     @property
     def group(self) -> Cgroup:
-        """The run's control group."""
+        """Return the run's control group."""
         return self._launch.group
 
     def set_command(self, command: ExecRequest) -> None:
-        """Give the run its command: how much of its output is kept, and what it reads."""
+        """Give the run its command: the input and how much of the output is kept."""
         self._out.limit = self._error.limit = min(command.output_limit, OUTPUT_CAP)
         script = command.script.encode("utf-8", "surrogateescape") + b"\0" if self._reads_script else b""
         self._writer = self._open_writer(script + command.stdin)
@@ -148,7 +148,7 @@ class Run:
         return PipeWriter(descriptor, content)
 
     async def kill_all(self) -> None:
-        """Kill whatever is left of the run and wait until it is gone; then give everything back."""
+        """Kill the run's remaining processes, wait until they are gone, and release its resources."""
         try:
             async with asyncio.timeout(KILL_TIMEOUT_SECONDS):
                 self._kill()
@@ -158,14 +158,16 @@ class Run:
                 for drain in (self._out, self._error, self._status):
                     await drain.ended.wait()
         except TimeoutError:
-            raise ProviderUnreachable("processes of the command do not end though they were killed") from None
+            raise ProviderUnreachable(
+                "processes of the command are still alive after they were killed"
+            ) from None
         finally:
             self._close()
 
     def _kill(self) -> None:
-        """Kill by the group; without one process by process, or have the reaper do it.
+        """Kill by the group; without one, process by process or by the subreaper.
 
-        The outermost process may not have entered the group yet, so it is killed on its own as well.
+        The outermost process may not have entered the group yet, so it is also killed on its own.
         """
         if self.main_process.ended.is_set():
             return
@@ -178,7 +180,7 @@ class Run:
             kill_tree(self._process.pid)
 
     async def _kill_namespace(self) -> None:
-        """See the first process of the pid namespace dead, and with it all others there."""
+        """Wait until the first process of the pid namespace is dead, and with it all others there."""
         first = self._namespace_init()
         if first is None:
             return
@@ -199,13 +201,13 @@ class Run:
             pause = min(pause * 2, 0.05)
 
     def _namespace_init(self) -> int | None:
-        """Return the first process of the run's pid namespace if it is still there."""
+        """Return the first process of the run's pid namespace if it is alive."""
         self._status.read_available()
         pid = self._read_status().get("child-pid")
         return pid if pid is not None and is_namespace_init(pid) else None
 
     def _read_status(self) -> dict[str, int]:
-        """Return what bubblewrap told on its status pipe: child-pid at once, exit-code at the end."""
+        """Return the values from bubblewrap's status pipe: child-pid at once, exit-code at the end."""
         told: dict[str, int] = {}
         for line in bytes(self._status.content).splitlines():
             with contextlib.suppress(ValueError):
@@ -223,7 +225,7 @@ class Run:
         self._process.wait()
 
     def result(self, *, timed_out: bool, duration: int) -> ExecResult:
-        """Return what came of it; raises Refused or Unreachable when the command itself never ran."""
+        """Return the result; raises ProviderRefused or ProviderUnreachable if the command never ran."""
         return ExecResult(
             exit_code=KILLED if timed_out else self._exit_code(),
             stdout=bytes(self._out.content),
@@ -243,5 +245,7 @@ class Run:
             return told.get("exit-code", returned)
         complaint = bytes(self._error.content).decode(errors="replace").strip()
         if returned == JOIN_FAILED:
-            raise CgroupRemoved(f"the sandbox's control group went away: {complaint}")
-        raise ProviderRefused(f"the sandbox could not be made: {complaint or f'bwrap ended with {returned}'}")
+            raise CgroupRemoved(f"the sandbox's control group was removed: {complaint}")
+        raise ProviderRefused(
+            f"the sandbox could not be created: {complaint or f'bwrap ended with {returned}'}"
+        )

@@ -1,4 +1,4 @@
-"""What the provider found out about this machine, once, and how a command line is made from it."""
+"""What was detected on this host at start, and how command lines are built from it."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ from sandbox.port import ProviderContext
 _PACKAGES = str(Path(__file__).resolve().parents[3])
 _MAX_ARGUMENT_BYTES = 128 * 1024
 MAX_SCRIPT_BYTES = _MAX_ARGUMENT_BYTES - 1
-"""Linux takes no longer single argument (MAX_ARG_STRLEN)."""
+"""The longest script: Linux accepts no longer single argument (MAX_ARG_STRLEN)."""
 
 
 def program_argv(module: str) -> list[str]:
-    """Return the argv that runs `main` of one of our light modules, without site packages."""
+    """Return the argv that runs `main` of one of our small modules, without site packages."""
     start = f"import sys; sys.path.insert(0, {_PACKAGES!r}); from {module} import main; main()"
     return [sys.executable, "-I", "-S", "-c", start]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPaths:
-    """Where one sandbox keeps what is its own, below the provider's state directory."""
+    """The files of one sandbox below the provider's state directory."""
 
     directory: Path
 
     @property
     def jobs(self) -> Path:
-        """The directories of its jobs."""
+        """Return the directory of its jobs."""
         return self.directory / "jobs"
 
     @property
     def label(self) -> Path:
-        """The file with its label, written last: without it the sandbox does not exist."""
+        """Return the file with its label, written last: without it the sandbox does not exist."""
         return self.directory / "label"
 
     @property
     def frozen_marker(self) -> Path:
-        """A file that is there while jobs of it stand still."""
+        """Return the file that exists while jobs of it are frozen."""
         return self.directory / "asleep"
 
     @property
     def home(self) -> Path:
-        """The lasting HOME of a persistent sandbox."""
+        """Return the HOME of a persistent sandbox."""
         return self.directory / "home"
 
     @property
     def scratch(self) -> Path:
-        """The working directory of a plain sandbox without a workspace."""
+        """Return the working directory of a sandbox without a workspace."""
         return self.directory / "scratch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEnvironment:
-    """The machine; `binary` is None where the operator allowed plain processes."""
+    """The detected host; `binary` is None if the operator allowed plain processes."""
 
     settings: HostSettings
     context: ProviderContext
@@ -74,7 +74,7 @@ class HostEnvironment:
 
     @property
     def etc(self) -> Path:
-        """The generated files of /etc."""
+        """Return the generated files of /etc."""
         return self.context.state / "etc"
 
     def launch(self, spec: SandboxSpec, paths: SandboxPaths, group: Cgroup, script: str) -> Launch:
@@ -95,9 +95,10 @@ class HostEnvironment:
         )
 
     def completion_argv(self, program: Path) -> tuple[list[str], list[str]]:
-        """Return argv and secret arguments that run the callback program inside namespaces of its own.
+        """Return the argv and secret arguments that run the callback program in namespaces of its own.
 
-        Only python3 of /usr can be there; without it, or without namespaces, it runs beside the supervisor.
+        Only python3 of /usr can be used there; without it, or without namespaces, the program runs beside
+        the supervisor.
         """
         inside = self._python_inside()
         if self.binary is None or inside is None:
@@ -110,12 +111,12 @@ class HostEnvironment:
         return [str(self.binary), "--args", "{secret}", "--", *command], [*shown, *words]
 
     def _python_inside(self) -> Runtime | None:
-        """Return the python3 of /usr that namespaces show, if there are namespaces."""
+        """Return the python3 of /usr that is visible in namespaces, or None without namespaces."""
         found = (one for one in self.runtimes if one.name == "python3" and not one.folder)
         return None if self.binary is None else next(found, None)
 
     def callback_socket(self) -> str:
-        """Return the callback socket's path where the poster runs."""
+        """Return the path of the callback socket as the callback program sees it."""
         if self._python_inside() is not None:
             return f"{bubblewrap.CALLBACKS}/{bubblewrap.SOCKET}"
         return str(self.context.callbacks / bubblewrap.SOCKET)

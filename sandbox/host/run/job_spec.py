@@ -1,12 +1,12 @@
-"""What a job's supervisor is told, and the files it leaves for whoever asks later.
+"""The specification of a job for its supervisor, and the files that the supervisor writes.
 
-The order travels through a pipe and is never on disk: it holds the account's variables and the job's token.
-A job's directory holds
+The specification is passed through a pipe and never written to disk: it holds the account's variables and the
+job's token. A job's directory holds
 
-    lock        held (flock) by the supervisor while it lives: alive or not is never guessed from a pid
+    lock        locked (flock) by the supervisor while it lives; a pid alone never decides that
     started     {"pid", "boot", "group", "rests"}, written before the command: a job is started at most once
-    output      the last bytes of stdout and stderr merged; `truncated` beside it when there was more
-    exit        {"exit_code"}, written once, when nothing of the job lives any more
+    output      the last bytes of stdout and stderr merged; `truncated` beside it if there were more
+    exit        {"exit_code"}, written once, when no process of the job lives any more
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOCK, STARTED, OUTPUT, TRUNCATED, EXIT = "lock", "started", "output", "truncated
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """How the end of a job is told: a program that reads `payload` and prints the HTTP status it got."""
+    """How the end of a job is reported: a program that reads `payload` and prints the HTTP status it got."""
 
     argv: list[str]
     secret: list[str]
@@ -36,7 +36,7 @@ class CompletionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """A job for the supervisor: the command line before and after bubblewrap's descriptor, and the bounds."""
+    """A job for the supervisor: the command line before and after bubblewrap's descriptor, and the limits."""
 
     prefix: list[str]
     program: list[str]
@@ -53,18 +53,18 @@ class JobSpec:
     post: CompletionRequest
 
     def encode(self) -> bytes:
-        """Return the order as it goes through the pipe."""
+        """Encode the specification for the pipe."""
         return json.dumps(asdict(self)).encode("utf-8", "surrogatepass")
 
     @classmethod
     def decode(cls, raw: bytes) -> JobSpec:
-        """Return the order that `dump` wrote."""
+        """Decode the specification that `encode` wrote."""
         fields: dict[str, Any] = json.loads(raw)
         return cls(**{**fields, "post": CompletionRequest(**fields["post"])})
 
 
 def memfd_of(words: Sequence[str]) -> int:
-    """Return a descriptor from which bubblewrap reads `words` (`--args`), NUL after each."""
+    """Return a descriptor from which bubblewrap reads `words` (`--args`), each ended by NUL."""
     descriptor = os.memfd_create("arguments")
     os.write(descriptor, "".join(f"{word}\0" for word in words).encode("utf-8", "surrogateescape"))
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -72,7 +72,7 @@ def memfd_of(words: Sequence[str]) -> int:
 
 
 def acquire_lock(directory: Path) -> int | None:
-    """Return a descriptor that holds the job's lock until it is closed, None if a supervisor has it."""
+    """Return a descriptor that holds the job's lock until it is closed, or None if a supervisor holds it."""
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -83,7 +83,7 @@ def acquire_lock(directory: Path) -> int | None:
 
 
 def is_supervised(directory: Path) -> bool:
-    """Whether a supervisor of the job is alive."""
+    """Return whether a supervisor of the job is alive."""
     descriptor = acquire_lock(directory)
     if descriptor is None:
         return True

@@ -1,4 +1,4 @@
-"""The pipes of a running command, on the event loop: read on for ever, keep only so much."""
+"""Read and write the pipes of a running command on the event loop, with limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHUNK = 65536
 
 
 class PipeReader:
-    """Reads a pipe to its end and keeps the first `limit` bytes; the rest is read and dropped."""
+    """Reads a pipe until its end and keeps the first `limit` bytes; the rest is dropped."""
 
     def __init__(self, descriptor: int, limit: int) -> None:
         self._descriptor = descriptor
@@ -23,7 +23,7 @@ class PipeReader:
         self._loop.add_reader(descriptor, self.read_available)
 
     def read_available(self) -> None:
-        """Read what is there now."""
+        """Read the available bytes."""
         if self.ended.is_set():
             return
         try:
@@ -40,7 +40,7 @@ class PipeReader:
         self.content += chunk[:room]
 
     def close(self) -> None:
-        """Stop reading and close the pipe; what was kept stays."""
+        """Stop reading and close the pipe; the bytes read so far are kept."""
         if not self.ended.is_set():
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
@@ -48,7 +48,7 @@ class PipeReader:
 
 
 class PipeWriter:
-    """Writes bytes into a pipe as fast as the reader takes them, then closes it; a reader may leave early."""
+    """Writes bytes into a pipe as fast as it is read, then closes it; the reader may close it early."""
 
     def __init__(self, descriptor: int, content: bytes) -> None:
         self._descriptor = descriptor
@@ -63,7 +63,7 @@ class PipeWriter:
             self._rest = self._rest[os.write(self._descriptor, self._rest[:CHUNK]) :]
         except BlockingIOError:
             return
-        except OSError:  # nobody reads any more
+        except OSError:  # the reader has closed its end
             self._rest = memoryview(b"")
         if not self._rest:
             self.close()
@@ -77,7 +77,7 @@ class PipeWriter:
 
 
 class ProcessWatcher:
-    """Tells when a process, ours or not, has ended; a process that is not there any more has."""
+    """Signals the end of any process; one that no longer exists counts as ended."""
 
     def __init__(self, pid: int) -> None:
         self._loop = asyncio.get_running_loop()

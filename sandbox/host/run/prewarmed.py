@@ -1,7 +1,7 @@
-"""Runs that wait: namespaces made before there is a command for them; a reserved sandbox answers at once.
+"""Create a reserved sandbox's namespaces before its next command, so that it starts at once.
 
-Each is used for one command, as any run is, and has all that a run has; only its making is out of the way
-when the command comes. It waits in the shell that will run it, and reads it from its stdin up to a NUL.
+Each prewarmed run is used for one command and has everything that a run has. It waits in the shell that will
+run the command and reads it from its stdin up to a NUL.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sandbox.model import ExecRequest, SandboxId, SandboxSpec
 
 READ_SCRIPT = 'IFS= read -r -d "" s && exec /bin/bash -c "$s"'
 MAX_SCRIPT_BYTES = 4096
-"""Bytes of a script that is handed over: a shell reads a pipe byte by byte."""
+"""The longest script, in bytes, that is passed this way: a shell reads a pipe byte by byte."""
 MAX_PREWARMED = 16
-"""Sandboxes that have a run waiting, the ones used last."""
+"""The most sandboxes with a prewarmed run; the least recently used ones lose theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrewarmedRun:
-    """A run that waits; `ground` tells the directories it is bound to from others of their names."""
+    """A waiting run; `directory_ids` distinguish its directories from later ones of the same names."""
 
     run: Run
     spec: SandboxSpec
@@ -33,7 +33,7 @@ class PrewarmedRun:
 
 
 class PrewarmedRuns:
-    """The waiting runs of this process, one for each sandbox."""
+    """The prewarmed runs of this process, one per sandbox."""
 
     def __init__(self, limit: int = MAX_PREWARMED) -> None:
         self._limit = limit
@@ -47,7 +47,7 @@ class PrewarmedRuns:
     def acquire(
         self, sandbox: SandboxId, spec: SandboxSpec, directory_ids: object, command: ExecRequest
     ) -> Run | None:
-        """Return the run that waits for this command, if there is one that fits."""
+        """Return the prewarmed run for this command if one fits."""
         found = self._waiting.pop(sandbox, None)
         if found is None:
             return None
@@ -64,7 +64,7 @@ class PrewarmedRuns:
     def prepare(
         self, sandbox: SandboxId, spec: SandboxSpec, directory_ids: object, launch: Callable[[], Launch]
     ) -> None:
-        """Have a run wait for the next command; where none can be made, that command makes its own."""
+        """Prewarm a run for the next command; if that fails, the command creates its own."""
         if self._closed or sandbox in self._waiting:
             return
         with contextlib.suppress(SandboxError, OSError):
@@ -84,13 +84,13 @@ class PrewarmedRuns:
         task.add_done_callback(self._ending.discard)
 
     async def stop(self, sandbox: SandboxId) -> None:
-        """End the run that waits in a sandbox."""
+        """End the prewarmed run of a sandbox."""
         found = self._waiting.pop(sandbox, None)
         if found is not None:
             await _kill(found.run)
 
     async def close(self) -> None:
-        """End every waiting run; none is made any more."""
+        """End every prewarmed run; no more are created."""
         self._closed = True
         for sandbox in list(self._waiting):
             await self.stop(sandbox)

@@ -1,7 +1,7 @@
-"""Run a command as plain processes and let none of them outlive it: the unsandboxed host's stand-in.
+"""Run a command as plain processes and kill all its descendants, for the unsandboxed host.
 
-It adopts every orphan of the command (PR_SET_CHILD_SUBREAPER), so that a daemon that forked twice is still
-found; it ends when told to, when the command ends, or when the gateway dies, and kills the rest first.
+It adopts every orphan of the command (PR_SET_CHILD_SUBREAPER), so a daemon that forked twice is still found.
+It ends on request, when the command ends, or when the gateway dies, and kills the remaining processes first.
 Started as `python -c … ARGV`; imports nothing but the standard library.
 """
 
@@ -21,11 +21,11 @@ _SET_CHILD_SUBREAPER = 36
 
 
 class _Terminated(Exception):
-    """Somebody wants us to end."""
+    """A signal requested the end."""
 
 
 def main() -> NoReturn:
-    """Run `sys.argv[1:]`, kill what it leaves behind, and end as it did."""
+    """Run `sys.argv[1:]`, kill its remaining descendants, and exit with its code."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

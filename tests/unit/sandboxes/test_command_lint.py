@@ -21,6 +21,8 @@ ALLOWED = (
     "git diff HEAD~1..HEAD",
     "echo a...b ..c",
     "cat <<EOF\n/etc/passwd is a file\nEOF",
+    "cat <<-'END' > out\n\tcat /etc/passwd\n\tEND\nls",
+    "cat <<A <<B\ncat /etc/one\nA\ncat /etc/two\nB\nls",
     "echo 'unbalanced",
 )
 OUTSIDE_PATHS = (
@@ -34,6 +36,9 @@ OUTSIDE_PATHS = (
     "du -sh /",
     "grep -r key /etc/ssl",
     "ls && (cat /var/log/syslog)",
+    "cat <<EOF\ntext\nEOF\ncat /etc/passwd",
+    "cat <<EOF\ncat /etc/passwd",
+    "cat <<<EOF\ncat /etc/passwd\nEOF",
 )
 
 

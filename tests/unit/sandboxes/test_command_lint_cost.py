@@ -1,0 +1,97 @@
+"""The command checks take time linear in the script's length, whatever a person or a model sends."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.exec.command_lint import _words, missing_runtime, path_outside_workspace
+
+SIZES = (1024, 2048, 8 * 1024, 128 * 1024)
+"""Characters of the scripts, up to twice the longest command; small ones first, so that a defect ends soon."""
+
+CEILING_SECONDS = 2.0
+"""CPU seconds that no script may take; the costliest one takes 0.2 here."""
+
+RATIO = 24.0
+"""Sixteen times the text costs sixteen times the work; quadratic work would cost 256 times."""
+
+HOSTILE: dict[str, Callable[[int], str]] = {
+    "heredoc without an end": lambda size: "echo <<" + "A" * (size // 2) + "\n" * (size // 2),
+    "heredocs without ends": lambda size: "<<A\n" * (size // 4),
+    "heredocs on one line": lambda size: "<<A " * (size // 8) + "\n" + "A\n" * (size // 4),
+    "heredoc and blank lines": lambda size: "<<A\n" + " \n" * (size // 2),
+    "heredoc and blanks": lambda size: "<<" + " " * size,
+    "heredocs and blanks": lambda size: "<< \t" * (size // 4),
+    "open heredoc quotes": lambda size: "<<'A" * (size // 4),
+    "long heredoc quote": lambda size: "<<'" + "A" * size,
+    "angle brackets": lambda size: "<" * size,
+    "ended heredocs": lambda size: "<<A\nA\n" * (size // 6),
+    "nested heredocs": lambda size: "".join(f"<<A{n}\n" for n in range(size // 6)) + "A1\nA0\n",
+    "one word": lambda size: "a" * size,
+    "words": lambda size: "a " * (size // 2),
+    "single quotes": lambda size: "''" * (size // 2),
+    "open single quotes": lambda size: "'a\n" * (size // 3),
+    "open double quote": lambda size: '"' + "a\\" * (size // 2),
+    "open double quotes": lambda size: '"aaaa' * (size // 5),
+    "escapes": lambda size: "\\" * size,
+    "quoted escapes": lambda size: '"' + "\\\\" * (size // 2) + '"',
+    "operators": lambda size: "a;" * (size // 2),
+    "operator run": lambda size: ";" * size,
+    "comments": lambda size: "#" * size,
+    "lines of comments": lambda size: "a#\n" * (size // 3),
+    "assignments": lambda size: "A=1 " * (size // 4),
+    "long assignment": lambda size: "A" * size + " x",
+    "prefixes": lambda size: "sudo " * (size // 5),
+    "runtime name": lambda size: "python" + "3" * size + "x",
+    "runtime dots": lambda size: "pypy" + "3." * (size // 2) + "x",
+    "slashes": lambda size: "ls " + "/" * size + "?",
+    "path of short parts": lambda size: "ls " + "/a" * (size // 2) + "?",
+    "system path": lambda size: "sed /etc" + "/a" * (size // 2) + "?",
+    "path of one part": lambda size: "ls /" + "a" * size + "?",
+    "dots": lambda size: "ls " + "." * size,
+    "almost climbing": lambda size: "ls " + "/..." * (size // 4),
+    "digits": lambda size: "ls " + "0" * size,
+    "scanner": lambda size: "find " + "/a?" * (size // 3),
+    "commands": lambda size: "ls /a?\n" * (size // 7),
+}
+
+
+def _check(script: str) -> None:
+    """Apply both checks as the bash tool does."""
+    missing_runtime(script, ("bash",))
+    path_outside_workspace(script)
+
+
+def _cpu_seconds(script: str) -> float:
+    """Return the CPU time of this thread for one check."""
+    start = time.thread_time()
+    _check(script)
+    return time.thread_time() - start
+
+
+@pytest.mark.parametrize("shape", HOSTILE)
+def test_no_script_takes_more_than_linear_time(shape: str) -> None:
+    """A hostile script up to 128 KiB never takes long, and the cost grows with its length."""
+    costs: list[float] = []
+    for size in SIZES:
+        costs.append(_cpu_seconds(HOSTILE[shape](size)))
+        assert costs[-1] < CEILING_SECONDS, (size, costs)
+    assert costs[-1] <= RATIO * costs[-2] + 0.05, costs
+
+
+@given(st.text(alphabet="ab1 \t'\"\\;&|(){}<>#/.=$-\u00e9", max_size=40))
+def test_a_line_is_split_as_shlex_splits_it(line: str) -> None:
+    """The linear scanner reads quotes, escapes, comments and operators as the standard library does."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|(){}")
+    lexer.whitespace_split = True
+    try:
+        expected = list(lexer)
+    except ValueError:
+        expected = []
+    assert _words(line) == expected
