@@ -18,7 +18,7 @@ ApprovalState = Literal["pending", "approved", "denied", "expired", "void"]
 """`void`: approved for a sandbox that was changed before the call was carried out, and asked for anew."""
 
 
-class ApprovalDecision(RequestModel):
+class ApprovalDecisionRequest(RequestModel):
     """What a person decides."""
 
     decision: Literal["approve", "deny"]
@@ -94,7 +94,7 @@ async def get_approval(call: ApiCall[NoContent, NoContent]) -> ApprovalResponse:
     return to_response(approval)
 
 
-async def decide(call: ApiCall[ApprovalDecision, NoContent]) -> ApprovalResponse:
+async def decide(call: ApiCall[ApprovalDecisionRequest, NoContent]) -> ApprovalResponse:
     """Decide; the first decision stands, and a different one is a 409 that shows it."""
     body = call.body
     try:

@@ -75,7 +75,7 @@ def _conversations() -> tuple[ApiRoute, ...]:
     conflict = {409: "already decided differently; `winner` is the decision that counts"}
     post_decision = partial(
         post_route,
-        request_model=a.ApprovalDecision,
+        request_model=a.ApprovalDecisionRequest,
         response_model=a.ApprovalResponse,
         error_responses=conflict,
     )
