@@ -17,7 +17,7 @@ from gateway.cli.commands.turns import turns
 from gateway.cli.commands.webhooks import webhooks
 from gateway.cli.group import group, local, remote
 
-app: typer.Typer = group("An event-driven gateway for chat bots whose background results always come home.")
+app: typer.Typer = group("Connects chat platforms to AI agents that run in sandboxes.")
 
 local(app, "serve")(serve)
 remote(app, "chat")(chat)

@@ -95,10 +95,10 @@ class _connection_errors:  # noqa: N801 - reads as a phrase: with _reaching(url)
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, aiohttp.WSServerHandshakeError):
-            text = f"the gateway does not take the WebSocket (status {error.status})"
+            text = f"the gateway refused the WebSocket (status {error.status})"
             raise ApiError(error.status, _explain(error.status, text)) from error
         if isinstance(error, aiohttp.InvalidURL):
-            raise UsageError(f"{self._url} is no URL") from error
+            raise UsageError(f"{self._url} is not a URL") from error
         if isinstance(error, aiohttp.ClientError | TimeoutError | OSError):
             cause = getattr(error, "os_error", error)
             reason = getattr(cause, "strerror", None) or str(error) or type(error).__name__

@@ -63,4 +63,4 @@ def _read(path: Path) -> str | None:
     except PermissionError as error:
         raise UsageError(f"{path} cannot be read: run as the gateway's user, or pass --key") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} does not hold what the gateway writes there") from error
+        raise UsageError(f"{path} is damaged: the gateway did not write this") from error

@@ -40,9 +40,9 @@ def translate_database_errors() -> Iterator[None]:
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         raise CommandFailed(
-            f"the database cannot be used: {reason}; look at database_url and data_dir"
+            f"the database cannot be used: {reason}; check database_url and data_dir"
         ) from error
     except OSError as error:
         raise CommandFailed(
-            f"the database cannot be used: {error}; look at database_url and data_dir"
+            f"the database cannot be used: {error}; check database_url and data_dir"
         ) from error

@@ -19,7 +19,7 @@ _REF = "#/components/schemas/{model}"
 
 _EVENT: dict[str, Any] = {
     "type": "object",
-    "description": "One fact. `seq` grows strictly within a conversation; `n` counts lasting events.",
+    "description": "An event. `seq` grows strictly within a conversation; `n` counts durable events.",
     "required": ["v", "id", "time", "type", "conversation", "data"],
     "properties": {
         "v": {"const": 1},
@@ -56,13 +56,15 @@ _SERVER_FRAMES: dict[str, dict[str, Any]] = {
         last_seq=_NUMBER,
     ),
     "events": _frame("events", "Several events in one frame (batch).", items={"type": "array"}),
-    "caught_up": _frame("caught_up", "Everything kept has been sent; what follows is live.", seq=_NUMBER),
+    "caught_up": _frame(
+        "caught_up", "All stored events were sent; the following ones are live.", seq=_NUMBER
+    ),
     "gap": _frame(
         "gap", "History was trimmed: these seqs are missing.", **{"from": _NUMBER}, to=_NUMBER, snapshot=_TEXT
     ),
     "reset": _frame("reset", "The cursor is of another epoch or ahead.", epoch=_TEXT, snapshot=_TEXT),
-    "accepted": _frame("accepted", "A message was taken, durably.", id=_TEXT, turn=_TEXT, conversation=_TEXT),
-    "error": _frame("error", "A frame could not be followed.", code=_TEXT, detail=_TEXT),
+    "accepted": _frame("accepted", "A message was stored.", id=_TEXT, turn=_TEXT, conversation=_TEXT),
+    "error": _frame("error", "A frame was refused.", code=_TEXT, detail=_TEXT),
     "pong": _frame("pong", "The answer to a ping."),
 }
 
@@ -100,7 +102,7 @@ def _text() -> bytes:
 
 
 async def serve(_call: ApiCall[NoContent, NoContent]) -> web.Response:
-    """Answer with the document."""
+    """Return the document."""
     return web.Response(body=_text(), content_type="application/json")
 
 
@@ -110,7 +112,7 @@ ROUTES = (
         path="/asyncapi.json",
         access=PublicAccess(),
         handler=serve,
-        summary="the streams' and webhooks' document",
+        summary="the AsyncAPI document of streams and webhooks",
         media_type="application/json",
         tag="documents",
     ),

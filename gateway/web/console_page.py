@@ -1,4 +1,4 @@
-"""The console's files, each under its strict headers."""
+"""The console's files, each with strict security headers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.web.http.route import ApiCall, NoContent
 
 
 async def serve(call: ApiCall[NoContent, NoContent]) -> web.Response:
-    """Answer with one file of the console, or 304 for the copy the browser has."""
+    """Return a file of the console, or 304 when the browser has this version."""
     name = call.path.get("file", "") or console.INDEX
     try:
         asset = console.load(name)

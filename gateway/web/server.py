@@ -1,4 +1,4 @@
-"""The web application: routes behind one door, problems for everything that goes wrong."""
+"""The web application: routes with authentication, audit log, metrics and problem responses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gateway.web.stream import handlers
 
 
 def build(context: WebContext) -> web.Application:
-    """Return the gateway's whole public face."""
+    """Return the gateway's public web application."""
     application = assemble(context, ROUTES)
     handlers.install(application, context)
     return application
 
 
 def build_callbacks(context: WebContext) -> web.Application:
-    """Return what the callback socket serves: the end of jobs and nothing else."""
+    """Return the application of the callback socket, which serves job completions only."""
     return assemble(context, job_completion.ROUTES)
 
 
@@ -55,7 +55,7 @@ def assemble(context: WebContext, routes: Iterable[ApiRoute]) -> web.Application
 
 
 async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Name no versions of what we are made of; tell the asker what is left of its minute."""
+    """Hide the server's version, and add the RateLimit headers."""
     response.headers["Server"] = "dovecote"
     standing = request.get(RATE_LIMIT)
     if standing is not None:

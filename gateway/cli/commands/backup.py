@@ -22,25 +22,27 @@ EXCLUDED_NAMES = ("nats", "callbacks", "scratch", "lock", "url", "dovecote.db*")
 
 
 def backup(
-    target: Annotated[Path, typer.Argument(help="A directory that does not exist yet, for the copy.")],
+    target: Annotated[Path, typer.Argument(help="The directory to create for the copy.")],
     *,
     config: Config = None,
     data: Data = None,
 ) -> None:
-    """Copy the data directory, while the gateway runs too; the event log is left out."""
+    """Copy the data directory, also while the gateway runs; without the event log."""
     settings = load_settings(config, data_dir=data)
     if target.exists():
-        raise UsageError(f"{target} exists already; name a directory to be made")
+        raise UsageError(f"{target} already exists; name a directory that does not exist")
     if not settings.data_dir.is_dir():
         raise CommandFailed(f"{settings.data_dir} is no data directory")
     if target.resolve().is_relative_to(settings.data_dir.resolve()):
-        raise UsageError("the copy cannot stand in the data directory itself")
+        raise UsageError("the copy cannot be inside the data directory")
     target.mkdir(mode=0o700, parents=True)
     said = _copy_database(settings, target)
     changed = _copy_files(settings.data_dir, target)
-    typer.echo(f"{said}; files copied to {target}, which holds keys: keep it as you keep them")
+    typer.echo(f"{said}; files copied to {target}, which contains keys: protect it")
     if changed:
-        typer.echo(f"{changed} files changed or went away meanwhile, and are missing or torn", err=True)
+        typer.echo(
+            f"{changed} files changed or disappeared during the copy, and are missing or partial", err=True
+        )
 
 
 def _copy_database(settings: Settings, target: Path) -> str:
@@ -49,7 +51,7 @@ def _copy_database(settings: Settings, target: Path) -> str:
 
     url = make_url(settings.database)
     if url.get_backend_name() != "sqlite":
-        return "the database is another server's: copy it with pg_dump"
+        return "the database is on a server: copy it with pg_dump"
     source = Path(url.database or "")
     if not source.is_file():
         raise CommandFailed(f"there is no database at {source}")

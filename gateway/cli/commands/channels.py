@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(help="An id or a name.")]
 
 @remote(keys, "list")
 async def list_keys(gateway: GatewayClient, *, as_json: Json = False) -> None:
-    """List the keys; their text is never shown again."""
+    """List the keys, without their text."""
     columns: Columns = {"id": "id", "name": "name", "scopes": "scopes", "created": "created_at"}
     found = await gateway.list_all("accounts", "me", "keys")
     print_rows(found, columns, as_json=as_json, empty="no keys")
@@ -34,10 +34,10 @@ async def create_key(
     gateway: GatewayClient,
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     *,
-    scope: Annotated[list[str] | None, typer.Option(help="A scope it has; repeat for more.")] = None,
+    scope: Annotated[list[str] | None, typer.Option(help="A scope of the key; repeat for more.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a key and print it, this once."""
+    """Create a key and print it; it is not shown again."""
     body = {"name": name} | ({"scopes": scope} if scope else {})
     made = await gateway.post("accounts", "me", "keys", body=body)
     if as_json:
@@ -48,14 +48,14 @@ async def create_key(
 
 @remote(keys, "revoke")
 async def revoke_key(gateway: GatewayClient, name: Name) -> None:
-    """End a key: its sockets are cut at once."""
+    """Revoke a key and close its connections."""
     await gateway.delete("accounts", "me", "keys", name)
     typer.echo(f"{name} revoked")
 
 
 @remote(channels, "list")
 async def list_channels(gateway: GatewayClient, *, as_json: Json = False) -> None:
-    """List the channels, those of the settings file included."""
+    """List the channels, including those of the settings file."""
     columns: Columns = {"id": "id", "name": "name", "kind": "kind", "agent": "agent", "managed": "managed"}
     found = await gateway.list_all("accounts", "me", "channels")
     print_rows(found, columns, as_json=as_json, empty="no channels")
@@ -68,7 +68,7 @@ async def add_channel(
     setting: Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, as in the settings file.")] = None,
     *,
     kind: Annotated[str | None, typer.Option(help="The platform (default: the name).")] = None,
-    agent: Annotated[str | None, typer.Option(help="The agent that answers there.")] = None,
+    agent: Annotated[str | None, typer.Option(help="The agent that answers in this channel.")] = None,
     as_json: Json = False,
 ) -> None:
     """Connect a platform; the gateway starts receiving without a restart."""
@@ -82,30 +82,30 @@ async def add_channel(
 async def approve_pairing(
     gateway: GatewayClient,
     name: Name,
-    code: Annotated[str, typer.Argument(help="What the bot told the person, and they told you.")],
+    code: Annotated[str, typer.Argument(help="The code that the bot sent to the user.")],
 ) -> None:
-    """Let in the person who has this code; the bot tells them."""
+    """Approve the pairing with this code; the bot notifies the user."""
     found = await gateway.post("accounts", "me", "channels", name, "pairings", body={"code": code})
-    typer.echo(clean(f"{found['name'] or found['person']} ({found['person']}) is in"))
+    typer.echo(clean(f"{found['name'] or found['person']} ({found['person']}) is paired"))
 
 
 @remote(channels, "pairings")
 async def list_pairings(gateway: GatewayClient, name: Name, *, as_json: Json = False) -> None:
-    """List who was let in with a code, and who waits for it."""
+    """List approved and pending pairings."""
     columns: Columns = {"person": "person", "name": "name", "state": "state", "since": "created_at"}
     found = await gateway.list_all("accounts", "me", "channels", name, "pairings")
-    print_rows(found, columns, as_json=as_json, empty="nobody is paired, nobody waits")
+    print_rows(found, columns, as_json=as_json, empty="no pairings")
 
 
 @remote(channels, "unpair")
 async def revoke_pairing(
     gateway: GatewayClient,
     name: Name,
-    person: Annotated[str, typer.Argument(help="The person, as `channels pairings` shows them.")],
+    person: Annotated[str, typer.Argument(help="The user, as `channels pairings` shows it.")],
 ) -> None:
-    """Let somebody in no more."""
+    """Revoke a pairing."""
     await gateway.delete("accounts", "me", "channels", name, "pairings", person)
-    typer.echo(f"{person} is out")
+    typer.echo(f"{person} is not paired any more")
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
     for text in pairs:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"{key!r} is no KEY=VALUE")
+            raise UsageError(f"{key!r} is not KEY=VALUE")
         found[key.strip()] = _parse_value(value)
     return found
 
@@ -124,13 +124,13 @@ def _parse_value(text: str) -> Any:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise UsageError(f"{text!r} starts like JSON and is none: {error}") from error
+            raise UsageError(f"{text!r} starts like JSON but is invalid: {error}") from error
     return text
 
 
 @local(channels, "test")
 def probe_channel(
-    name: Annotated[str, typer.Argument(help="A channel of the settings file, or one of the gateway's.")],
+    name: Annotated[str, typer.Argument(help="A channel of the settings file or of the gateway.")],
     *,
     url: Url = None,
     key: Key = None,
@@ -138,7 +138,7 @@ def probe_channel(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Ask the platform about a channel: is the token right, can it receive, may it send."""
+    """Check a channel's token and permissions with its platform."""
     import asyncio
 
     settings = load_settings(config, url=url, key=key, data_dir=data)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 async def chat(
     gateway: GatewayClient,
-    message: Annotated[str | None, typer.Argument(help="Say this, print the answer, and end.")] = None,
+    message: Annotated[
+        str | None, typer.Argument(help="Send this message, print the answer, and exit.")
+    ] = None,
     *,
     conversation: Annotated[str, typer.Option(help="A name of your own, or a cnv_ id.")] = "terminal",
     agent: Annotated[str | None, typer.Option(help="The agent to talk to.")] = None,
@@ -30,7 +32,7 @@ async def chat(
     from gateway.cli.terminal.session import TerminalSession
 
     if message is not None and not message.strip():
-        raise UsageError("there is nothing to say: the message is blank")
+        raise UsageError("the message is blank: give some text")
     ended = await TerminalSession(
         ConversationClient(gateway, conversation, may_be_new=True), agent=agent, once=message
     ).run()
@@ -42,11 +44,13 @@ async def tail(
     gateway: GatewayClient,
     conversation: Annotated[str, typer.Argument(help="A name of your own, or a cnv_ id.")],
     *,
-    after: Annotated[int | None, typer.Option(help="Begin after this seq; 0: the first kept.", min=0)] = None,
-    follow: Annotated[bool, typer.Option(help="Stay and print what comes.")] = True,
+    after: Annotated[
+        int | None, typer.Option(help="Begin after this seq; 0 begins at the first stored event.", min=0)
+    ] = None,
+    follow: Annotated[bool, typer.Option(help="Keep running and print new events.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Print a conversation's events, a line each."""
+    """Print a conversation's events, one per line."""
     from gateway.cli.terminal.conversation_client import ConversationClient
     from gateway.cli.terminal.session import on_interrupt
 
@@ -67,8 +71,8 @@ async def _print_frames(frames: AsyncGenerator[Mapping[str, Any]], *, follow: bo
             if kind == "caught_up" and not follow:
                 return
             if kind == "gap":
-                print_error(f"events {frame.get('from')} to {frame.get('to')} are no longer kept")
+                print_error(f"events {frame.get('from')} to {frame.get('to')} are no longer stored")
             elif kind == "reset":
-                print_error("the conversation's stream was made anew; its place numbers begin again")
+                print_error("the conversation's event stream was recreated; its seq numbers begin again")
             elif "seq" in frame and "." in kind:
                 typer.echo(json.dumps(frame, ensure_ascii=False) if as_json else render_summary(frame))

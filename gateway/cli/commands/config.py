@@ -12,15 +12,15 @@ from gateway.cli.errors import CommandFailed, ExitCode, print_error
 from gateway.cli.group import Config, Data, Json, group, load_settings, local, require_models
 from gateway.cli.output import print_json
 
-config = group("The settings: what is in force, what there is.")
-migrate = group("The database's schema.")
+config = group("Show and check the settings.")
+migrate = group("Migrate the database's schema.")
 
 EXAMPLE = """# Settings of Dovecote. A flag wins over a DOVECOTE_* variable, that over .env, that over this.
-# `dovecote config check` tells what is wrong; `dovecote config schema` lists everything there is.
+# `dovecote config check` reports problems; `dovecote config schema` lists every setting.
 
 # host = "127.0.0.1"
 # port = 8080
-# public_url = "https://bots.example.org"     # where platforms and sandboxes reach this gateway
+# public_url = "https://bots.example.org"     # the URL for platforms and sandboxes
 # data_dir = "/var/lib/dovecote"
 # log_format = "json"
 
@@ -40,7 +40,7 @@ provider = "host"                             # commands run in namespaces of th
 # [channels.telegram]
 # token = "123456:ABC"                        # better: DOVECOTE_CHANNELS__TELEGRAM__TOKEN in .env
 # mode = "polling"                            # or "webhook", with webhook_secret
-# allow = ["pairing"]                         # strangers get a code; or user ids; or "*" for anyone
+# allow = ["pairing"]                         # unknown senders get a code; or user ids; or "*"
 """
 
 
@@ -54,12 +54,12 @@ def show_config(*, config: Config = None, data: Data = None) -> None:
 
 @local(config, "check")
 def check_config(*, config: Config = None, data: Data = None) -> None:
-    """Report every problem of the settings; nothing is started."""
+    """Report every problem of the settings, without starting anything."""
     settings = load_settings(config, data_dir=data)
     for warning in settings.warnings():
         print_error(f"warning: {warning}")
     require_models(settings)
-    typer.echo("the settings are in order")
+    typer.echo("the settings are valid")
 
 
 @local(config, "schema")
@@ -70,14 +70,14 @@ def print_schema() -> None:
     print_json(Settings.model_json_schema())
 
 
-def init(*, directory: Annotated[Path, typer.Option(help="Where to write it.")] = Path()) -> None:
-    """Write a commented dovecote.toml; one that is there stays as it is."""
+def init(*, directory: Annotated[Path, typer.Option(help="The file to write.")] = Path()) -> None:
+    """Write a commented dovecote.toml; never overwrites one."""
     target = directory / "dovecote.toml"
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(EXAMPLE)
     except FileExistsError:
-        raise CommandFailed(f"{target} is there already and stays as it is") from None
+        raise CommandFailed(f"{target} already exists and was not changed") from None
     except OSError as error:
         raise CommandFailed(f"{target} cannot be written: {error.strerror}") from error
     typer.echo(f"wrote {target}; start with `dovecote serve`")
@@ -92,7 +92,7 @@ def version() -> None:
 
 @local(migrate, "up")
 def migrate_up(*, config: Config = None, data: Data = None) -> None:
-    """Bring the database to this version's schema (`serve` does so too)."""
+    """Migrate the database to this version's schema (`serve` does so too)."""
     import asyncio
 
     from gateway.migrations import migrate_up as bring_up
@@ -106,7 +106,7 @@ def migrate_up(*, config: Config = None, data: Data = None) -> None:
 
 @local(migrate, "status")
 def migrate_status(*, config: Config = None, data: Data = None, as_json: Json = False) -> None:
-    """Say how far the database is; exit code 1 when migrations are missing."""
+    """Show the database's revision; exit code 1 when migrations are missing."""
     import asyncio
     from dataclasses import asdict
 
@@ -115,6 +115,6 @@ def migrate_status(*, config: Config = None, data: Data = None, as_json: Json = 
     if as_json:
         print_json({**asdict(found), "up_to_date": found.up_to_date})
     else:
-        typer.echo(f"at {found.current or 'nothing yet'}; this version wants {found.head}")
+        typer.echo(f"at {found.current or 'no revision'}; this version needs {found.head}")
     if not found.up_to_date:
         raise typer.Exit(ExitCode.FAILED)

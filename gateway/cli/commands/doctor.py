@@ -23,14 +23,16 @@ MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 def doctor(
     *,
     simulate: Annotated[
-        str | None, typer.Option(help="Try this platform's adapter against its simulator, end to end.")
+        str | None, typer.Option(help="Test this platform's adapter end to end against its simulator.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only look: run no gateway to be killed.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only check; do not run the crash-recovery test.")
+    ] = False,
     config: Config = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Look at settings, machine and installation, and show that a killed gateway's answer still comes."""
+    """Check the installation and run a crash-recovery test."""
     if simulate:
         from gateway.cli.doctor.simulation import simulate_platform
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 jobs = group("Background jobs.")
 approvals = group("Tool calls that wait for a person.")
-deliveries = group("Results on their way to chats and webhooks.")
+deliveries = group("Deliveries to chats and webhooks.")
 
 Id = Annotated[str, typer.Argument(help="The id, as the list shows it.")]
-State = Annotated[str | None, typer.Option(help="Only those in this state.")]
+State = Annotated[str | None, typer.Option(help="Only items in this state.")]
 
 
 def filter_by_state(rows: list[dict[str, Any]], state: str | None) -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def filter_by_state(rows: list[dict[str, Any]], state: str | None) -> list[dict[
 
 @remote(jobs, "list")
 async def list_jobs(gateway: GatewayClient, *, state: State = None, as_json: Json = False) -> None:
-    """List the jobs, running ones and ended ones."""
+    """List the jobs."""
     columns: Columns = {
         "id": lambda row: row.get("id") or row.get("resultId"),
         "state": "state",
@@ -48,7 +48,7 @@ async def show_job(gateway: GatewayClient, job: Id, *, as_json: Json = False) ->
 
 @remote(jobs, "logs")
 async def show_logs(gateway: GatewayClient, job: Id, *, as_json: Json = False) -> None:
-    """Print what a job has written, while it runs too."""
+    """Print a job's output; also while it runs."""
     answer = await gateway.get("jobs", job, "logs")
     if as_json or not isinstance(answer, dict | str):
         print_record(answer if isinstance(answer, dict) else {"output": answer}, as_json=True)
@@ -59,7 +59,7 @@ async def show_logs(gateway: GatewayClient, job: Id, *, as_json: Json = False) -
 
 @remote(jobs, "stop")
 async def stop_job(gateway: GatewayClient, job: Id) -> None:
-    """Stop a job and all it has started."""
+    """Stop a job with its processes."""
     await gateway.post("jobs", job, "stop")
     typer.echo(f"{job} is being stopped")
 
@@ -68,7 +68,7 @@ async def stop_job(gateway: GatewayClient, job: Id) -> None:
 async def list_approvals(
     gateway: GatewayClient,
     *,
-    decided: Annotated[bool, typer.Option("--all", help="Those already decided too.")] = False,
+    decided: Annotated[bool, typer.Option("--all", help="Include decided approvals.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the tool calls that wait for a decision."""
@@ -81,21 +81,21 @@ async def list_approvals(
         "by": "decided_by",
     }
     found = [row for row in await gateway.list_all("approvals") if decided or row.get("state") == "pending"]
-    print_rows(found, columns, as_json=as_json, empty="nothing waits for approval")
+    print_rows(found, columns, as_json=as_json, empty="no pending approvals")
 
 
-Comment = Annotated[str | None, typer.Option(help="What the agent is told with it.")]
+Comment = Annotated[str | None, typer.Option(help="A comment for the agent.")]
 
 
 @remote(approvals, "approve")
 async def approve(gateway: GatewayClient, approval: Id, *, comment: Comment = None) -> None:
-    """Let a waiting tool call run."""
+    """Approve a waiting tool call."""
     await _decide(gateway, approval, "approve", comment)
 
 
 @remote(approvals, "deny")
 async def deny(gateway: GatewayClient, approval: Id, *, comment: Comment = None) -> None:
-    """Refuse a waiting tool call."""
+    """Deny a waiting tool call."""
     await _decide(gateway, approval, "deny", comment)
 
 
@@ -107,7 +107,7 @@ async def _decide(gateway: GatewayClient, approval: str, decision: str, comment:
 
 @remote(deliveries, "list")
 async def list_deliveries(gateway: GatewayClient, *, state: State = None, as_json: Json = False) -> None:
-    """List the deliveries with their state; dead ones can be sent again."""
+    """List the deliveries with their state."""
     columns: Columns = {
         "id": "id",
         "state": "state",
@@ -137,13 +137,13 @@ async def show_delivery(gateway: GatewayClient, delivery: Id, *, as_json: Json =
 
 @remote(deliveries, "retry")
 async def retry_delivery(gateway: GatewayClient, delivery: Id) -> None:
-    """Send a delivery again, a dead one too."""
+    """Retry a delivery, also a dead one."""
     await gateway.post("deliveries", delivery, "retry")
-    typer.echo(f"{delivery} is due again")
+    typer.echo(f"{delivery} will be sent again")
 
 
 @remote(deliveries, "drop")
 async def drop_delivery(gateway: GatewayClient, delivery: Id) -> None:
-    """Give a delivery up for good."""
+    """Drop a delivery; it is not sent any more."""
     await gateway.post("deliveries", delivery, "drop")
     typer.echo(f"{delivery} dropped")

@@ -24,7 +24,7 @@ LIVE_ID_PREFIX = "box_"
 async def list_sandboxes(
     gateway: GatewayClient,
     *,
-    records: Annotated[bool, typer.Option("--records", help="The records instead.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="List the records instead.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the live sandboxes."""
@@ -75,7 +75,7 @@ async def _resolve_id(gateway: GatewayClient, name: str) -> str:
     record = await gateway.get("accounts", "me", "sandboxes", name)
     found = [row["id"] for row in await gateway.list_all("sandboxes") if row["record"] == record["id"]]
     if len(found) != 1:
-        several = f"there are several: {', '.join(found)}" if found else "nothing lives of it"
+        several = f"there are several: {', '.join(found)}" if found else "it has no live sandbox"
         raise UsageError(f"{name} does not name one live sandbox: {several}")
     return str(found[0])
 
@@ -86,10 +86,10 @@ async def run_command(
     name: Name,
     command: Annotated[list[str], typer.Argument(help="The bash command.")],
     *,
-    timeout: Annotated[float, typer.Option(help="Seconds it may take.")] = 120.0,
+    timeout: Annotated[float, typer.Option(help="The time limit in seconds.")] = 120.0,
     as_json: Json = False,
 ) -> None:
-    """Run a command in a live sandbox; ends with its exit code."""
+    """Run a command in a live sandbox; exits with its exit code."""
     body = {"command": " ".join(command), "timeout": timeout}
     result = await gateway.post("sandboxes", await _resolve_id(gateway, name), "exec", body=body)
     if as_json:
@@ -102,7 +102,7 @@ async def run_command(
 
 @remote(sandboxes, "services")
 async def list_services(gateway: GatewayClient, name: Name, *, as_json: Json = False) -> None:
-    """List what is kept running in a live sandbox, which wakes it."""
+    """List the services of a live sandbox, which resumes it."""
     found = await gateway.get("sandboxes", await _resolve_id(gateway, name), "services")
     columns: Columns = {
         "name": "name",
@@ -117,25 +117,25 @@ async def list_services(gateway: GatewayClient, name: Name, *, as_json: Json = F
 
 @remote(sandboxes, "stop")
 async def stop_sandbox(gateway: GatewayClient, name: Name) -> None:
-    """Put a live sandbox to sleep; its next use wakes it."""
+    """Suspend a live sandbox; its next use resumes it."""
     sandbox = await _resolve_id(gateway, name)
     await gateway.post("sandboxes", sandbox, "stop")
-    typer.echo(f"{sandbox} sleeps")
+    typer.echo(f"{sandbox} is suspended")
 
 
 @remote(sandboxes, "rm")
 async def delete_sandbox(gateway: GatewayClient, name: Name) -> None:
-    """Remove a live sandbox (by its id), or a record with all that lives of it."""
+    """Delete a live sandbox by its id, or a record with its live sandboxes."""
     where = ("sandboxes", name) if name.startswith(LIVE_ID_PREFIX) else ("accounts", "me", "sandboxes", name)
     await gateway.delete(*where)
-    typer.echo(f"{name} removed")
+    typer.echo(f"{name} deleted")
 
 
 @remote(sandboxes, "sweep")
 async def sweep(gateway: GatewayClient, *, as_json: Json = False) -> None:
-    """Remove what belongs to nobody any more, at every provider."""
+    """Delete sandboxes and snapshots without an owner, at every provider."""
     swept = await gateway.post("sandboxes", "sweep")
     if as_json:
         print_record(swept, as_json=True)
     else:
-        typer.echo(f"{swept['orphans']} removed")
+        typer.echo(f"{swept['orphans']} deleted")

@@ -30,17 +30,20 @@ def serve(
     *,
     data: Data = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port to listen on; 0 selects a free one.")] = None,
     roles: Annotated[str | None, typer.Option(help="all, or some of ingress,turns,delivery,reaper.")] = None,
     config: Config = None,
     allow_unsandboxed_host: Annotated[
-        bool, typer.Option("--allow-unsandboxed-host", help="Plain processes where namespaces are forbidden.")
+        bool,
+        typer.Option(
+            "--allow-unsandboxed-host", help="Run commands as plain processes where namespaces are forbidden."
+        ),
     ] = False,
     allow_shared_host: Annotated[
         bool, typer.Option("--allow-shared-host", help="Let several accounts run commands on this machine.")
     ] = False,
 ) -> None:
-    """Run the gateway until it is told to stop."""
+    """Run the gateway until it is stopped."""
     settings = load_settings(
         config,
         data_dir=data,

@@ -19,11 +19,11 @@ async def trace(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show what became of a message: each step with its time, to the platform's own message id."""
+    """Show every step of a message, turn or job."""
     found = await gateway.get("trace", message)
     if as_json:
         print_json(found)
         return
     columns: Columns = {"time": "time", "what": "what", "id": "id", "state": "state"}
     columns = {**columns, "detail": lambda row: short(row.get("detail"), 100)}
-    print_rows(found["steps"], columns, as_json=False, empty="nothing is known of it")
+    print_rows(found["steps"], columns, as_json=False, empty="no steps are known")

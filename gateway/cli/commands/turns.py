@@ -13,7 +13,7 @@ from gateway.cli.output import Columns, print_record, print_rows, short
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
 
-turns = group("What agents were asked; failed ones can be asked again.")
+turns = group("Turns of agents.")
 
 
 @remote(turns, "list")
@@ -21,7 +21,9 @@ async def list_turns(
     gateway: GatewayClient,
     *,
     state: State = None,
-    dead: Annotated[bool, typer.Option("--dead", help="Only those given up and not asked again.")] = False,
+    dead: Annotated[
+        bool, typer.Option("--dead", help="Only dead-lettered turns that were not retried.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the turns, newest first."""
@@ -47,6 +49,6 @@ async def show_turn(gateway: GatewayClient, turn: Id, *, as_json: Json = False) 
 
 @remote(turns, "retry")
 async def retry_turn(gateway: GatewayClient, turn: Id) -> None:
-    """Ask a failed turn's question again, at the end of its conversation's queue; once."""
+    """Retry a failed turn once, at the end of its conversation's queue."""
     new = await gateway.post("turns", turn, "retry")
-    typer.echo(f"{turn} is asked again as {new['id']}")
+    typer.echo(f"{turn} is retried as {new['id']}")

@@ -46,12 +46,12 @@ async def add_webhook(
     gateway: GatewayClient,
     target: Annotated[str, typer.Argument(help="Where to post the events.", metavar="URL")],
     *,
-    event: Annotated[list[str] | None, typer.Option(help="A type to send; repeat for more.")] = None,
+    event: Annotated[list[str] | None, typer.Option(help="An event type to send; repeat for more.")] = None,
     conversation: Annotated[str | None, typer.Option(help="Only this conversation's events.")] = None,
-    ordered: Annotated[bool, typer.Option("--ordered", help="Send one event after the other.")] = False,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Send one event at a time.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Add an endpoint; its secret is printed this once."""
+    """Add an endpoint and print its secret; it is not shown again."""
     body: dict[str, Any] = {"url": target, "events": event or ["agent.finished"]}
     if conversation:
         body["conversation"] = conversation
@@ -69,13 +69,13 @@ async def send_test(gateway: GatewayClient, webhook: Id) -> None:
 
 @remote(webhooks, "rotate")
 async def rotate_webhook(gateway: GatewayClient, webhook: Id, *, as_json: Json = False) -> None:
-    """Give an endpoint a new secret; the old one signs too for a while."""
+    """Rotate an endpoint's secret; deliveries are signed with both for a day."""
     print_record(await gateway.post("webhooks", webhook, "rotate"), as_json=as_json)
 
 
 @remote(webhooks, "enable")
 async def enable_webhook(gateway: GatewayClient, webhook: Id) -> None:
-    """Open an endpoint again that was disabled; what it missed can be replayed."""
+    """Enable a disabled endpoint; `webhooks replay` sends what it missed."""
     await gateway.patch("accounts", "me", "webhooks", webhook, body={"enabled": True})
     typer.echo(f"{webhook} is enabled")
 
@@ -85,23 +85,23 @@ async def replay_webhook(
     gateway: GatewayClient,
     webhook: Id,
     *,
-    after: Annotated[str | None, typer.Option(help="From this moment on: 2026-01-31T00:00:00Z.")] = None,
-    until: Annotated[str | None, typer.Option(help="Up to this moment.")] = None,
+    after: Annotated[str | None, typer.Option(help="From this time on: 2026-01-31T00:00:00Z.")] = None,
+    until: Annotated[str | None, typer.Option(help="Until this time.")] = None,
     event: Annotated[list[str] | None, typer.Option(help="An event's id; repeat for more.")] = None,
 ) -> None:
-    """Send events again to an endpoint, of a time or by their ids; each keeps its id."""
+    """Send events of a time range, or by their ids, to an endpoint again."""
     if not event and after is None:
-        raise UsageError("say what to send again: --after, or --event")
+        raise UsageError("pass --after or --event to select events")
     given = {"ids": event, "after": after, "until": until}
     body = {name: value for name, value in given.items() if value}
     answer = await gateway.post("webhooks", webhook, "replay", body=body)
-    more = "; there are more, go on after them" if answer.get("more") else ""
-    typer.echo(f"{answer.get('replayed', 0)} events are on their way again{more}")
+    more = "; there are more: run it again after these" if answer.get("more") else ""
+    typer.echo(f"{answer.get('replayed', 0)} events will be sent again{more}")
 
 
 @remote(webhooks, "rm")
 async def delete_webhook(gateway: GatewayClient, webhook: Id) -> None:
-    """Delete an endpoint; what it was still owed is suppressed."""
+    """Delete an endpoint; its open deliveries are suppressed."""
     await gateway.delete("accounts", "me", "webhooks", webhook)
     typer.echo(f"{webhook} deleted")
 
@@ -114,7 +114,7 @@ def listen(
     port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8099,
     as_json: Json = False,
 ) -> None:
-    """Receive webhooks on this machine, verify their signature, and print them."""
+    """Receive webhooks on this machine, verify their signatures and print them."""
     from delivery.webhooks.signing import BadSecret, secret_key
 
     try:

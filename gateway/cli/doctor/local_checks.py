@@ -36,7 +36,7 @@ def check_disk(settings: Settings) -> Iterator[DoctorCheck]:
     yield (
         passed("disk", detail)
         if free > MIN_FREE_BYTES
-        else failed("disk", detail, "make room, or move data_dir")
+        else failed("disk", detail, "free space, or move data_dir")
     )
     yield _check_writable(path, there)
 
@@ -46,7 +46,7 @@ def _check_writable(path: Path, directory: Path) -> DoctorCheck:
 
     remedy = f"set data_dir to a directory this user can write, or change the owner of {directory}"
     if not directory.is_dir():
-        return failed("data directory", f"{directory} is no directory", remedy)
+        return failed("data directory", f"{directory} is not a directory", remedy)
     try:
         with tempfile.TemporaryFile(dir=directory):
             return passed("data directory", str(path))
@@ -66,9 +66,9 @@ def check_database(settings: Settings) -> Iterator[DoctorCheck]:
         yield failed("database", str(error), "correct database_url")
         return
     if found.current is None:
-        yield passed("database", "none yet; `serve` makes it")
+        yield passed("database", "none yet; `serve` creates it")
         return
-    detail = f"at {found.current}, this version wants {found.head}"
+    detail = f"at {found.current}, this version needs {found.head}"
     missing = failed("database", detail, "run `dovecote migrate up`")
     yield passed("database", detail) if found.up_to_date else missing
 
@@ -105,7 +105,7 @@ def _check_connection(subject: str, host: str, port: int) -> DoctorCheck:
         with socket.create_connection((host, port), timeout=3):
             return passed(subject, f"{host}:{port} answers")
     except OSError as error:
-        return failed(subject, f"{host}:{port}: {error}", "start it, or correct the URL")
+        return failed(subject, f"{host}:{port}: {error}", "start it or correct the URL")
 
 
 def check_sandbox(settings: Settings) -> Iterator[DoctorCheck]:
@@ -163,7 +163,7 @@ def check_models(settings: Settings) -> Iterator[DoctorCheck]:
 def check_port(settings: Settings) -> Iterator[DoctorCheck]:
     """The port is free, or a gateway answers there."""
     if not settings.port:
-        yield passed("port", "a free one is taken at start")
+        yield passed("port", "a free one is selected at start")
         return
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as attempt:
@@ -184,7 +184,7 @@ def _check_port_owner(settings: Settings, error: OSError) -> DoctorCheck:
     if answer:
         return passed("port", f"a gateway is running at {at}")
     detail = f"{settings.host}:{settings.port}: {error.strerror}"
-    return failed("port", detail, "stop what holds it, or set another port")
+    return failed("port", detail, "stop the process that uses it, or set another port")
 
 
 def _probe_date(url: str) -> str | None:
@@ -213,9 +213,7 @@ def check_clock(settings: Settings) -> Iterator[DoctorCheck]:
     remedy = "set the clock (signatures and leases depend on it)"
     made = Path(__file__).stat().st_mtime
     if now < made - 86400:
-        detail = (
-            f"it is {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M} UTC, before this program was installed"
-        )
+        detail = f"it is {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M} UTC, before this installation"
         yield failed("clock", detail, remedy)
         return
     date = _probe_date(f"{locate_gateway(settings).url}/healthz")
@@ -232,7 +230,7 @@ def check_packages(_settings: Settings) -> Iterator[DoctorCheck]:
     owners = packages_distributions()
     others = {name: sorted(set(owners.get(name, [])) - {"dovecote"}) for name in PACKAGE_NAMES}
     clashes = [f"{name} is also installed by {', '.join(who)}" for name, who in others.items() if who]
-    detail = "; ".join(clashes) or "no other package has our names"
+    detail = "; ".join(clashes) or "no other package uses these names"
     remedy = "install Dovecote into an environment of its own"
     yield failed("packages", detail, remedy) if clashes else passed("packages", detail)
 

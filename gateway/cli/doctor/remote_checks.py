@@ -50,7 +50,7 @@ async def _database_clock_offset(url: str) -> float:
 
 def _check_skew(subject: str, ahead: float) -> DoctorCheck:
     detail = f"{ahead:+.1f} s from ours"
-    remedy = "let both machines follow the same time server"
+    remedy = "synchronise both machines with the same time server"
     return passed(subject, detail) if abs(ahead) < MAX_CLOCK_SKEW else failed(subject, detail, remedy)
 
 
@@ -63,7 +63,7 @@ def check_jetstream(settings: Settings) -> Iterator[DoctorCheck]:
     try:
         account, events = asyncio.run(_with_timeout(_jetstream_info(settings.nats_url.get_secret_value())))
     except (DeliveryError, OSError) as error:
-        detail, remedy = str(error) or "no answer", "start it; correct nats_url and who it names"
+        detail, remedy = str(error) or "no answer", "start it, or correct nats_url and its user"
         yield failed("jetstream", detail, remedy)
         return
     yield check_stream_capacity(account, events)
@@ -96,18 +96,16 @@ def check_stream_capacity(account: Mapping[str, Any], events: Mapping[str, Any])
         return failed(subject, str(account["error"].get("description")), remedy)
     if "error" not in events:
         fill = StreamIdentity.parse(events).fill
-        detail = f"the event log takes {fill:.0%} of its room"
+        detail = f"the event log uses {fill:.0%} of its space"
         if fill < FILL_WARNING:
             return passed(subject, detail)
-        return DoctorCheck(
-            subject, CheckState.WARNING, detail, "keep events for less time (event_max_age), or add room"
-        )
+        return DoctorCheck(subject, CheckState.WARNING, detail, "reduce event_max_age, or add space")
     most = account["limits"]["max_storage"]
     wanted = StreamConfig().capacity
     if most == UNLIMITED:
-        return passed(subject, "no limit on storage; the streams are made at the first start")
+        return passed(subject, "no storage limit; the streams are created at the first start")
     left = most - max(account.get("storage", 0), account.get("reserved_storage", 0))
-    detail = f"{left // MIB} MiB left of {most // MIB}, the streams may take {wanted // MIB}"
+    detail = f"{left // MIB} MiB left of {most // MIB}, the streams can use {wanted // MIB}"
     if left >= wanted:
         return passed(subject, detail)
     return failed(subject, detail, "raise the account's max_file_store, or the server's")
@@ -126,7 +124,7 @@ def check_bucket(settings: Settings) -> Iterator[DoctorCheck]:
         yield failed(
             "workspaces",
             f"{named}: {str(error) or 'no answer'}",
-            "correct workspaces.s3, or what its keys may do",
+            "correct workspaces.s3 or the permissions of its keys",
         )
     else:
         yield passed("workspaces", f"{named} can be read and written")
@@ -161,7 +159,7 @@ async def _probe(name: str, table: Mapping[str, Any]) -> list[DoctorCheck]:
     except (ChannelError, UnknownChannelKind, BrokenChannelPlugin) as error:
         return [failed(f"channel {name}", str(error), page)]
     except ValidationError as error:
-        return [failed(f"channel {name}", f"{error.error_count()} settings are wrong", page)]
+        return [failed(f"channel {name}", f"{error.error_count()} settings are invalid", page)]
     except TimeoutError:
         return [failed(f"channel {name}", "the platform does not answer", page)]
     return [

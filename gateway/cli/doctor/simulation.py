@@ -20,7 +20,7 @@ from gateway.cli.output import short
 ROOM = 1001
 SCENARIOS = (
     ("a message is answered", "!echo hello from the sandbox", "hello from the sandbox"),
-    ("a background job's result comes home", "!&sleep 1; echo the job is done", "the job is done"),
+    ("a background job's result is delivered", "!&sleep 1; echo the job is done", "the job is done"),
 )
 """What is tried: what it shows, what a person says, and what must come back."""
 
@@ -33,7 +33,7 @@ RAN_ONCE = "it ran 1 time"
 FOLLOW_UP = ("!echo and on", "and on")
 """What is said after the recovery, and what must come back: anything said twice stands before it."""
 
-REMEDY = "look at `dovecote doctor`"
+REMEDY = "run `dovecote doctor`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ async def _open_stage(kind: str) -> AsyncIterator[SimulationStage]:
     except UnknownChannelKind as error:
         raise UsageError(str(error)) from error
     if adapter.simulate is None:
-        raise UsageError(f"{kind} comes without a simulator")
+        raise UsageError(f"{kind} has no simulator")
     with tempfile.TemporaryDirectory(prefix="dovecote-") as directory:
         async with adapter.simulate() as (simulator, settings):
             _write_settings(Path(directory), kind, settings)
@@ -96,7 +96,7 @@ async def _run_scenarios(stage: SimulationStage) -> list[DoctorCheck]:
     async with child_gateway(stage.directory) as child:
         if not await child.wait_until_ready():
             return [_start_failure(child)]
-        found = [passed("gateway", f"ready after {time.monotonic() - begun:.1f} s, with data of its own")]
+        found = [passed("gateway", f"ready after {time.monotonic() - begun:.1f} s, with temporary data")]
         for subject, text, wanted in SCENARIOS:
             found.append(await _check_answer(stage, subject, text, wanted))
         return found
@@ -113,7 +113,7 @@ async def _run_crash(stage: SimulationStage) -> list[DoctorCheck]:
             return [_start_failure(child)]
         await stage.simulator.say(ROOM, COUNTING_COMMAND)
         if await child.wait() != -signal.SIGKILL:
-            return [failed("recovery", f"the turn did not come to its end: {stage.received_text()}", REMEDY)]
+            return [failed("recovery", f"the turn did not end: {stage.received_text()}", REMEDY)]
         killed = time.monotonic()
     async with child_gateway(stage.directory) as child:
         if not await child.wait_until_ready():
@@ -130,7 +130,7 @@ async def _check_answered_once(stage: SimulationStage, took: float) -> DoctorChe
     times = stage.count_messages(RAN_ONCE, sent=COUNTING_COMMAND)
     if times != 1 or not answered:
         return failed("recovery", f"the answer came {times} times: {stage.received_text()}", REMEDY)
-    detail = f"killed in the middle of a turn ({CRASH_POINT}), started again: the command ran once"
+    detail = f"killed in the middle of a turn ({CRASH_POINT}), restarted: the command ran once"
     return passed("recovery", f"{detail}, its answer came once, {took:.1f} s after the crash")
 
 

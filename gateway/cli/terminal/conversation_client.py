@@ -19,8 +19,8 @@ RETRY_DELAYS = (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0, 5.0)
 """Seconds between attempts to come back to a gateway that went away; then we give up."""
 
 FATAL_CLOSE_CODES = {
-    4400: "the gateway did not understand us: is it of another version?",
-    4401: "the key is not accepted (any more); pass --key or --data, or set DOVECOTE_KEY",
+    4400: "the gateway refused a frame: check that both have the same version",
+    4401: "the key is not accepted; pass --key or --data, or set DOVECOTE_KEY",
 }
 """Close codes that no new attempt would change."""
 
@@ -154,7 +154,7 @@ def decode_frames(text: str) -> list[Frame]:
     try:
         frame = json.loads(text)
     except ValueError as error:
-        raise CommandFailed("the gateway sent what is no JSON: is it a gateway?") from error
+        raise CommandFailed("the server sent invalid JSON: check that the URL is a gateway's") from error
     if not isinstance(frame, dict):
-        raise CommandFailed("the gateway sent what is no frame: is it a gateway?")
+        raise CommandFailed("the server sent an invalid frame: check that the URL is a gateway's")
     return list(frame["items"]) if frame.get("type") == "events" else [frame]

@@ -127,7 +127,7 @@ class TerminalSession:
         self._input_ended = True
         for event in self._pending_approvals:
             approval = event["data"].get("approval")
-            print_error(f"{approval} waits for a person: dovecote approvals approve {approval}")
+            print_error(f"{approval} waits for approval: dovecote approvals approve {approval}")
         if self._pending_approvals:
             self._leaving, self._last_state = True, "approval.requested"
 
@@ -157,9 +157,9 @@ class TerminalSession:
         elif kind == "error":
             self._on_error(frame)
         elif kind == "gap":
-            print_error(f"events {frame.get('from')} to {frame.get('to')} are no longer kept")
+            print_error(f"events {frame.get('from')} to {frame.get('to')} are no longer stored")
         elif kind == "reset":
-            print_error("the conversation's stream was made anew")
+            print_error("the conversation's event stream was recreated")
         elif "seq" in frame and "." in kind:
             self._on_event(frame)
 

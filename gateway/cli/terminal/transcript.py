@@ -28,7 +28,7 @@ class Transcript:
             "tool.called": lambda about: self._line(f"⚙ {render_tool_call(about)}"),
             "tool.completed": self._tool_completed,
             "approval.requested": lambda about: self._line(
-                f"? {about.get('approval')} asks to run: {render_tool_call(about)}"
+                f"? {about.get('approval')} wants to run: {render_tool_call(about)}"
             ),
             "approval.resolved": self._resolved,
             "delivery.dead": lambda about: self._line(f"✗ delivery {about.get('delivery')} is dead"),
@@ -66,7 +66,7 @@ class Transcript:
         return self._line(f"» {about.get('text', '')}")
 
     def _restarted(self, _about: Mapping[str, Any]) -> str:
-        line = self._line("↻ started again; what was said of this turn so far no longer counts")
+        line = self._line("↻ restarted; the earlier text of this turn no longer counts")
         self._streamed = ""
         return line
 

@@ -25,13 +25,13 @@ NO_LIMIT = 100_000
 
 
 class AccountCreate(RequestModel):
-    """An account to make."""
+    """The body that creates an account."""
 
     name: Name
 
 
 class AccountCreated(ResponseModel):
-    """A new account; the key is told here and never again."""
+    """A new account; its key is returned only here."""
 
     id: str
     name: str
@@ -39,7 +39,7 @@ class AccountCreated(ResponseModel):
 
 
 class AccountResponse(ResponseModel):
-    """The account that asks, and the id of the key it asks with: what is said with it is by that author."""
+    """The account of the request's key, and the id of the key."""
 
     id: str
     name: str
@@ -51,14 +51,14 @@ Scopes = Annotated[tuple[KeyScope, ...], Field(min_length=1, max_length=4)]
 
 
 class KeyCreate(RequestModel):
-    """A key to make; without scopes it may do everything."""
+    """The body that creates a key; without `scopes` it gets every scope."""
 
     name: Name
     scopes: Scopes = ALL_SCOPES
 
 
 class KeyUpdate(RequestModel):
-    """What to change of a key."""
+    """The fields of a key to change."""
 
     name: Name | None = None
     scopes: Scopes | None = None
@@ -74,7 +74,7 @@ class KeyResponse(ResponseModel):
 
 
 class KeyCreated(KeyResponse):
-    """A new key; its text is told here and never again."""
+    """A new key; its text is returned only here."""
 
     key: str
 
@@ -87,7 +87,7 @@ def key_to_response(key: ApiKey) -> KeyResponse:
 
 
 async def create_account(call: ApiCall[AccountCreate, NoContent]) -> AccountCreated:
-    """Make an account with its first key."""
+    """Create an account with its first key."""
     try:
         async with call.context.database.begin() as connection:
             account, key = await api_keys.create_account(connection, call.body.name)
@@ -97,23 +97,23 @@ async def create_account(call: ApiCall[AccountCreate, NoContent]) -> AccountCrea
 
 
 async def get_account(call: ApiCall[NoContent, NoContent]) -> AccountResponse:
-    """Return the account that asks."""
+    """Return the account of the request's key."""
     async with call.context.database.read() as connection:
         account = await store.get_account(connection, account_id=call.account)
     if account is None:
-        raise not_found("this account is gone")
+        raise not_found("this account was deleted")
     return AccountResponse(
         id=account.id, name=account.name, key=call.principal.key, created_at=account.created_at
     )
 
 
 async def delete_account(call: ApiCall[NoContent, NoContent]) -> None:
-    """Delete the account that asks, with everything it has."""
+    """Delete the account of the request's key with all its data."""
     await delete_everything(call.context, call.account)
 
 
 async def delete_everything(context: WebContext, account: str) -> None:
-    """Delete an account, with everything it has."""
+    """Delete an account with all its data."""
     async with context.database.begin() as connection:
         spaces = await records.list_by_kind(connection, account, "workspace")
         channels = await records.list_by_kind(connection, account, "channel")
@@ -130,7 +130,7 @@ async def delete_everything(context: WebContext, account: str) -> None:
 
 
 async def create_key(call: ApiCall[KeyCreate, NoContent]) -> KeyCreated:
-    """Make a key; it can have no scope its maker lacks."""
+    """Create a key; it can only have scopes that the request's key has."""
     _check_scopes(call, call.body.scopes)
     async with call.context.database.begin() as connection:
         key, text = await api_keys.create_key(
@@ -144,7 +144,7 @@ def _check_scopes(
 ) -> None:
     beyond = sorted(set(scopes) - call.principal.scopes)
     if beyond:
-        raise HttpProblem(403, f"the key that asks does not have the scope {beyond[0]!r} itself")
+        raise HttpProblem(403, f"the request's key does not have the scope {beyond[0]!r} itself")
 
 
 async def list_keys(call: ApiCall[NoContent, PageQuery]) -> ListPage[KeyResponse]:
@@ -163,7 +163,7 @@ async def get_key(call: ApiCall[NoContent, NoContent]) -> KeyResponse:
 
 
 async def update_key(call: ApiCall[KeyUpdate, NoContent]) -> KeyResponse:
-    """Rename a key or give it other scopes."""
+    """Rename a key or replace its scopes."""
     _check_scopes(call, call.body.scopes or ())
     key = await _require_key(call.context.database, call.account, call.path["id"])
     async with call.context.database.begin() as connection:
@@ -173,7 +173,7 @@ async def update_key(call: ApiCall[KeyUpdate, NoContent]) -> KeyResponse:
 
 
 async def revoke_key(call: ApiCall[NoContent, NoContent]) -> None:
-    """End a key; sockets it opened are closed."""
+    """Revoke a key and close the WebSockets it opened."""
     key = await _require_key(call.context.database, call.account, call.path["id"])
     await call.context.api_key_authenticator.revoke(key.id)
 

@@ -1,4 +1,4 @@
-"""Files of agents and skills over HTTP: listed, uploaded, downloaded, removed."""
+"""Files of agents and skills over HTTP: list, upload, download and delete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_PATH_LENGTH = 500
 
 
 class AgentFileResponse(ResponseModel):
-    """A file of a bundle."""
+    """A file of an agent or a skill."""
 
     path: str
     size: int
@@ -40,15 +40,15 @@ async def _record(call: ApiCall[Any, Any], kind: RecordKind) -> Record:
 
 
 def _path(call: ApiCall[Any, Any], kind: RecordKind) -> str:
-    """Return the path, below the bundle; an agent's files have their places."""
+    """Return a valid path of a file; raises HttpProblem 422 where an agent cannot have files."""
     path = PurePosixPath(call.path["path"])
     plain = str(path)
     odd = path.is_absolute() or ".." in path.parts or plain == "." or len(plain) > MAX_PATH_LENGTH
     if odd or any(ord(letter) < ord(" ") for letter in plain):
-        raise invalid_field(PATH_POINTER, f"{plain!r} is no path below the bundle")
+        raise invalid_field(PATH_POINTER, f"{plain!r} is no path of a file below this record")
     if kind == "agent" and plain != INSTRUCTIONS_FILE and not plain.startswith(FOLDERS):
         raise invalid_field(
-            PATH_POINTER, f"an agent's files are {INSTRUCTIONS_FILE} and what is below {', '.join(FOLDERS)}"
+            PATH_POINTER, f"an agent's files are {INSTRUCTIONS_FILE} and those below {', '.join(FOLDERS)}"
         )
     return plain
 
@@ -56,7 +56,7 @@ def _path(call: ApiCall[Any, Any], kind: RecordKind) -> str:
 def list_files(
     kind: RecordKind,
 ) -> Callable[[ApiCall[NoContent, NoContent]], Awaitable[ListPage[AgentFileResponse]]]:
-    """Return the handler that lists a bundle."""
+    """Return the handler that lists an agent's or a skill's files."""
 
     async def show(call: ApiCall[NoContent, NoContent]) -> ListPage[AgentFileResponse]:
         record = await _record(call, kind)
@@ -97,14 +97,16 @@ def put_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], Awai
         async with call.context.database.begin() as connection:
             count, size = await store.count_and_size(connection, record.id, excluding=path)
             if count >= MAX_FILES or size + len(content) > MAX_TOTAL_BYTES:
-                raise HttpProblem(413, f"a bundle has at most {MAX_FILES} files and {MAX_TOTAL_BYTES} bytes")
+                raise HttpProblem(
+                    413, f"an agent or a skill has at most {MAX_FILES} files and {MAX_TOTAL_BYTES} bytes"
+                )
             await store.write(connection, record.id, path, content)
 
     return write
 
 
 def delete_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], Awaitable[None]]:
-    """Return the handler that removes a file, or a directory with all in it."""
+    """Return the handler that deletes a file, or a directory with its contents."""
 
     async def drop(call: ApiCall[NoContent, NoContent]) -> None:
         record, path = await _record(call, kind), _path(call, kind)
@@ -155,7 +157,7 @@ def _routes(kind: RecordKind, plural: str) -> tuple[ApiRoute, ...]:
             path=one,
             access=KeyAccess("admin"),
             handler=delete_file(kind),
-            summary="remove a file or a directory",
+            summary="delete a file or a directory",
             status=204,
             tag=plural,
         ),
@@ -163,4 +165,4 @@ def _routes(kind: RecordKind, plural: str) -> tuple[ApiRoute, ...]:
 
 
 ROUTES = (*_routes("agent", "agents"), *_routes("skill", "skills"))
-"""The bundles' lines of the URL table."""
+"""The routes of agent and skill files."""

@@ -28,7 +28,7 @@ RecordRequest = Callable[[web.Request, int, bytes], Awaitable[None]]
 
 
 class AuditEntryResponse(ResponseModel):
-    """One request that changed something, or was refused; `actor` is a key's id, or `operator`."""
+    """A request that changed something or was refused; `actor` is a key's id or `operator`."""
 
     id: str
     time: datetime
@@ -40,7 +40,7 @@ class AuditEntryResponse(ResponseModel):
 
 
 def middleware(context: WebContext, authenticator: Authenticator) -> Middleware:
-    """Return the aiohttp middleware that writes down what administrative routes were asked."""
+    """Return the aiohttp middleware that records the requests to administrative routes."""
 
     @web.middleware
     async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -69,7 +69,7 @@ def _is_administrative(access: Access | None) -> bool:
 
 
 def _created_id(response: web.StreamResponse) -> str:
-    """Return the id of what was made, which the path does not name."""
+    """Return the id of the created resource, which the path does not contain."""
     if response.status != HTTPStatus.CREATED or not isinstance(response, web.Response):
         return ""
     if not isinstance(response.body, bytes):
@@ -84,7 +84,7 @@ async def _record(
     principal = request.get(PRINCIPAL)
     access = _access_of(request, authenticator.access_by_route)
     if principal is None and (not isinstance(access, AdminAccess) or status in (401, 429)):
-        return  # nobody: the log of failed authentications is counted, not kept
+        return  # failed authentications are counted, not logged
     resource = request.match_info.route.resource
     deed = AuditRow(
         id=new_id("aud"),
@@ -104,7 +104,7 @@ async def _record(
 
 
 async def list_entries(call: ApiCall[NoContent, PageQuery]) -> ListPage[AuditEntryResponse]:
-    """Return what was done with the account's keys, newest first."""
+    """Return the account's audit entries, newest first."""
     async with call.context.database.read() as connection:
         found = await audit_log.list_entries(
             connection, call.account, before=call.query.cursor, limit=call.query.limit + 1
@@ -131,7 +131,7 @@ ROUTES = (
         path="/accounts/me/audit",
         access=KeyAccess("admin"),
         handler=list_entries,
-        summary="who changed what, newest first",
+        summary="list the audit entries, newest first",
         query_model=PageQuery,
         response_model=ListPage[AuditEntryResponse],
         tag="audit",

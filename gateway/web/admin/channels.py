@@ -1,4 +1,4 @@
-"""Where chat platforms post (the adapter verifies and accepts, we bound the body), and how they are asked."""
+"""Webhooks of chat platforms, which the adapter verifies, and the check of a channel's settings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import AUTHENTICATOR, ApiCall, NoContent, ResponseModel
 
 _DETAILS = {
-    400: "the channel's adapter cannot read this",
-    401: "this does not prove that it comes from the channel's platform",
-    503: "the channel cannot take it now; post it again",
+    400: "the channel's adapter cannot parse this request",
+    401: "the request is not signed by the channel's platform",
+    503: "the channel cannot store it now; send it again",
 }
 
 
 class CheckResultResponse(ResponseModel):
-    """One thing that was looked at, whether it is well, and what to do if it is not."""
+    """One check of a channel: its subject, whether it passed, and what to do if it failed."""
 
     subject: str
     ok: bool
@@ -30,14 +30,14 @@ class CheckResultResponse(ResponseModel):
 
 
 class ChannelCheckResponse(ResponseModel):
-    """What the platform says of a channel's settings; `ok`: all of it is well."""
+    """The result of checking a channel with its platform; `ok` means that every check passed."""
 
     ok: bool
     findings: list[CheckResultResponse]
 
 
 async def check_channel(call: ApiCall[NoContent, NoContent]) -> ChannelCheckResponse:
-    """Ask the channel's platform: is the token right, can it receive, may it send."""
+    """Check a channel's token and permissions with its platform."""
     surface = call.context
     async with surface.database.read() as connection:
         record = await surface.records.get(connection, call.account, "channel", call.path["id"])
@@ -56,7 +56,7 @@ async def check_channel(call: ApiCall[NoContent, NoContent]) -> ChannelCheckResp
 
 
 async def receive(call: ApiCall[NoContent, NoContent]) -> web.Response:
-    """Give a post to the channel's inbox and answer what it says."""
+    """Pass a platform's request to the channel's receiver and return its response."""
     request, surface = call.request, call.context
     body = await request_body.read_bytes(
         request, limit=request_body.PRE_AUTH_BYTES, deadline=surface.limits.body_deadline
@@ -67,7 +67,7 @@ async def receive(call: ApiCall[NoContent, NoContent]) -> web.Response:
         answer = await surface.channels.receive(call.path["id"], WebhookRequest(headers=headers, body=body))
     if answer is None:
         raise not_found()
-    if answer.status >= 400:  # noqa: PLR2004 - the adapter does not believe it, or cannot keep it
+    if answer.status >= 400:  # noqa: PLR2004 - the adapter refused it, or could not store it
         raise HttpProblem(answer.status, _DETAILS.get(answer.status, ""))
     request.app[AUTHENTICATOR].count_connection(request, call.path["id"])
     return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)

@@ -1,4 +1,4 @@
-"""Is it alive, does it receive, what does it count."""
+"""Liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseMod
 
 
 class LivenessResponse(ResponseModel):
-    """The process answers."""
+    """The process is alive."""
 
     status: str = "ok"
 
 
 class ReadinessResponse(ResponseModel):
-    """Whether this process does what its roles say, and what is degraded without failing it."""
+    """Whether this process can do the work of its roles, and what is degraded without making it unready."""
 
     status: str
     checks: dict[str, str]
@@ -26,20 +26,21 @@ class ReadinessResponse(ResponseModel):
 
 
 async def liveness(_call: ApiCall[NoContent, NoContent]) -> LivenessResponse:
-    """Answer, nothing more."""
+    """Return 200 while the process is alive."""
     return LivenessResponse()
 
 
 class ReadinessQuery(RequestModel):
-    """What to judge by."""
+    """The checks to exclude from readiness."""
 
     exclude: Literal["channels"] | None = Field(
-        default=None, description="`channels`: channels that do not receive are told as degraded."
+        default=None,
+        description="With `channels`, channels that do not receive are reported as degraded, not as unready.",
     )
 
 
 async def readiness(call: ApiCall[NoContent, ReadinessQuery]) -> web.Response:
-    """Answer 200 when the process really receives and delivers by its roles, else 503."""
+    """Return 200 when the process can do the work of its roles, else 503."""
     health = _excluding(await call.context.health(), call.query.exclude)
     shape = ReadinessResponse(
         status="ready" if health.ready else "not ready",
@@ -55,7 +56,7 @@ async def readiness(call: ApiCall[NoContent, ReadinessQuery]) -> web.Response:
 
 
 def _excluding(health: Health, check: str | None) -> Health:
-    """Judge without one check: what it found is told, and changes nothing."""
+    """Return the health with one check reported as degraded only."""
     found = health.checks.get(check or "", "ok")
     if found == "ok":
         return health
@@ -65,7 +66,7 @@ def _excluding(health: Health, check: str | None) -> Health:
 
 
 async def metrics(call: ApiCall[NoContent, NoContent]) -> web.Response:
-    """Return the counters in Prometheus' text format."""
+    """Return the metrics in Prometheus' text format."""
     return web.Response(
         body=call.context.metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     )

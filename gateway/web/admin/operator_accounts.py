@@ -1,4 +1,4 @@
-"""The operator's view of accounts: which there are, the end of one, and a key for one that lost its own."""
+"""Accounts for the operator: list, show, delete, and create a key for one that lost its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
 
 
 class OperatorAccountResponse(ResponseModel):
-    """An account, as the operator sees it."""
+    """An account for the operator."""
 
     id: str
     name: str
@@ -38,17 +38,17 @@ async def list_accounts(call: ApiCall[NoContent, PageQuery]) -> ListPage[Operato
 
 
 async def get_account(call: ApiCall[NoContent, NoContent]) -> OperatorAccountResponse:
-    """Show an account."""
+    """Return an account."""
     return _to_response(await require_account(call))
 
 
 async def delete_account(call: ApiCall[NoContent, NoContent]) -> None:
-    """Delete an account, with everything it has."""
+    """Delete an account with all its data."""
     await delete_everything(call.context, (await require_account(call)).id)
 
 
 async def create_key(call: ApiCall[KeyCreate, NoContent]) -> KeyCreated:
-    """Make a key of an account."""
+    """Create a key for an account."""
     account = await require_account(call)
     async with call.context.database.begin() as connection:
         key, text = await api_keys.create_key(
@@ -58,7 +58,7 @@ async def create_key(call: ApiCall[KeyCreate, NoContent]) -> KeyCreated:
 
 
 async def require_account(call: ApiCall[Any, Any]) -> Account:
-    """Return the account that a path names by its id, else by its name."""
+    """Return the account with the id or name in the path; 404 when there is none."""
     named = call.path["id"]
     async with call.context.database.read() as connection:
         found = await store.get_account(connection, account_id=named)
@@ -93,7 +93,7 @@ ROUTES = (
         path="/accounts/{id}",
         access=AdminAccess(),
         handler=delete_account,
-        summary="delete an account, with everything it has",
+        summary="delete an account with all its data",
         status=204,
         tag="accounts",
     ),
@@ -102,11 +102,11 @@ ROUTES = (
         path="/accounts/{id}/keys",
         access=AdminAccess(),
         handler=create_key,
-        summary="make a key of an account; told once",
+        summary="create a key for an account; it is returned only here",
         request_model=KeyCreate,
         response_model=KeyCreated,
         status=201,
         tag="accounts",
     ),
 )
-"""What the table takes over; `/accounts/me` and below stand before it."""
+"""The operator's routes of accounts; they come after those of `/accounts/me`."""

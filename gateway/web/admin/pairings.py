@@ -1,4 +1,4 @@
-"""Pairings over HTTP: who may talk to a bot because an operator took their code, and who waits for it."""
+"""Pairings over HTTP: the users that an operator approved, and those who wait for approval."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ WELCOME = "You are in."
 
 
 class PairingCode(RequestModel):
-    """The code that a stranger was given and has told the operator."""
+    """The code that the bot gave to an unknown sender."""
 
     code: Annotated[StrictStr, Field(min_length=1, max_length=40)]
 
 
 class PairingQuery(RequestModel):
-    """Which part of the list: `cursor` is the `next` of the page before."""
+    """A page of the list; `cursor` is the `next` of the previous page."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: Annotated[str, Field(max_length=200)] = ""
 
 
 class PairingResponse(ResponseModel):
-    """Somebody let in, or waiting for it. Their code is shown to nobody: knowing it is how they are known."""
+    """A user that is paired or waits for it. The code is not returned: it proves who the user is."""
 
     person: str
     name: str
@@ -44,7 +44,7 @@ class PairingResponse(ResponseModel):
 
 
 def to_response(pairing: Pairing) -> PairingResponse:
-    """Return a pairing as the operator sees it."""
+    """Return a pairing as a response."""
     return PairingResponse(
         person=pairing.person,
         name=pairing.name,
@@ -56,7 +56,7 @@ def to_response(pairing: Pairing) -> PairingResponse:
 
 
 async def pair(call: ApiCall[PairingCode, NoContent]) -> PairingResponse:
-    """Let in whoever holds the code, and tell them; wrong codes are counted and soon refused unseen."""
+    """Approve the pairing with this code and notify the user; 429 after too many wrong codes."""
     channel = await _require_channel(call)
     guesses = call.context.pairing_lockout
     locked = guesses.locked_for(channel.id)
@@ -71,13 +71,13 @@ async def pair(call: ApiCall[PairingCode, NoContent]) -> PairingResponse:
     if found is None:
         guesses.record_failure(channel.id)
         raise not_found(
-            "nobody waits with this code; codes end after an hour, and a new message makes a new one"
+            "no pairing has this code; codes expire after an hour: send the bot a new message"
         )
     return to_response(found)
 
 
 async def list_pairings(call: ApiCall[NoContent, PairingQuery]) -> ListPage[PairingResponse]:
-    """List who is let in and who waits."""
+    """List approved and pending pairings."""
     channel, limit = await _require_channel(call), call.query.limit
     async with call.context.database.read() as connection:
         found = await store.list_for_channel(connection, channel.id, after=call.query.cursor, limit=limit + 1)
@@ -86,7 +86,7 @@ async def list_pairings(call: ApiCall[NoContent, PairingQuery]) -> ListPage[Pair
 
 
 async def unpair(call: ApiCall[NoContent, NoContent]) -> None:
-    """Let somebody in no more; with their next message they are a stranger again."""
+    """Revoke a pairing; the user's next message is from an unknown sender again."""
     channel = await _require_channel(call)
     async with call.context.database.begin() as connection:
         known = await store.delete_pairing(connection, channel.id, call.path["person"])

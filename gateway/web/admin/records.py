@@ -22,14 +22,14 @@ from sandbox.config import SandboxConfig
 
 
 class RecordCreate(RequestModel):
-    """A record to make; what `config` may hold depends on the kind."""
+    """The body that creates a record; the keys of `config` depend on the kind."""
 
     name: Name
     config: dict[str, Any] = Field(default_factory=dict)
 
 
 class RecordUpdate(RequestModel):
-    """What to change: `config` is a JSON merge patch, where null takes a key away."""
+    """The fields to change; `config` is a JSON merge patch, in which null removes a key."""
 
     name: Name | None = None
     config: dict[str, Any] = Field(default_factory=dict)
@@ -47,13 +47,13 @@ class RecordResponse(ResponseModel):
 
 
 class AgentResponse(RecordResponse):
-    """An agent; the secret that was made for its webhook is told once."""
+    """An agent; a secret that was generated for its webhook is returned once."""
 
     webhook_secret: str | None = None
 
 
 class ChannelCreate(RequestModel):
-    """A channel to open: which adapter, which agent answers, and the adapter's settings."""
+    """The body that creates a channel: its adapter, its agent and the adapter's settings."""
 
     name: Name
     kind: str = Field(min_length=1, max_length=60)
@@ -62,7 +62,7 @@ class ChannelCreate(RequestModel):
 
 
 class ChannelUpdate(RequestModel):
-    """What to change of a channel: `settings` is a JSON merge patch."""
+    """The fields of a channel to change; `settings` is a JSON merge patch."""
 
     name: Name | None = None
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -92,7 +92,7 @@ Handler = Callable[[ApiCall[Any, Any]], Awaitable[Any]]
 
 
 def to_response(record: Record) -> RecordResponse | ChannelResponse:
-    """Return a record as its owner sees it."""
+    """Return a record as a response, with secrets masked."""
     common = {
         "id": record.id,
         "name": record.name,
@@ -115,7 +115,7 @@ def _saved_to_response(saved: SavedRecord) -> RecordResponse | ChannelResponse:
 
 
 def create(kind: RecordKind) -> Handler:
-    """Return the handler that makes a record of this kind."""
+    """Return the handler that creates a record of this kind."""
 
     async def create_record(call: ApiCall[RecordCreate, NoContent]) -> RecordResponse | ChannelResponse:
         async with call.context.database.begin() as connection:
@@ -154,7 +154,7 @@ def get(kind: RecordKind) -> Handler:
 
 
 def update(kind: RecordKind) -> Handler:
-    """Return the handler that changes a record of this kind."""
+    """Return the handler that updates a record of this kind."""
 
     async def change_record(call: ApiCall[RecordUpdate, NoContent]) -> RecordResponse | ChannelResponse:
         book = call.context.records
@@ -184,7 +184,7 @@ def delete(kind: RecordKind) -> Handler:
 
 
 async def create_channel(call: ApiCall[ChannelCreate, NoContent]) -> RecordResponse | ChannelResponse:
-    """Make a channel; it is live at once."""
+    """Create a channel; it is live immediately."""
     body = call.body
     config = {"kind": body.kind, "agent": body.agent, "settings": body.settings}
     async with call.context.database.begin() as connection:
@@ -196,7 +196,7 @@ async def create_channel(call: ApiCall[ChannelCreate, NoContent]) -> RecordRespo
 
 
 async def update_channel(call: ApiCall[ChannelUpdate, NoContent]) -> RecordResponse | ChannelResponse:
-    """Change a channel; it goes on with the new settings at once."""
+    """Update a channel; the new settings apply immediately."""
     body, book = call.body, call.context.records
     patch: dict[str, Any] = {"settings": body.settings} | ({"agent": body.agent} if body.agent else {})
     async with call.context.database.begin() as connection:

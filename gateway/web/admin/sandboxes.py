@@ -1,4 +1,4 @@
-"""Live sandboxes over HTTP: shown, used by hand, put to sleep, removed, swept up."""
+"""Live sandboxes over HTTP: list, run a command, suspend, delete, and remove orphans."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_TIMEOUT = 600.0
 
 
 class SandboxResponse(ResponseModel):
-    """A live sandbox: what it belongs to, what it is doing, and how long it has been active."""
+    """A live sandbox: its owner, its state and the seconds it was active."""
 
     id: str
     name: str
@@ -56,14 +56,14 @@ class SandboxResponse(ResponseModel):
 
 
 class RunCreate(RequestModel):
-    """A command to run by hand: bash, in the workspace."""
+    """A bash command to run in the workspace."""
 
     command: Annotated[StrictStr, Field(min_length=1, max_length=MAX_COMMAND_BYTES)]
     timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT)] = 120.0
 
 
 class RunResponse(ResponseModel):
-    """What came of a command."""
+    """The result of a command."""
 
     ok: bool
     runtime: str
@@ -76,7 +76,7 @@ class RunResponse(ResponseModel):
 
 
 class ServiceResponse(ResponseModel):
-    """A service of a sandbox: how often it was started, and how often its command ended by itself."""
+    """A service of a sandbox: how often it was started, and how often its command exited."""
 
     name: str
     state: str
@@ -102,7 +102,7 @@ class SweepResponse(ResponseModel):
 
 
 def to_response(row: Reservation, names: Mapping[str | None, str]) -> SandboxResponse:
-    """Return a sandbox as its owner sees it, by the name of its record."""
+    """Return a sandbox as a response, with the name of its record."""
     asleep = "suspended" if row.paused else "cold" if row.is_stopped else "active"
     return SandboxResponse(
         id=sandbox_id(row.label),
@@ -126,7 +126,7 @@ def to_response(row: Reservation, names: Mapping[str | None, str]) -> SandboxRes
 
 @asynccontextmanager
 async def _translate_errors() -> AsyncIterator[None]:
-    """Answer what a provider says as HTTP says it."""
+    """Translate a provider's errors into HTTP problems."""
     try:
         yield
     except SandboxGone as error:
@@ -176,7 +176,7 @@ async def get_sandbox(call: ApiCall[NoContent, NoContent]) -> SandboxResponse:
 
 
 async def run_command(call: ApiCall[RunCreate, NoContent]) -> RunResponse:
-    """Run a command in a sandbox, waking it."""
+    """Run a command in a sandbox; resumes a suspended one."""
     row = await _require_sandbox(call)
     command = ExecRequest(
         script=call.body.command, timeout=call.body.timeout, output_limit=MAX_COMMAND_BYTES * 4
@@ -188,7 +188,7 @@ async def run_command(call: ApiCall[RunCreate, NoContent]) -> RunResponse:
 
 
 async def list_services(call: ApiCall[NoContent, NoContent]) -> ServiceListResponse:
-    """List the services of a sandbox, waking it."""
+    """List the services of a sandbox; resumes a suspended one."""
     row = await _require_sandbox(call)
     async with _translate_errors():
         every = await call.services.sandbox_control.list_services(row)
@@ -196,7 +196,7 @@ async def list_services(call: ApiCall[NoContent, NoContent]) -> ServiceListRespo
 
 
 async def suspend(call: ApiCall[NoContent, NoContent]) -> SandboxResponse:
-    """Put a sandbox to sleep; its next use wakes it."""
+    """Suspend a sandbox; its next use resumes it."""
     row = await _require_sandbox(call)
     async with _translate_errors():
         await call.services.sandbox_control.suspend(row)
@@ -204,20 +204,20 @@ async def suspend(call: ApiCall[NoContent, NoContent]) -> SandboxResponse:
 
 
 async def delete_sandbox(call: ApiCall[NoContent, NoContent]) -> None:
-    """Delete a sandbox with its jobs and snapshots; the workspace's files stay."""
+    """Delete a sandbox with its jobs and snapshots, but not the workspace's files."""
     row = await _require_sandbox(call)
     async with _translate_errors():
         await call.services.sandbox_control.delete(row)
 
 
 async def sweep(call: ApiCall[NoContent, NoContent]) -> SweepResponse:
-    """Remove sandboxes of this gateway that belong to nobody any more."""
+    """Delete sandboxes and snapshots of this gateway that have no owner."""
     async with _translate_errors():
         return SweepResponse(orphans=await call.services.sandbox_control.sweep())
 
 
 _SANDBOX_PATH = "/sandboxes/{id}"
-_PROVIDER_ERRORS = {409: "it is in use, or a job runs in it", 503: "its provider does not answer"}
+_PROVIDER_ERRORS = {409: "it is in use, or a job is running in it", 503: "its provider does not answer"}
 ROUTES = (
     ApiRoute(
         method="GET",
@@ -254,7 +254,7 @@ ROUTES = (
         path=f"{_SANDBOX_PATH}/services",
         access=KeyAccess("admin"),
         handler=list_services,
-        summary="list the services of a sandbox, waking it",
+        summary="list the services of a sandbox, which resumes it",
         response_model=ServiceListResponse,
         error_responses=_PROVIDER_ERRORS,
         tag="live sandboxes",
@@ -264,7 +264,7 @@ ROUTES = (
         path=f"{_SANDBOX_PATH}/stop",
         access=KeyAccess("admin"),
         handler=suspend,
-        summary="put a sandbox to sleep",
+        summary="suspend a sandbox",
         response_model=SandboxResponse,
         error_responses=_PROVIDER_ERRORS,
         tag="live sandboxes",
@@ -284,9 +284,9 @@ ROUTES = (
         path="/sandboxes/sweep",
         access=KeyAccess("admin"),
         handler=sweep,
-        summary="remove sandboxes that belong to nobody any more",
+        summary="delete sandboxes without an owner",
         response_model=SweepResponse,
         tag="live sandboxes",
     ),
 )
-"""What the table takes over."""
+"""The routes of this module."""

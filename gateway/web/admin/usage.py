@@ -1,4 +1,4 @@
-"""What an account has used, over HTTP, and what it may use."""
+"""An account's usage and budget over HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.web.http.route import ApiCall, ApiRoute, NoContent, RequestModel, R
 
 
 class UsageAmountResponse(ResponseModel):
-    """How much was used; `cost` is in the currency of the configured prices."""
+    """Amounts used; `cost` is in the currency of the configured prices."""
 
     sandbox_seconds: float
     requests: int
@@ -26,7 +26,7 @@ class UsageAmountResponse(ResponseModel):
 
 
 class UsagePartResponse(UsageAmountResponse):
-    """What was used of one model or provider, for one reason."""
+    """The usage of one model or provider, for one purpose."""
 
     kind: str
     what: str
@@ -34,7 +34,7 @@ class UsagePartResponse(UsageAmountResponse):
 
 
 class BudgetUpdate(RequestModel):
-    """What an account may use in all; 0 means any amount."""
+    """An account's budget in total; 0 means no limit."""
 
     seconds: Annotated[float, Field(ge=0)] = 0.0
     requests: Annotated[int, Field(ge=0, le=2**53)] = 0
@@ -43,7 +43,7 @@ class BudgetUpdate(RequestModel):
 
 
 class BudgetResponse(ResponseModel):
-    """What an account may use in all; 0 means any amount."""
+    """An account's budget in total; 0 means no limit."""
 
     seconds: float = 0.0
     requests: int = 0
@@ -52,7 +52,7 @@ class BudgetResponse(ResponseModel):
 
 
 class UsageResponse(ResponseModel):
-    """Everything an account has used, running sandboxes included; `parts` are what has ended."""
+    """An account's usage, including running sandboxes; `parts` are the ended ones."""
 
     total: UsageAmountResponse
     agents: dict[str, UsageAmountResponse]
@@ -71,12 +71,12 @@ def _to_response(amount: Amount) -> UsageAmountResponse:
 
 
 async def get_usage(call: ApiCall[NoContent, NoContent]) -> UsageResponse:
-    """Return what the account that asks has used."""
+    """Return the usage of the request's account."""
     return await _usage(call, call.account)
 
 
 async def get_account_usage(call: ApiCall[NoContent, NoContent]) -> UsageResponse:
-    """Return what an account has used: the operator's to see."""
+    """Return the usage of an account, for the operator."""
     return await _usage(call, (await require_account(call)).id)
 
 
@@ -97,7 +97,7 @@ async def _usage(call: ApiCall[NoContent, NoContent], account: str) -> UsageResp
 
 
 async def set_budget(call: ApiCall[BudgetUpdate, NoContent]) -> BudgetResponse:
-    """Say what an account may use: the operator's to do."""
+    """Set an account's budget, for the operator."""
     limits, account = call.body.model_dump(), await require_account(call)
     async with call.context.database.begin() as connection:
         await store.set_budget(connection, account.id, limits)
@@ -110,7 +110,7 @@ ROUTES = (
         path="/accounts/me/usage",
         access=KeyAccess("read"),
         handler=get_usage,
-        summary="what the account has used, and may use",
+        summary="show the account's usage and budget",
         response_model=UsageResponse,
         tag="usage",
     ),
@@ -119,7 +119,7 @@ ROUTES = (
         path="/accounts/{id}/usage",
         access=AdminAccess(),
         handler=get_account_usage,
-        summary="what an account has used, and may use",
+        summary="show an account's usage and budget",
         response_model=UsageResponse,
         tag="usage",
     ),
@@ -128,10 +128,10 @@ ROUTES = (
         path="/accounts/{id}/budget",
         access=AdminAccess(),
         handler=set_budget,
-        summary="say what an account may use",
+        summary="set an account's budget",
         request_model=BudgetUpdate,
         response_model=BudgetResponse,
         tag="usage",
     ),
 )
-"""What the table takes over."""
+"""The routes of this module."""

@@ -1,4 +1,4 @@
-"""A webhook is sent a test, or again what it was sent before."""
+"""Send a test event to a webhook, or past events again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_EVENTS = 1000
 
 
 class WebhookReplayCreate(RequestModel):
-    """What to send again: events by id, or those after (and until) a moment."""
+    """The events to send again: by id, or those in a range of time."""
 
     ids: Annotated[tuple[StrictStr, ...], Field(max_length=MAX_EVENTS)] = ()
     after: AwareDatetime | None = None
@@ -32,14 +32,14 @@ class WebhookReplayCreate(RequestModel):
 
 
 class WebhookTestResponse(ResponseModel):
-    """The test event and the delivery that carries it."""
+    """The test event and its delivery."""
 
     event: str
     delivery: str
 
 
 class WebhookReplayResponse(ResponseModel):
-    """How many events are on their way again; `more`: the range holds further ones."""
+    """The number of events queued again; `more` means that the range has further ones."""
 
     replayed: int
     more: bool
@@ -58,7 +58,7 @@ def _new_delivery(endpoint: Endpoint, event: Event) -> NewDelivery:
 
 
 async def send_test_event(call: ApiCall[NoContent, NoContent]) -> WebhookTestResponse:
-    """Send a test event; its delivery tells what came of it."""
+    """Send a test event; its delivery has the outcome."""
     core = call.services
     event = Event.now(EventType.WEBHOOK_TEST, "", {"text": "This is a test."})
     async with call.context.database.begin() as connection:
@@ -72,7 +72,7 @@ async def send_test_event(call: ApiCall[NoContent, NoContent]) -> WebhookTestRes
 
 
 async def replay_webhook(call: ApiCall[WebhookReplayCreate, NoContent]) -> WebhookReplayResponse:
-    """Send events again under their own ids."""
+    """Send events again with their original ids."""
     body, core = call.body, call.services
     if not body.ids and body.after is None:
         raise invalid([Fault(pointer="/after", detail="give ids, or the moment to replay after")])

@@ -26,7 +26,7 @@ SecretField = Annotated[SecretStr, Whsec]
 
 
 class WebhookCreate(RequestModel):
-    """An endpoint to tell of events, of all conversations or of one; `ordered`: one after the other."""
+    """The body that creates an endpoint; `ordered` sends one event at a time."""
 
     url: HookUrl
     events: EventPatterns = ("agent.finished",)
@@ -37,7 +37,7 @@ class WebhookCreate(RequestModel):
 
 
 class WebhookUpdate(RequestModel):
-    """What to change; `enabled: true` opens an endpoint again that was given up."""
+    """The fields to change; `enabled: true` enables a disabled endpoint again."""
 
     url: HookUrl | None = None
     events: EventPatterns | None = None
@@ -63,13 +63,13 @@ class WebhookEndpointResponse(ResponseModel):
 
 
 class WebhookWithSecret(WebhookEndpointResponse):
-    """A new endpoint or one with a new secret, which is told here and never again."""
+    """An endpoint with its new secret, which is returned only here."""
 
     secret: str | None
 
 
 def to_response(endpoint: Endpoint) -> WebhookEndpointResponse:
-    """Return an endpoint as its owner sees it."""
+    """Return an endpoint as a response, without its secret."""
     return WebhookEndpointResponse(
         id=endpoint.id,
         name=endpoint.name,
@@ -90,7 +90,7 @@ def _with_secret(created: webhooks.EndpointWithSecret) -> WebhookWithSecret:
 
 
 async def create_webhook(call: ApiCall[WebhookCreate, NoContent]) -> WebhookWithSecret:
-    """Make an endpoint; its secret is told once."""
+    """Create an endpoint; its secret is returned once."""
     body = call.body
     async with call.context.database.begin() as connection:
         conversation = None
@@ -133,7 +133,7 @@ async def get_webhook(call: ApiCall[NoContent, NoContent]) -> WebhookEndpointRes
 
 
 async def update_webhook(call: ApiCall[WebhookUpdate, NoContent]) -> WebhookEndpointResponse:
-    """Change an endpoint."""
+    """Update an endpoint."""
     body = call.body
     async with call.context.database.begin() as connection:
         present = await webhooks.get(connection, call.account, call.path["id"])
@@ -163,7 +163,7 @@ async def delete_webhook(call: ApiCall[NoContent, NoContent]) -> None:
 
 
 async def rotate_webhook(call: ApiCall[NoContent, NoContent]) -> WebhookWithSecret:
-    """Give an endpoint a new secret; the old one signs beside it for a day."""
+    """Rotate an endpoint's secret; for a day, deliveries are signed with the old one too."""
     async with call.context.database.begin() as connection:
         told = await webhooks.rotate(connection, call.context.records.vault, call.account, call.path["id"])
     return _with_secret(told)

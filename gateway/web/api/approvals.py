@@ -15,18 +15,18 @@ from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
 ApprovalState = Literal["pending", "approved", "denied", "expired", "void"]
-"""`void`: approved for a sandbox that was changed before the call was carried out, and asked for anew."""
+"""`void`: approved for a sandbox that changed before the call ran, and requested again."""
 
 
 class ApprovalDecisionRequest(RequestModel):
-    """What a person decides."""
+    """The body that decides an approval."""
 
     decision: Literal["approve", "deny"]
     comment: Annotated[StrictStr, Field(max_length=2000)] = ""
 
 
 class ApprovalResponse(ResponseModel):
-    """A tool call and what was decided about it; `command` is what a person reads."""
+    """A tool call and its decision; `command` is the text for people."""
 
     id: str
     state: ApprovalState
@@ -43,14 +43,14 @@ class ApprovalResponse(ResponseModel):
 
 
 class ApprovalQuery(PageQuery):
-    """Which approvals; without a state all of them, the newest first."""
+    """The filter of approvals; without a state all of them."""
 
     state: ApprovalState | None = None
     conversation: Annotated[str, Field(max_length=300)] | None = None
 
 
 def to_response(approval: Approval) -> ApprovalResponse:
-    """Return an approval as its owner sees it."""
+    """Return an approval as a response."""
     return ApprovalResponse.model_validate(
         {
             "id": approval.id,
@@ -95,7 +95,7 @@ async def get_approval(call: ApiCall[NoContent, NoContent]) -> ApprovalResponse:
 
 
 async def decide(call: ApiCall[ApprovalDecisionRequest, NoContent]) -> ApprovalResponse:
-    """Decide; the first decision stands, and a different one is a 409 that shows it."""
+    """Decide an approval; a different decision after the first is a 409 that contains the first."""
     body = call.body
     try:
         approval = await call.services.approvals.decide(

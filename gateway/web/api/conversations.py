@@ -1,4 +1,4 @@
-"""Conversations over HTTP: listed, shown, caught up with, and talked into."""
+"""Conversations over HTTP: list, show, update, delete and snapshot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SNAPSHOT_LIMIT = 100
 
 
 class AddressResponse(ResponseModel):
-    """The chat thread a conversation stands in."""
+    """The chat thread of a conversation."""
 
     channel: str
     room: str
@@ -37,21 +37,21 @@ class AddressResponse(ResponseModel):
 
 
 class QueueResponse(ResponseModel):
-    """What the conversation says of input that arrives while a turn runs; null: what its agent says."""
+    """The conversation's handling of input that arrives while a turn runs; null uses the agent's."""
 
     mode: QueueMode | None
     limit: int | None
 
 
 class QueueUpdate(RequestModel):
-    """What happens to input that arrives while a turn runs, and how much may wait."""
+    """How input that arrives while a turn runs is handled, and how much can wait."""
 
     mode: QueueMode | None = None
     limit: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = None
 
 
 class ConversationUpdate(RequestModel):
-    """What may be changed of a conversation; a queue of null is left to the agent again."""
+    """The fields of a conversation to change; `queue: null` uses the agent's again."""
 
     queue: QueueUpdate | None
 
@@ -73,7 +73,7 @@ class ConversationResponse(ResponseModel):
 
 
 class MessageResponse(ResponseModel):
-    """Something that was said."""
+    """A message of a conversation."""
 
     id: str
     role: str
@@ -85,7 +85,7 @@ class MessageResponse(ResponseModel):
 
 
 class ConversationSnapshot(ResponseModel):
-    """A conversation as it is: follow its events from `seq` on. `epoch` is null while the broker is away."""
+    """A conversation's state; read events from `seq` on. `epoch` is null while NATS is unavailable."""
 
     conversation: str
     messages: list[MessageResponse]
@@ -96,14 +96,14 @@ class ConversationSnapshot(ResponseModel):
 
 
 class ConversationQuery(PageQuery):
-    """Which conversations: of a channel, of a room."""
+    """The filter of conversations, by channel and room."""
 
     channel: Annotated[StrictStr, Field(max_length=200)] | None = None
     room: Annotated[StrictStr, Field(max_length=200)] | None = None
 
 
 def to_response(conversation: Conversation) -> ConversationResponse:
-    """Return a conversation as its owner sees it."""
+    """Return a conversation as a response."""
     address = None
     if conversation.address is not None:
         there = Address.decode(conversation.address)
@@ -155,14 +155,14 @@ async def get_conversation(call: ApiCall[NoContent, NoContent]) -> ConversationR
 
 
 async def delete_conversation(call: ApiCall[NoContent, NoContent]) -> None:
-    """Delete a conversation with everything in it; its running jobs are stopped first."""
+    """Delete a conversation with all its data; running jobs are stopped first."""
     async with call.context.database.read() as connection:
         conversation = await require_conversation(connection, call.account, call.path["id"])
     await call.services.conversation_deletion.delete(call.account, conversation.id)
 
 
 async def update_conversation(call: ApiCall[ConversationUpdate, NoContent]) -> ConversationResponse:
-    """Say what happens to input that arrives while a turn of the conversation runs."""
+    """Change how input that arrives while a turn runs is handled."""
     wanted = call.body.queue or QueueUpdate()
     async with call.context.database.begin() as connection:
         conversation = await require_conversation(connection, call.account, call.path["id"])
@@ -211,9 +211,9 @@ async def get_snapshot(call: ApiCall[NoContent, NoContent]) -> ConversationSnaps
 async def _cursor(
     call: ApiCall[NoContent, NoContent], conversation: str, stored_seq: int
 ) -> tuple[int, str | None]:
-    """Return a position that is certainly not ahead of what the snapshot shows, nor of the stream.
+    """Return a position that is not after what the snapshot contains, nor after the stream's end.
 
-    What SQL remembers is behind the stream at most; a stream that began anew is behind what SQL remembers.
+    The position in SQL can be behind the stream; a recreated stream is behind the position in SQL.
     """
     try:
         extent = await call.services.stream.bounds(conversation)

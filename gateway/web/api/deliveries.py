@@ -1,4 +1,4 @@
-"""Deliveries over HTTP: what is owed to whom, every attempt, and another try."""
+"""Deliveries over HTTP: list, show attempts, retry and drop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RouteResponse(ResponseModel):
 
 
 class DeliveryResponse(ResponseModel):
-    """A delivery as it stands."""
+    """A delivery and its state."""
 
     id: str
     state: DeliveryState
@@ -86,7 +86,7 @@ class DeliveryDetail(ResponseModel):
 
 
 class DeliveryQuery(PageQuery):
-    """Which deliveries."""
+    """The filter of deliveries."""
 
     state: DeliveryState | None = None
     conversation: Annotated[str, Field(max_length=300)] | None = None
@@ -107,7 +107,7 @@ def _route(delivery: DeliveryView, urls: dict[str, str]) -> RouteResponse:
 
 
 def _without_query(url: str | None) -> str | None:
-    """A receiver's query may hold a token of its own; lists need not repeat it."""
+    """Return a URL without its query, which may contain a token."""
     return None if url is None else url.partition("?")[0]
 
 
@@ -133,7 +133,7 @@ def _to_response(delivery: DeliveryView, urls: dict[str, str]) -> DeliveryRespon
 
 
 async def to_responses(connection: Connection, deliveries: Iterable[DeliveryView]) -> list[DeliveryResponse]:
-    """Return deliveries as their owner sees them."""
+    """Return deliveries as responses."""
     standings: Sequence[DeliveryView] = list(deliveries)
     hooks = {one.target for one in standings if one.kind == RouteKind.WEBHOOK}
     urls = await queries.get_endpoint_urls(connection, hooks)
@@ -185,7 +185,7 @@ async def get_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
 
 
 async def retry_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
-    """Make a delivery due again, whatever became of it."""
+    """Make a delivery due again, whatever its state."""
     async with call.context.database.begin() as connection:
         standing = await _require_delivery(connection, call.account, call.path["id"])
         due = await store.requeue(connection, call.account, standing.id)
@@ -196,7 +196,7 @@ async def retry_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
 
 
 async def drop_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
-    """Give a delivery up."""
+    """Drop a delivery; it is not sent any more."""
     async with call.context.database.begin() as connection:
         standing = await _require_delivery(connection, call.account, call.path["id"])
         await store.drop(connection, call.account, standing.id)

@@ -1,4 +1,4 @@
-"""Files behind links: fetched with a link's signature or its owner's key, and put there for messages."""
+"""Files behind signed links: download by signature or key, and upload for messages."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from gateway.web.http.route import AUTHENTICATOR, ApiCall, ApiRoute, NoContent, 
 
 
 class SignedLinkQuery(RequestModel):
-    """What a link is signed with."""
+    """The signature of a link."""
 
     expires: StrictStr = ""
     signature: StrictStr = ""
 
 
 class UploadQuery(RequestModel):
-    """What an uploaded file is called."""
+    """The name of an uploaded file."""
 
     name: Annotated[StrictStr, Field(min_length=1, max_length=1000)]
 
 
 class UploadedFileResponse(ResponseModel):
-    """A file with a link to it, to be named as an attachment."""
+    """A stored file with its link, which messages can attach."""
 
     id: str
     name: str
@@ -45,7 +45,7 @@ class UploadedFileResponse(ResponseModel):
 
 
 async def download(call: ApiCall[NoContent, SignedLinkQuery]) -> web.StreamResponse:
-    """Give a file's bytes, always to be stored and never to be shown."""
+    """Return a file's bytes as a download that browsers never render."""
     row = await _authorized_file(call)
     if row is None or row.sha256 is None:
         raise _link_not_found()
@@ -70,11 +70,11 @@ async def _chunks(call: ApiCall[NoContent, SignedLinkQuery], digest: str) -> Any
 
 
 def _link_not_found() -> HttpProblem:
-    return not_found("there is no such file, or the link no longer holds")
+    return not_found("there is no such file, or the link has expired")
 
 
 async def _authorized_file(call: ApiCall[NoContent, SignedLinkQuery]) -> FileRow | None:
-    """Return the file if the link is good or who asks owns it; all else is the same nothing."""
+    """Return the file for a valid link or its owner's key; anything else is the same 404."""
     filing, file, query = call.services.file_services, call.path["id"], call.query
     if filing.links.is_valid(file, query.expires, query.signature, now=utc_now()):
         return await filing.file_store.get(file)
@@ -100,7 +100,7 @@ def _headers(row: FileRow) -> dict[str, str]:
 
 
 async def upload(call: ApiCall[NoContent, UploadQuery]) -> UploadedFileResponse:
-    """Keep a file that a message or turn is to name."""
+    """Store a file that a message or turn can attach."""
     filing, bounds = call.services.file_services, call.context.limits
     content = await request_body.read_bytes(
         call.request,
@@ -117,7 +117,7 @@ ROUTES = (
         path="/files/{id}/{name}",
         access=SignedLinkAccess(),
         handler=download,
-        summary="fetch a file by its link, or with its owner's key",
+        summary="download a file by its link or with its owner's key",
         query_model=SignedLinkQuery,
         media_type=media_types.BINARY,
         tag="files",
@@ -127,7 +127,7 @@ ROUTES = (
         path="/files",
         access=KeyAccess("chat"),
         handler=upload,
-        summary="keep a file for a message to name by its url",
+        summary="upload a file that messages can attach by its url",
         query_model=UploadQuery,
         response_model=UploadedFileResponse,
         raw=True,

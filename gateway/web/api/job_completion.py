@@ -1,4 +1,4 @@
-"""Where a sandbox tells of a job's end: with the job's own token, over HTTP or the callback socket."""
+"""Completion of background jobs by their sandboxes, with the job's token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox.model import OUTPUT_CAP
 
 
 class JobCompletion(RequestModel):
-    """How the job ended: its exit code, the last of its output, and whether there was more."""
+    """How a job ended: exit code, last output, and whether the output was truncated."""
 
     exit_code: Annotated[int, Field(ge=-256, le=512)]
     output: Annotated[str, Field(max_length=OUTPUT_CAP)] = ""
@@ -20,7 +20,7 @@ class JobCompletion(RequestModel):
 
 
 class JobCompleted(ResponseModel):
-    """The job is settled; a repetition says the same."""
+    """The job is settled; a repeat gets the same response."""
 
     ok: bool = True
 
@@ -45,11 +45,11 @@ ROUTES = (
         path="/sandbox-jobs/{id}/complete",
         access=JobTokenAccess(),
         handler=complete,
-        summary="tell of a background job's end (sandboxes only)",
+        summary="report the end of a background job (sandboxes only)",
         request_model=JobCompletion,
         response_model=JobCompleted,
         lenient=True,
         tag="jobs",
     ),
 )
-"""All that the callback socket serves."""
+"""The route of the callback socket."""

@@ -1,4 +1,4 @@
-"""Background jobs over HTTP, and the one route a sandbox may call."""
+"""Background jobs over HTTP: list, show, read the output and stop."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class JobResponse(ResponseModel):
 
 
 class JobDetail(JobResponse):
-    """A job with its output and the files it left, once it has ended."""
+    """A job with its output and files, once it has ended."""
 
     output: str
     files: list[dict[str, Any]]
 
 
 class JobLog(ResponseModel):
-    """What a job has written so far: its last bytes, as text."""
+    """The last bytes of a job's output so far, as text."""
 
     resultId: str
     state: JobState
@@ -59,7 +59,7 @@ class JobQuery(PageQuery):
 
 
 def to_response(job: Job) -> JobResponse:
-    """Return a job as its owner sees it in a list."""
+    """Return a job as a list item."""
     return JobResponse(
         id=job.id,
         resultId=job.id,
@@ -114,7 +114,7 @@ async def get_job(call: ApiCall[NoContent, NoContent]) -> JobDetail:
 
 
 async def get_log(call: ApiCall[NoContent, NoContent]) -> JobLog:
-    """Return what a job has written, while it runs too."""
+    """Return a job's output; also while it runs."""
     job = await require_job(call.context.database, call.account, call.path["id"])
     try:
         now, output, truncated = await call.services.jobs.refresh(job)
@@ -127,8 +127,8 @@ async def get_log(call: ApiCall[NoContent, NoContent]) -> JobLog:
 
 
 async def stop_job(call: ApiCall[NoContent, NoContent]) -> JobDetail:
-    """Stop a job and all it has started; what has ended stays as it ended."""
+    """Stop a job with its processes; does nothing to an ended job."""
     job = await require_job(call.context.database, call.account, call.path["id"])
-    with suppress(SandboxError):  # the wish is recorded: the reconciler carries it out
+    with suppress(SandboxError):  # the stop is recorded; the reconciler performs it
         await call.services.jobs.stop(job)
     return await get_job(call)

@@ -1,4 +1,4 @@
-"""What became of a message: every step from its acceptance to the platform's own message id."""
+"""The trace of a message: every step from its acceptance to the platform's message id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DETAIL_LENGTH = 200
 
 
 class TraceStep(ResponseModel):
-    """One thing that happened: when, what, to which id, how it came out."""
+    """A step of a trace: time, kind, id and outcome."""
 
     time: datetime
     what: str
@@ -31,7 +31,7 @@ class TraceStep(ResponseModel):
 
 
 class Trace(ResponseModel):
-    """All steps of what an id led to, in the order of time."""
+    """The steps that belong to an id, in the order of time."""
 
     id: str
     turns: list[str]
@@ -39,7 +39,7 @@ class Trace(ResponseModel):
 
 
 async def get_trace(call: ApiCall[NoContent, NoContent]) -> Trace:
-    """Return every step of what a message, turn, job or delivery led to."""
+    """Return every step of a message, turn, job or delivery."""
     wanted = call.path["id"]
     async with call.context.database.read() as connection:
         found = await traces.list_caused_turns(connection, call.account, wanted)
@@ -80,7 +80,7 @@ def _event_step(event: Event) -> TraceStep:
 
 
 def _delivery_steps(delivery: DeliveryView, attempts: Iterable[AttemptView]) -> Iterator[TraceStep]:
-    """Yield a delivery's attempts and how it stands now."""
+    """Yield a delivery's attempts and its present state."""
     what = f"delivery {delivery.kind}" + (f" part {delivery.part + 1}" if delivery.part else "")
     for one in attempts:
         status = f"status {one.status} " if one.status else ""
@@ -107,8 +107,8 @@ ROUTES = tuple(
         tag="trace",
     )
     for path, summary in (
-        ("/messages/{id}/trace", "what became of a message"),
-        ("/trace/{id}", "what became of a message, turn, job or delivery"),
+        ("/messages/{id}/trace", "trace a message"),
+        ("/trace/{id}", "trace a message, turn, job or delivery"),
     )
 )
-"""Two lines of the URL table; the second takes any id."""
+"""The routes of traces; the second accepts any id."""

@@ -1,4 +1,4 @@
-"""Turns as an operator looks at them: listed, the dead ones too, and asked for again."""
+"""Lists of turns, including dead-lettered ones, and their retry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INPUT_PREVIEW_LENGTH = 200
 
 
 class TurnResponse(ResponseModel):
-    """A turn as a list shows it; a dead one was given up after crashes, and nobody asked for it again."""
+    """A turn as a list item; `dead` means dead-lettered after crashes and not retried."""
 
     id: str
     state: TurnState
@@ -48,7 +48,7 @@ class TurnQuery(PageQuery):
 
 
 def to_response(turn: Turn) -> TurnResponse:
-    """Return a turn as a list shows it."""
+    """Return a turn as a list item."""
     return TurnResponse(
         id=turn.id,
         state=turn.state,
@@ -84,11 +84,11 @@ async def list_turns(call: ApiCall[NoContent, TurnQuery]) -> ListPage[TurnRespon
 
 
 async def retry_turn(call: ApiCall[NoContent, NoContent]) -> TurnResponse:
-    """Ask a failed turn's question once more; asking again shows the same new turn."""
+    """Retry a failed turn once; a repeat returns the same new turn."""
     try:
         turn = await retry.retry_turn(call.services.transactions, call.account, call.path["id"])
     except TurnNotFailed as error:
-        raise HttpProblem(409, f"{error}; only one that failed can be asked for again") from None
+        raise HttpProblem(409, f"{error}; only a failed turn can be retried") from None
     if turn is None:
         raise not_found("there is no such turn in this account")
     return to_response(turn)
@@ -100,7 +100,7 @@ ROUTES = (
         path="/turns",
         access=KeyAccess("read"),
         handler=list_turns,
-        summary="list the turns; `dead=true`: given up",
+        summary="list the turns; `dead=true`: dead-lettered ones",
         query_model=TurnQuery,
         response_model=ListPage[TurnResponse],
         tag="turns",
@@ -110,11 +110,11 @@ ROUTES = (
         path="/turns/{id}/retry",
         access=KeyAccess("admin"),
         handler=retry_turn,
-        summary="ask a failed turn's question again",
+        summary="retry a failed turn",
         status=202,
         response_model=TurnResponse,
         error_responses={409: "the turn has not failed"},
         tag="turns",
     ),
 )
-"""Two lines of the URL table."""
+"""The routes of turn lists."""

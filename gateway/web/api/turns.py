@@ -1,4 +1,4 @@
-"""Turns over HTTP: asked for, looked at, cancelled."""
+"""Turns over HTTP: start, show and cancel."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Text = Annotated[StrictStr, Field(min_length=1, max_length=200_000)]
 
 
 class TurnWebhook(RequestModel):
-    """Where this turn's results go: a URL of its own, or one of the account's webhooks."""
+    """The webhook of a turn's results: a URL of its own, or one of the account's."""
 
     url: HookUrl | None = None
     secret: Annotated[SecretStr, Whsec] | None = None
@@ -49,7 +49,7 @@ class TurnWebhook(RequestModel):
 
 
 class TurnCreate(RequestModel):
-    """What to ask an agent; without a conversation a new one is opened."""
+    """The body that starts a turn; without a conversation a new one is created."""
 
     input: Text
     conversation: Name | None = None
@@ -58,14 +58,14 @@ class TurnCreate(RequestModel):
 
 
 class MessageCreate(RequestModel):
-    """What to say in a conversation."""
+    """The body that sends a message."""
 
     text: Text
     attachments: Attachments = ()
 
 
 class TurnAccepted(ResponseModel):
-    """The turn is queued, durably; `webhook_secret` verifies what its webhook gets, and is told once."""
+    """The turn is queued; `webhook_secret` verifies its webhook's deliveries and is returned once."""
 
     turnId: str
     conversationId: str
@@ -74,10 +74,10 @@ class TurnAccepted(ResponseModel):
 
 
 class TurnStatus(ResponseModel):
-    """A turn and what its results are owed to.
+    """A turn with its deliveries.
 
-    `position` is how many turns end before it in its conversation, null once it has ended; `merged_into` the
-    turn that answers it too, which was at work when this one was asked for.
+    `position` is the number of turns before it in its conversation, null once it has ended. `merged_into` is
+    the turn that answers it too, which was running when this one was queued.
     """
 
     id: str
@@ -102,7 +102,7 @@ class TurnStatus(ResponseModel):
 
 
 class JobStatus(ResponseModel):
-    """A background job and what its result is owed to."""
+    """A background job with the deliveries of its result."""
 
     id: str
     kind: Literal["job"] = "job"
@@ -123,7 +123,7 @@ class JobStatus(ResponseModel):
 
 
 class TurnOrJobStatus(RootModel[TurnStatus | JobStatus]):
-    """How a turn or a job stands, told apart by `kind`."""
+    """The status of a turn or a job, distinguished by `kind`."""
 
 
 class StepResponse(ResponseModel):
@@ -157,7 +157,7 @@ async def start_turn(call: ApiCall[TurnCreate, NoContent]) -> TurnAccepted:
 
 
 async def send_message(call: ApiCall[MessageCreate, NoContent]) -> TurnAccepted:
-    """Say something in a conversation."""
+    """Send a message to a conversation."""
     async with call.context.database.read() as connection:
         conversation = await require_conversation(connection, call.account, call.path["id"])
     submission = Submission(
@@ -182,7 +182,7 @@ async def _save_attachments(
 
 
 async def submit(call: ApiCall[Any, Any], submission: Submission, secret: str | None = None) -> TurnAccepted:
-    """Queue a turn; raises a Problem when it cannot be taken."""
+    """Queue a turn; raises HttpProblem when it is refused."""
     try:
         taken = await call.services.submissions.submit(submission)
     except submissions.UnknownTarget as error:
@@ -207,7 +207,7 @@ async def submit(call: ApiCall[Any, Any], submission: Submission, secret: str | 
 async def _endpoint(
     call: ApiCall[TurnCreate, NoContent], webhook: TurnWebhook | None
 ) -> tuple[str | None, str | None]:
-    """Return the endpoint a turn names, made if it is a URL, and the secret that was made with it."""
+    """Return a turn's endpoint, created for a URL, and the secret generated for it."""
     if webhook is None:
         return None, None
     async with call.context.database.begin() as connection:
@@ -225,7 +225,7 @@ async def _endpoint(
 
 
 async def get_status(call: ApiCall[NoContent, NoContent]) -> TurnStatus | JobStatus:
-    """Return how a turn or a job stands."""
+    """Return the status of a turn or a job."""
     wanted = call.path["id"]
     async with call.context.database.read() as connection:
         turn = await store.get(connection, call.account, wanted)
@@ -288,7 +288,7 @@ def _job_status(job: Job, follow_up: str | None, deliveries: list[DeliveryRespon
 
 
 async def cancel_turn(call: ApiCall[NoContent, NoContent]) -> TurnStatus:
-    """Cancel a turn: the model call and the running command end; what has ended stays as it ended."""
+    """Cancel a turn with its model call and running command; does nothing to an ended turn."""
     core = call.services
     async with core.transactions.begin("turn.cancel") as entry:
         turn = await store.get(entry.connection, call.account, call.path["id"])

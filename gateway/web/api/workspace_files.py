@@ -1,4 +1,4 @@
-"""A workspace's files over HTTP, by paths the kernel itself keeps inside the workspace."""
+"""A workspace's files over HTTP; the kernel keeps paths inside the workspace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DOWNLOAD_HEADERS = {
     "Content-Security-Policy": "sandbox; default-src 'none'",
     "Cache-Control": "no-store",
 }
-"""A sandbox may have written anything: a browser must store it, never show it."""
+"""Headers of files that a sandbox may have written: browsers download them and never render them."""
 
 Result = TypeVar("Result")
 
@@ -46,14 +46,14 @@ class WorkspaceFileResponse(ResponseModel):
 
 
 class WorkspaceFileQuery(RequestModel):
-    """Which part of a directory; `cursor` is the `next` of the page before."""
+    """A page of a directory; `cursor` is the `next` of the previous page."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
     cursor: Annotated[StrictStr, Field(max_length=1000)] = ""
 
 
 async def _workspace_store(call: ApiCall[Any, Any]) -> tuple[WorkspaceStore, str]:
-    """Return the store, and the namespace of the workspace a path names; 404 for none of the account's."""
+    """Return the store and the workspace's namespace; 404 when the account has no such workspace."""
     if call.context.workspaces is None:
         raise HttpProblem(503, "this process has no workspace store")
     async with call.context.database.read() as connection:
@@ -62,13 +62,13 @@ async def _workspace_store(call: ApiCall[Any, Any]) -> tuple[WorkspaceStore, str
 
 
 async def delete_workspace(context: WebContext, account: str, workspace: str) -> None:
-    """Remove a workspace's files, after its record is gone."""
+    """Delete a workspace's files, after its record was deleted."""
     if context.workspaces is not None:
         await context.workspaces.delete(namespace(account, workspace))
 
 
 async def _translate_errors(operation: Awaitable[Result]) -> Result:
-    """Wait for the store; what goes wrong is told in the words of HTTP."""
+    """Await the store, and translate its errors into HTTP problems."""
     try:
         return await operation
     except FileNotFoundError:
@@ -77,12 +77,12 @@ async def _translate_errors(operation: Awaitable[Result]) -> Result:
         raise invalid_field(PATH_POINTER, str(error)) from None
     except SandboxError as error:
         log.warning("workspace_store.failed", error=str(error))
-        raise HttpProblem(503, "the workspace store cannot be used now") from None
+        raise HttpProblem(503, "the workspace store is unavailable; try again") from None
     except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
-        raise HttpProblem(409, f"a file and a directory are in each other's way: {error.strerror}") from None
+        raise HttpProblem(409, f"a file and a directory have the same path: {error.strerror}") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "this is no usable path"
-        raise invalid_field(PATH_POINTER, f"the file system refuses: {reason}") from None
+        reason = getattr(error, "strerror", None) or "this path cannot be used"
+        raise invalid_field(PATH_POINTER, f"the file system refused: {reason}") from None
 
 
 def _path(call: ApiCall[Any, Any]) -> str:
@@ -98,7 +98,7 @@ def _path(call: ApiCall[Any, Any]) -> str:
 async def get_file(
     call: ApiCall[NoContent, WorkspaceFileQuery],
 ) -> web.Response | ListPage[WorkspaceFileResponse]:
-    """Return a file's bytes, or what stands in a directory."""
+    """Return a file's bytes, or a directory's entries."""
     (store, space), path = await _workspace_store(call), _path(call)
     most = call.context.limits.file_bytes
     try:
@@ -135,12 +135,12 @@ def _to_page(
 
 
 def _readable(name: str) -> str:
-    """Show names that are not UTF-8 as well as can be."""
+    """Return a name as text, with replacement characters for bytes that are not UTF-8."""
     return name.encode("utf-8", "replace").decode()
 
 
 async def put_file(call: ApiCall[NoContent, NoContent]) -> None:
-    """Write a file whole; directories above it are made."""
+    """Write a file; missing directories are created."""
     (store, space), path = await _workspace_store(call), _path(call)
     if path == ".":
         raise invalid_field(PATH_POINTER, "a file needs a name")
@@ -153,7 +153,7 @@ async def put_file(call: ApiCall[NoContent, NoContent]) -> None:
 
 
 async def _check_quota(call: ApiCall[NoContent, NoContent], path: str, size: int) -> None:
-    """Raise 413 where a file has no room in the workspace's quota."""
+    """Raise 413 for a file that exceeds the workspace's quota."""
     async with call.context.database.read() as connection:
         record = await call.context.records.get(connection, call.account, "workspace", call.path["id"])
         limit = await call.context.quotas.limit(connection, call.context.records, record)
@@ -166,7 +166,7 @@ async def _check_quota(call: ApiCall[NoContent, NoContent], path: str, size: int
 
 
 async def delete_file(call: ApiCall[NoContent, NoContent]) -> None:
-    """Remove a file, or a directory with all in it."""
+    """Delete a file, or a directory with its contents."""
     (store, space), path = await _workspace_store(call), _path(call)
     await _translate_errors(store.remove(space, path))
 
@@ -205,7 +205,10 @@ ROUTES = (
         summary="upload a file",
         raw=True,
         status=204,
-        error_responses={409: "a directory is in the way", 413: "it is too large, or the workspace is full"},
+        error_responses={
+            409: "there is a directory at this path",
+            413: "it is too large, or the workspace is full",
+        },
         tag="workspaces",
     ),
     ApiRoute(
@@ -213,7 +216,7 @@ ROUTES = (
         path=_FILE_PATH,
         access=KeyAccess("admin"),
         handler=delete_file,
-        summary="remove a file or a directory",
+        summary="delete a file or a directory",
         status=204,
         tag="workspaces",
     ),

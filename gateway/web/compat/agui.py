@@ -1,7 +1,7 @@
 """`POST /agui`: AG-UI 1.0, for user interfaces that speak it. A thread is a conversation, a run is a turn.
 
-A run that needs a person's decision ends with an interrupt for each approval; the run that answers them goes
-on with the same turn. https://docs.ag-ui.com
+A run that needs a person's decision ends with an interrupt for each approval; the run that answers them
+continues the same turn. https://docs.ag-ui.com
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ RESUME_SCHEMA = {
     "properties": {"approved": {"type": "boolean"}, "comment": {"type": "string"}},
     "required": ["approved"],
 }
-"""What an interrupt is answered with, as a JSON Schema."""
+"""The JSON Schema of the answer to an interrupt."""
 
 
 TEXT_ROLES: dict[str, Literal["system", "developer", "user", "assistant"]] = {
@@ -75,7 +75,7 @@ TEXT_ROLES: dict[str, Literal["system", "developer", "user", "assistant"]] = {
 
 
 class AguiSource(LenientRequest):
-    """Where the bytes of a part are: here in base64, or behind a link of ours."""
+    """The bytes of a part: inline as base64, or a link to a stored file."""
 
     type: Literal["data", "url"]
     value: InlineOrUrl
@@ -83,7 +83,7 @@ class AguiSource(LenientRequest):
 
 
 class AguiPart(LenientRequest):
-    """A piece of a message."""
+    """A part of a message."""
 
     type: StrictStr
     text: Text = ""
@@ -91,7 +91,7 @@ class AguiPart(LenientRequest):
 
 
 class AguiMessage(LenientRequest):
-    """A message of the thread; those that are no talk (tools, activities, reasoning) are left out."""
+    """A message of the thread; the content of tools, activities and reasoning is ignored."""
 
     role: StrictStr
     content: Text | tuple[AguiPart, ...] | None = None
@@ -106,14 +106,14 @@ class AguiMessage(LenientRequest):
 
     @property
     def parts(self) -> Sequence[AguiPart]:
-        """The pieces of it."""
+        """The parts of the content."""
         if isinstance(self.content, str):
             return [AguiPart(type="text", text=self.content)]
         return self.content or ()
 
 
 class ApprovalPayload(LenientRequest):
-    """What a person decided."""
+    """A person's decision."""
 
     approved: bool = False
     comment: Annotated[StrictStr, Field(max_length=2000)] = ""
@@ -128,13 +128,13 @@ class AguiResume(LenientRequest):
 
     @property
     def approved(self) -> bool:
-        """Whether it lets the call be carried out; nothing less than a clear yes does."""
+        """Whether the call is approved; only `true` approves."""
         told = self.payload.approved if isinstance(self.payload, ApprovalPayload) else self.payload
         return self.status == "resolved" and told is True
 
 
 class RunAgentInput(LenientRequest):
-    """What a run is started with."""
+    """The body that starts a run."""
 
     threadId: Name
     runId: Annotated[StrictStr, Field(min_length=1, max_length=200)]
@@ -144,13 +144,13 @@ class RunAgentInput(LenientRequest):
 
 
 class AgentQuery(RequestModel):
-    """Whose run it is; without one, the thread's agent, or the default one."""
+    """The agent of the run; by default the thread's, else the default agent."""
 
     agent: Name | None = None
 
 
 async def run(call: ApiCall[RunAgentInput, AgentQuery]) -> web.StreamResponse:
-    """Start a run, or go on with one that was interrupted, and tell it while it goes."""
+    """Start a run or continue an interrupted one, and stream its events."""
     reject_idempotency_key(call)
     if call.body.resume:
         turn, given = await _resume(call, call.body.resume)
@@ -199,20 +199,22 @@ def _file(index: int, kind: str, source: AguiSource) -> AttachmentCreate:
     if source.type == "data":
         return AttachmentCreate(name=name, type=source.mimeType[:100], content=source.value)
     if len(source.value) > attachments.MAX_URL_LENGTH:
-        raise invalid([Fault(pointer="/messages", detail="a url is a link of ours to a file kept here")])
+        raise invalid(
+            [Fault(pointer="/messages", detail="the url must be a link to a stored file of this gateway")]
+        )
     return AttachmentCreate(name=name, url=source.value)
 
 
 async def _resume(
     call: ApiCall[RunAgentInput, AgentQuery], resumes: Sequence[AguiResume]
 ) -> tuple[str, AsyncGenerator[TurnEvent, None]]:
-    """Decide as the interrupts were answered, and go on hearing what comes after they were asked for.
+    """Decide the approvals as the interrupts were answered, and follow the turn after them.
 
-    Where somebody else decided first, that stands.
+    An approval that was already decided keeps its decision.
     """
     asked = [await _require_approval(call, answer.interruptId) for answer in resumes]
     if len({approval.turn for approval in asked}) != 1:
-        raise invalid([Fault(pointer="/resume", detail="the interrupts are not of one run")])
+        raise invalid([Fault(pointer="/resume", detail="all interrupts must be of one run")])
     for answer, approval in zip(resumes, asked, strict=True):
         comment = answer.payload.comment if isinstance(answer.payload, ApprovalPayload) else ""
         try:
@@ -239,7 +241,7 @@ async def _require_approval(call: ApiCall[RunAgentInput, AgentQuery], approval_i
 async def _after_approvals(
     events: AsyncGenerator[TurnEvent, None], approvals: Collection[str]
 ) -> AsyncGenerator[TurnEvent, None]:
-    """Yield what is heard after these were asked for, and the end in any case."""
+    """Yield the events after these approvals were requested, and the end in any case."""
     before = set(approvals)
     async with aclosing(events) as heard:
         async for one in heard:
@@ -280,7 +282,7 @@ async def _require_turn(call: ApiCall[Any, Any], turn: str) -> Turn:
 
 
 async def _pending_approvals(call: ApiCall[Any, Any], approval: str) -> list[Approval]:
-    """Return what the turn of an approval waits for; nothing when that has been decided."""
+    """Return the pending approvals of an approval's turn."""
     async with call.context.database.read() as connection:
         found = await approval_store.get(connection, call.account, approval)
         every = await approval_store.list_for_turn(connection, found.turn) if found else []
@@ -288,7 +290,7 @@ async def _pending_approvals(call: ApiCall[Any, Any], approval: str) -> list[App
 
 
 class AguiEncoder:
-    """One run as AG-UI's events."""
+    """Encodes one run as AG-UI events."""
 
     def __init__(self, thread: str, run_id: str) -> None:
         self._ids = {"threadId": thread, "runId": run_id}
@@ -300,7 +302,7 @@ class AguiEncoder:
         return {"type": "RUN_STARTED", **self._ids, "protocolVersion": VERSION, "metadata": about}
 
     def encode(self, event: TurnEvent) -> Iterator[dict[str, Any]]:
-        """Yield the events that tell what is heard."""
+        """Yield the events for a turn event."""
         if isinstance(event, TextDelta):
             yield from self._text_delta(event)
         elif isinstance(event, MessageDone):
@@ -331,7 +333,7 @@ class AguiEncoder:
         yield {"type": "TOOL_CALL_END", **about}
 
     def run_interrupted(self, approvals: Sequence[Approval]) -> Iterator[dict[str, Any]]:
-        """Yield the events that end the run until these are decided."""
+        """Yield the events that interrupt the run for these approvals."""
         yield from self._end_message()
         interrupts = [
             {
@@ -346,7 +348,7 @@ class AguiEncoder:
         yield self._run_finished(outcome={"type": "interrupt", "interrupts": interrupts})
 
     def run_ended(self, turn: Turn) -> Iterator[dict[str, Any]]:
-        """Yield the events that end the run as its turn has ended."""
+        """Yield the events that end the run in its turn's state."""
         yield from self._end_message()
         if turn.state is TurnState.FAILED:
             yield self.run_error(turn.error or "the turn failed", "failed")
@@ -356,11 +358,11 @@ class AguiEncoder:
             yield self._run_finished(result=turn.output, outcome={"type": "success"}, usage=_usage(turn))
 
     def run_aborted(self, problem: HttpProblem) -> dict[str, Any]:
-        """Return the event that ends a run which cannot be told any further."""
+        """Return the event that ends a run whose stream failed."""
         return self.run_error(problem.detail, str(problem.status))
 
     def run_error(self, message: str, code: str) -> dict[str, Any]:
-        """Return the event that ends a run which failed."""
+        """Return the event that ends a failed run."""
         return {"type": "RUN_ERROR", "message": message, "code": code}
 
     def _run_finished(self, **fields: Any) -> dict[str, Any]:
@@ -381,7 +383,7 @@ ROUTES = (
         path="/agui",
         access=KeyAccess("chat"),
         handler=run,
-        summary="run an agent as AG-UI's user interfaces do",
+        summary="run an agent over AG-UI",
         request_model=RunAgentInput,
         query_model=AgentQuery,
         media_type="text/event-stream",
@@ -390,4 +392,4 @@ ROUTES = (
         tag="agui",
     ),
 )
-"""What the table takes over."""
+"""The routes of this module."""

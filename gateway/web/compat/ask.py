@@ -1,4 +1,4 @@
-"""Asking an agent over HTTP and hearing the answer in the same request, whole or as a stream."""
+"""Start a turn over HTTP and return its answer in the same request, complete or as a stream."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from gateway.web.stream.turn_events import TurnEnded, TurnEvent, TurnEventReader
 from sandbox.config import ConfigProblem as Fault
 
 ANSWER_TIMEOUT = 600.0
-"""Seconds that an answer is waited for which is not streamed."""
+"""Seconds to wait for an answer that is not streamed."""
 
-STREAM_INTERRUPTED = "the gateway stops, or the key was revoked"
+STREAM_INTERRUPTED = "the gateway is stopping, or the key was revoked"
 
 NO_RETRY_HEADERS = {"x-should-retry": "false"}
-"""Tells OpenAI's clients that asking again would ask twice: the turn is queued already."""
+"""Tells OpenAI's clients not to retry, because the turn is already queued."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedTurn:
-    """A turn that was asked for: `after` is a position of its conversation's stream before it."""
+    """A queued turn; `after` is a position in its conversation's stream before it."""
 
     turn: str
     conversation: str
@@ -49,7 +49,7 @@ class SubmittedTurn:
     created: int
 
     def problem(self, status: int, detail: str) -> HttpProblem:
-        """Return a problem that leads to the turn, and that a client does not answer by asking again."""
+        """Return a problem that names the turn, and that clients do not retry."""
         about = {"turnId": self.turn, "conversationId": self.conversation}
         return HttpProblem(
             status, f"{detail}; the turn is at /status/{self.turn}", headers=NO_RETRY_HEADERS, members=about
@@ -57,7 +57,7 @@ class SubmittedTurn:
 
 
 class CompletionUsage(ResponseModel):
-    """What the model counted, as chat completions tell it."""
+    """The usage of a turn in the format of chat completions."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -65,14 +65,14 @@ class CompletionUsage(ResponseModel):
 
 
 def unix_time() -> int:
-    """Return the moment as their shapes have it."""
+    """Return a time as Unix seconds."""
     return int(time.time())
 
 
 def reject_idempotency_key(call: ApiCall[Any, Any]) -> None:
-    """Raise a Problem for a stream with an Idempotency-Key: nothing was done yet."""
+    """Raise HttpProblem 422 for a stream with an Idempotency-Key."""
     if call.idempotency_key is not None:
-        raise HttpProblem(422, "a stream is not answered twice: leave the Idempotency-Key out")
+        raise HttpProblem(422, "an Idempotency-Key is not supported for a stream: leave it out")
 
 
 async def ask(
@@ -85,7 +85,7 @@ async def ask(
     pointer: str,
     stream: bool,
 ) -> SubmittedTurn:
-    """Queue a turn; raises a Problem. `at` is where in the request a picture stands."""
+    """Queue a turn; raises HttpProblem. `pointer` is the field of the request that has the files."""
     if stream:
         reject_idempotency_key(call)
     after = await _last_position(call, conversation)
@@ -115,29 +115,27 @@ async def ask(
 
 async def _last_position(call: ApiCall[Any, Any], conversation: str | None) -> int:
     if conversation is None or call.idempotency_key is not None:
-        return 0  # with a key the turn may have been asked for, and have ended, before
+        return 0  # with a key the turn may have been queued, and ended, before
     async with call.context.database.read() as connection:
         known = await conversations.get(connection, call.account, conversation)
     try:
         return (await call.services.stream.bounds(known.id)).last_seq if known else 0
     except DeliveryError:
-        raise HttpProblem(
-            503, "the broker does not answer; try again", headers={"Retry-After": "2"}
-        ) from None
+        raise HttpProblem(503, "NATS does not answer; try again", headers={"Retry-After": "2"}) from None
 
 
 @asynccontextmanager
 async def open_events(
     call: ApiCall[Any, Any], events: AsyncGenerator[TurnEvent, None]
 ) -> AsyncGenerator[AsyncGenerator[TurnEvent | None, None]]:
-    """Hear while the key is valid and the gateway runs; None comes when nothing else does."""
+    """Yield the events while the key is valid and the gateway runs; None is a heartbeat."""
     with call.request.app[READERS].register(call.principal) as reader:
         async with aclosing(with_heartbeat(events, reader.closed)) as heard:
             yield heard
 
 
 def turn_events(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> AsyncGenerator[TurnEvent, None]:
-    """Return what a turn says that was just asked for."""
+    """Return the events of a turn that was just queued."""
     return follow_turn(
         call.services.stream,
         submitted.conversation,
@@ -149,7 +147,7 @@ def turn_events(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> AsyncGener
 async def collect_answer(
     call: ApiCall[Any, Any], submitted: SubmittedTurn, on_event: Callable[[TurnEvent], None]
 ) -> TurnEnded:
-    """Hear a turn to its end and return that; raises a Problem when it does not come."""
+    """Follow a turn to its end and return the end; raises HttpProblem after the time limit."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT), open_events(call, turn_events(call, submitted)) as heard:
             async for one in heard:
@@ -165,7 +163,7 @@ async def collect_answer(
 
 
 async def completed_turn(call: ApiCall[Any, Any], submitted: SubmittedTurn, turn: str) -> Turn:
-    """Return a turn that has completed; raises a Problem for one that ended otherwise."""
+    """Return a completed turn; raises HttpProblem for one that failed or was cancelled."""
     async with call.context.database.read() as connection:
         row = await store.get(connection, call.account, turn)
     if row is None:
@@ -176,33 +174,33 @@ async def completed_turn(call: ApiCall[Any, Any], submitted: SubmittedTurn, turn
 
 
 def token_usage(turn: Turn) -> CompletionUsage:
-    """Return what a turn used."""
+    """Return a turn's usage."""
     usage = turn.usage or {}
     read, written = int(usage.get("input_tokens", 0)), int(usage.get("output_tokens", 0))
     return CompletionUsage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
 
 
 class ClientGone(Exception):
-    """The client went away, or takes nothing; the turn goes on without it."""
+    """The client disconnected or does not read; the turn continues."""
 
 
 class SseWriter:
-    """Server-sent events as their clients read them: JSON in `data:` lines."""
+    """Writes server-sent events with JSON in `data:` lines."""
 
     def __init__(self, response: web.StreamResponse) -> None:
         self._response = response
 
     async def send(self, shape: dict[str, Any], *, event: str | None = None) -> None:
-        """Send one event; raises Left."""
+        """Send one event; raises ClientGone."""
         name = f"event: {event}\n".encode() if event else b""
         await self._write(b"%bdata: %b\n\n" % (name, encode_json(shape)))
 
     async def heartbeat(self) -> None:
-        """Show that the stream lives; raises Left."""
+        """Send a heartbeat; raises ClientGone."""
         await self._write(b": \n\n")
 
     async def send_done(self) -> None:
-        """Send the mark of a stream's end; raises Left."""
+        """Send the mark of a stream's end; raises ClientGone."""
         await self._write(b"data: [DONE]\n\n")
 
     async def _write(self, raw: bytes) -> None:
@@ -218,7 +216,7 @@ async def stream_sse(
     write: Callable[[SseWriter], Awaitable[None]],
     render_error: Callable[[HttpProblem], dict[str, Any]],
 ) -> web.StreamResponse:
-    """Answer with what `tell` sends; what goes wrong once it has begun is its last event."""
+    """Stream what the writer function sends; an error after the start becomes the last event."""
     response = web.StreamResponse(
         headers={
             "Content-Type": "text/event-stream",
@@ -234,5 +232,5 @@ async def stream_sse(
         except HttpProblem as problem:
             await sent.send(render_error(problem))
         except (DeliveryError, DatabaseUnavailable):
-            await sent.send(render_error(HttpProblem(503, "the broker or the database does not answer")))
+            await sent.send(render_error(HttpProblem(503, "NATS or the database does not answer")))
     return response

@@ -32,7 +32,7 @@ OWNER = "dovecote"
 
 
 class ModelResponse(ResponseModel):
-    """An agent, as a client that asks for models sees it."""
+    """An agent as an OpenAI model."""
 
     id: str
     object: str = "model"
@@ -48,7 +48,7 @@ class ModelList(ResponseModel):
 
 
 class ChatCompletionMessage(ResponseModel):
-    """What the agent said in its turn."""
+    """The agent's answer."""
 
     role: str = "assistant"
     content: str
@@ -56,7 +56,7 @@ class ChatCompletionMessage(ResponseModel):
 
 
 class ChatCompletionChoice(ResponseModel):
-    """The one choice there is."""
+    """The only choice of a completion."""
 
     index: int = 0
     message: ChatCompletionMessage
@@ -65,7 +65,7 @@ class ChatCompletionChoice(ResponseModel):
 
 
 class ChatCompletion(ResponseModel):
-    """A completed turn; its id is the turn's, and `conversation` is where it was asked for."""
+    """A completed turn; `id` is the turn's id, `conversation` its conversation's."""
 
     id: str
     object: str = "chat.completion"
@@ -97,7 +97,7 @@ def _model(record: Record) -> ModelResponse:
 
 
 async def complete(call: ApiCall[ChatCompletionCreate, NoContent]) -> ChatCompletion | web.StreamResponse:
-    """Ask an agent, and answer with what it said or while it says it."""
+    """Start a turn, and return its answer complete or as a stream."""
     body = call.body
     text, pictures = last_user_input(body.messages, standalone=body.conversation is None, pointer="/messages")
     asked = await ask(
@@ -143,7 +143,7 @@ class TurnText:
         self._last_message: str | None = None
 
     def add(self, delta: TextDelta) -> Iterator[str]:
-        """Yield what this adds to the text."""
+        """Yield the text that an event adds."""
         if self._last_message not in {None, delta.message}:
             yield MESSAGE_SEPARATOR
         self._last_message = delta.message
@@ -168,12 +168,12 @@ async def _stream(
 
 
 def render_error(problem: HttpProblem) -> dict[str, Any]:
-    """Return the event that ends a stream with what went wrong."""
+    """Return the event that ends a stream with an error."""
     return {"error": openai_error(problem)}
 
 
 class _ChunkWriter:
-    """One completion while it is said."""
+    """Streams one completion."""
 
     def __init__(self, writer: SseWriter, submitted: SubmittedTurn) -> None:
         self._writer = writer
@@ -187,7 +187,7 @@ class _ChunkWriter:
         }
 
     async def write_events(self, events: AsyncIterator[TurnEvent | None]) -> TurnEnded | None:
-        """Tell what is heard, to the end; returns it, or None when listening was cut."""
+        """Send the turn's events; returns its end, or None when reading was cut."""
         async for one in events:
             if isinstance(one, TurnEnded):
                 return one
@@ -201,16 +201,16 @@ class _ChunkWriter:
         if isinstance(event, TextDelta):
             yield from self._text.add(event)
         elif isinstance(event, ApprovalNeeded):
-            wait = f"[waits for a person: approval {event.approval} of `{event.command[:200]}`]"
+            wait = f"[waiting for approval {event.approval} of `{event.command[:200]}`]"
             yield from self._text.add(TextDelta(message=event.approval, text=wait, seq=event.seq))
 
     async def send(self, delta: dict[str, Any], finish: str | None = None) -> None:
-        """Send one piece."""
+        """Send one chunk."""
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
         await self._writer.send(self._envelope | {"choices": [choice]})
 
     async def finish(self, turn: Turn | None) -> None:
-        """Send the end, and what `turn` used if that is wanted."""
+        """Send the end, and the turn's usage if the client requested it."""
         await self.send({}, "stop")
         if turn is not None:
             await self._writer.send(self._envelope | {"choices": [], "usage": token_usage(turn).model_dump()})

@@ -1,7 +1,7 @@
-"""What OpenAI's clients send, read as something said to an agent.
+"""Requests of OpenAI's clients, read as a message to an agent.
 
-Their requests carry whole conversations and settings of a model; here an agent has its own. What changes
-nothing (temperature and the like) is let pass, what asks for more than an agent's answer is refused.
+Their requests contain whole conversations and model settings; here the agent has its own. Settings
+such as temperature are ignored; requests for more than an agent's answer are refused.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ InlineOrUrl = Annotated[StrictStr, Field(max_length=20_000_000)]
 
 
 class LenientRequest(BaseModel):
-    """A request's shape in which unknown keys mean nothing: their clients send many."""
+    """Base of request models that ignore unknown keys, because OpenAI's clients send many."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class ImageUrl(LenientRequest):
-    """Where a picture is: a `data:` URL, or a link to a file kept here."""
+    """The URL of an image: a `data:` URL, or a link to a stored file."""
 
     url: InlineOrUrl
 
 
 class InputContentPart(LenientRequest):
-    """A piece of what somebody said: words or a picture."""
+    """A part of a message: text or an image."""
 
     type: Literal["text", "input_text", "output_text", "image_url", "input_image"]
     text: Text = ""
@@ -53,32 +53,32 @@ class InputContentPart(LenientRequest):
 
     @property
     def picture(self) -> str | None:
-        """Where this picture is, None for words."""
+        """The image's URL; None for text."""
         return self.image_url.url if isinstance(self.image_url, ImageUrl) else self.image_url
 
 
 class InputMessage(LenientRequest):
-    """Something said by somebody."""
+    """A message of the request."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: Text | tuple[InputContentPart, ...] | None = None
 
     @property
     def text(self) -> str:
-        """The words of it."""
+        """The message's text."""
         if isinstance(self.content, str):
             return self.content
         return "\n".join(part.text for part in self.content or () if part.text)
 
     @property
     def pictures(self) -> Sequence[str]:
-        """Where its pictures are."""
+        """The URLs of the message's images."""
         parts = () if isinstance(self.content, str) else self.content or ()
         return [part.picture for part in parts if part.picture]
 
 
 class StreamOptions(LenientRequest):
-    """How a completion is streamed."""
+    """Options of a streamed completion."""
 
     include_usage: StrictBool = False
 
@@ -88,23 +88,23 @@ NoTools = Annotated[tuple[Any, ...] | None, Field(max_length=0)]
 
 
 def refuse_tools(given: Any, validate: Any) -> Any:
-    """Refuse tools that the caller would have to carry out."""
+    """Refuse tools of the caller, which it would have to run itself."""
     if given:
-        raise ValueError("an agent has tools of its own, and a caller's are not carried out")
+        raise ValueError("tools of the caller are not supported: the agent has its own")
     return validate(given)
 
 
 class ConversationReference(LenientRequest):
-    """A conversation, as an object."""
+    """A conversation given as an object."""
 
     id: Name
 
 
 class ChatCompletionCreate(LenientRequest):
-    """What is asked of an agent, `model`, as a chat completion.
+    """A chat completion request; `model` is the agent's name.
 
-    `conversation` is ours: an id or a name of the caller's own, in which the agent remembers. Without it each
-    request is a conversation of its own, and what its messages say of earlier is told to the agent as such.
+    `conversation` is an extension: an id or a name of the caller's, in which the agent remembers. Without it
+    each request is a new conversation, and the agent gets its earlier messages as a quotation.
     """
 
     model: Name
@@ -123,9 +123,9 @@ class ChatCompletionCreate(LenientRequest):
 
 
 class ResponseCreate(LenientRequest):
-    """What is asked of an agent, `model`, as a response.
+    """A response request; `model` is the agent's name.
 
-    The agent remembers what was said in the conversation: that of `previous_response_id`, or one named.
+    The agent remembers the conversation: that of `previous_response_id`, or the named one.
     """
 
     model: Name
@@ -150,12 +150,12 @@ class ResponseCreate(LenientRequest):
 
     @property
     def conversation_name(self) -> str | None:
-        """The conversation that is named."""
+        """The conversation's id or name, if one is given."""
         named = self.conversation
         return named.id if isinstance(named, ConversationReference) else named
 
     def user_input(self) -> tuple[str, list[AttachmentCreate]]:
-        """Return what is said now and the pictures with it; raises a Problem."""
+        """Return the last user input with its images; raises HttpProblem."""
         spoken = (
             (InputMessage(role="user", content=self.input),) if isinstance(self.input, str) else self.input
         )
@@ -171,10 +171,10 @@ def last_user_input(
     instructions: str | None = None,
     has_files: bool = False,
 ) -> tuple[str, list[AttachmentCreate]]:
-    """Return what is said now and the pictures with it; raises a Problem when that is nothing.
+    """Return the last user input with its images; raises HttpProblem when it is empty.
 
-    `alone`: nothing of earlier is known to the agent, so it is told, quoted, before it; `instructions` always
-    are. `at` is where the messages stand in the request. `attached`: files come with them anyway.
+    `standalone`: the agent knows nothing earlier, so earlier messages are quoted first; `instructions` always
+    are. `pointer` is the field of the messages. `has_files`: files are attached, so text may be empty.
     """
     now = last_user_messages(messages)
     before = [InputMessage(role="system", content=instructions)] if instructions else []
@@ -184,16 +184,16 @@ def last_user_input(
         text = f"{_quote(before)}\n\n{text}"
     pictures = [_to_attachment(place, url, pointer) for place, url in enumerate(_pictures(now))]
     if not now or not (has_files or any(message.text or message.pictures for message in now)):
-        raise invalid([Fault(pointer=pointer, detail="the last message must be a user's, and say something")])
+        raise invalid([Fault(pointer=pointer, detail="the last message must be a user's with text")])
     if len(text) > MAX_INPUT:
         raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_INPUT} characters in all")])
     if len(pictures) > MAX_ATTACHMENTS:
-        raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_ATTACHMENTS} pictures in one request")])
+        raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_ATTACHMENTS} images in one request")])
     return text or "(a file)", pictures
 
 
 def last_user_messages(messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
-    """Return the messages of the user at the end."""
+    """Return the user's messages at the end of the list."""
     first = len(messages)
     while first and messages[first - 1].role == "user":
         first -= 1
@@ -201,7 +201,7 @@ def last_user_messages(messages: Sequence[InputMessage]) -> Sequence[InputMessag
 
 
 def _quote(messages: Sequence[InputMessage]) -> str:
-    """Return earlier messages with a mark before each line: no line of them is taken for an order."""
+    """Return earlier messages with `> ` before each line, so that no line is taken for a command."""
     lines = [f"{message.role}: {message.text}" for message in messages if message.text]
     return "\n".join(f"> {line}" for whole in lines for line in whole.splitlines())
 
@@ -219,6 +219,11 @@ def _to_attachment(index: int, url: str, pointer: str) -> AttachmentCreate:
         return AttachmentCreate(name=name, type=kind, content=url[found.end() :])
     if len(url) > MAX_URL_LENGTH:
         raise invalid(
-            [Fault(pointer=pointer, detail="a picture is a data: URL of an image, or a link of ours")]
+            [
+                Fault(
+                    pointer=pointer,
+                    detail="an image must be a data: URL or a link to a stored file of this gateway",
+                )
+            ]
         )
     return AttachmentCreate(name=f"picture-{index + 1}", url=url)

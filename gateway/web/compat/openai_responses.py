@@ -41,10 +41,10 @@ from gateway.web.stream.turn_events import (
 )
 
 NUMBERS_PER_EVENT = 8
-"""Sequence numbers there are for each event of ours: its seq times eight, and on from there."""
+"""Sequence numbers of a response per stored event: they begin at its seq times eight."""
 
 REPLAY_ONLY_AFTER = 60.0
-"""Seconds after a turn's end, when all that is still kept of it is in the stream."""
+"""Seconds after a turn's end, when all its stored events are in the stream."""
 
 _STATUS = {
     TurnState.QUEUED: "queued",
@@ -57,14 +57,14 @@ _STATUS = {
 
 
 class ResponseQuery(LenientRequest):
-    """Whether to stream it, and after which event."""
+    """Whether to stream the response, and after which event."""
 
     stream: bool = False
     starting_after: Annotated[int, Field(ge=0, le=2**53)] = 0
 
 
 class ResponseUsage(ResponseModel):
-    """What the model counted, as responses tell it."""
+    """The usage of a turn in the format of responses."""
 
     input_tokens: int = 0
     input_tokens_details: dict[str, int] = Field(default_factory=lambda: {"cached_tokens": 0})
@@ -74,7 +74,7 @@ class ResponseUsage(ResponseModel):
 
 
 class ResponseObject(ResponseModel):
-    """A turn as a response; `conversation` is where it was asked for."""
+    """A turn as a response; `conversation` is its conversation's id."""
 
     id: str
     object: str = "response"
@@ -96,7 +96,7 @@ class ResponseObject(ResponseModel):
 
 
 async def create_response(call: ApiCall[ResponseCreate, NoContent]) -> ResponseObject | web.StreamResponse:
-    """Ask an agent; answer when it has, while it says it, or at once if it is to go on in the background."""
+    """Start a turn; return its answer, a stream of it, or immediately when it runs in the background."""
     body = call.body
     text, pictures = body.user_input()
     asked = await ask(
@@ -126,7 +126,7 @@ async def _conversation(call: ApiCall[ResponseCreate, NoContent]) -> str | None:
 
 
 async def get_response(call: ApiCall[NoContent, ResponseQuery]) -> ResponseObject | web.StreamResponse:
-    """Show a response, or stream it from where a reader stands."""
+    """Return a response, or stream it from a position."""
     turn = await _require_turn(call, call.path["id"])
     if not call.query.stream:
         return await _to_response(call, turn.id)
@@ -137,7 +137,7 @@ async def get_response(call: ApiCall[NoContent, ResponseQuery]) -> ResponseObjec
 
 
 async def cancel_response(call: ApiCall[NoContent, NoContent]) -> ResponseObject:
-    """Cancel a response's turn; what has ended stays as it ended."""
+    """Cancel a response's turn; does nothing to an ended one."""
     await turns.cancel_turn(call)
     return await _to_response(call, call.path["id"])
 
@@ -229,7 +229,7 @@ async def _send(writer: SseWriter, shape: dict[str, Any], *, after: int) -> None
 
 
 class ResponseEncoder:
-    """One response as the events of its stream; the same things heard give the same events and numbers."""
+    """Encodes one response as stream events; the same turn events give the same events and numbers."""
 
     def __init__(self, initial: dict[str, Any]) -> None:
         self._initial: dict[str, Any] | None = initial
@@ -237,7 +237,7 @@ class ResponseEncoder:
         self._item_indexes: dict[str, int] = {}
 
     def encode(self, event: TurnEvent) -> Iterator[dict[str, Any]]:
-        """Yield the events that tell what is heard."""
+        """Yield the events for a turn event."""
         yield from self._start(event.seq)
         if isinstance(event, TextDelta):
             yield from self._text_delta(event)
@@ -245,7 +245,7 @@ class ResponseEncoder:
             yield from self._message_done(event)
 
     def encode_end(self, end: TurnEnded, response: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the events that tell of the end."""
+        """Yield the events of the end."""
         yield from self._start(end.seq)
         kind = "completed" if response["status"] == "completed" else "failed"
         yield self._event(end.seq, f"response.{kind}", response=response)
@@ -266,7 +266,7 @@ class ResponseEncoder:
 
     def _message_done(self, event: MessageDone) -> Iterator[dict[str, Any]]:
         if event.message not in self._item_indexes:
-            return  # it said nothing: it brought files
+            return  # an answer without text, but with files
         yield self._text_event(event, "response.output_text.done", text=event.text, logprobs=[])
         yield self._text_event(event, "response.content_part.done", part=_part(event.text))
         yield self._item_event(

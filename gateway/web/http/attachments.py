@@ -1,4 +1,4 @@
-"""Files that come with a message over HTTP or a socket: as base64, or by a link of ours."""
+"""Attachments of a message over HTTP or WebSocket: as base64, or as a link to a stored file."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from gateway.web.http.route import RequestModel
 
 MAX_ATTACHMENTS = 20
 MAX_INLINE_BYTES = 10 * 1024 * 1024
-"""Bytes that all inline attachments of one message may have together."""
+"""Bytes of all inline attachments of one message together."""
 
 MAX_BODY_BYTES = MAX_INLINE_BYTES * 4 // 3 + 1024 * 1024
-"""What a request with attachments may weigh."""
+"""Bytes of a request body with attachments."""
 
 
 MAX_URL_LENGTH = 2000
-"""Characters of a link to a file of ours."""
+"""Characters of a link to a stored file."""
 
 
 class AttachmentCreate(RequestModel):
-    """A file that goes with a message: its bytes as base64, or the url of a file that is kept here already.
+    """An attachment of a message: its bytes as base64, or the url of a stored file.
 
-    `size` is taken for compatibility and not believed.
+    `size` is accepted for compatibility and ignored.
     """
 
     name: Annotated[StrictStr, Field(min_length=1, max_length=200)]
@@ -44,7 +44,7 @@ class AttachmentCreate(RequestModel):
     @model_validator(mode="after")
     def _one_of(self) -> AttachmentCreate:
         if (self.content is None) == (self.url is None):
-            raise ValueError("give either content (base64) or url (a link of this gateway)")
+            raise ValueError("give either content (base64) or url (a link to a stored file of this gateway)")
         return self
 
 
@@ -52,7 +52,7 @@ Attachments = Annotated[tuple[AttachmentCreate, ...], Field(max_length=MAX_ATTAC
 
 
 class InvalidAttachment(Exception):
-    """An attachment cannot be taken; `pointer` says which part of it."""
+    """An attachment is invalid; `pointer` names the field."""
 
     def __init__(self, pointer: str, detail: str) -> None:
         super().__init__(detail)
@@ -63,15 +63,15 @@ class InvalidAttachment(Exception):
 async def save_all(
     services: Services, account: str, attachments: Sequence[AttachmentCreate]
 ) -> list[dict[str, Any]]:
-    """Keep what came with a message and return it as messages have it; raises BadAttachment.
+    """Store a message's attachments and return them as a message contains them; raises InvalidAttachment.
 
-    Everything is judged before anything is decoded or kept.
+    All attachments are checked before any is decoded or stored.
     """
     weight = sum(len(one.content or "") for one in attachments) * 3 // 4
     if weight > MAX_INLINE_BYTES:
         raise InvalidAttachment(
             "/attachments",
-            f"at most {MAX_INLINE_BYTES} bytes in all go inline: POST larger files to /files, and name their url",
+            f"at most {MAX_INLINE_BYTES} bytes can be inline: POST larger files to /files and use their url",
         )
     named = [await _linked_file(services, account, place, one) for place, one in enumerate(attachments)]
     decoded = [await _decode(place, one) for place, one in enumerate(attachments)]
@@ -90,7 +90,7 @@ async def save_all(
 async def _linked_file(
     services: Services, account: str, index: int, attachment: AttachmentCreate
 ) -> FileRow | None:
-    """Return the file an attachment names by a link of ours; nothing else is ever fetched."""
+    """Return the stored file that an attachment links to; other URLs are never fetched."""
     if attachment.url is None:
         return None
     file = services.file_services.links.parse_url(attachment.url, now=utc_now())
@@ -98,7 +98,7 @@ async def _linked_file(
     if row is None or row.account != account or row.sha256 is None:
         raise InvalidAttachment(
             f"/attachments/{index}/url",
-            "this is no valid link of yours to a file kept here, and other addresses are not fetched: "
+            "this is no valid link to a stored file of yours, and other URLs are not fetched: "
             "send the file as content (base64), or POST it to /files first",
         )
     return row
@@ -116,7 +116,7 @@ async def _decode(index: int, attachment: AttachmentCreate) -> bytes | None:
 async def assign(
     services: Services, account: str, saved: Sequence[dict[str, Any]], *, conversation: str, turn: str
 ) -> None:
-    """Let what was kept belong to the conversation it was said in, and end with it."""
+    """Assign stored attachments to their conversation, so that they are deleted with it."""
     if saved:
         async with services.transactions.database.begin() as connection:
             await store.attach_uploads(

@@ -1,4 +1,4 @@
-"""Who may ask: one middleware reads every route's marker and lets in, or not."""
+"""Authentication and authorization of requests, by the access that each route declares."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True)
 class PublicAccess:
-    """Anybody."""
+    """Access without a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyAccess:
-    """An account's key with this scope."""
+    """Access with an account's key that has this scope."""
 
     scope: KeyScope
 
 
 @dataclass(frozen=True, slots=True)
 class AdminAccess:
-    """The operator's key."""
+    """Access with the operator's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlatformAccess:
-    """A chat platform; its adapter verifies the request's signature."""
+    """Access for a chat platform; its adapter verifies the request's signature."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobTokenAccess:
-    """A job's own token; the route compares it."""
+    """Access with a job's token, which the route compares."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketAccess:
-    """An account's key in the header or in the first frame; the stream looks at it."""
+    """Access with an account's key in the header or in the first frame, which the stream checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedLinkAccess:
-    """Whoever has a signed link, or an account's key; the route looks at both."""
+    """Access with a signed link or an account's key; the route checks both."""
 
 
 Access = (
@@ -69,7 +69,7 @@ RATE_LIMIT = web.RequestKey("rate", RateLimitState)
 
 @dataclass(slots=True)
 class Authenticator:
-    """Admits requests; one for an application, holding its failure counts."""
+    """Authenticates and authorizes an application's requests, with its failure counts and rate limits."""
 
     context: WebContext
     lockout: FailureLockout
@@ -78,13 +78,13 @@ class Authenticator:
 
     @classmethod
     def for_context(cls, context: WebContext) -> Authenticator:
-        """Return the door of a surface."""
+        """Return the authenticator of an application."""
         bounds = context.limits
         limiter = FailureLockout(failures=bounds.auth_failures, window=bounds.auth_window)
         return cls(context, limiter, RequestRateLimiter(bounds.requests_per_minute))
 
     def middleware(self) -> Middleware:
-        """Return the aiohttp middleware that asks every route's marker."""
+        """Return the aiohttp middleware that authorizes requests by their route's access."""
 
         @web.middleware
         async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -99,13 +99,13 @@ class Authenticator:
         return admit
 
     async def authorize(self, request: web.Request, access: Access) -> None:
-        """Raise a Problem unless the request may pass; remembers who asks."""
+        """Raise HttpProblem unless the request is allowed; stores its principal in the request."""
         if request.method not in SAFE_METHODS or isinstance(access, SocketAccess):
             self.check_origin(request)
         match access:
             case KeyAccess(scope=scope):
                 principal = await self.authenticate(request, bearer_token(request))
-                request[PRINCIPAL] = principal  # refused or not: the audit log wants to know
+                request[PRINCIPAL] = principal  # also for a refused request, for the audit log
                 self._check_rate_limit(request, f"key {principal.key}")
                 require_scope(principal, scope)
             case AdminAccess():
@@ -118,16 +118,17 @@ class Authenticator:
                 self._check_rate_limit(request, self.client_address(request))
 
     def _check_rate_limit(self, request: web.Request, client: str) -> None:
-        """Take the request out of the asker's minute; 429 when that is used up."""
+        """Count the request for the client's rate limit; 429 when it is used up."""
         standing = self.rate_limiter.try_acquire(client)
         request[RATE_LIMIT] = standing
         if not standing.allowed:
             raise HttpProblem(
-                429, f"more than {standing.quota} requests a minute (DOVECOTE_REQUESTS_PER_MINUTE); slow down"
+                429,
+                f"more than {standing.quota} requests per minute (DOVECOTE_REQUESTS_PER_MINUTE); slow down",
             )
 
     async def authenticate(self, request: web.Request, bearer: str) -> Principal:
-        """Return who the key is; 401 when nobody, 429 for an address that failed too often."""
+        """Return the principal of a key; 401 for an unknown key, 429 for an address that failed too often."""
         digest = key_digest(bearer)
         self._check_lockout(request, digest)
         principal = await self.context.api_key_authenticator.authenticate(bearer)
@@ -147,16 +148,16 @@ class Authenticator:
         if await self.context.api_key_authenticator.authenticate(bearer) is None:
             raise self.failed_authentication(request)
         remedy = "" if admin is not None else "; none is configured (DOVECOTE_ADMIN_KEY)"
-        raise HttpProblem(403, f"this takes the operator's admin key{remedy}")
+        raise HttpProblem(403, f"this needs the operator's admin key{remedy}")
 
     def count_connection(self, request: web.Request, key: str) -> None:
-        """Count the connection by who it is from now on; 429 for one too many."""
+        """Count the connection by its key from now on; 429 for one too many."""
         limiter = request.config_dict.get(CONNECTION_LIMITER)
         if limiter is not None and not limiter.identify(request.protocol, key):
             raise connection_limit.too_many_connections("with this key")
 
     def failed_authentication(self, request: web.Request) -> HttpProblem:
-        """Count a failure and return the 401."""
+        """Count a failed authentication and return its 401."""
         self.lockout.record_failure(self.client_address(request))
         return unauthorized()
 
@@ -171,22 +172,22 @@ class Authenticator:
             )
 
     def client_address(self, request: web.Request) -> str:
-        """Return the address failures are counted by."""
+        """Return the client's address, from X-Forwarded-For behind a trusted proxy."""
         forwarded = request.headers.getall("X-Forwarded-For", [])
         return client_address(request.remote or "", forwarded, self.context.trusted_proxies)
 
     def check_origin(self, request: web.Request) -> None:
-        """Refuse what a browser sends from another site's page."""
+        """Raise 403 for a request that a browser sends from another site's page."""
         origin = request.headers.get("Origin")
         if origin is None:
             crossing = request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
             if crossing or "Cookie" in request.headers:
                 raise HttpProblem(403, "this request comes from another site")
         elif len(request.headers.getall("Origin")) > 1 or not self.is_allowed_origin(origin, request.headers):
-            raise HttpProblem(403, "this origin may not use the gateway; the operator can list it")
+            raise HttpProblem(403, "this origin is not allowed; the operator can add it to allowed_origins")
 
     def is_allowed_origin(self, origin: str, headers: object) -> bool:
-        """Say whether an origin is exactly one listed, the public one, or this very host by its address."""
+        """Return whether an origin is listed, is the public URL's, or is this host by its address."""
         public = self.context.public_url
         if origin in self.context.allowed_origins or (public and origin == _origin_of(public)):
             return True
@@ -200,7 +201,7 @@ def _origin_of(url: str) -> str:
 
 
 def _is_address(host: str) -> bool:
-    """A name may be another site's, pointed at us; an address or `localhost` cannot be."""
+    """Return whether a host is an address or `localhost`; another site's name could resolve to us."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or bool(ip_address(name))
@@ -218,13 +219,13 @@ def bearer_token(request: web.Request) -> str:
 
 
 def unauthorized() -> HttpProblem:
-    """Return the one answer to a missing, wrong or revoked key."""
+    """Return the 401 for a missing, wrong or revoked key."""
     return HttpProblem(
-        401, "a valid key is needed: Authorization: Bearer <key>", headers={"WWW-Authenticate": "Bearer"}
+        401, "a valid key is required: Authorization: Bearer <key>", headers={"WWW-Authenticate": "Bearer"}
     )
 
 
 def require_scope(principal: Principal, scope: KeyScope) -> None:
-    """Refuse a key without the scope."""
+    """Raise 403 for a key without the scope."""
     if scope not in principal.scopes:
         raise HttpProblem(403, f"this key does not have the scope {scope!r}")

@@ -1,4 +1,4 @@
-"""Everything the web layer stands on; the composition root fills it in."""
+"""The services that requests use; the composition root provides them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gateway.web.http.request_metrics import RequestObserver, ignore_request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebLimits:
-    """Limits of the public face; times in seconds."""
+    """Limits of the HTTP server; times in seconds."""
 
     auth_failures: int = 30
     auth_window: float = 60.0
@@ -40,17 +40,17 @@ class WebLimits:
 
 
 class OpenChannels(Protocol):
-    """The channels that are open in this process (or can be opened to receive a post)."""
+    """The channels of this process that receive webhooks."""
 
     async def receive(self, channel: str, request: WebhookRequest) -> WebhookResponse | None:
-        """Give a posted request to a channel's inbox; None when there is no such channel."""
+        """Pass a webhook to a channel's receiver; None when there is no such channel."""
 
     async def probe(self, record: Record) -> tuple[CheckResult, ...]:
-        """Ask a channel's platform whether its settings are right; raises ChannelError."""
+        """Check a channel's settings with its platform; raises ChannelError."""
 
 
 async def _ignore(_account: str, _record: str) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 async def _always_ready() -> Health:
@@ -59,10 +59,10 @@ async def _always_ready() -> Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebContext:
-    """What requests are answered from. `core` holds the gateway's own doors (turns, jobs, …).
+    """The services and settings that requests use; `services` are those of turns and jobs.
 
-    `alone_since`: whatever was begun before this moment and is not done was begun by a process that died.
-    `presence` tells the same of other replicas.
+    `sole_process_since`: unfinished work that was begun before this time belongs to a process that died.
+    `presence` gives the same for other replicas.
     """
 
     database: Database

@@ -1,6 +1,6 @@
-"""`Idempotency-Key`: the same POST twice is carried out once, and answered twice the same.
+"""`Idempotency-Key`: a repeated POST is processed once, and gets the first response again.
 
-The answer is kept sealed, because it may hold a key or a secret that is told once.
+Stored responses are encrypted, because they can contain keys and secrets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEADER = "header/Idempotency-Key"
 _KEY_PATTERN = re.compile(r"^[\x21-\x7e]{1,200}$")
 _ABANDONED_AFTER = timedelta(seconds=60)
 _REPLICA_GRACE = timedelta(seconds=10)
-"""How long a request may be at work in a replica that seems to be gone, but may only miss the broker."""
+"""Time after which a request of a replica that seems dead is taken over; it may have lost only NATS."""
 _POLL_SECONDS = 0.05
 _STORED_STATUS_BELOW = 400
 
@@ -44,14 +44,14 @@ def parse_key(request: web.Request) -> str | None:
 
 
 def request_digest(request: web.Request, body: bytes) -> str:
-    """Return what makes two requests the same one."""
+    """Return the digest that two identical requests share."""
     whole = b"\n".join([request.method.encode(), request.path_qs.encode(), body])
     return hashlib.sha256(whole).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """One request under its key."""
+    """A request with an Idempotency-Key."""
 
     context: WebContext
     account: str
@@ -59,7 +59,7 @@ class IdempotentRequest:
     digest: str
 
     async def run(self, run_request: RunRequest) -> web.Response:
-        """Carry the request out, or answer as the first one with this key was answered."""
+        """Process the request, or return the stored response of the first one with this key."""
         if not await self._claim():
             earlier = await self._wait_for_first()
             if earlier is not None:
@@ -81,7 +81,7 @@ class IdempotentRequest:
         return self.context.presence.name if self.context.presence is not None else None
 
     async def _wait_for_first(self) -> web.Response | None:
-        """Return the first request's answer once there is one; None when this one takes its place."""
+        """Return the first request's response once it exists; None when this request takes over."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self.context.limits.idempotency_wait
         while loop.time() < until:
@@ -95,11 +95,11 @@ class IdempotentRequest:
                 return None
             await asyncio.sleep(_POLL_SECONDS)
         raise HttpProblem(
-            409, "the first request with this key is still at work", headers={"Retry-After": "2"}
+            409, "the first request with this key is still in progress", headers={"Retry-After": "2"}
         )
 
     async def _take_over(self, row: store.IdempotencyRow | None) -> bool:
-        """Take the place of a first request that was refused or died."""
+        """Claim the key of a first request that was refused or whose process died."""
         if row is None:
             return await self._claim()
         if not await self._is_abandoned(row):

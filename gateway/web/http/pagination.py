@@ -1,4 +1,4 @@
-"""Lists by page: `?limit&cursor` in, `{items, next}` out."""
+"""Pages of lists: `?limit&cursor` in the query, `{items, next}` in the response."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Item = TypeVar("Item", bound=ResponseModel)
 class _Identified(Protocol):
     @property
     def id(self) -> str:
-        """The id a cursor is made of."""
+        """The id that a cursor consists of."""
 
 
 Row = TypeVar("Row", bound=_Identified)
 
 
 class PageQuery(RequestModel):
-    """Which part of a list: `cursor` is the `next` of the page before."""
+    """A page of a list; `cursor` is the `next` of the previous page."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: Annotated[str, Field(pattern=r"^[a-z]{3}_[0-9a-z]{1,40}$")] | None = None
 
     @property
     def after(self) -> str:
-        """The id to go on after."""
+        """The id after which the page begins."""
         return self.cursor or ""
 
 
@@ -41,6 +41,6 @@ class ListPage(ResponseModel, Generic[Item]):
 
 
 def paginate(rows: Sequence[Row], limit: int) -> tuple[Sequence[Row], str | None]:
-    """Return the page of what was found with one more than `limit` asked for, and its `next`."""
+    """Return the page and its `next`, given up to `limit` + 1 rows."""
     page = rows[:limit]
     return page, page[-1].id if len(rows) > limit and page else None

@@ -1,4 +1,4 @@
-"""Every error is `application/problem+json` (RFC 9457), and none tells of our insides."""
+"""Errors as `application/problem+json` (RFC 9457), without internal details."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("dovecote.web")
 
 MEDIA_TYPE = "application/problem+json"
 OPENAI_PREFIX = "/v1/"
-"""Below it, an error is told in the words of OpenAI's clients as well."""
+"""Paths below it also return errors in OpenAI's format."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -38,7 +38,7 @@ class ProblemError(BaseModel):
 
 
 class ProblemDetails(BaseModel):
-    """What every error answer looks like."""
+    """The body of every error response."""
 
     type: str = "about:blank"
     title: str
@@ -48,7 +48,7 @@ class ProblemDetails(BaseModel):
 
 
 class HttpProblem(Exception):
-    """An answer that is an error; raised anywhere below the routes."""
+    """An error response; handlers and everything they call can raise it."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class HttpProblem(Exception):
         self.close = close
 
     def to_response(self) -> web.Response:
-        """Return the problem as an HTTP answer."""
+        """Return the problem as an HTTP response."""
         shape: dict[str, Any] = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -90,12 +90,12 @@ class HttpProblem(Exception):
 
 
 def not_found(detail: str = "there is nothing here") -> HttpProblem:
-    """Return the one answer for what does not exist and for what is another's."""
+    """Return the 404 for a resource that does not exist or belongs to another account."""
     return HttpProblem(404, detail)
 
 
 def invalid(errors: Iterable[Fault]) -> HttpProblem:
-    """Return the answer for input of the wrong shape."""
+    """Return the 422 for invalid input."""
     found = tuple(errors)
     return HttpProblem(
         422, f"{len(found)} problem{'s' if len(found) != 1 else ''} with the input", errors=found
@@ -103,11 +103,11 @@ def invalid(errors: Iterable[Fault]) -> HttpProblem:
 
 
 PATH_POINTER = "path"
-"""Where the path is wrong; `header/NAME` is a header, `?/NAME` a value of the query."""
+"""The pointer of a wrong path; `header/NAME` is a header, `?/NAME` a query parameter."""
 
 
 def invalid_field(pointer: str, detail: str) -> HttpProblem:
-    """Return the answer for one thing that is wrong, with its place."""
+    """Return the 422 for one invalid field."""
     return invalid([Fault(pointer=pointer, detail=detail)])
 
 
@@ -132,7 +132,7 @@ def _from_http_exception(error: web.HTTPException) -> HttpProblem:
 
 
 def translate_error(error: Exception) -> HttpProblem:
-    """Return what an exception is to the outside; the unexpected is logged and told as a bare 500."""
+    """Return the problem for an exception; an unexpected one is logged and becomes a 500 without details."""
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, RecordError):
@@ -142,12 +142,12 @@ def translate_error(error: Exception) -> HttpProblem:
     if isinstance(error, DatabaseUnavailable):
         return HttpProblem(503, "the database does not answer; try again", headers={"Retry-After": "2"})
     log.error("request.failed", exc_info=error)
-    return HttpProblem(500, "something went wrong inside; it is in the gateway's log")
+    return HttpProblem(500, "internal error; the gateway's log has the details")
 
 
 @web.middleware
 async def problem_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn whatever is raised below into a problem."""
+    """Convert exceptions of handlers into problem responses."""
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -165,7 +165,7 @@ def _to_response(request: web.Request, problem: HttpProblem) -> web.Response:
 
 
 def openai_error(problem: HttpProblem) -> dict[str, Any]:
-    """Return a problem as OpenAI's clients read it."""
+    """Return a problem in OpenAI's error format."""
     details = "; ".join(f"{one.pointer}: {one.detail}" for one in problem.errors)
     return {
         "message": f"{problem.detail}: {details}" if details else problem.detail,

@@ -1,4 +1,4 @@
-"""How many requests a key, or an address without one, may make; told in RateLimit headers.
+"""The rate limit of requests for each key, or each address without one, with RateLimit headers.
 
 The headers are those of the IETF's draft "RateLimit header fields for HTTP": `RateLimit-Policy` says the
 quota (`q` requests in `w` seconds), `RateLimit` how much is left (`r`) and when all of it is back (`t`).
@@ -19,7 +19,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitState:
-    """What one asker may still do: `remaining` requests now, all of them after `reset` seconds."""
+    """A client's rate limit: `remaining` requests now, the whole quota after `reset` seconds."""
 
     allowed: bool
     quota: int
@@ -28,7 +28,7 @@ class RateLimitState:
     retry_after: float
 
     def headers(self) -> dict[str, str]:
-        """Return what every answer tells of it."""
+        """Return the RateLimit headers of a response."""
         told = {
             "RateLimit-Policy": f'"default";q={self.quota};w={WINDOW_SECONDS:g}',
             "RateLimit": f'"default";r={self.remaining};t={math.ceil(self.reset)}',
@@ -37,7 +37,7 @@ class RateLimitState:
 
 
 class RequestRateLimiter:
-    """A bucket for every asker, of a minute's worth of requests; bounded in number."""
+    """A rate limiter with a quota per minute for each client; the number of clients is bounded."""
 
     def __init__(self, per_minute: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.quota = per_minute
@@ -45,7 +45,7 @@ class RequestRateLimiter:
         self._full_at: OrderedDict[str, float] = OrderedDict()
 
     def try_acquire(self, client: str) -> RateLimitState:
-        """Take one request out of the asker's bucket, if there is one (GCRA)."""
+        """Count one request of a client if its quota allows it (GCRA)."""
         now, step = self._clock(), WINDOW_SECONDS / self.quota
         full_at = max(self._full_at.pop(client, now), now)
         wait = full_at + step - now - WINDOW_SECONDS

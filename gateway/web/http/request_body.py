@@ -1,4 +1,4 @@
-"""Request bodies: bounded in bytes, time and depth before anything looks at them."""
+"""Request bodies with limits on size, time and nesting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.web.http.problems import HttpProblem, invalid
 from sandbox.config import ConfigProblem as Fault
 
 PRE_AUTH_BYTES = 256 * 1024
-"""Bytes anybody may send before we know who it is."""
+"""Bytes of a body before the client is authenticated."""
 
 AUTHENTICATED_BYTES = 1024 * 1024
 DEADLINE = 10.0
@@ -25,14 +25,14 @@ JSON_TYPES = frozenset({"application/json", "application/merge-patch+json"})
 
 
 class _InvalidJson(ValueError):
-    """The text is JSON to some, and we do not take it."""
+    """The text is JSON to some parsers, but is not accepted."""
 
 
 async def read_bytes(request: web.Request, *, limit: int, deadline: float = DEADLINE) -> bytes:
     """Return the body; 413 beyond `limit` bytes, 408 after `deadline` seconds, 415 when compressed."""
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise HttpProblem(415, "compressed bodies are not taken", close=True)
+        raise HttpProblem(415, "compressed bodies are not accepted", close=True)
     if (request.content_length or 0) > limit:
         raise too_large(limit)
     try:
@@ -41,11 +41,13 @@ async def read_bytes(request: web.Request, *, limit: int, deadline: float = DEAD
     except TimeoutError:
         raise HttpProblem(408, f"the body did not arrive within {deadline:g} seconds", close=True) from None
     except web.RequestPayloadError as error:
-        raise HttpProblem(400, "the body is not framed as its headers say", close=True) from error
+        raise HttpProblem(
+            400, "the body does not match its Content-Length or Transfer-Encoding", close=True
+        ) from error
 
 
 def too_large(limit: int) -> HttpProblem:
-    """Return the answer for a body beyond the limit."""
+    """Return the 413 for a body beyond the limit."""
     return HttpProblem(413, f"the body is larger than {limit} bytes", close=True)
 
 
@@ -59,16 +61,16 @@ async def _read_bounded(request: web.Request, limit: int) -> bytes:
 
 
 def require_json(request: web.Request) -> None:
-    """Refuse a body of another media type: a page of another origin can send those without asking."""
+    """Raise 415 for a body that is not JSON: pages of other origins can send those without a preflight."""
     kind = request.headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
     if kind not in JSON_TYPES:
         raise HttpProblem(415, "the Content-Type must be application/json", close=True)
 
 
 def parse_json(raw: bytes, *, lenient: bool = False) -> Any:
-    """Return the value of a JSON text; 400 for what is none, or repeats a key, or nests too deep.
+    """Return the value of a JSON text; 400 for invalid JSON, a repeated key or too deep nesting.
 
-    Text that cannot be stored is a 422; `lenient` replaces what cannot be stored in it instead.
+    Text that cannot be stored is a 422; with `lenient` the characters are replaced instead.
     """
     try:
         text = raw.decode("utf-8")
@@ -96,24 +98,24 @@ def parse_json(raw: bytes, *, lenient: bool = False) -> Any:
 def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _InvalidJson("the body repeats a key within one object")
+        raise _InvalidJson("the body repeats a key in one object")
     return found
 
 
 def _reject_constant(_text: str) -> NoReturn:
-    raise _InvalidJson("the body holds NaN or Infinity, which JSON does not have")
+    raise _InvalidJson("the body contains NaN or Infinity, which are not JSON")
 
 
 def _parse_float(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise _InvalidJson("the body holds a number that is too large")
+        raise _InvalidJson("the body contains a number that is too large")
     return number
 
 
 def _parse_int(text: str) -> int:
     if len(text) > 20:  # noqa: PLR2004 - digits of the largest 64-bit number, and a sign
-        raise _InvalidJson("the body holds a number that is too large")
+        raise _InvalidJson("the body contains a number that is too large")
     return int(text)
 
 
@@ -138,4 +140,4 @@ def _check_text(text: str, path: tuple[object, ...], *, lenient: bool) -> str:
     if lenient:
         return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
     where = json_pointer(path).encode("utf-8", "replace").decode()
-    raise invalid([Fault(pointer=where, detail="must not hold NUL or half of a surrogate pair")])
+    raise invalid([Fault(pointer=where, detail="must not contain NUL or half of a surrogate pair")])

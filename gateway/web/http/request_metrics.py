@@ -1,4 +1,4 @@
-"""Requests are counted and timed by the route they met, never by the path that was asked for."""
+"""Metrics of requests, by route and never by path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 RequestObserver = Callable[[str, str, int, float | None], None]
-"""Note an answer: method, route, status, and seconds (None for a stream, which lasts as its reader does)."""
+"""Record a response: method, route, status, and seconds (None for a stream)."""
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
 
@@ -19,7 +19,7 @@ def ignore_request(_method: str, _route: str, _status: int, _seconds: float | No
 
 
 def middleware(observe: RequestObserver) -> Middleware:
-    """Return the outermost middleware: it sees what is really answered."""
+    """Return the outermost middleware, which sees the final response."""
 
     @web.middleware
     async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""Typed routes: what a route takes and gives as pydantic models, checked here and told in the OpenAPI."""
+"""Typed routes: pydantic models of requests and responses, for validation and OpenAPI."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from sandbox.config import ConfigProblem as Fault
 CONTEXT = web.AppKey("surface", WebContext)
 AUTHENTICATOR = web.AppKey("door", Authenticator)
 LARGE_BODY_FACTOR = 6
-"""How many times longer a large body may take."""
+"""Factor of the body deadline for routes with large bodies."""
 
 
 class RequestModel(BaseModel):
-    """A request's shape: unknown keys are refused."""
+    """Base of request models; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class ResponseModel(BaseModel):
-    """An answer's shape."""
+    """Base of response models."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
@@ -54,7 +54,7 @@ Query = TypeVar("Query", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall(Generic[Body, Query]):
-    """One admitted request: who asks, and what, already checked."""
+    """An authorized request with its validated body and query."""
 
     context: WebContext
     request: web.Request
@@ -65,28 +65,28 @@ class ApiCall(Generic[Body, Query]):
 
     @property
     def principal(self) -> Principal:
-        """Who asks."""
+        """The principal of the request's key."""
         return self.request[PRINCIPAL]
 
     @property
     def account(self) -> str:
-        """The account of who asks; the only source of it."""
+        """The account of the request's key; handlers get it from nowhere else."""
         return self.request[PRINCIPAL].account
 
     @property
     def services(self) -> Services:
-        """The gateway's own doors."""
+        """The gateway's services; raises 503 in a process without them."""
         if self.context.services is None:
-            raise HttpProblem(503, "this process answers for records only")
+            raise HttpProblem(503, "this process serves records only")
         return self.context.services
 
     def failed_authentication(self) -> HttpProblem:
-        """Count a failed attempt to authenticate, and return its 401."""
+        """Count a failed authentication and return its 401."""
         return self.request.app[AUTHENTICATOR].failed_authentication(self.request)
 
     @property
     def token(self) -> str:
-        """The bearer token of a route that compares it itself."""
+        """The bearer token, for a route that compares it itself."""
         return self.request[BEARER]
 
 
@@ -96,12 +96,12 @@ Handler = Callable[[ApiCall[Any, Any]], Awaitable[HandlerResult]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRoute:
-    """One line of the URL table. `raw` leaves the body to the handler (files, platforms, streams).
+    """A route of the URL table. With `raw` the handler reads the body itself (files, platforms, streams).
 
-    `takes` None means no body. `status` is the answer's when the handler returns a model or None. `media`
-    tells of answers that are not JSON. `also` are further statuses with their meaning. `lenient` replaces
-    what cannot be stored of a body's text, where a program's output is taken as it comes. `body_bytes`
-    is what a body may weigh where that is more than usual.
+    `request_model` None means no body. `status` is for handlers that return a model or None. `media_type`
+    documents responses that are not JSON. `error_responses` are further statuses. `lenient` replaces
+    characters that cannot be stored, for bodies with a program's output. `body_bytes` raises the limit on
+    the body's size.
     """
 
     method: str
@@ -124,7 +124,7 @@ class ApiRoute:
 
 
 def endpoint(route: ApiRoute) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Return the aiohttp handler of a route: check, remember, perform, answer."""
+    """Return the aiohttp handler of a route: validate, check the Idempotency-Key, handle, respond."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
         surface = request.app[CONTEXT]
@@ -147,7 +147,7 @@ def endpoint(route: ApiRoute) -> Callable[[web.Request], Awaitable[web.StreamRes
         async def perform() -> web.Response:
             given = to_response(route, await route.handler(call))
             if not isinstance(given, web.Response):
-                raise invalid_field(idempotency.HEADER, "a stream is not answered twice: leave it out")
+                raise invalid_field(idempotency.HEADER, "it is not supported for a stream: leave it out")
             return given
 
         who = request[PRINCIPAL].account if PRINCIPAL in request else ""
@@ -167,7 +167,7 @@ async def _body(context: WebContext, route: ApiRoute, request: web.Request) -> b
     if raw and route.request_model is not None:
         request_body.require_json(request)
     if raw and route.request_model is None and raw.strip() not in (b"", b"{}"):
-        raise HttpProblem(400, "this request takes no body")
+        raise HttpProblem(400, "this request has no body")
     return raw
 
 
@@ -186,7 +186,7 @@ def _query(route: ApiRoute, request: web.Request) -> BaseModel:
     given = {name: request.query[name] for name in request.query if name in _field_names(route.query_model)}
     for name, value in given.items():
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise invalid([Fault(pointer=f"?/{name}", detail="must not hold NUL or broken characters")])
+            raise invalid([Fault(pointer=f"?/{name}", detail="must not contain NUL or invalid characters")])
     return _validate(route.query_model, given, "?")
 
 
@@ -202,7 +202,7 @@ def _validate(model: type[BaseModel], value: Mapping[str, Any], below: str) -> B
 
 
 def _path(request: web.Request) -> Mapping[str, str]:
-    """Return the path's parts; what no id or name can be is not found, and reaches no SQL."""
+    """Return the path parameters; 404 for a value that cannot be an id or a name."""
     for value in request.match_info.values():
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
             raise HttpProblem(404, "there is nothing at this path")
@@ -210,7 +210,7 @@ def _path(request: web.Request) -> Mapping[str, str]:
 
 
 def to_response(route: ApiRoute, result: HandlerResult) -> web.StreamResponse:
-    """Return what a handler gave as an HTTP answer."""
+    """Return a handler's result as an HTTP response."""
     if isinstance(result, web.StreamResponse):
         return result
     if result is None:

@@ -1,4 +1,4 @@
-"""The frames of the WebSocket: what clients may say, and how the stream is written down for them."""
+"""The frames of the WebSocket: parsing those of clients, and encoding those of the stream."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ Position = Annotated[StrictInt, Field(ge=0)] | Annotated[StrictStr, Field(patter
 
 
 class InvalidFrame(Exception):
-    """What came is no frame at all: the connection ends."""
+    """The text is no valid frame; the connection is closed with 4400."""
 
 
 class ProtocolError(Exception):
-    """A frame that cannot be obeyed: answered by an error, the connection stays."""
+    """A valid frame was refused; the client gets an error frame and stays connected."""
 
     def __init__(self, code: str, detail: str, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__(detail)
@@ -50,14 +50,14 @@ class _Frame(BaseModel):
 
 
 class AuthenticateFrame(_Frame):
-    """The key, when it could not be sent as a header."""
+    """Authenticate with a key that could not be sent as a header."""
 
     type: Literal["auth"]
     key: Annotated[StrictStr, Field(max_length=1000)]
 
 
 class SubscribeFrame(_Frame):
-    """Follow a conversation from a position; without one, from now on."""
+    """Subscribe to a conversation from a position; without one, from now on."""
 
     type: Literal["subscribe"]
     conversation: NameField
@@ -68,14 +68,14 @@ class SubscribeFrame(_Frame):
 
 
 class UnsubscribeFrame(_Frame):
-    """Follow a conversation no longer."""
+    """Unsubscribe from a conversation."""
 
     type: Literal["unsubscribe"]
     conversation: NameField
 
 
 class SendFrame(_Frame):
-    """Say something; `id` makes a repetition the same message."""
+    """Send a message; `id` is its idempotency key."""
 
     type: Literal["send"]
     conversation: NameField | None = None
@@ -102,7 +102,7 @@ class CancelFrame(_Frame):
 
 
 class PingFrame(_Frame):
-    """Is anybody there."""
+    """Ask for a pong."""
 
     type: Literal["ping"]
 
@@ -123,13 +123,13 @@ _ECHOED_FIELDS = ("id", "conversation", "approval", "turn")
 
 
 def parse(text: str) -> ClientFrame:
-    """Return the frame of a text; raises BadFrame, or Mistaken for a known frame with wrong fields."""
+    """Return the frame of a text; raises InvalidFrame, or ProtocolError for wrong fields."""
     try:
         shape = request_body.parse_json(text.encode("utf-8", "surrogatepass"))
     except HttpProblem as problem:
         raise InvalidFrame(problem.detail.replace("the body", "the frame")) from None
     if not isinstance(shape, dict):
-        raise InvalidFrame("a frame is a JSON object")
+        raise InvalidFrame("a frame must be a JSON object")
     kind = shape.get("type")
     if not isinstance(kind, str) or kind not in _FRAMES:
         raise InvalidFrame(f"a frame's type is one of {', '.join(_FRAMES)}")
@@ -140,7 +140,7 @@ def parse(text: str) -> ClientFrame:
 
 
 def echoed_fields(shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what tells the client which of its frames an answer is about."""
+    """Return the fields of a frame that its error repeats, so that the client can match them."""
     return {key: shape[key] for key in _ECHOED_FIELDS if isinstance(shape.get(key), str)}
 
 
@@ -152,7 +152,7 @@ def _explain(error: ValidationError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StreamCursor:
-    """A position, and the epoch it belongs to if that was said."""
+    """A position in a stream, with its epoch if the client gave one."""
 
     seq: int
     epoch: str | None = None
@@ -168,14 +168,14 @@ def parse_cursor(value: int | str) -> StreamCursor | None:
 
 @dataclass(frozen=True, slots=True)
 class EncodedFrame:
-    """A frame as text, with the seq a reader may resume from once it has it."""
+    """An encoded frame, with the seq from which a reader can resume after it."""
 
     body: bytes
     seq: int | None = None
 
 
 def encode_frames(frame: Frame, conversation: str, *, batch: bool) -> Iterator[EncodedFrame]:
-    """Return what a reader gets for a frame of the replay."""
+    """Yield the encoded frames for a frame of the replay."""
     if not isinstance(frame, Events):
         yield EncodedFrame(
             encode_json(control_frame(frame, conversation)),
@@ -207,7 +207,7 @@ def _encode_batch(bodies_of_events: Sequence[bytes]) -> bytes:
 
 
 def control_frame(frame: Subscribed | CaughtUp | Gap | Reset, conversation: str) -> dict[str, Any]:
-    """Return the public shape of a frame that is no event."""
+    """Return the JSON object of a frame that is no event."""
     match frame:
         case Subscribed():
             shape: dict[str, Any] = {
@@ -231,7 +231,7 @@ def control_frame(frame: Subscribed | CaughtUp | Gap | Reset, conversation: str)
 
 
 def snapshot_path(conversation: str) -> str:
-    """Return where the conversation can be read as it is."""
+    """Return the path of a conversation's snapshot."""
     return f"/conversations/{conversation}/snapshot"
 
 

@@ -1,4 +1,4 @@
-"""The stream's handlers in the URL table, and the gateway's doors as its readers use them."""
+"""The stream's routes, and the services that stream connections use."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from gateway.web.stream.sse import EventPage, EventQuery
 READERS = web.AppKey("readers", StreamReaders)
 
 _NEW_CONVERSATION_NAME = re.compile(r"(?!cnv_)\w[\w.:@#+ -]{0,198}\w|\w")
-"""What following may open; anything else must have been opened by saying something."""
+"""Names of conversations that a subscription may create; others need a message first."""
 
 
 async def open_socket(call: ApiCall[NoContent, NoContent]) -> web.StreamResponse:
-    """Speak WebSocket; the key comes in the header or in the first frame."""
+    """Serve a WebSocket; the key is in the header or in the first frame."""
     request, door = call.request, call.request.app[AUTHENTICATOR]
     principal = None
     if "Authorization" in request.headers:
@@ -40,7 +40,7 @@ async def open_socket(call: ApiCall[NoContent, NoContent]) -> web.StreamResponse
 
 
 async def read_events(call: ApiCall[NoContent, EventQuery]) -> web.StreamResponse:
-    """Give a conversation's events: a stream of them, or a page."""
+    """Return a conversation's events as server-sent events or as a page."""
     request = call.request
     doors = stream_services(call.context, call.services, request.app[AUTHENTICATOR])
     asked = await sse.parse_request(request, doors, call.principal, call.path["id"], call.query)
@@ -50,7 +50,7 @@ async def read_events(call: ApiCall[NoContent, EventQuery]) -> web.StreamRespons
 
 
 def install(application: web.Application, context: WebContext) -> None:
-    """Keep account of an application's readers, and end them when it ends."""
+    """Track an application's stream connections, and close them when it stops."""
     readers = application[READERS] = StreamReaders()
     context.api_key_authenticator.on_revoked.append(readers.close_for_key)
     application.on_shutdown.append(readers.close_all)
@@ -60,7 +60,7 @@ def install(application: web.Application, context: WebContext) -> None:
 
 
 def stream_services(context: WebContext, services: Services, authenticator: Authenticator) -> StreamServices:
-    """Return the doors of a socket."""
+    """Return the services that a stream connection uses."""
 
     async def find_conversation(principal: Principal, named: str) -> str | None:
         async with context.database.read() as connection:
@@ -158,7 +158,7 @@ ROUTES = (
         path="/ws",
         access=SocketAccess(),
         handler=open_socket,
-        summary="speak WebSocket: subscribe, send, approve, cancel",
+        summary="open a WebSocket: subscribe, send, approve, cancel",
         raw=True,
         hidden=True,
         tag="stream",
@@ -168,11 +168,11 @@ ROUTES = (
         path="/conversations/{id}/events",
         access=KeyAccess("read"),
         handler=read_events,
-        summary="the events of a conversation, as a page or as server-sent events",
+        summary="read a conversation's events as a page or as server-sent events",
         query_model=EventQuery,
         response_model=EventPage,
-        error_responses={503: "the broker is away"},
+        error_responses={503: "NATS is unavailable"},
         tag="stream",
     ),
 )
-"""The stream's lines of the URL table."""
+"""The routes of streams."""

@@ -1,4 +1,4 @@
-"""What the stream's readers may ask of the gateway, and everybody who reads at the moment."""
+"""The services of stream connections, and the registry of open ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY_CHECK_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedMessage:
-    """What became of something said."""
+    """The turn and conversation of an accepted message."""
 
     turn: str
     conversation: str
@@ -31,7 +31,7 @@ class SubmittedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamServices:
-    """The doors behind a socket. Those that obey raise `frames.Mistaken`, `authenticate` a Problem."""
+    """The services of a connection; commands raise ProtocolError, `authenticate` raises HttpProblem."""
 
     stream: EventStream
     authenticate: Callable[[web.Request, str], Awaitable[Principal]]
@@ -44,7 +44,7 @@ class StreamServices:
 
 
 class StreamReader:
-    """One open connection: who reads, and how it is told to end."""
+    """An open stream connection: its principal, and why it is closed."""
 
     __slots__ = ("closed", "code", "principal", "reason")
 
@@ -55,14 +55,14 @@ class StreamReader:
         self.reason = ""
 
     def close(self, code: int, reason: str) -> None:
-        """Ask the connection to end; the first reason counts."""
+        """Request that the connection closes; the first reason counts."""
         if not self.closed.done():
             self.code, self.reason = code, reason
             self.closed.set_result(None)
 
 
 class StreamReaders:
-    """All open connections of this process; cuts those whose key is gone, and all at the end."""
+    """The open stream connections of this process; closes those with a revoked key, and all when it stops."""
 
     def __init__(self) -> None:
         self._open: set[StreamReader] = set()
@@ -79,7 +79,7 @@ class StreamReaders:
 
     @contextmanager
     def register(self, principal: Principal | None) -> Iterator[StreamReader]:
-        """Know of a connection while it lasts; raises a Problem when the gateway stops."""
+        """Register a connection while it is open; raises HttpProblem 503 when the gateway stops."""
         if self._closing:
             raise HttpProblem(503, "the gateway is stopping", headers={"Retry-After": "1"})
         reader = StreamReader(principal)
@@ -90,19 +90,19 @@ class StreamReaders:
             self._open.discard(reader)
 
     def close_for_key(self, key: str) -> None:
-        """Cut everybody who reads with a key that is no longer valid."""
+        """Close the connections of a key that is no longer valid."""
         for reader in self._open:
             if reader.principal is not None and reader.principal.key == key:
                 reader.close(4401, "the key was revoked")
 
     async def close_all(self, _application: object = None) -> None:
-        """Cut everybody: the gateway stops."""
+        """Close every connection because the gateway stops."""
         self._closing = True
         for reader in self._open:
-            reader.close(1012, "the gateway restarts")
+            reader.close(1012, "the gateway is restarting")
 
     async def run(self, is_still_valid: Callable[[Principal], Awaitable[bool]], stop: asyncio.Event) -> None:
-        """Look now and then whether the keys in use are still valid (another replica may revoke them)."""
+        """Check every two seconds that the keys in use are valid; another replica may have revoked them."""
         while not stop.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(KEY_CHECK_SECONDS):
@@ -120,7 +120,7 @@ class StreamReaders:
             _log.debug("api_key.check_failed")
 
     async def running(self, is_still_valid: Callable[[Principal], Awaitable[bool]]) -> AsyncIterator[None]:
-        """Watch while an application runs (for `cleanup_ctx`)."""
+        """Run the key checks while an application runs (for `cleanup_ctx`)."""
         stop = asyncio.Event()
         watching = asyncio.create_task(self.run(is_still_valid, stop))
         yield

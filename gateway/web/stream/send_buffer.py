@@ -1,4 +1,4 @@
-"""What waits to be written to one socket: bounded, and given up when the peer does not read."""
+"""The bounded send buffer of a WebSocket, which fails when the peer does not read."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gateway.web.stream.frames import EncodedFrame
 MAX_FRAMES = 256
 MAX_BYTES = 1024 * 1024
 MAX_STALLED_FRAMES = 2
-"""Frames that are made ready while the network takes nothing more."""
+"""Frames that are buffered while the network accepts nothing."""
 
 SLOW_AFTER_SECONDS = 5.0
-"""Seconds in which a peer takes nothing at all, after which it is too slow."""
+"""Seconds without progress after which a peer is too slow."""
 
 
 class ClientTooSlow(Exception):
-    """The peer does not read what it asked for."""
+    """The peer does not read fast enough."""
 
 
 class SendBuffer:
-    """A queue whose writers wait for room: a slow reader slows its own replay and nobody else's.
+    """A send queue whose writers wait for space, so that a slow reader delays only its own replay.
 
-    While the network takes nothing more, hardly anything is queued: what happens meanwhile waits where all
-    readers share it, and costs a reader that is stuck neither memory nor work.
+    While the network accepts nothing, at most two frames are queued. Later events stay in the buffer that
+    all readers share, so that a stuck reader costs neither memory nor CPU time.
     """
 
     __slots__ = (
@@ -47,13 +47,13 @@ class SendBuffer:
         self._frames: list[EncodedFrame] = []
         self._bytes = 0
         self._not_empty = LightEvent()
-        self._not_full: asyncio.Event | None = None  # made when somebody waits: idle sockets are many
+        self._not_full: asyncio.Event | None = None  # created on demand, because most sockets are idle
         self._write_started: float | None = None
         self._timeout: asyncio.Timeout | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
     async def put(self, frame: EncodedFrame) -> None:
-        """Queue a frame, after waiting for room."""
+        """Queue a frame; waits for space."""
         while self._frames and (
             (self._write_started is not None and len(self._frames) >= MAX_STALLED_FRAMES)
             or len(self._frames) >= MAX_FRAMES
@@ -67,7 +67,7 @@ class SendBuffer:
         self._not_empty.set()
 
     async def run(self) -> None:
-        """Write until cancelled; raises TooSlow, and ConnectionError when the peer is gone."""
+        """Write until cancelled; raises ClientTooSlow, and ConnectionError when the peer is gone."""
         try:
             async with asyncio.timeout(None) as self._timeout:
                 while True:
@@ -89,7 +89,7 @@ class SendBuffer:
 
     async def _write(self, frame: EncodedFrame) -> None:
         if frame.seq is not None:
-            self.last_seq = frame.seq  # a frame that is begun comes before any close frame
+            self.last_seq = frame.seq  # a started frame arrives before any close frame
         loop = asyncio.get_running_loop()
         self._write_started = loop.time()
         if self._stall_timer is None:  # one timer for many frames
@@ -98,7 +98,7 @@ class SendBuffer:
         self._write_started = None
 
     def _check_stalled(self) -> None:
-        """End the writing when one frame has been under way for too long."""
+        """Stop writing when a frame is not accepted in time."""
         self._stall_timer = None
         if self._write_started is None or self._timeout is None:
             return
@@ -110,7 +110,7 @@ class SendBuffer:
             self._timeout.reschedule(loop.time())
 
     async def flush(self) -> None:
-        """Write what is queued, as far as the peer takes it."""
+        """Write the queued frames; raises ClientTooSlow when the peer does not read."""
         try:
             while self._frames:
                 async with asyncio.timeout(SLOW_AFTER_SECONDS):

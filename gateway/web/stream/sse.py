@@ -1,4 +1,4 @@
-"""A conversation's events over HTTP: server-sent events, and pages for those who prefer to ask."""
+"""A conversation's events over HTTP, as server-sent events or pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_PAGE = 1000
 
 
 class EventQuery(RequestModel):
-    """From where, and how."""
+    """The position to read from, and how."""
 
     after: Annotated[str, Field(max_length=64)] | None = None
     epoch: Annotated[StrictStr, Field(max_length=40)] | None = None
@@ -35,7 +35,7 @@ class EventQuery(RequestModel):
 
 
 class EventPage(ResponseModel):
-    """Some events; `gap` and `reset` tell what is missing before them. `next` is null at the live edge."""
+    """A page of events; `gap` and `reset` report missing ones before it. `next` is null at the live edge."""
 
     items: list[dict[str, Any]]
     next: int | None
@@ -48,7 +48,7 @@ class EventPage(ResponseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRequest:
-    """A reading that was asked for and allowed."""
+    """A validated request for events."""
 
     conversation: str
     cursor: StreamCursor | None
@@ -59,7 +59,7 @@ class EventRequest:
 async def parse_request(
     request: web.Request, services: StreamServices, principal: Principal, id_or_name: str, query: EventQuery
 ) -> EventRequest:
-    """Return what a request asks for; raises a Problem."""
+    """Return the validated request for events; raises HttpProblem."""
     conversation = await services.find_conversation(principal, id_or_name)
     if conversation is None:
         raise not_found("there is no such conversation in this account")
@@ -74,7 +74,7 @@ async def parse_request(
 
 
 def wants_stream(request: web.Request) -> bool:
-    """Tell whether server-sent events are asked for."""
+    """Return whether the request accepts server-sent events."""
     return "text/event-stream" in request.headers.get("Accept", "")
 
 
@@ -100,7 +100,7 @@ class _PageBuilder:
     shape: dict[str, Any] = field(default_factory=dict)
 
     def add(self, frame: Frame, conversation: str, limit: int) -> None:
-        """Take what one frame brings."""
+        """Add a frame of the replay."""
         match frame:
             case Subscribed():
                 self.shape |= control_frame(frame, conversation)
@@ -115,20 +115,18 @@ class _PageBuilder:
 
 
 async def serve_page(services: StreamServices, event_request: EventRequest) -> web.Response:
-    """Answer with one page; `next` is the position to ask from, null at the live edge."""
+    """Return one page; `next` is the cursor of the following page, null at the live edge."""
     found = _PageBuilder()
     source = _frames(services, event_request, cursor=event_request.cursor or StreamCursor(0), live=False)
     try:
         async with aclosing(source) as given:
             async for frame in given:
                 if found.items and isinstance(frame, Gap):
-                    found.more = True  # told of at the head of the next page
+                    found.more = True  # reported at the beginning of the next page
                 if not found.more:
                     found.add(frame, event_request.conversation, event_request.limit)
     except DeliveryError:
-        raise HttpProblem(
-            503, "the broker does not answer; try again", headers={"Retry-After": "2"}
-        ) from None
+        raise HttpProblem(503, "NATS does not answer; try again", headers={"Retry-After": "2"}) from None
     shape = {key: found.shape[key] for key in ("epoch", "first_seq", "last_seq")}
     shape |= {key: found.shape[key] for key in ("gap", "reset") if key in found.shape}
     shape["next"] = found.items[-1].seq if found.more else None
@@ -144,7 +142,7 @@ async def serve_sse(
     principal: Principal,
     event_request: EventRequest,
 ) -> web.StreamResponse:
-    """Answer with server-sent events until one side goes away."""
+    """Send server-sent events until one side disconnects."""
     source = _frames(services, event_request, cursor=event_request.cursor, live=True)
     with readers.register(principal) as reader:
         async with aclosing(source) as given:
@@ -152,7 +150,7 @@ async def serve_sse(
                 first = await anext(given)
             except DeliveryError:
                 raise HttpProblem(
-                    503, "the broker does not answer; try again", headers={"Retry-After": "2"}
+                    503, "NATS does not answer; try again", headers={"Retry-After": "2"}
                 ) from None
             response = web.StreamResponse(
                 headers={
@@ -179,7 +177,7 @@ class _SseStream:
         self._epoch = epoch
 
     async def run(self, source: AsyncIterator[Frame]) -> None:
-        """Write until the peer goes or the reader is ended."""
+        """Write until the peer disconnects or the reader is closed."""
         writing = asyncio.create_task(self._write_all(source))
         try:
             await asyncio.wait([writing, self._reader.closed], return_when=asyncio.FIRST_COMPLETED)

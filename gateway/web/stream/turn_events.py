@@ -1,4 +1,4 @@
-"""What one turn says, made of its events: text that only ever grows, and then its end."""
+"""One turn read from its events: text that only grows, tool calls, and its end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from delivery.events.port import EventStream
 from delivery.events.replay import Events, frames
 
 MESSAGE_SEPARATOR = "\n\n"
-"""What parts two messages of one turn."""
+"""The separator of two messages of a turn."""
 
 HEARTBEAT_SECONDS = 15.0
-"""Seconds after which a silent stream shows that it lives."""
+"""Seconds of silence after which a stream sends a heartbeat."""
 
 _ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})
 _TOOLS = frozenset({EventType.TOOL_CALLED, EventType.TOOL_COMPLETED})
@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """Some more of a message; `seq` is where it stands in the conversation's stream."""
+    """A piece of a message's text; `seq` is its position in the conversation's stream."""
 
     message: str
     text: str
@@ -53,7 +53,7 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
-    """What a call came to."""
+    """The result of a tool call."""
 
     call: str
     output: str
@@ -71,7 +71,7 @@ class ApprovalNeeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """The turn has ended; the database says how. `turn` is the one that answered."""
+    """The turn has ended; the database has its state. `turn` is the one that answered."""
 
     turn: str
     seq: int
@@ -79,7 +79,7 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnQueued:
-    """The turn was asked for."""
+    """The turn was queued."""
 
     seq: int
 
@@ -89,10 +89,10 @@ TurnEvent = TurnQueued | TextDelta | MessageDone | ToolCalled | ToolReturned | A
 
 @dataclass(slots=True, kw_only=True)
 class TurnEventReader:
-    """Follows one turn's events. What was handed on is never taken back.
+    """Reads one turn's events; text that was yielded is never withdrawn.
 
-    A delta that does not follow the one before it (one was lost, or another attempt says the message anew)
-    is left out: the complete message brings what is missing.
+    A delta that does not follow the previous one (one was lost, or a new attempt repeats the message)
+    is skipped; the complete message contains the rest.
     """
 
     turn: str
@@ -101,7 +101,7 @@ class TurnEventReader:
     _attempt: int = 0
 
     def read(self, event: Event, seq: int) -> Iterator[TurnEvent]:
-        """Yield what an event says of the turn."""
+        """Yield the turn events of a stored event."""
         if event.turn != self.turn:
             return
         if event.type is EventType.MESSAGE_DELTA:
@@ -171,7 +171,7 @@ def with_files(text: str, files: Iterable[Mapping[str, Any]]) -> str:
 async def follow_turn(
     stream: EventStream, conversation: str, reader: TurnEventReader, *, after: int
 ) -> AsyncGenerator[TurnEvent, None]:
-    """Yield what a turn says, from a position before it to its end; raises Unreachable at the start."""
+    """Yield a turn's events from a position before it to its end; raises BrokerUnreachable at the start."""
     async with aclosing(frames(stream, conversation, after=after)) as given:
         async for frame in given:
             for item in frame.items if isinstance(frame, Events) else ():
@@ -184,10 +184,10 @@ async def follow_turn(
 async def replay_turn(
     stream: EventStream, conversation: str, reader: TurnEventReader, *, expired: bool
 ) -> AsyncGenerator[TurnEvent, None]:
-    """Yield all that is kept of what a turn said, its deltas too while they last, and go on to its end.
+    """Yield a turn's stored events, including stored deltas, and follow it to its end.
 
-    So it is told in the same pieces as the first time. `over`: it ended so long ago that what is not kept any
-    more will not come.
+    The pieces are the same as the first time. `expired`: it ended so long ago that events that are not
+    stored any more will not come.
     """
     position = 0
     while batch := await stream.read(conversation, after=position):
@@ -208,7 +208,7 @@ async def replay_turn(
 async def with_heartbeat(
     source: AsyncIterator[Item], stop: asyncio.Future[None], *, interval: float = HEARTBEAT_SECONDS
 ) -> AsyncGenerator[Item | None, None]:
-    """Yield what is given, and None whenever nothing came for a while; ends with it, or when it is cut."""
+    """Yield the events, and None after each period of silence; ends with them or when reading is cut."""
     pending = asyncio.ensure_future(anext(source))
     try:
         while not stop.done():

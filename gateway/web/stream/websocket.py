@@ -1,4 +1,4 @@
-"""The WebSocket: a reader of streams that may also speak, approve and cancel."""
+"""The WebSocket: subscriptions, messages, approvals and cancellations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ AUTHENTICATE_SECONDS = 10.0
 CLOSE_TIMEOUT = 4.0
 _SEND_BUFFER = 128 * 1024
 _MAX_UNSENT_BYTES = 8 * 1024
-"""Bytes that wait for a peer's window, in the kernel and here each: what is on its way is not among them."""
+"""Unsent bytes per connection, in the kernel and here each; bytes in flight do not count."""
 _RETRY_SECONDS = 0.5
 
 BAD_FRAME = 4400
@@ -53,7 +53,7 @@ TRY_LATER = 1013
 
 
 class _CloseConnection(Exception):
-    """The connection is over, and this is what the peer is told."""
+    """The connection must close with this code and reason."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -64,7 +64,7 @@ class _CloseConnection(Exception):
 async def serve(
     request: web.Request, services: StreamServices, readers: StreamReaders, principal: Principal | None
 ) -> web.WebSocketResponse:
-    """Upgrade the request and talk until the end."""
+    """Upgrade the request and serve the WebSocket until it closes."""
     response = web.WebSocketResponse(
         heartbeat=PING_EVERY,
         max_msg_size=FRAME_BYTES,
@@ -73,7 +73,7 @@ async def serve(
         timeout=CLOSE_TIMEOUT,
     )
     if not response.can_prepare(request):
-        raise HttpProblem(426, "this path speaks WebSocket", headers={"Upgrade": "websocket"})
+        raise HttpProblem(426, "this path needs a WebSocket upgrade", headers={"Upgrade": "websocket"})
     with readers.register(principal) as reader:
         await response.prepare(request)
         _bound_buffers(request)
@@ -82,7 +82,7 @@ async def serve(
 
 
 def _bound_buffers(request: web.Request) -> None:
-    """Keep what is held for a peer who does not read small; how much is in flight stays TCP's affair."""
+    """Bound the unsent bytes of a peer that does not read; TCP decides how much is in flight."""
     if request.transport is not None:
         request.transport.set_write_buffer_limits(high=_MAX_UNSENT_BYTES)
     raw = request.get_extra_info("socket")
@@ -93,7 +93,7 @@ def _bound_buffers(request: web.Request) -> None:
 
 
 class _Session:
-    """One connection's life."""
+    """The session of one WebSocket."""
 
     __slots__ = ("_reader", "_request", "_send_buffer", "_services", "_socket", "_subscriptions")
 
@@ -112,7 +112,7 @@ class _Session:
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Read, write and follow until one of them ends or we are told to."""
+        """Read and write frames until one side closes the connection."""
         tasks = [asyncio.create_task(self._read_frames()), asyncio.create_task(self._send_buffer.run())]
         try:
             await asyncio.wait([*tasks, self._reader.closed], return_when=asyncio.FIRST_COMPLETED)
@@ -141,7 +141,7 @@ class _Session:
             closing.cancel()
             await asyncio.gather(closing, return_exceptions=True)
         if self._request.transport is not None and code == TOO_SLOW:
-            self._request.transport.abort()  # what it did not read would wait here for ever
+            self._request.transport.abort()  # otherwise unread data would keep the connection open
 
     async def _read_frames(self) -> None:
         deadline = asyncio.get_running_loop().time() + AUTHENTICATE_SECONDS
@@ -161,11 +161,11 @@ class _Session:
             async with asyncio.timeout_at(deadline if self._reader.principal is None else None):
                 message = await self._socket.receive()
         except TimeoutError:
-            raise _CloseConnection(NOT_AUTHENTICATED, "say who you are first") from None
+            raise _CloseConnection(NOT_AUTHENTICATED, "authenticate first") from None
         if message.type is WSMsgType.TEXT:
             return str(message.data)
         if message.type is WSMsgType.BINARY:
-            raise _CloseConnection(BAD_FRAME, "frames are text")
+            raise _CloseConnection(BAD_FRAME, "frames must be text")
         raise _CloseConnection(self._socket.close_code or 1000, "")
 
     async def _handle(self, frame: ClientFrame) -> None:
@@ -181,7 +181,7 @@ class _Session:
             case UnsubscribeFrame():
                 await self._unsubscribe(principal, frame)
             case AuthenticateFrame():
-                raise ProtocolError("invalid", "this connection has said who it is")
+                raise ProtocolError("invalid", "this connection is already authenticated")
             case _:
                 await self._handle_command(principal, frame)
 
@@ -206,7 +206,7 @@ class _Session:
 
     async def _authenticate(self, frame: ClientFrame) -> None:
         if not isinstance(frame, AuthenticateFrame):
-            raise _CloseConnection(NOT_AUTHENTICATED, "say who you are first")
+            raise _CloseConnection(NOT_AUTHENTICATED, "authenticate first")
         try:
             self._reader.principal = await self._services.authenticate(self._request, frame.key)
         except HttpProblem as problem:
@@ -258,7 +258,7 @@ class _Session:
                         cursor = _advance(cursor, found)
                         for text in encode_frames(found, conversation, batch=batch):
                             await self._send_buffer.put(text)
-            except DeliveryError:  # the broker is away before the first frame, or refuses us
+            except DeliveryError:  # NATS is unavailable before the first frame, or refuses
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _send(self, shape: dict[str, object]) -> None:
@@ -282,7 +282,7 @@ def _start_cursor(frame: SubscribeFrame) -> StreamCursor | None:
 
 
 def _advance(cursor: StreamCursor | None, frame: Frame) -> StreamCursor | None:
-    """Return where to go on from once a frame has been given."""
+    """Return the cursor from which to continue after a frame."""
     match frame:
         case Reset():
             return StreamCursor(0, frame.epoch)

@@ -396,7 +396,7 @@ async def test_server_sent_events_end_with_their_key(server: StreamServer, event
 async def test_an_absent_broker_is_told_over_http_and_waited_for_on_the_socket(
     server: StreamServer, events: MemoryEvents
 ) -> None:
-    """A page is 503 while the broker is away; a subscription begins when it is back."""
+    """A page is 503 while NATS is unavailable; a subscription begins when it is back."""
     events.unreachable = True
     async with server.http() as session, session.get("/conversations/cnv_a/events") as answer:
         assert answer.status == 503
