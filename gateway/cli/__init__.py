@@ -1,4 +1,4 @@
-"""The command line. Heavy imports stand inside the commands, so that `--help` is quick."""
+"""The command line. Heavy imports are inside the commands, so that `--help` is fast."""
 
 from __future__ import annotations
 

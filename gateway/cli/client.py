@@ -1,4 +1,4 @@
-"""A gateway seen from the command line: its HTTP API and WebSocket."""
+"""A client of a gateway's HTTP API and WebSocket, for the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNAUTHORIZED = 401
 
 
 class ApiError(CommandFailed):
-    """The gateway answered with a problem."""
+    """The gateway returned a problem."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -27,7 +27,7 @@ class ApiError(CommandFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayClient:
-    """An open connection to a gateway; made by `open_gateway`."""
+    """A client with an open session; `open_gateway` creates it."""
 
     url: str
     session: aiohttp.ClientSession = field(repr=False)
@@ -37,7 +37,7 @@ class GatewayClient:
         return await self._request("GET", path, params=query)
 
     async def post(self, *path: str, body: Any = None) -> Any:
-        """POST once: the idempotency key makes a repeat by the network harmless."""
+        """POST with an idempotency key, so that a retry is harmless."""
         return await self._request(
             "POST",
             path,
@@ -84,8 +84,8 @@ class GatewayClient:
             yield socket
 
 
-class _connection_errors:  # noqa: N801 - reads as a phrase: with _reaching(url)
-    """Turn the many ways of not reaching a gateway into one line."""
+class _connection_errors:  # noqa: N801 - used as a context manager: with _reaching(url)
+    """Convert connection errors into one `Unreachable` error."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -109,7 +109,7 @@ class _connection_errors:  # noqa: N801 - reads as a phrase: with _reaching(url)
 
 
 async def _problem_text(answer: aiohttp.ClientResponse) -> str:
-    """Make one line of a problem+json document."""
+    """Return a problem+json document as one line."""
     try:
         problem = await answer.json(content_type=None)
     except ValueError:
@@ -133,7 +133,7 @@ def _explain(status: int, text: str) -> str:
 
 @asynccontextmanager
 async def open_gateway(url: str, key: str | None) -> AsyncIterator[GatewayClient]:
-    """Open a connection to the gateway at `url`; nothing is sent yet."""
+    """Open a client session for the gateway at `url`; sends nothing yet."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with aiohttp.ClientSession(headers=headers, timeout=TIMEOUT, trust_env=False) as session:
         yield GatewayClient(url=url.rstrip("/"), session=session)

@@ -1,4 +1,4 @@
-"""Where the gateway is and which key opens it: what was given, else what a local gateway left behind."""
+"""The URL and key of the gateway: from the settings, else from a local gateway's data directory."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ KEY_FILE = "key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLocation:
-    """A gateway's base URL and the key for it."""
+    """A gateway's base URL and API key."""
 
     url: str
     key: str | None = field(repr=False)
 
 
 def locate_gateway(settings: Settings) -> GatewayLocation:
-    """Return the gateway to talk to.
+    """Return the URL and key of the gateway to call.
 
-    A key that was only found in the data directory goes to this machine, to the address the local gateway
-    wrote down, or to its public URL; never to any other place a URL may name.
+    A key from the data directory is only sent to this machine, to the address that the local gateway
+    stored, or to its public URL; never to another host.
     """
     noted = _read(settings.data_dir / URL_FILE)
     url = settings.url or noted or f"http://{_connect_host(settings.host)}:{settings.port or 8080}"
@@ -40,7 +40,7 @@ def locate_gateway(settings: Settings) -> GatewayLocation:
 
 
 def _connect_host(host: str) -> str:
-    if host in {"0.0.0.0", "::"}:  # noqa: S104 - where a server listens is not where a client calls
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 - the wildcard address of a server is no address for a client
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host
 

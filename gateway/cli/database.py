@@ -1,4 +1,4 @@
-"""What the commands that need the database share: its schema's revision, and its failures in one line."""
+"""Database helpers of commands: the schema's revision, and errors in one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def database_status(settings: Settings) -> Status:
-    """Return where the database stands; a SQLite file that is missing is not made."""
+    """Return the database's revision; never creates a missing SQLite file."""
     import asyncio
 
     from alembic.script import ScriptDirectory
@@ -32,7 +32,7 @@ async def database_status(settings: Settings) -> Status:
 
 @contextmanager
 def translate_database_errors() -> Iterator[None]:
-    """Tell in one line that the database cannot be used, without the password of its URL."""
+    """Return a one-line error about the database, without the password in its URL."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:

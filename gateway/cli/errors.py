@@ -1,4 +1,4 @@
-"""How a command ends: one clear line on stderr and an exit code, never a traceback at the user."""
+"""Errors of commands: one line on stderr and an exit code, without a traceback."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class ExitCode(IntEnum):
 
 
 class CommandFailed(Exception):
-    """The command did not succeed."""
+    """The command failed."""
 
     code = ExitCode.FAILED
 
 
 class UsageError(CommandFailed):
-    """The command was called wrongly, or the settings do not allow it."""
+    """Wrong usage, or the settings do not allow the command."""
 
     code = ExitCode.USAGE
 
 
 class GatewayUnreachable(CommandFailed):
-    """No gateway answers there."""
+    """The gateway cannot be reached."""
 
     code = ExitCode.UNREACHABLE
 
@@ -45,24 +45,24 @@ def print_error(text: str) -> None:
 
 @contextmanager
 def report_failures() -> Iterator[None]:
-    """End the program with one line and the right exit code whatever goes wrong inside."""
+    """Exit with one error line and the right exit code for any exception inside."""
     try:
         yield
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except Exception as error:  # the outermost loop: a traceback helps developers only (python -X dev)
+    except Exception as error:  # the outermost handler: the traceback is only for developers (python -X dev)
         if sys.flags.dev_mode:
             raise
         raise typer.Exit(_report_error(error)) from None
 
 
 def _report_error(error: BaseException) -> ExitCode:
-    """Say on stderr what went wrong; returns the exit code."""
+    """Print an exception to stderr and return its exit code."""
     from gateway.config.settings import InvalidSettings
 
-    while isinstance(error, BaseExceptionGroup):  # one failure is told, its companions follow from it
+    while isinstance(error, BaseExceptionGroup):  # only the first error is printed; the others follow from it
         error = error.exceptions[0]
     if isinstance(error, InvalidSettings):
         for problem in error.problems:
@@ -79,7 +79,7 @@ def _report_error(error: BaseException) -> ExitCode:
 
 
 def _discard_stdout() -> None:
-    """Keep the interpreter from complaining once more about the closed pipe when it flushes stdout."""
+    """Prevent a second error about the closed pipe when the interpreter flushes stdout."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What every command of a group shares: the options that find the gateway, and how it runs and ends."""
+"""Command groups: the options that locate the gateway, and how commands run and exit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Url = Annotated[str | None, typer.Option(help="The gateway's address (DOVECOTE_U
 Key = Annotated[str | None, typer.Option(help="An API key (DOVECOTE_KEY).", show_default=False)]
 
 GATEWAY_OPTIONS = {"url": Url, "key": Key, "data": Data, "config": Config}
-"""The options that every command towards a running gateway takes."""
+"""The options of every command that calls a running gateway."""
 
 
 def group(help_text: str) -> typer.Typer:
@@ -35,14 +35,14 @@ def group(help_text: str) -> typer.Typer:
 
 
 def load_settings(config: Path | None, **flags: Any) -> Settings:
-    """Read the settings under these flags; raises Misconfigured."""
+    """Read the settings with these flags; raises InvalidSettings."""
     from gateway.config.load import load
 
     return load(flags, config=config)
 
 
 def require_models(settings: Settings) -> None:
-    """End the program when the default agent's models cannot be used as configured, a line for each."""
+    """Exit when the default agent's models cannot be used as configured, with a line for each."""
     from gateway.agents.registry import model_problems
 
     problems = model_problems(settings)
@@ -70,7 +70,7 @@ def local(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callab
 def remote(
     app: typer.Typer, name: str
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., Awaitable[None]]]:
-    """Register a command `async def f(gateway, …)`; it also takes the options that find the gateway."""
+    """Register a command `async def f(gateway, …)`, with the options that locate the gateway."""
 
     def register(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Awaitable[None]]:
         def command(
@@ -88,7 +88,7 @@ def remote(
 
 
 async def with_gateway(settings: Settings, work: Callable[[GatewayClient], Awaitable[None]]) -> None:
-    """Do some work with the gateway that the settings lead to."""
+    """Run a function with a client of the gateway that the settings locate."""
     from gateway.cli.client import open_gateway
     from gateway.cli.connection import locate_gateway
 
@@ -98,7 +98,7 @@ async def with_gateway(settings: Settings, work: Callable[[GatewayClient], Await
 
 
 def _describe(command: Callable[..., None], function: Callable[..., Any]) -> None:
-    """Give `command` the name, help and options of `function`, and those that find the gateway."""
+    """Copy name, help and options of `function` to `command`, and add those that locate the gateway."""
     own = list(inspect.signature(function).parameters.values())[1:]
     hints = get_type_hints(function, include_extras=True, localns={"GatewayClient": object})
     shared = [

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs."""
+"""Output of commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def print_json(value: object) -> None:
 
 
 def print_rows(rows: Sequence[Row], columns: Columns, *, as_json: bool, empty: str) -> None:
-    """Print a list: a table, or the whole items as JSON."""
+    """Print a list as a table, or the complete items as JSON."""
     if as_json:
         print_json(list(rows))
     elif not rows:
@@ -44,7 +44,7 @@ def _print_table(rows: Sequence[Row], columns: Columns) -> None:
 
 
 def cell(row: Row, column: Column) -> str:
-    """Return what a column shows of a row, on one printable line."""
+    """Return a column's value of a row as one printable line."""
     value = column(row) if callable(column) else row.get(column)
     if value is None:
         return ""
@@ -53,12 +53,12 @@ def cell(row: Row, column: Column) -> str:
 
 
 def clean(text: str) -> str:
-    """Drop what would move the cursor or change colours: output may come from anyone."""
+    """Remove control characters that move the cursor or change colours; output is untrusted."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else "�" for sign in text)
 
 
 def print_record(record: Row, *, as_json: bool) -> None:
-    """Print one item: a name and a value a line, or JSON."""
+    """Print one item as a name and value per line, or as JSON."""
     if as_json:
         print_json(record)
         return
@@ -69,6 +69,6 @@ def print_record(record: Row, *, as_json: bool) -> None:
 
 
 def short(text: object, length: int = 60) -> str:
-    """Return the beginning of a text, on one line."""
+    """Return the beginning of a text as one line."""
     line = " ".join(str(text or "").split())
     return line if len(line) <= length else f"{line[: length - 1]}…"

@@ -1,4 +1,4 @@
-// Calls to the gateway. The key lives in this tab's session storage and travels as a header only.
+// Calls to the gateway. The key is in this tab's session storage and is sent as a header only.
 
 const STORED = "dovecote.key";
 const AUTHOR = "dovecote.author";
@@ -6,12 +6,12 @@ const PATIENCE = 20_000;
 
 let refused = () => {};
 
-/** What happens when the gateway refuses a key that it took before. */
+/** Called when the gateway refuses a key that it accepted before. */
 export function onRefused(callback) {
   refused = callback;
 }
 
-/** The key of this tab, and the name under which the gateway shows what is said with it, once known. */
+/** The key of this tab, and the id under which the gateway shows its messages, once known. */
 export const session = {
   key: () => sessionStorage.getItem(STORED),
   keep: (key) => sessionStorage.setItem(STORED, key),
@@ -20,7 +20,7 @@ export const session = {
   forget: () => [STORED, AUTHOR].forEach((name) => sessionStorage.removeItem(name)),
 };
 
-/** A call that did not succeed: `status` 0 means that no answer came. */
+/** A failed call; `status` 0 means that there was no response. */
 export class Problem extends Error {
   constructor({ status = 0, title = "", detail = "", errors = [] }) {
     super([title, detail].filter(Boolean).join(": ") || `The gateway answered ${status}`);
@@ -49,7 +49,7 @@ export function word(length = 16) {
   return Array.from(bytes, (byte) => "0123456789abcdefghjkmnpqrstvwxyz"[byte & 31]).join("");
 }
 
-/** Ask the gateway; answers the decoded body, or throws a Problem. */
+/** Call the gateway; returns the decoded body or throws a Problem. */
 export async function call(method, path, { body, key = session.key(), repeat = word() } = {}) {
   const response = await send(method, path, { body, key, repeat });
   const answer = await decode(response);
@@ -59,13 +59,13 @@ export async function call(method, path, { body, key = session.key(), repeat = w
   throw problem;
 }
 
-/** The status and body of an address that answers to anybody, whatever the status. */
+/** The status and body of a public path, whatever the status. */
 export async function probe(path) {
   const response = await send("GET", path, { key: null });
   return { status: response.status, body: await decode(response) };
 }
 
-/** The items of a paged list, up to a number of pages; `more` on the answer says that there are others. */
+/** The items of a paged list, up to a number of pages; `more` on the result means that there are others. */
 export async function list(path, pages = 2) {
   const items = [];
   let cursor = null;
@@ -97,7 +97,7 @@ async function send(method, path, { body, key, repeat }) {
     });
   } catch (error) {
     if (error instanceof TypeError && /header/i.test(error.message)) {
-      throw new Problem({ status: 401, title: "This key holds characters that no key has" });
+      throw new Problem({ status: 401, title: "This key contains characters that keys cannot have" });
     }
     throw new Problem({ title: "The gateway cannot be reached" });
   }

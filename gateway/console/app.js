@@ -1,4 +1,4 @@
-// The shell: asks for the key, keeps the connection, and shows the view that the address names.
+// The shell: asks for the key, keeps the connection open, and shows the view in the address.
 
 import { call, onRefused, Problem, session, socketAddress, word } from "./api.js";
 import { Chat } from "./chat.js";
@@ -25,7 +25,7 @@ const VIEWS = [
   { name: "health", title: "Health", view: Health },
 ];
 
-/** What the views share: the socket, what is being sent, and the threads that were opened. */
+/** The state that the views share: the socket, the outbox, and the opened threads. */
 class Desk {
   constructor(onChange) {
     this.onChange = onChange;
@@ -35,7 +35,7 @@ class Desk {
       address: socketAddress(),
       key: () => session.key(),
       onChange: () => this.connectionChanged(),
-      onRefused: () => leave("The key is not accepted any more."),
+      onRefused: () => leave("The key is no longer accepted."),
       onAnswer: (frame) => this.answered(frame),
     });
     this.outbox = new Outbox({
@@ -52,7 +52,7 @@ class Desk {
     this.onChange();
   }
 
-  /** Take an answer in; what the gateway could not take just now is sent again a little later. */
+  /** Handle a response; a message that the gateway could not store is sent again later. */
   answered(frame) {
     if (frame.code !== "unavailable" || frame.id !== undefined) return this.outbox.answered(frame);
     setTimeout(() => this.outbox.flush(), AGAIN_AFTER);
@@ -73,13 +73,13 @@ class Desk {
     return this.threads.get(conversation);
   }
 
-  /** Whether the stream shows a turn of ours; if so it shows under which name we speak, too. */
+  /** Whether the stream contains a turn of ours, which also shows the id of our key. */
   learn(timeline, turn) {
     if (timeline.authors.get(turn)) session.isKnownAs(timeline.authors.get(turn));
     return timeline.turns.has(turn);
   }
 
-  /** Follow a thread as long as it is shown; answers what ends that. */
+  /** Follow a thread while it is shown; returns the function that stops it. */
   follow(thread) {
     this.shown = thread;
     this.socket.watch(thread);
@@ -91,7 +91,7 @@ class Desk {
     };
   }
 
-  /** Forget what was read of a thread and read it again. */
+  /** Discard a thread's state and read it again. */
   reread(thread) {
     this.socket.leave(thread);
     thread.forget();
@@ -109,7 +109,7 @@ function Console() {
     setSaid(reason);
     setKey(null);
   };
-  onRefused(() => leave("The key is not accepted any more."));
+  onRefused(() => leave("The key is no longer accepted."));
   const enter = (accepted) => {
     session.keep(accepted);
     setSaid("");
@@ -134,13 +134,13 @@ function KeyForm({ said, onEnter }) {
     <h1>Dovecote</h1>
     <label>API key <input type="password" name="key" required autoFocus autoComplete="off" spellCheck=${false} value=${key}
       aria-describedby="key-hint" onInput=${(event) => setKey(event.target.value)} /></label>
-    <p id="key-hint" class="quiet">The gateway wrote its first key to the file <code>key</code> in its data directory. It stays in this tab only.</p>
+    <p id="key-hint" class="quiet">The gateway wrote its first key to the file <code>key</code> in its data directory. This page keeps it in this tab only.</p>
     <p class="row"><button class="primary" disabled=${busy || key.trim() === ""}>Enter</button></p>
     ${problem && html`<p class="trouble" role="alert">${problem}</p>`}
   </form></main>`;
 }
 
-/** Why a key is not taken, or null if it is; learns under which name is shown what is said with it. */
+/** Why a key is refused, or null if it is accepted; stores the id under which its messages are shown. */
 async function tryKey(key) {
   try {
     const account = await call("GET", "accounts/me", { key });
@@ -148,12 +148,12 @@ async function tryKey(key) {
     return null;
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;
-    if (problem.status === 401) return "The gateway does not know this key.";
+    if (problem.status === 401) return "The gateway refused this key.";
     return problem.status === 403 ? null : problem.message;
   }
 }
 
-/** The view and id that the address names. */
+/** The view and id in the address. */
 function place() {
   const [name, id] = location.hash.replace(/^#\//, "").split("/").map(decodePart);
   const view = VIEWS.find((candidate) => candidate.name === name) ?? VIEWS[0];
@@ -170,20 +170,20 @@ function decodePart(part) {
 
 function Shell() {
   const [, draw] = useReducer((count) => count + 1, 0);
-  const desk = useMemo(() => new Desk(() => draw()), []);
+  const shared = useMemo(() => new Desk(() => draw()), []);
   useEffect(() => {
-    const hurry = () => document.hidden || desk.socket.hurry();
+    const hurry = () => document.hidden || shared.socket.hurry();
     addEventListener("hashchange", draw);
     addEventListener("online", hurry);
     document.addEventListener("visibilitychange", hurry);
-    desk.socket.start();
+    shared.socket.start();
     return () => {
       removeEventListener("hashchange", draw);
       removeEventListener("online", hurry);
       document.removeEventListener("visibilitychange", hurry);
-      desk.socket.stop();
+      shared.socket.stop();
     };
-  }, [desk]);
+  }, [shared]);
   const { view, id } = place();
   useEffect(() => {
     document.title = `${view.title} · Dovecote`;
@@ -192,22 +192,22 @@ function Shell() {
       <a class="brand" href="#/chat">Dovecote</a>
       <nav aria-label="Views"><ul>${VIEWS.map(({ name, title }) => html`<li key=${name}>
         <a href=${`#/${name}`} aria-current=${name === view.name ? "page" : undefined}>${title}</a></li>`)}</ul></nav>
-      <${Connection} desk=${desk} key=${desk.shown?.conversation ?? ""} />
+      <${Connection} shared=${shared} key=${shared.shown?.conversation ?? ""} />
       <button type="button" class="leave" onClick=${() => leave("")}>Leave</button>
     </header>
-    <main><${view.view} id=${id} desk=${desk} key=${view.name} /></main>`;
+    <main><${view.view} id=${id} shared=${shared} key=${view.name} /></main>`;
 }
 
 const IDLE = { listen: () => () => {}, version: 0 };
 
-/** Says how things stand with the connection: nothing is called caught up before the gateway says so. */
-function Connection({ desk }) {
-  useThread(desk.shown ?? IDLE);
-  const { state, retryAt } = desk.socket;
-  const [tone, words] = connectionWords(state, desk.shown?.place);
+/** The state of the connection; "caught up" only after the gateway sent `caught_up`. */
+function Connection({ shared }) {
+  useThread(shared.shown ?? IDLE);
+  const { state, retryAt } = shared.socket;
+  const [tone, words] = connectionWords(state, shared.shown?.place);
   return html`<p class=${`connection ${tone}`}>
     <span role="status" data-connection=${words}>${words}</span>
-    ${state === "waiting" && html`<${Countdown} until=${retryAt} /> <button type="button" onClick=${() => desk.socket.hurry()}>Now</button>`}
+    ${state === "waiting" && html`<${Countdown} until=${retryAt} /> <button type="button" onClick=${() => shared.socket.hurry()}>Now</button>`}
   </p>`;
 }
 

@@ -1,4 +1,4 @@
-// What stands in a conversation: messages, tool calls, approvals, jobs and notes.
+// The items of a conversation: messages, tool calls, approvals, jobs and notes.
 
 import { call, session } from "./api.js";
 import { render as renderMarkdown } from "./markdown.js";
@@ -9,7 +9,7 @@ import { JobLog } from "./jobs.js";
 
 const LONG = 6000;
 
-/** One item of a timeline; drawn again only when the item was replaced. */
+/** One item of a timeline; rendered again only when the item was replaced. */
 export class Item extends Component {
   shouldComponentUpdate(next) {
     return next.item !== this.props.item;
@@ -30,13 +30,13 @@ function MessageCard({ item }) {
   </article>`;
 }
 
-/** Through the API everybody is called by the id of a key, which says nothing to a reader. */
+/** The name of a message's author; authors over the API are only known by the id of a key. */
 function askerOf({ author }) {
   if (!author || author === session.author()) return "You";
   return author.startsWith("key_") ? "API key" : author;
 }
 
-/** Long texts are folded, so that one message does not bury the rest. */
+/** A text that is folded when it is long. */
 function Text({ text, plain }) {
   const [whole, setWhole] = useState(false);
   const shown = whole || text.length <= LONG ? text : text.slice(0, LONG);
@@ -86,7 +86,7 @@ function ToolEnd({ item }) {
   if (typeof item.duration === "number") facts.push(span(item.duration));
   if (item.timedOut) facts.push("timed out");
   if (item.truncated) facts.push("output cut");
-  if (item.job) facts.push("runs on in the background");
+  if (item.job) facts.push("continues in the background");
   else if (!item.output) facts.push("no output");
   return html`<footer>${facts.join(" · ")} ${item.job && html`<a href=${`#/jobs/${item.job}`}>Open the job</a>`}</footer>`;
 }
@@ -122,7 +122,7 @@ function Decide({ item }) {
   const [decide, { busy, problem }] = useAction(async (decision) => {
     const body = { decision, ...(comment ? { comment } : {}) };
     await call("POST", `approvals/${item.approval}`, { body });
-    setSettled(decision === "approve" ? "Approved; waiting for the gateway to go on." : "Denied.");
+    setSettled(decision === "approve" ? "Approved; waiting for the gateway to continue." : "Denied.");
   });
   if (settled) return html`<footer role="status">${settled}</footer>`;
   return html`<div class="decide">

@@ -1,4 +1,4 @@
-// Conversations: the list, one with its live stream, and the place to type.
+// Conversations: the list, one with its live stream, and the composer.
 
 import { call, list, word } from "./api.js";
 import { Item } from "./cards.js";
@@ -9,13 +9,13 @@ const LIST_EVERY = 10_000;
 const PAGE = 200;
 const NEAR = 80;
 
-export function Chat({ id, desk }) {
+export function Chat({ id, shared }) {
   const creating = id === "new";
   return html`<section class=${`chat ${id ? "open" : ""}`}>
     <${Conversations} current=${id} />
     <div class="talk">
-      ${creating && html`<${NewTalk} desk=${desk} />`}
-      ${id && !creating && html`<${Talk} id=${id} desk=${desk} key=${id} />`}
+      ${creating && html`<${NewTalk} shared=${shared} />`}
+      ${id && !creating && html`<${Talk} id=${id} shared=${shared} key=${id} />`}
       ${!id && html`<div class="view empty"><p>Choose a conversation, or <a href="#/chat/new">begin a new one</a>.</p></div>`}
     </div>
   </section>`;
@@ -43,18 +43,18 @@ async function conversationsWithQuestions() {
   return Object.assign(marked, { more: talks.more });
 }
 
-/** What a conversation is called. */
+/** The title of a conversation. */
 export function nameOf(talk) {
   const { channel, room, thread } = talk.address ?? {};
   return talk.name ?? ([channel, room, thread].filter(Boolean).join(" · ") || talk.id);
 }
 
-function NewTalk({ desk }) {
+function NewTalk({ shared }) {
   const [name, setName] = useState(() => `console-${word(6)}`);
   const [agent, setAgent] = useState("");
   const { value: agents, problem } = usePolled(() => list("accounts/me/agents"), 0);
   const chosen = agent || (agents?.find((one) => one.name === "default") ?? agents?.[0])?.name;
-  const letters = desk.outbox.of(name);
+  const letters = shared.outbox.of(name);
   return html`<div class="stream"><div class="view">
       <p class="back"><a href="#/chat">← Conversations</a></p>
       <h1>New conversation</h1>
@@ -64,39 +64,39 @@ function NewTalk({ desk }) {
         ${agents?.length > 1 && html`<label>Agent <select value=${chosen} onChange=${(event) => setAgent(event.target.value)}>
           ${agents.map((one) => html`<option value=${one.name} key=${one.id}>${one.name}</option>`)}
         </select></label>`}
-        <p class="quiet">The shell agent runs what follows an exclamation mark: <code>!echo hi</code> runs now, <code>!&sleep 5; echo done</code> in the background.</p>
+        <p class="quiet">The shell agent runs the text after an exclamation mark: <code>!echo hi</code> runs now, <code>!&sleep 5; echo done</code> in the background.</p>
       </div>
-      <${Letters} letters=${letters} outbox=${desk.outbox} />
+      <${Letters} letters=${letters} outbox=${shared.outbox} />
     </div></div>
-    <${Composer} onSend=${(text) => desk.outbox.add({ conversation: name.trim() || `console-${word(6)}`, text, agent: chosen, isNew: true })} />`;
+    <${Composer} onSend=${(text) => shared.outbox.add({ conversation: name.trim() || `console-${word(6)}`, text, agent: chosen, isNew: true })} />`;
 }
 
-function Talk({ id, desk }) {
-  const thread = desk.thread(id);
+function Talk({ id, shared }) {
+  const thread = shared.thread(id);
   useThread(thread);
-  useEffect(() => desk.follow(thread), [thread]);
+  useEffect(() => shared.follow(thread), [thread]);
   const items = thread.timeline.list();
   const open = thread.timeline.open();
-  return html`<${Holes} thread=${thread} desk=${desk} />
-    <${Stream} items=${items} thread=${thread} letters=${desk.outbox.of(id)} desk=${desk} />
+  return html`<${Holes} thread=${thread} shared=${shared} />
+    <${Stream} items=${items} thread=${thread} letters=${shared.outbox.of(id)} shared=${shared} />
     <${Announcer} items=${items} live=${thread.place.caughtUp} />
     <${Working} open=${open} />
-    <${Composer} onSend=${(text) => desk.outbox.add({ conversation: id, text })} />`;
+    <${Composer} onSend=${(text) => shared.outbox.add({ conversation: id, text })} />`;
 }
 
-/** The stream counts its events: a number that never came is said aloud, not papered over. */
-function Holes({ thread, desk }) {
+/** A warning about events that are missing, by the stream's own count. */
+function Holes({ thread, shared }) {
   const { holes } = thread.place;
   if (holes.length === 0) return null;
   const ranges = holes.map(({ from, to }) => (from === to ? `${from}` : `${from}–${to}`)).join(", ");
   const one = holes.length === 1 && holes[0].from === holes[0].to;
   return html`<div class="trouble hole" role="alert">
-    <p>${one ? "Event" : "Events"} ${ranges} of this conversation did not arrive: something may be missing here.</p>
-    <button type="button" onClick=${() => desk.reread(thread)}>Read it again from the start</button>
+    <p>${one ? "Event" : "Events"} ${ranges} of this conversation did not arrive. Messages may be missing here.</p>
+    <button type="button" onClick=${() => shared.reread(thread)}>Read it again from the start</button>
   </div>`;
 }
 
-function Stream({ items, thread, letters, desk }) {
+function Stream({ items, thread, letters, shared }) {
   const [box, sticks, stick, scrolled] = useSticky(letters.length);
   const [limit, setLimit] = useState(PAGE);
   const shown = items.slice(-limit);
@@ -107,7 +107,7 @@ function Stream({ items, thread, letters, desk }) {
       ${shown.length < items.length && html`<button type="button" class="fold" onClick=${() => setLimit(limit + PAGE)}>Show earlier (${items.length - shown.length} more)</button>`}
       ${items.length === 0 && thread.place.caughtUp && letters.length === 0 && html`<p class="empty">Nothing was said here yet.</p>`}
       ${shown.map((item) => html`<${Item} item=${item} key=${item.key} />`)}
-      <${Letters} letters=${letters} outbox=${desk.outbox} />
+      <${Letters} letters=${letters} outbox=${shared.outbox} />
     </div></div>
     ${!sticks && html`<button type="button" class="down" onClick=${stick}>Newest ↓</button>`}`;
 }
@@ -159,7 +159,7 @@ function Letters({ letters, outbox }) {
 
 const LETTER_WORDS = { sending: "sending…", accepted: "accepted", refused: "not accepted" };
 
-/** Reads new answers out to screen readers: once each, and not what is only replayed. */
+/** Announces new answers to screen readers, once each and not when they are replayed. */
 function Announcer({ items, live }) {
   const told = useRef(null);
   const [words, setWords] = useState("");
@@ -198,7 +198,7 @@ function Composer({ onSend }) {
   const field = useRef(null);
   const [text, setText] = useState("");
   useEffect(() => {
-    // Where a keyboard would slide over the page, typing begins with a touch.
+    // On touch screens the keyboard would cover the page, so the field gets no focus by itself.
     if (matchMedia("(hover: hover)").matches) field.current.focus({ preventScroll: true });
   }, []);
   const send = () => {
@@ -220,6 +220,6 @@ function Composer({ onSend }) {
     <textarea id="say" ref=${field} rows=${Math.min(8, text.split("\n", 8).length)} value=${text} placeholder="Message"
       aria-describedby="say-hint" onInput=${(event) => setText(event.target.value)} onKeyDown=${pressed} />
     <button class="primary" disabled=${text.trim() === ""}>Send</button>
-    <p id="say-hint" class="unseen">Enter sends, Shift and Enter begins a new line.</p>
+    <p id="say-hint" class="unseen">Enter sends the message, Shift+Enter starts a new line.</p>
   </form>`;
 }

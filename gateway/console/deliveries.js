@@ -1,4 +1,4 @@
-// Deliveries: what was owed to chats and webhooks, every attempt, and a way to try again.
+// Deliveries to chats and webhooks, with every attempt and a retry.
 
 import { call, list } from "./api.js";
 import { Badge, html, Moment, Older, span, Trouble, useAction, usePolled } from "./parts.js";
@@ -14,7 +14,7 @@ function AllDeliveries() {
   const { value, problem, refresh } = usePolled(() => list("deliveries"), EVERY);
   return html`<section class="view">
     <h1>Deliveries</h1>
-    <p class="lead">What chats and webhooks are owed. A conversation in this page needs none: it reads the stream.</p>
+    <p class="lead">Deliveries to chats and webhooks. This page has none: it reads the event stream.</p>
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value?.length === 0 && html`<p class="empty">Nothing was sent to a chat platform or a webhook yet.</p>`}
     ${value?.length > 0 && html`<ul class="rows">${value.map((delivery) => html`<${DeliveryRow} delivery=${delivery} key=${delivery.id} />`)}</ul>`}
@@ -66,7 +66,7 @@ function DeliveryFacts({ delivery }) {
 }
 
 function Attempts({ attempts }) {
-  if (attempts.length === 0) return html`<p class="empty">No attempt yet.</p>`;
+  if (attempts.length === 0) return html`<p class="empty">No attempts yet.</p>`;
   return html`<h2>Attempts</h2>
     <div class="scroll" tabIndex="0" role="region" aria-label="Attempts"><table>
       <thead><tr><th scope="col">Time</th><th scope="col">Outcome</th><th scope="col">Status</th><th scope="col">Took</th></tr></thead>

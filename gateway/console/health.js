@@ -1,4 +1,4 @@
-// Health: whether the gateway lives and whether it is ready, in its own words.
+// Health: the gateway's liveness and readiness.
 
 import { probe } from "./api.js";
 import { Badge, html, Output, Trouble, usePolled } from "./parts.js";

@@ -14,9 +14,9 @@ function AllJobs() {
   const { value, problem, refresh } = usePolled(() => list("jobs"), LIST_EVERY);
   return html`<section class="view">
     <h1>Jobs</h1>
-    <p class="lead">Commands that run on after their turn. Each result comes back to the chat it was started in.</p>
+    <p class="lead">Commands that continue after their turn. Each result is delivered to the chat that started it.</p>
     <${Trouble} problem=${problem} retry=${refresh} />
-    ${value?.length === 0 && html`<p class="empty">No job yet. In a chat with the shell agent, <code>!&sleep 5; echo done</code> starts one.</p>`}
+    ${value?.length === 0 && html`<p class="empty">No jobs yet. In a chat with the shell agent, <code>!&sleep 5; echo done</code> starts one.</p>`}
     ${value?.length > 0 && html`<ul class="rows">${value.map((job) => html`<${JobRow} job=${job} key=${job.resultId} />`)}</ul>`}
     <${Older} list=${value} />
   </section>`;
@@ -64,13 +64,13 @@ function JobFacts({ job }) {
   </dl>`;
 }
 
-/** The log of a job, asked for again every second while it runs. */
+/** The log of a job, polled every second while it runs. */
 export function JobLog({ id, live, fallback = "" }) {
   const { value, problem } = usePolled(() => call("GET", `jobs/${id}/logs`), live ? LOG_EVERY : 0, [id, live]);
   const text = value?.output || fallback;
   return html`<div class="log">
     <${Trouble} problem=${problem} />
-    ${value?.truncated && html`<p class="quiet">Only the end is kept.</p>`}
+    ${value?.truncated && html`<p class="quiet">Only the end is stored.</p>`}
     <${Output} text=${text || (value === null ? "…" : "Nothing was written yet.")} label="Log" follow=${live} />
   </div>`;
 }

@@ -1,5 +1,5 @@
-// A small Markdown subset as Preact nodes. Text is only ever text: no markup is made from strings, links
-// are http(s) or they stay as they were written, images are never loaded. Every scan is linear in its input.
+// A small Markdown subset as Preact nodes. Text stays text: strings never become markup, links
+// must be http(s) or stay as written, images are never loaded. Every scan is linear in its input.
 
 import { h } from "./vendor/preact.mjs";
 
@@ -9,7 +9,7 @@ const MAX_URL = 2000;
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
 const WORD = /[\p{L}\p{N}_]/u;
 
-/** The address if it is one that may be followed (http or https), else null. */
+/** The URL if it is http or https, else null. */
 export function safeUrl(text) {
   if (text.length > MAX_URL || !/^https?:\/\//i.test(text)) return null;
   try {

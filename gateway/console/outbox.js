@@ -1,16 +1,16 @@
-// What was typed and is not yet in the stream. Each message has an id of its own that makes sending it
-// again harmless, so after a reconnection whatever was not accepted simply goes out once more.
+// Messages that were typed and are not in the stream yet. The id of each makes a repeated send
+// idempotent, so messages that were not accepted are sent again after a reconnection.
 
 const LARGEST_FRAME = 48_000; // bytes; larger messages go by HTTP, which takes more
 
-/** `send(frame)` says whether it went out; `post(path, body, id)` answers `{turnId, conversationId}`. */
+/** `send(frame)` returns whether it was sent; `post(path, body, id)` returns `{turnId, conversationId}`. */
 export class Outbox {
   constructor({ send, post, newId, onAccepted, onChange }) {
     Object.assign(this, { send, post, newId, onAccepted, onChange });
     this.letters = new Map();
   }
 
-  /** Say something in a conversation (an id, or a new name with the agent that shall answer). */
+  /** Send a message to a conversation (an id, or a new name with the agent that answers). */
   add({ conversation, text, agent, isNew = false }) {
     const id = this.newId();
     this.letters.set(id, { id, conversation, text, agent, isNew, state: "sending", problem: "" });
@@ -19,36 +19,36 @@ export class Outbox {
     return id;
   }
 
-  /** Letters of one conversation, in the order in which they were typed. */
+  /** The unsent messages of one conversation, in the order in which they were typed. */
   of(conversation) {
     return [...this.letters.values()].filter((letter) => letter.conversation === conversation);
   }
 
-  /** Send whatever was not accepted again: the connection is back. */
+  /** Send the messages again that were not accepted, after a reconnection. */
   flush() {
     for (const letter of this.letters.values()) if (letter.state === "sending") this.dispatch(letter.id);
   }
 
-  /** The stream shows the message itself: its letter is not needed any more. */
+  /** Remove a message that the stream contains. */
   arrived(isKnown) {
     for (const letter of this.letters.values()) {
       if (letter.state === "accepted" && isKnown(letter.turn)) this.letters.delete(letter.id);
     }
   }
 
-  /** Try a refused letter once more. */
+  /** Send a refused message again. */
   retry(id) {
     this.change(id, { state: "sending", problem: "" });
     this.dispatch(id);
   }
 
-  /** Give a letter up. */
+  /** Discard an unsent message. */
   discard(id) {
     this.letters.delete(id);
     this.onChange();
   }
 
-  /** Take an answer of the gateway in; says whether it belonged to a letter. */
+  /** Handle a response of the gateway; returns whether it belonged to an unsent message. */
   answered(frame) {
     const letter = this.letters.get(frame.id);
     if (!letter) return false;

@@ -1,4 +1,4 @@
-// The small pieces that every view is made of.
+// Components that the views share.
 
 import htm from "./vendor/htm.mjs";
 import { h } from "./vendor/preact.mjs";
@@ -12,7 +12,7 @@ const WORDS = {
   bad: ["failed", "dead", "lost", "denied", "unready", "ambiguous", "disabled"],
 };
 
-/** The tone in which a state is shown; the word itself is always there too. */
+/** The colour of a state; its name is always shown too. */
 export function toneOf(state) {
   return Object.keys(WORDS).find((tone) => WORDS[tone].includes(state)) ?? "quiet";
 }
@@ -21,7 +21,7 @@ export function Badge({ state }) {
   return html`<span class=${`badge ${toneOf(state)}`}>${state}</span>`;
 }
 
-/** A moment in the reader's own time zone; the exact one in the title. */
+/** A time in the reader's time zone, with the exact time in the title. */
 export function Moment({ time }) {
   if (!time) return null;
   const moment = new Date(time);
@@ -43,7 +43,7 @@ export function bytes(count) {
   return count < 1024 ** 2 ? `${(count / 1024).toFixed(1)} KiB` : `${(count / 1024 ** 2).toFixed(1)} MiB`;
 }
 
-/** Output as it came, in a box that scrolls and can be reached by keyboard. */
+/** Plain output in a box that scrolls and can be focused. */
 export function Output({ text, label, follow = false }) {
   const box = useRef(null);
   useEffect(() => {
@@ -52,7 +52,7 @@ export function Output({ text, label, follow = false }) {
   return html`<pre class="output" tabIndex="0" aria-label=${label} ref=${box}>${text}</pre>`;
 }
 
-/** Says that a list goes on where this page stops. */
+/** A note that the list has more items than are shown. */
 export function Older({ list }) {
   return list?.more ? html`<p class="quiet">Only ${list.length} are listed here.</p>` : null;
 }
@@ -67,7 +67,7 @@ export function Trouble({ problem, retry }) {
   </div>`;
 }
 
-/** A secret that the gateway tells once. */
+/** A secret that the gateway returns only once. */
 export function Secret({ secret, label, onDone }) {
   const [copied, setCopied] = useState(false);
   const copy = async () => {
@@ -79,7 +79,7 @@ export function Secret({ secret, label, onDone }) {
     <code>${secret}</code>
     <p class="row">
       <button type="button" onClick=${() => copy().catch(() => setCopied(false))}>${copied ? "Copied" : "Copy"}</button>
-      <button type="button" onClick=${onDone}>I have kept it</button>
+      <button type="button" onClick=${onDone}>I have stored it</button>
     </p>
   </div>`;
 }
@@ -98,7 +98,7 @@ function fileLink(file) {
   return html`<a href=${url.href} rel="noopener noreferrer" target="_blank">${label}</a>`;
 }
 
-/** Draw again after the thread changed, at most once a frame. */
+/** Render again after the thread changed, at most once per frame. */
 export function useThread(thread) {
   const [, draw] = useState(0);
   useEffect(() => {
@@ -118,7 +118,7 @@ export function useThread(thread) {
   }, [thread]);
 }
 
-/** The answer of `ask`, asked again every `every` milliseconds while the page is seen (0: once). */
+/** The result of `ask`, called every `every` milliseconds while the page is visible (0: once). */
 export function usePolled(ask, every, keys = []) {
   const [answer, setAnswer] = useState({ value: null, problem: null });
   const round = useRef(0);

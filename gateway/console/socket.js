@@ -1,5 +1,5 @@
-// The one WebSocket of this tab: authenticates in the first frame, follows the threads that are watched,
-// and comes back by itself, continuing each thread after the last event that it saw.
+// The WebSocket of this tab: it authenticates in the first frame, follows the watched threads,
+// and reconnects by itself, continuing each thread after its last event.
 
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 8_000;
@@ -14,9 +14,9 @@ export function pause(failures, chance) {
 }
 
 /**
- * `state` is connecting, connected, waiting (with `retryAt`), or stopped; `onChange` hears of it.
- * `onRefused` is called when the gateway does not take the key, `onAnswer` with answers to what was sent
- * (it says whether an answer was its own). `outside` holds what a test may replace.
+ * `state` is connecting, connected, waiting (with `retryAt`), or stopped; `onChange` is called on changes.
+ * `onRefused` is called when the gateway refuses the key, `onAnswer` with responses to sent frames
+ * (it returns whether it handled one). `outside` contains what tests replace.
  */
 export class Socket {
   constructor({ address, key, onChange, onRefused, onAnswer, outside = browser() }) {
@@ -35,7 +35,7 @@ export class Socket {
     this.timers = new Map();
   }
 
-  /** Open the connection and keep it until `stop`. */
+  /** Open the connection and reconnect until `stop`. */
   start() {
     this.become("connecting");
     const wire = new this.outside.WebSocket(this.address);
@@ -47,7 +47,7 @@ export class Socket {
     this.later("silence", SILENCE, () => this.listenFor(wire));
   }
 
-  /** Close and stay closed. */
+  /** Close the connection and do not reconnect. */
   stop() {
     this.timers.forEach((timer) => this.outside.clearTimeout(timer));
     this.timers.clear();
@@ -57,7 +57,7 @@ export class Socket {
     this.become("stopped");
   }
 
-  /** Try again at once instead of waiting. */
+  /** Reconnect immediately. */
   hurry() {
     if (this.state !== "waiting") return;
     this.cancel("retry");
@@ -70,14 +70,14 @@ export class Socket {
     if (this.state === "connected") this.send(thread.continuation());
   }
 
-  /** Follow a thread no longer; it keeps its place. */
+  /** Unsubscribe from a thread; it keeps its cursor. */
   leave(thread) {
     if (!this.threads.delete(thread.conversation)) return;
     thread.cut();
     this.send({ type: "unsubscribe", conversation: thread.conversation });
   }
 
-  /** Send a frame if connected; says whether it went out. */
+  /** Send a frame if connected; returns whether it was sent. */
   send(frame) {
     if (this.state !== "connected") return false;
     this.wire.send(JSON.stringify(frame));
@@ -120,7 +120,7 @@ export class Socket {
     this.later("ping", PING_EVERY, () => this.ping());
   }
 
-  /** A connection over which nothing comes, not even a pong, is dead though nobody said so. */
+  /** Close a connection over which nothing arrives, not even a pong. */
   listenFor(wire) {
     if (wire !== this.wire) return;
     const silent = this.outside.now() - this.heard;

@@ -1,14 +1,14 @@
-// Where a reader stands in a conversation's stream. Pure: every function returns a new place.
+// A reader's position in a conversation's stream. Pure: every function returns a new position.
 //
-// `seq` is the cursor: it strictly grows, so whatever is not above it was seen already. `n` counts the
-// lasting events without holes, so that the page can see for itself whether anything is missing.
+// `seq` is the cursor: it strictly grows, so events that are not above it were seen already. `n` counts the
+// durable events without holes, so that the page can detect missing ones.
 
-/** A reader that has seen nothing. `holes` lists the ranges of `n` that never came. */
+/** The position of a new reader. `holes` lists the ranges of `n` that never arrived. */
 export function nowhere() {
   return { epoch: null, seq: null, n: null, caughtUp: false, holes: [] };
 }
 
-/** The place after an event, and whether the event is new to this reader. */
+/** The position after an event, and whether the event is new to this reader. */
 export function admit(place, event) {
   if (place.seq !== null && event.seq <= place.seq) return { place, fresh: false };
   const moved = { ...place, seq: event.seq };
@@ -21,7 +21,7 @@ export function admit(place, event) {
   return { place: moved, fresh: true };
 }
 
-/** The server says which epoch its cursors belong to. */
+/** Set the epoch that the server's cursors belong to. */
 export function subscribed(place, frame) {
   return { ...place, epoch: frame.epoch ?? place.epoch, caughtUp: false };
 }
@@ -32,26 +32,26 @@ export function caughtUp(place, frame) {
   return { ...place, seq: known, caughtUp: true };
 }
 
-/** History was trimmed: the missing events are announced, so the next `n` may be any. */
+/** History was trimmed: the gateway announced the missing events, so the next `n` may be any. */
 export function skipped(place, frame) {
   const to = typeof frame.to === "number" ? Math.max(frame.to, place.seq ?? 0) : place.seq;
   return { ...place, seq: to, n: null };
 }
 
 /**
- * The cursor was of another life of the stream: start over at its beginning. The gateway says only once per
+ * The cursor belongs to another epoch of the stream: start at its beginning. The gateway reports only once per
  * subscription that its reader is at the live edge, so a reader that was there stays there.
  */
 export function reset(place, frame) {
   return { ...nowhere(), epoch: frame.epoch ?? null, caughtUp: place.caughtUp, holes: place.holes };
 }
 
-/** The connection is gone: what was seen stays seen. */
+/** The connection was lost; events that were seen stay seen. */
 export function cut(place) {
   return { ...place, caughtUp: false };
 }
 
-/** The frame that continues from this place. */
+/** The frame that subscribes from this position. */
 export function continuation(place, conversation) {
   const frame = { type: "subscribe", conversation, after: place.seq ?? 0, batch: true };
   if (place.epoch !== null && place.seq !== null) frame.epoch = place.epoch;

@@ -1,4 +1,4 @@
-// Streams: the events of a conversation as they are kept, with their cursors.
+// Streams: the stored events of a conversation, with their cursors.
 
 import { call, list } from "./api.js";
 import { nameOf } from "./chat.js";
@@ -15,9 +15,9 @@ function AllStreams() {
   const { value, problem, refresh } = usePolled(() => list("conversations"), 0);
   return html`<section class="view">
     <h1>Streams</h1>
-    <p class="lead">Every conversation has a stream of events. Sockets, SSE and this page read the same one.</p>
+    <p class="lead">Every conversation has a stream of events. WebSocket, SSE and this page read the same one.</p>
     <${Trouble} problem=${problem} retry=${refresh} />
-    ${value?.length === 0 && html`<p class="empty">No conversation yet.</p>`}
+    ${value?.length === 0 && html`<p class="empty">No conversations yet.</p>`}
     ${value?.length > 0 && html`<ul class="rows">${value.map((talk) => html`<li key=${talk.id}>
       <a class="rowlink two" href=${`#/streams/${talk.id}`}><span class="clip">${nameOf(talk)}</span>
       <span class="quiet"><${Moment} time=${talk.created_at} /></span></a></li>`)}</ul>`}
@@ -25,7 +25,7 @@ function AllStreams() {
   </section>`;
 }
 
-/** The kept events from the first on, a page at a time. */
+/** The stored events from the first on, a page at a time. */
 function Events({ id }) {
   const [read, setRead] = useState({ items: [], page: null });
   const [more, { busy, problem }] = useAction(async () => {

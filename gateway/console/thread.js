@@ -1,9 +1,9 @@
-// One conversation as this tab knows it: its place in the stream, its timeline, and what is being sent.
+// The state of one conversation in this tab: its position in the stream, its timeline and its outbox.
 
 import { admit, caughtUp, continuation, cut, nowhere, reset, skipped, subscribed } from "./splice.js";
 import { Timeline } from "./timeline.js";
 
-/** Follows one conversation. `fetchSnapshot(conversation)` fills what the stream no longer has. */
+/** Follows one conversation. `fetchSnapshot(conversation)` loads what the stream no longer has. */
 export class Thread {
   constructor(conversation, fetchSnapshot) {
     this.conversation = conversation;
@@ -18,18 +18,18 @@ export class Thread {
     this.held = [];
   }
 
-  /** Call `listener` after every change; answers the function that ends that. */
+  /** Call `listener` after every change; returns the function that stops it. */
   listen(listener) {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   }
 
-  /** The frame that continues where this thread stands. */
+  /** The frame that subscribes from this thread's position. */
   continuation() {
     return continuation(this.place, this.conversation);
   }
 
-  /** Take a frame of the socket in: an event, a batch, or a word about the stream. */
+  /** Handle a frame of the socket: an event, a batch, or a control frame of the stream. */
   take(frame) {
     if (this.filling !== null) this.held.push(frame);
     else this.read(frame);
@@ -56,13 +56,13 @@ export class Thread {
     if (first && event.n > 1) this.fill("Tool calls from long ago are not kept; the messages are.");
   }
 
-  /** The gateway will not let this conversation be followed. */
+  /** The gateway refused the subscription. */
   refuse(frame) {
     this.problem = frame.detail || frame.code;
     this.changed();
   }
 
-  /** Start over as if nothing had been read. */
+  /** Reset the thread and read it again. */
   forget() {
     this.place = nowhere();
     this.timeline = new Timeline();
@@ -70,13 +70,13 @@ export class Thread {
     this.changed();
   }
 
-  /** The connection is gone. */
+  /** The connection was lost. */
   cut() {
     this.place = cut(this.place);
     this.changed();
   }
 
-  /** Fetch the snapshot; frames that come meanwhile wait for it, so that the order stays right. */
+  /** Fetch the snapshot; frames that arrive before it wait, so that the order is right. */
   fill(notice) {
     if (this.filling !== null) return;
     this.notice = notice;
@@ -94,7 +94,7 @@ export class Thread {
       });
   }
 
-  /** A snapshot's messages stand before the first event that this thread has not seen in order. */
+  /** Insert a snapshot's messages before the first event that this thread has not seen in order. */
   restore(snapshot) {
     const seen = this.timeline.items;
     this.timeline.items = new Map();

@@ -1,6 +1,6 @@
-// What a conversation looks like: events and snapshots in, items to draw out. No DOM, no network.
+// The timeline of a conversation: events and snapshots in, items to render out. No DOM, no network.
 //
-// An item is replaced, never changed, so that what is drawn can be compared by identity.
+// An item is replaced, never changed, so that rendered items can be compared by identity.
 
 const ENDED = { "turn.completed": "completed", "turn.failed": "failed", "turn.cancelled": "cancelled" };
 const OPEN_TURNS = new Set(["queued", "running", "waiting"]);
@@ -16,27 +16,27 @@ export class Timeline {
     this.questions = new Keys(); // approvals that wait
   }
 
-  /** The items to draw, first to last: what is still being said stands behind what was said. */
+  /** The items to render, first to last; drafts come after complete messages. */
   list() {
     const items = [...this.items.values()];
     const drafts = items.filter(({ kind }) => kind === "draft");
     return drafts.length === 0 ? items : [...items.filter(({ kind }) => kind !== "draft"), ...drafts];
   }
 
-  /** Turns that are not over, oldest first: [{turn, state}]. */
+  /** Turns that have not ended, oldest first: [{turn, state}]. */
   open() {
     const entries = [...this.turns].filter(([, { state }]) => OPEN_TURNS.has(state));
     return entries.map(([turn, { state }]) => ({ turn, state }));
   }
 
-  /** Take an event in. */
+  /** Add an event. */
   apply(event) {
     const [family] = event.type.split(".");
     READERS[event.type]?.(this, event, event.data ?? {});
     if (family === "turn") this.followTurn(event, event.data ?? {});
   }
 
-  /** Take a snapshot in: messages that no event told of, the states of jobs and approvals. */
+  /** Add a snapshot: messages that came with no event, and the states of jobs and approvals. */
   restore(snapshot) {
     for (const message of snapshot.messages ?? []) this.restoreMessage(message);
     for (const job of snapshot.jobs ?? []) this.restoreJob(job);
@@ -65,13 +65,13 @@ export class Timeline {
     this.items.set(key, { ...item, key });
   }
 
-  /** Put an item that an event tells of at the end, where it belongs, even if a snapshot brought it. */
+  /** Move an event's item to the end, also when a snapshot added it earlier. */
   place(key, item) {
     if (this.items.get(key)?.restored) this.items.delete(key);
     this.put(key, item);
   }
 
-  /** Take the drafts of a turn away that fit. */
+  /** Remove the matching drafts of a turn. */
   dropDrafts(turn, fits) {
     for (const key of this.drafts.of(turn)) {
       if (!fits(this.items.get(key))) continue;
@@ -93,14 +93,14 @@ export class Timeline {
   }
 
   /**
-   * What an earlier attempt was saying is not true any more. What it said to the end and what it did stay:
-   * the next attempt goes on behind them, and ends the calls that were under way.
+   * Remove the drafts of an earlier attempt. Its complete messages and tool calls stay:
+   * the next attempt continues after them, and ends the calls that were running.
    */
   supersede(turn, attempt) {
     this.dropDrafts(turn, (draft) => draft.attempt < attempt);
   }
 
-  /** A turn that is over says, runs and asks nothing any more. */
+  /** Remove a turn's drafts, running calls and open approvals after its end. */
   close(event, data) {
     this.dropDrafts(event.turn, () => true);
     for (const key of this.calls.take(event.turn)) this.put(key, { ...this.items.get(key), state: "unknown" });
@@ -246,7 +246,7 @@ function takeDelta(timeline, event, data) {
   timeline.drafts.add(event.turn, key);
 }
 
-/** The text of a draft from its parts; a part that is not there shows as an ellipsis. */
+/** The text of a draft from its parts; a missing part is shown as an ellipsis. */
 export function assemble(parts) {
   const numbers = [...parts.keys()].sort((one, other) => one - other);
   let text = "";

@@ -1,4 +1,4 @@
-// Webhook endpoints: list, add, test, rotate, remove. A secret is shown once, when the gateway tells it.
+// Webhook endpoints: list, add, test, rotate, delete. A secret is shown once.
 
 import { call, list } from "./api.js";
 import { useState } from "./vendor/hooks.mjs";
@@ -12,10 +12,10 @@ export function Webhooks() {
   const [secret, setSecret] = useState(null);
   return html`<section class="view">
     <h1>Webhooks</h1>
-    <p class="lead">Addresses that are told of events, signed and repeated until they answer.</p>
+    <p class="lead">URLs that receive events. Deliveries are signed and retried.</p>
     ${secret && html`<${Secret} ...${secret} onDone=${() => setSecret(null)} />`}
     <${Trouble} problem=${problem} retry=${refresh} />
-    ${value?.length === 0 && html`<p class="empty">No webhook yet.</p>`}
+    ${value?.length === 0 && html`<p class="empty">No webhooks yet.</p>`}
     ${value?.length > 0 && html`<ul class="rows boxed">${value.map((hook) => html`<${Endpoint} hook=${hook} key=${hook.id} refresh=${refresh} tell=${setSecret} />`)}</ul>`}
     <${Add} refresh=${refresh} tell=${setSecret} />
   </section>`;
@@ -49,7 +49,7 @@ function Endpoint({ hook, refresh, tell }) {
       <button type="button" disabled=${rotating.busy} onClick=${rotate}>Rotate the secret</button>
       ${hook.enabled === false && html`<button type="button" disabled=${enabling.busy} onClick=${enable}>Enable again</button>`}
       ${sure
-        ? html`<button type="button" class="danger" disabled=${removing.busy} onClick=${remove}>Really remove</button>
+        ? html`<button type="button" class="danger" disabled=${removing.busy} onClick=${remove}>Confirm removal</button>
           <button type="button" onClick=${() => setSure(false)}>Keep</button>`
         : html`<button type="button" onClick=${() => setSure(true)}>Remove</button>`}
     </p>

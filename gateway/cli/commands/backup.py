@@ -1,4 +1,4 @@
-"""`dovecote backup`: a copy of what a running gateway keeps, from which another goes on."""
+"""`dovecote backup`: copy a running gateway's data directory, from which another gateway can start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
 EXCLUDED_NAMES = ("nats", "callbacks", "scratch", "lock", "url", "dovecote.db*")
-"""Made anew at the start, or (the event log, the database) not to be copied file by file while in use."""
+"""Names that are recreated at the start, or that cannot be copied file by file (event log, database)."""
 
 
 def backup(
@@ -46,7 +46,7 @@ def backup(
 
 
 def _copy_database(settings: Settings, target: Path) -> str:
-    """Copy a SQLite file as it stands at one moment; another server has its own tools."""
+    """Copy a consistent snapshot of a SQLite file; database servers have their own tools."""
     from sqlalchemy.engine import make_url
 
     url = make_url(settings.database)
@@ -68,7 +68,7 @@ def _copy_database(settings: Settings, target: Path) -> str:
 
 
 def _excluded(source: Path) -> Callable[[str, list[str]], set[str]]:
-    """Leave out names in the data directory itself; a workspace may have files of these names."""
+    """Exclude names at the top of the data directory only; a workspace may have files of these names."""
     ours = shutil.ignore_patterns(*EXCLUDED_NAMES)
 
     def ignore(directory: str, names: list[str]) -> set[str]:
@@ -78,7 +78,7 @@ def _excluded(source: Path) -> Callable[[str, list[str]], set[str]]:
 
 
 def _copy_files(source: Path, target: Path) -> int:
-    """Copy what stands beside the database, after it: what rows name is there; count what could not be."""
+    """Copy the other files, after the database, so that files of its rows exist; returns how many failed."""
     try:
         shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_excluded(source))
     except shutil.Error as errors:

@@ -109,7 +109,7 @@ async def revoke_pairing(
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """Read KEY=VALUE arguments; a value that is JSON is taken as such."""
+    """Parse KEY=VALUE arguments; a value that is JSON is parsed as JSON."""
     found: dict[str, Any] = {}
     for text in pairs:
         key, equals, value = text.partition("=")
@@ -156,7 +156,7 @@ def probe_channel(
 
 
 async def _probe_on_gateway(name: str, settings: Settings) -> list[dict[str, Any]]:
-    """Let the gateway ask the platform: a channel made there keeps its token there."""
+    """Check a channel through the gateway, which stores its token."""
     found: list[dict[str, Any]] = []
 
     async def ask(gateway: GatewayClient) -> None:

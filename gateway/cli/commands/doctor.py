@@ -1,4 +1,4 @@
-"""`dovecote doctor`: is everything in place, and does a message really come back."""
+"""`dovecote doctor`: check the installation and run a crash-recovery test."""
 
 from __future__ import annotations
 

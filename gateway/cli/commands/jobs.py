@@ -1,4 +1,4 @@
-"""Commands on what is going on: jobs, approvals, deliveries."""
+"""Commands on jobs, approvals and deliveries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State = Annotated[str | None, typer.Option(help="Only items in this state.")]
 
 
 def filter_by_state(rows: list[dict[str, Any]], state: str | None) -> list[dict[str, Any]]:
-    """Keep the rows of one state."""
+    """Return the rows of one state."""
     return [row for row in rows if state is None or row.get("state") == state]
 
 

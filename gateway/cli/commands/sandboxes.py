@@ -1,4 +1,4 @@
-"""Commands on sandboxes: the records, and what lives of them."""
+"""Commands on sandboxes: records and live ones."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def show_sandbox(gateway: GatewayClient, name: Name, *, as_json: Json = Fa
 
 
 async def _resolve_id(gateway: GatewayClient, name: str) -> str:
-    """Return the id of the one live sandbox that is meant."""
+    """Return the id of the live sandbox with this id or record; raises for none or several."""
     if name.startswith(LIVE_ID_PREFIX):
         return name
     record = await gateway.get("accounts", "me", "sandboxes", name)

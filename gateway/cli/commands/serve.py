@@ -1,4 +1,4 @@
-"""`dovecote serve`: the gateway itself."""
+"""`dovecote serve`: run the gateway."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _import_gateway() -> tuple[Callable[[Settings], int], Callable[..., None]]:
-    """Import the gateway; what that makes is kept for good, so the collector need not look at it."""
+    """Import the gateway, and exclude what that creates from garbage collection."""
     gc.disable()
     from gateway.app import run
     from gateway.observability.log_setup import set_up_logging

@@ -1,4 +1,4 @@
-"""Commands on turns: what was asked, what became of it, and asking a failed one again."""
+"""Commands on turns: list and retry."""
 
 from __future__ import annotations
 

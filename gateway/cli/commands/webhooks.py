@@ -1,4 +1,4 @@
-"""Commands on webhook endpoints, and a receiver on this machine that prints what it verifies."""
+"""Commands on webhook endpoints, and a local listener that verifies and prints deliveries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 webhooks = group("Webhook endpoints of the account.")
 
 MAX_BODY_BYTES = 2**20
-"""Bytes of a delivery that the receiver takes."""
+"""Bytes of a delivery that the listener accepts."""
 
 Id = Annotated[str, typer.Argument(help="An id or a name.")]
 
@@ -128,14 +128,14 @@ def listen(
 
 
 class WebhookListener:
-    """Answers deliveries: 204 to what is signed with the secret, 401 to the rest."""
+    """Responds to deliveries with 204 for a valid signature, else 401."""
 
     def __init__(self, secret: str, *, as_json: bool) -> None:
         self._secret = secret
         self._as_json = as_json
 
     async def receive(self, request: web.Request) -> web.Response:
-        """Take one delivery and print it."""
+        """Verify one delivery and print it."""
         from aiohttp import web
 
         from delivery.webhooks.signing import BadSignature, verify
@@ -151,7 +151,7 @@ class WebhookListener:
         return web.Response(status=204)
 
     def describe(self, headers: dict[str, str], body: bytes) -> str:
-        """Return the line that stands for a verified delivery."""
+        """Return the line to print for a verified delivery."""
         text = body.decode("utf-8", "replace")
         if self._as_json:
             return text

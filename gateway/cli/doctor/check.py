@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class CheckState(StrEnum):
-    """How a check came out; only `failed` keeps the gateway from working."""
+    """The state of a check; only `failed` prevents the gateway from working."""
 
     OK = "ok"
     WARNING = "warning"
@@ -16,7 +16,7 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """What was looked at, how it is, and what to do if it is not well."""
+    """A check: its subject, its state, the details, and what to do if it failed."""
 
     subject: str
     state: CheckState
@@ -25,11 +25,11 @@ class DoctorCheck:
 
 
 MAX_CLOCK_SKEW = 30.0
-"""Seconds a clock may be off before signatures and leases suffer."""
+"""Seconds of clock difference that signatures and leases tolerate."""
 
 
 def passed(subject: str, detail: str) -> DoctorCheck:
-    """Return a check that is well."""
+    """Return a check that passed."""
     return DoctorCheck(subject, CheckState.OK, detail)
 
 

@@ -1,4 +1,4 @@
-"""A gateway of its own in a child process, for the commands that try one out."""
+"""A temporary gateway in a child process, for commands that test one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 STEP_TIMEOUT = 30.0
-"""Seconds that each step may take on a slow machine."""
+"""The time limit of each step in seconds, for slow machines."""
 
 
 class ChildGateway:
-    """A gateway process and what it has said so far."""
+    """A gateway process with its output so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -22,7 +22,7 @@ class ChildGateway:
         self._ready = False
 
     async def read_output(self) -> None:
-        """Take what the process says until it ends."""
+        """Read the process's output until it exits."""
         assert self._process.stdout is not None
         async for line in self._process.stdout:
             self._output.append(line.decode("utf-8", "replace").rstrip())
@@ -32,7 +32,7 @@ class ChildGateway:
         self._outcome_known.set()
 
     async def wait_until_ready(self) -> bool:
-        """Wait until the gateway receives or has given up."""
+        """Wait until the gateway is ready or has exited."""
         try:
             async with asyncio.timeout(STEP_TIMEOUT):
                 await self._outcome_known.wait()
@@ -41,7 +41,7 @@ class ChildGateway:
         return self._ready
 
     async def wait(self) -> int | None:
-        """Wait for the end and return the exit code; None when it lives on."""
+        """Wait for the exit and return the exit code; None when the process still runs."""
         try:
             async with asyncio.timeout(STEP_TIMEOUT):
                 return await self._process.wait()
@@ -49,13 +49,13 @@ class ChildGateway:
             return None
 
     def last_output(self) -> str:
-        """Return the last lines."""
+        """Return the last lines of the output."""
         return " | ".join(self._output[-5:])
 
 
 @asynccontextmanager
 async def child_gateway(directory: Path, *, fault_point: str | None = None) -> AsyncIterator[ChildGateway]:
-    """Run a gateway on `dovecote.toml` and `home` of a directory; `fault` is where it is to be killed."""
+    """Run a gateway with a directory's `dovecote.toml` and `home`; `fault` is the fault point that kills it."""
     from gateway.config.load import environment_without_ours
 
     process = await asyncio.create_subprocess_exec(
@@ -77,7 +77,7 @@ async def child_gateway(directory: Path, *, fault_point: str | None = None) -> A
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """Ask the gateway to stop; after ten seconds do not ask."""
+    """Stop the gateway; kill it after ten seconds."""
     if process.returncode is None:
         process.terminate()
     try:

@@ -1,4 +1,4 @@
-"""What `dovecote doctor` looks at; each check says what it found and what to do about it."""
+"""The local checks of `dovecote doctor`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 PACKAGE_NAMES = ("gateway", "channels", "sandbox", "delivery")
 MIN_FREE_BYTES = 1024**3
-"""Free bytes below which we warn: the broker keeps a reserve and refuses writes in it."""
+"""Free bytes below which a check warns; NATS refuses writes when its reserve is used."""
 
 ISOLATION = "isolation"
-"""The ability without which a provider runs nothing, unless the operator allows plain processes."""
+"""The capability that a provider needs, unless the operator allows plain processes."""
 
 
 def check_disk(settings: Settings) -> Iterator[DoctorCheck]:
-    """The data directory can be written and has room."""
+    """Check that the data directory is writable and has free space."""
     path = settings.data_dir
     there = next(parent for parent in (path, *path.parents) if parent.exists())
     free = shutil.disk_usage(there).free
@@ -55,7 +55,7 @@ def _check_writable(path: Path, directory: Path) -> DoctorCheck:
 
 
 def check_database(settings: Settings) -> Iterator[DoctorCheck]:
-    """The database answers and has this version's schema."""
+    """Check that the database answers and has this version's schema."""
     from gateway.cli.database import database_status, translate_database_errors
     from gateway.cli.errors import CommandFailed
 
@@ -74,7 +74,7 @@ def check_database(settings: Settings) -> Iterator[DoctorCheck]:
 
 
 def check_broker(settings: Settings) -> Iterator[DoctorCheck]:
-    """The NATS server answers, or there is a nats-server to start."""
+    """Check that the NATS server answers, or that a nats-server can be started."""
     if settings.nats_url:
         for url in settings.nats_url.get_secret_value().split(","):
             parts = urlsplit(url.strip())
@@ -109,7 +109,7 @@ def _check_connection(subject: str, host: str, port: int) -> DoctorCheck:
 
 
 def check_sandbox(settings: Settings) -> Iterator[DoctorCheck]:
-    """The providers of sandboxes have what they need; what only further ones lack is no failure."""
+    """Check the requirements of sandbox providers; only those of the default one can fail."""
     from gateway.environments.backends import enabled_providers
     from sandbox import registry
 
@@ -149,7 +149,7 @@ def _check_provider(settings: Settings, name: str) -> Iterator[DoctorCheck]:
 
 
 def check_models(settings: Settings) -> Iterator[DoctorCheck]:
-    """The default agent's models have their keys and the library they need; no vendor is asked."""
+    """Check that the default agent's models have their keys and libraries, without calling a vendor."""
     from gateway.agents.registry import default_models, model_problems
 
     problems = model_problems(settings)
@@ -161,7 +161,7 @@ def check_models(settings: Settings) -> Iterator[DoctorCheck]:
 
 
 def check_port(settings: Settings) -> Iterator[DoctorCheck]:
-    """The port is free, or a gateway answers there."""
+    """Check that the port is free, or that a gateway answers there."""
     if not settings.port:
         yield passed("port", "a free one is selected at start")
         return
@@ -188,7 +188,7 @@ def _check_port_owner(settings: Settings, error: OSError) -> DoctorCheck:
 
 
 def _probe_date(url: str) -> str | None:
-    """Return the Date header of what answers 200 there."""
+    """Return the Date header of a 200 response."""
     from http.client import HTTPConnection, HTTPException
 
     parts = urlsplit(url)
@@ -206,7 +206,7 @@ def _probe_date(url: str) -> str | None:
 
 
 def check_clock(settings: Settings) -> Iterator[DoctorCheck]:
-    """The clock is believable: later than this program, and that of a gateway elsewhere agrees."""
+    """Check that the clock is later than this installation and agrees with the gateway's."""
     from gateway.cli.connection import locate_gateway
 
     now = time.time()
@@ -224,7 +224,7 @@ def check_clock(settings: Settings) -> Iterator[DoctorCheck]:
 
 
 def check_packages(_settings: Settings) -> Iterator[DoctorCheck]:
-    """Nobody else installs a package of one of our names."""
+    """Check that no other distribution installs packages with our names."""
     from importlib.metadata import packages_distributions
 
     owners = packages_distributions()
@@ -236,7 +236,7 @@ def check_packages(_settings: Settings) -> Iterator[DoctorCheck]:
 
 
 def check_warnings(settings: Settings) -> Iterator[DoctorCheck]:
-    """The settings allow nothing unwise."""
+    """Check the settings for insecure values."""
     for warning in settings.warnings():
         yield DoctorCheck("settings", CheckState.WARNING, warning)
 
@@ -252,11 +252,11 @@ CHECKS: tuple[Callable[[Settings], Iterator[DoctorCheck]], ...] = (
     check_clock,
     check_packages,
 )
-"""Every check, in the order in which they are reported."""
+"""The checks, in the order of the report."""
 
 
 def check_all(settings: Settings) -> Iterator[DoctorCheck]:
-    """Run every check: what is here first, then what has to be asked elsewhere."""
+    """Run every check: local ones first, then remote ones."""
     from gateway.cli.doctor.remote_checks import check_bucket, check_channels, check_clocks, check_jetstream
 
     for check in (*CHECKS, check_clocks, check_jetstream, check_bucket, check_channels):

@@ -1,4 +1,4 @@
-"""What `dovecote doctor` asks of other machines: the database, NATS, a bucket and the chat platforms."""
+"""The remote checks of `dovecote doctor`: database, NATS, bucket and chat platforms."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
 CHECK_TIMEOUT = 10.0
-"""Seconds that one place has to answer."""
+"""The time limit of one remote check in seconds."""
 
 UNLIMITED = -1
 MIB = 1024**2
 
 
 def check_clocks(settings: Settings) -> Iterator[DoctorCheck]:
-    """The database that is named keeps our time."""
+    """Check the database's clock."""
     if settings.database_url is None:
         return
     from sqlalchemy.exc import DBAPIError
@@ -31,7 +31,7 @@ def check_clocks(settings: Settings) -> Iterator[DoctorCheck]:
     try:
         off = asyncio.run(_with_timeout(_database_clock_offset(settings.database)))
     except (DBAPIError, DatabaseUnavailable, OSError):
-        return  # that it does not answer is said where it is looked at
+        return  # another check reports that it does not answer
     yield _check_skew("clock of the database", off)
 
 
@@ -55,7 +55,7 @@ def _check_skew(subject: str, ahead: float) -> DoctorCheck:
 
 
 def check_jetstream(settings: Settings) -> Iterator[DoctorCheck]:
-    """The NATS that is named has JetStream, room for our streams, and our time."""
+    """Check that NATS has JetStream, space for the streams, and our time."""
     if settings.nats_url is None:
         return
     from delivery.errors import DeliveryError
@@ -67,7 +67,7 @@ def check_jetstream(settings: Settings) -> Iterator[DoctorCheck]:
         yield failed("jetstream", detail, remedy)
         return
     yield check_stream_capacity(account, events)
-    if "ts" in events:  # said with a stream only
+    if "ts" in events:  # reported for a stream only
         told = datetime.fromisoformat(str(events["ts"]))
         yield _check_skew("clock of NATS", told.timestamp() - time.time())
 
@@ -78,7 +78,7 @@ async def _with_timeout(operation: Any) -> Any:
 
 
 async def _jetstream_info(url: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what NATS says of our account, and of the stream of events."""
+    """Return NATS's information about the account and the event stream."""
     from delivery.broker.connection import connect
     from delivery.broker.stream_config import EVENTS
 
@@ -87,7 +87,7 @@ async def _jetstream_info(url: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def check_stream_capacity(account: Mapping[str, Any], events: Mapping[str, Any]) -> DoctorCheck:
-    """Say whether our streams exist with room left, or can be made."""
+    """Check that the streams have space left, or can be created."""
     from delivery.broker.epochs import FILL_WARNING
     from delivery.broker.stream_config import StreamConfig, StreamIdentity
 
@@ -112,7 +112,7 @@ def check_stream_capacity(account: Mapping[str, Any], events: Mapping[str, Any])
 
 
 def check_bucket(settings: Settings) -> Iterator[DoctorCheck]:
-    """The bucket of workspaces can be listed, written and deleted from."""
+    """Check that the workspaces' bucket can be listed, written and deleted from."""
     if settings.workspaces.store != "s3":
         return
     from sandbox.errors import SandboxError
@@ -140,7 +140,7 @@ async def _check_bucket_access(settings: Settings) -> None:
 
 
 def check_channels(settings: Settings) -> Iterator[DoctorCheck]:
-    """Each platform that is configured knows the bot and lets it do what it needs."""
+    """Check each configured bot's token and permissions with its platform."""
     for name, table in settings.channels.items():
         yield from asyncio.run(_probe(name, table))
 

@@ -1,4 +1,4 @@
-"""`dovecote doctor --simulate`: a gateway of its own against a platform's simulator, end to end."""
+"""`dovecote doctor --simulate`: an end-to-end test of a temporary gateway against a platform's simulator."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ SCENARIOS = (
     ("a message is answered", "!echo hello from the sandbox", "hello from the sandbox"),
     ("a background job's result is delivered", "!&sleep 1; echo the job is done", "the job is done"),
 )
-"""What is tried: what it shows, what a person says, and what must come back."""
+"""The tests: what each shows, the message to send, and the expected text."""
 
 
 CRASH_POINT = "step.end.after_commit"
-"""Where the gateway is killed: the command has run, nothing of it has been told."""
+"""The fault point that kills the gateway: the command has run, its result is not reported yet."""
 
 COUNTING_COMMAND = "!echo once >> runs; echo it ran $(wc -l < runs) time"
 RAN_ONCE = "it ran 1 time"
 FOLLOW_UP = ("!echo and on", "and on")
-"""What is said after the recovery, and what must come back: anything said twice stands before it."""
+"""The message after the recovery and its expected answer; duplicates would arrive before it."""
 
 REMEDY = "run `dovecote doctor`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationStage:
-    """A platform's simulator, and a directory for the gateways that talk to it."""
+    """A platform's simulator, and a directory for the gateways that connect to it."""
 
     directory: Path
     simulator: Any
 
     def count_messages(self, text: str, *, sent: str) -> int:
-        """Count the messages that hold these words; what the person said is not one."""
+        """Count the bot's messages that contain a text."""
         posts = self.simulator.messages(ROOM)
         return sum(text in post.text and sent not in post.text for post in posts)
 
     async def wait_for_answer(self, sent: str, text: str) -> bool:
-        """Wait for an answer; False when it does not come."""
+        """Wait for an answer; False after the time limit."""
         try:
             await self.simulator.wait_until(
                 lambda: self.count_messages(text, sent=sent) > 0, seconds=STEP_TIMEOUT
@@ -59,18 +59,18 @@ class SimulationStage:
         return True
 
     def received_text(self) -> str:
-        """Return what was heard."""
+        """Return the text of the received messages."""
         return short(" | ".join(post.text for post in self.simulator.messages(ROOM)) or "nothing", 400)
 
 
 async def simulate_platform(kind: str) -> list[DoctorCheck]:
-    """Start the platform's simulator and a gateway with temporary data, talk, crash, and report."""
+    """Test a temporary gateway against the platform's simulator, with a crash, and yield the checks."""
     async with _open_stage(kind) as stage:
         return [*await _run_scenarios(stage), *await _run_crash(stage)]
 
 
 async def check_recovery(kind: str = "telegram") -> list[DoctorCheck]:
-    """Have a gateway killed in the middle of a turn, and report how the next one answers."""
+    """Kill a gateway in the middle of a turn, and check how the next one answers."""
     async with _open_stage(kind) as stage:
         return await _run_crash(stage)
 
@@ -107,7 +107,7 @@ def _start_failure(child: ChildGateway) -> DoctorCheck:
 
 
 async def _run_crash(stage: SimulationStage) -> list[DoctorCheck]:
-    """Have the gateway killed after a command has run, start another, and count what is said."""
+    """Kill the gateway after a command has run, start another, and count its answers."""
     async with child_gateway(stage.directory, fault_point=CRASH_POINT) as child:
         if not await child.wait_until_ready():
             return [_start_failure(child)]
@@ -135,7 +135,7 @@ async def _check_answered_once(stage: SimulationStage, took: float) -> DoctorChe
 
 
 def _write_settings(directory: Path, kind: str, settings: Mapping[str, Any]) -> None:
-    """Write the child's settings; JSON's strings, lists and booleans are TOML's too."""
+    """Write the child's settings; JSON strings, lists and booleans are valid TOML."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
     text = "\n".join([f"[channels.{kind}]", *lines])
     (directory / "dovecote.toml").write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""One conversation over the gateway's WebSocket, resumed where it stood when the connection breaks."""
+"""One conversation over the gateway's WebSocket, resumed from its cursor after a disconnect."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from gateway.cli.errors import CommandFailed, GatewayUnreachable
 Frame = Mapping[str, Any]
 
 RETRY_DELAYS = (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0, 5.0)
-"""Seconds between attempts to come back to a gateway that went away; then we give up."""
+"""Seconds between reconnection attempts; after the last one the client fails."""
 
 FATAL_CLOSE_CODES = {
     4400: "the gateway refused a frame: check that both have the same version",
     4401: "the key is not accepted; pass --key or --data, or set DOVECOTE_KEY",
 }
-"""Close codes that no new attempt would change."""
+"""Close codes after which reconnecting is useless."""
 
 
 class _TemporarilyUnavailable(GatewayUnreachable):
-    """The gateway is there and cannot answer just now."""
+    """The gateway is temporarily unavailable."""
 
 
 class ConversationClient:
-    """A conversation followed live. What was sent and not yet accepted is sent again after a break."""
+    """Follows a conversation live. Messages that were not accepted are sent again after a reconnect."""
 
     def __init__(
         self, gateway: GatewayClient, conversation: str, *, after: int | None = None, may_be_new: bool = False
@@ -45,7 +45,7 @@ class ConversationClient:
         self._subscribed = False
 
     async def send_message(self, text: str, *, agent: str | None = None) -> str:
-        """Send a message; returns the id that its `accepted` frame will carry."""
+        """Send a message; returns the id of its `accepted` frame."""
         frame = {
             "type": "send",
             "conversation": self._conversation,
@@ -59,12 +59,12 @@ class ConversationClient:
         return frame["id"]
 
     async def decide(self, approval: str, *, approved: bool) -> None:
-        """Answer a waiting tool call."""
+        """Decide a waiting tool call."""
         decision = "approve" if approved else "deny"
         await self._send({"type": "approve", "approval": approval, "decision": decision})
 
     async def cancel(self, turn: str) -> None:
-        """Stop a turn and the command it runs."""
+        """Cancel a turn with its running command."""
         await self._send({"type": "cancel", "turn": turn})
 
     async def _send(self, frame: Frame) -> None:
@@ -72,7 +72,7 @@ class ConversationClient:
             await self._socket.send_json(frame)
 
     async def frames(self) -> AsyncGenerator[Frame]:
-        """Yield every frame, events one by one, across reconnections; raises Unreachable when all fail."""
+        """Yield every frame, events one by one, across reconnects; raises Unreachable when all fail."""
         failures = 0
         while True:
             try:
@@ -112,7 +112,7 @@ class ConversationClient:
         await self._send(frame)
 
     async def _track(self, frame: Frame) -> bool:
-        """Keep the place; says whether the frame is of interest to the caller."""
+        """Store the cursor of a frame; returns whether the caller should get the frame."""
         kind = frame.get("type")
         if kind == "subscribed":
             self._subscribed = True
@@ -133,12 +133,12 @@ class ConversationClient:
     async def _on_accepted(self, frame: Frame) -> None:
         self._unaccepted.pop(str(frame.get("id")), None)
         self._conversation = str(frame.get("conversation") or self._conversation)
-        if not self._subscribed:  # the first message made the conversation
+        if not self._subscribed:  # the first message created the conversation
             self._after = 0
             await self._subscribe()
 
     def _on_error(self, frame: Frame) -> bool:
-        """Say whether an error is the caller's to see; one of the connection ends it."""
+        """Return whether the caller should get an error; raises for an error of the connection."""
         if frame.get("code") == "unavailable":
             raise _TemporarilyUnavailable(str(frame.get("detail")))
         if "conversation" in frame and frame.get("code") == "not_found" and self._may_be_new:

@@ -1,4 +1,4 @@
-"""A person at a terminal and a gateway: lines are sent, events are shown, approvals are asked for."""
+"""An interactive terminal session: send lines, show events, ask for approvals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Frame = Mapping[str, Any]
 
 
 class KeyPress(Enum):
-    """What a person can press beside a line."""
+    """The keys that end or interrupt the input."""
 
     INTERRUPT = "interrupt"
     END = "end"
@@ -33,7 +33,7 @@ class KeyPress(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TypedLine:
-    """What a person typed."""
+    """A typed line."""
 
     text: str
 
@@ -42,7 +42,7 @@ SessionInput = TypedLine | KeyPress | Frame
 
 
 class TerminalSession:
-    """Reacts to one happening after the other: frames of the gateway, lines, Ctrl-C, the end of input."""
+    """Handles frames of the gateway, typed lines, Ctrl-C and the end of input, one at a time."""
 
     def __init__(
         self, client: ConversationClient, *, agent: str | None = None, once: str | None = None
@@ -64,7 +64,7 @@ class TerminalSession:
         self._stack = ExitStack()
 
     async def run(self) -> str:
-        """Talk until the person leaves or the one message is answered; returns how the last turn ended."""
+        """Run until the person exits or the one message is answered; returns how the last turn ended."""
         with self._stack, on_interrupt(lambda: self._inputs.put_nowait(KeyPress.INTERRUPT)):
             async with asyncio.TaskGroup() as group:
                 following = group.create_task(self._follow())
@@ -116,7 +116,7 @@ class TerminalSession:
             await self._on_frame(received)
 
     async def _on_interrupt(self) -> None:
-        """Ctrl-C: stop the turns at work; without one, leave."""
+        """Handle Ctrl-C: cancel the running turns, or exit without one."""
         if not self._running():
             self._leaving = True
             typer.echo()
@@ -178,7 +178,7 @@ class TerminalSession:
             self._prompt()
 
     def _on_event(self, event: Frame) -> None:
-        """Show an event; those that come before we know our turn wait, they may be ours."""
+        """Show an event; events before our turn is known wait, because they may be ours."""
         turn = event.get("turn")
         if self._unaccepted and turn not in self._turns:
             self._early_events.append(event)
@@ -215,7 +215,7 @@ class TerminalSession:
 
 @contextmanager
 def on_interrupt(action: Callable[[], None]) -> Iterator[None]:
-    """Call `action` on Ctrl-C while inside."""
+    """Call `action` on Ctrl-C inside the block."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, action)
     try:

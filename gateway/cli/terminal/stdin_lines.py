@@ -1,4 +1,4 @@
-"""Lines typed at the terminal, without a thread that nobody can stop."""
+"""Lines from standard input, read without a thread."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 
 class StdinLines:
-    """Cuts the bytes of standard input into lines and hands each to `put`; None is the end."""
+    """Splits standard input into lines and passes each to `put`; None is the end."""
 
     def __init__(self, on_line: Callable[[str | None], None]) -> None:
         self._on_line = on_line
         self._rest = b""
 
     def feed(self, piece: bytes) -> None:
-        """Take some bytes of input; an empty piece is the end."""
+        """Add some bytes of input; an empty piece is the end."""
         if not piece:
             if self._rest:
                 self._pass_line(self._rest)
@@ -31,7 +31,7 @@ class StdinLines:
         self._on_line(line.decode("utf-8", "replace").rstrip("\r"))
 
     def read(self, descriptor: int) -> bool:
-        """Read what is there; says whether more may come."""
+        """Read the available input; returns whether more may follow."""
         try:
             piece = os.read(descriptor, 65536)
         except OSError:
@@ -42,7 +42,7 @@ class StdinLines:
 
 @contextmanager
 def stdin_lines(descriptor: int, on_line: Callable[[str | None], None]) -> Iterator[None]:
-    """Follow a descriptor in the running loop; a regular file is read at once."""
+    """Read a descriptor in the running loop; a regular file is read immediately."""
     loop = asyncio.get_running_loop()
     lines = StdinLines(on_line)
 
@@ -52,7 +52,7 @@ def stdin_lines(descriptor: int, on_line: Callable[[str | None], None]) -> Itera
 
     try:
         loop.add_reader(descriptor, on_readable)
-    except PermissionError:  # epoll takes no regular files; they never block
+    except PermissionError:  # epoll does not support regular files, which never block
         while lines.read(descriptor):
             pass
     try:

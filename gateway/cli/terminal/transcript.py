@@ -1,4 +1,4 @@
-"""What a terminal shows of a conversation's events; pure."""
+"""Renders a conversation's events as text for a terminal; pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gateway.cli.output import clean, short
 Event = Mapping[str, Any]
 
 ENDS = frozenset({"turn.completed", "turn.failed", "turn.cancelled"})
-"""The events that end a turn."""
+"""The types of events that end a turn."""
 
 
 class Transcript:
-    """Turns events into text to write; remembers what of the current message was already written."""
+    """Renders events; tracks how much of the current message was already written."""
 
     def __init__(self) -> None:
         self._streamed = ""
@@ -35,7 +35,7 @@ class Transcript:
         }
 
     def render(self, event: Event) -> str:
-        """Return the text to write for an event, often none."""
+        """Return the text to write for an event; often empty."""
         kind, about = str(event.get("type", "")), event.get("data") or {}
         if kind.startswith("job."):
             return self._line(render_job(kind, about)) + clean(render_files(about))
@@ -43,7 +43,7 @@ class Transcript:
         return shows(about) if shows else ""
 
     def _line(self, text: str) -> str:
-        """Return a line of its own, below whatever is being streamed."""
+        """Return a separate line, after the streamed text."""
         start = "\n" if self._streamed and not self._streamed.endswith("\n") else ""
         return f"{start}{clean(text)}\n"
 
@@ -86,19 +86,19 @@ class Transcript:
 
 
 def render_files(about: Mapping[str, Any]) -> str:
-    """Return a line for each file that came with an event: its name and where to fetch it."""
+    """Return a line for each file of an event: its name and URL."""
     return "".join(f"{file.get('name')} {file.get('url', '')}\n" for file in about.get("files") or [])
 
 
 def render_tool_call(about: Mapping[str, Any]) -> str:
-    """Name a tool call with the command or arguments it has."""
+    """Return a tool call as its name with its command or arguments."""
     args = about.get("args") or {}
     command = about.get("command") or args.get("command") or (args or "")
     return f"{about.get('name') or about.get('tool') or 'tool'} {short(command, 200)}".rstrip()
 
 
 def render_job(kind: str, about: Mapping[str, Any]) -> str:
-    """Say in a line how a job is doing."""
+    """Return a line about the state of a job."""
     exit_code = f", exit {about['exit_code']}" if about.get("exit_code") is not None else ""
     output = f": {short(about['output'], 200)}" if about.get("output") else ""
     return f"● job {about.get('resultId', '')} {kind.partition('.')[2]}{exit_code}{output}"

@@ -236,7 +236,7 @@ async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console:
     secret = page.locator(".secret code")
     await expect(secret).to_have_text(re.compile("^whsec_"))
     first = await secret.inner_text()
-    await page.get_by_role("button", name="I have kept it").click()
+    await page.get_by_role("button", name="I have stored it").click()
     await expect(secret).to_have_count(0)
     await page.get_by_role("button", name="Rotate the secret").click()
     await expect(secret).to_have_text(re.compile("^whsec_"))
@@ -245,7 +245,7 @@ async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console:
     await expect(page.locator(".endpoint")).to_contain_text("hooks.example.org")
     await expect(page.get_by_text("whsec_")).to_have_count(0)
     await page.get_by_role("button", name="Remove").click()
-    await page.get_by_role("button", name="Really remove").click()
+    await page.get_by_role("button", name="Confirm removal").click()
     await expect(page.locator(".endpoint")).to_have_count(0)
 
 
