@@ -31,13 +31,13 @@ def build_callbacks(context: WebContext) -> web.Application:
 
 def assemble(context: WebContext, routes: Iterable[ApiRoute]) -> web.Application:
     """Return an application of these routes."""
-    door = Authenticator.for_context(context)
+    authenticator = Authenticator.for_context(context)
     application = web.Application(
         middlewares=[
             request_metrics.middleware(context.observe_request),
             problem_middleware,
-            audit.middleware(context, door),
-            door.middleware(),
+            audit.middleware(context, authenticator),
+            authenticator.middleware(),
         ],
         client_max_size=context.limits.body_bytes,
         handler_args={
@@ -48,18 +48,18 @@ def assemble(context: WebContext, routes: Iterable[ApiRoute]) -> web.Application
     )
     application.on_response_prepare.append(_set_headers)
     application[CONTEXT] = context
-    application[AUTHENTICATOR] = door
+    application[AUTHENTICATOR] = authenticator
     for route in routes:
-        _mount(application, door, route)
+        _mount(application, authenticator, route)
     return application
 
 
 async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Hide the server's version, and add the RateLimit headers."""
     response.headers["Server"] = "dovecote"
-    standing = request.get(RATE_LIMIT)
-    if standing is not None:
-        response.headers.update(standing.headers())
+    state = request.get(RATE_LIMIT)
+    if state is not None:
+        response.headers.update(state.headers())
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
 
 

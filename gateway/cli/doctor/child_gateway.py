@@ -55,7 +55,7 @@ class ChildGateway:
 
 @asynccontextmanager
 async def child_gateway(directory: Path, *, fault_point: str | None = None) -> AsyncIterator[ChildGateway]:
-    """Run a gateway with a directory's `dovecote.toml` and `home`; `fault` is the fault point that kills it."""
+    """Run a gateway with a directory's `dovecote.toml` and `home`; `fault` is a fault point."""
     from gateway.config.load import environment_without_ours
 
     process = await asyncio.create_subprocess_exec(

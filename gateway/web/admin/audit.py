@@ -74,8 +74,8 @@ def _created_id(response: web.StreamResponse) -> str:
         return ""
     if not isinstance(response.body, bytes):
         return ""
-    told = json.loads(response.body)
-    return str(told.get("id", "")) if isinstance(told, dict) else ""
+    body = json.loads(response.body)
+    return str(body.get("id", "")) if isinstance(body, dict) else ""
 
 
 async def _record(
@@ -86,7 +86,7 @@ async def _record(
     if principal is None and (not isinstance(access, AdminAccess) or status in (401, 429)):
         return  # failed authentications are counted, not logged
     resource = request.match_info.route.resource
-    deed = AuditRow(
+    entry = AuditRow(
         id=new_id("aud"),
         account=principal.account if principal else None,
         actor=principal.key if principal else "operator",
@@ -98,9 +98,10 @@ async def _record(
     )
     try:
         async with context.database.begin() as connection:
-            await audit_log.record(connection, deed)
+            await audit_log.record(connection, entry)
     except DatabaseUnavailable as error:
-        log.error("audit.write_failed", actor=deed.actor, action=deed.action, status=status, error=str(error))  # noqa: TRY400
+        about = {"actor": entry.actor, "action": entry.action, "status": status}
+        log.error("audit.write_failed", **about, error=str(error))  # noqa: TRY400
 
 
 async def list_entries(call: ApiCall[NoContent, PageQuery]) -> ListPage[AuditEntryResponse]:
@@ -110,7 +111,7 @@ async def list_entries(call: ApiCall[NoContent, PageQuery]) -> ListPage[AuditEnt
             connection, call.account, before=call.query.cursor, limit=call.query.limit + 1
         )
     page, following = paginate(found, call.query.limit)
-    return ListPage[AuditEntryResponse](items=[_to_response(deed) for deed in page], next=following)
+    return ListPage[AuditEntryResponse](items=[_to_response(entry) for entry in page], next=following)
 
 
 def _to_response(entry: AuditRow) -> AuditEntryResponse:

@@ -38,13 +38,13 @@ class ChannelCheckResponse(ResponseModel):
 
 async def check_channel(call: ApiCall[NoContent, NoContent]) -> ChannelCheckResponse:
     """Check a channel's token and permissions with its platform."""
-    surface = call.context
-    async with surface.database.read() as connection:
-        record = await surface.records.get(connection, call.account, "channel", call.path["id"])
-    if surface.channels is None:
+    context = call.context
+    async with context.database.read() as connection:
+        record = await context.records.get(connection, call.account, "channel", call.path["id"])
+    if context.channels is None:
         raise HttpProblem(503, "this process has no channels")
     try:
-        found = await surface.channels.probe(record)
+        found = await context.channels.probe(record)
     except (BrokenChannelPlugin, UnknownChannelKind) as error:
         raise HttpProblem(409, str(error)) from error
     except ChannelError as error:
@@ -57,14 +57,14 @@ async def check_channel(call: ApiCall[NoContent, NoContent]) -> ChannelCheckResp
 
 async def receive(call: ApiCall[NoContent, NoContent]) -> web.Response:
     """Pass a platform's request to the channel's receiver and return its response."""
-    request, surface = call.request, call.context
+    request, context = call.request, call.context
     body = await request_body.read_bytes(
-        request, limit=request_body.PRE_AUTH_BYTES, deadline=surface.limits.body_deadline
+        request, limit=request_body.PRE_AUTH_BYTES, deadline=context.limits.body_deadline
     )
     headers = {name.lower(): ", ".join(request.headers.getall(name)) for name in request.headers}
     answer = None
-    if surface.channels is not None:
-        answer = await surface.channels.receive(call.path["id"], WebhookRequest(headers=headers, body=body))
+    if context.channels is not None:
+        answer = await context.channels.receive(call.path["id"], WebhookRequest(headers=headers, body=body))
     if answer is None:
         raise not_found()
     if answer.status >= 400:  # noqa: PLR2004 - the adapter refused it, or could not store it

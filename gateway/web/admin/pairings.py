@@ -63,16 +63,14 @@ async def pair(call: ApiCall[PairingCode, NoContent]) -> PairingResponse:
     if locked:
         wait = str(math.ceil(locked))
         raise HttpProblem(429, "too many wrong codes; try again later", headers={"Retry-After": wait})
-    async with call.services.transactions.begin("pairing") as entry:
-        found = await store.pair(entry.connection, channel.id, call.body.code)
+    async with call.services.transactions.begin("pairing") as tx:
+        found = await store.pair(tx.connection, channel.id, call.body.code)
         if found is not None and found.address is not None:
             key = f"in_{call.body.code.strip().upper()}"
-            await send_direct(entry, call.account, found.address, WELCOME, key=key)
+            await send_direct(tx, call.account, found.address, WELCOME, key=key)
     if found is None:
         guesses.record_failure(channel.id)
-        raise not_found(
-            "no pairing has this code; codes expire after an hour: send the bot a new message"
-        )
+        raise not_found("no pairing has this code; codes expire after an hour: send the bot a new message")
     return to_response(found)
 
 

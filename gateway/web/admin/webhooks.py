@@ -100,7 +100,7 @@ async def create_webhook(call: ApiCall[WebhookCreate, NoContent]) -> WebhookWith
                 detail = "there is no such conversation in this account"
                 raise invalid([Fault(pointer="/conversation", detail=detail)])
             conversation = found.id
-        told = await webhooks.create(
+        secret = await webhooks.create(
             connection,
             call.context.records.vault,
             call.account,
@@ -111,7 +111,7 @@ async def create_webhook(call: ApiCall[WebhookCreate, NoContent]) -> WebhookWith
             secret=body.secret.get_secret_value() if body.secret else None,
             ordered=body.ordered,
         )
-    return _with_secret(told)
+    return _with_secret(secret)
 
 
 async def list_webhooks(call: ApiCall[NoContent, PageQuery]) -> ListPage[WebhookEndpointResponse]:
@@ -165,5 +165,5 @@ async def delete_webhook(call: ApiCall[NoContent, NoContent]) -> None:
 async def rotate_webhook(call: ApiCall[NoContent, NoContent]) -> WebhookWithSecret:
     """Rotate an endpoint's secret; for a day, deliveries are signed with the old one too."""
     async with call.context.database.begin() as connection:
-        told = await webhooks.rotate(connection, call.context.records.vault, call.account, call.path["id"])
-    return _with_secret(told)
+        secret = await webhooks.rotate(connection, call.context.records.vault, call.account, call.path["id"])
+    return _with_secret(secret)

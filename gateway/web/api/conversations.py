@@ -177,7 +177,7 @@ async def get_snapshot(call: ApiCall[NoContent, NoContent]) -> ConversationSnaps
         _n, known = await outbox.last_position(connection, conversation.id)
     seq, epoch = await _cursor(call, conversation.id, known)
     async with call.context.database.read() as connection:
-        spoken = await store.list_messages(connection, conversation.id)
+        messages = await store.list_messages(connection, conversation.id)
         jobs = await job_store.list_for_account(
             connection, call.account, conversation=conversation.id, limit=SNAPSHOT_LIMIT
         )
@@ -199,7 +199,7 @@ async def get_snapshot(call: ApiCall[NoContent, NoContent]) -> ConversationSnaps
                 files=[file_shown(file) for file in one.attachments],
                 created_at=one.created_at,
             )
-            for one in spoken
+            for one in messages
         ],
         jobs=[job_shown(job, left.get(job.id, [])) for job in reversed(jobs)],
         approvals=[approval_shown(one) for one in reversed(approvals)],

@@ -157,18 +157,18 @@ async def list_deliveries(call: ApiCall[NoContent, DeliveryQuery]) -> ListPage[D
 
 
 async def _require_delivery(connection: Connection, account: str, delivery_id: str) -> DeliveryView:
-    standing = await queries.get(connection, account, delivery_id)
-    if standing is None:
+    delivery = await queries.get(connection, account, delivery_id)
+    if delivery is None:
         raise not_found("there is no such delivery in this account")
-    return standing
+    return delivery
 
 
 async def get_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
     """Return one delivery with every attempt."""
     async with call.context.database.read() as connection:
-        standing = await _require_delivery(connection, call.account, call.path["id"])
-        (brief,) = await to_responses(connection, [standing])
-        tried = await queries.list_attempts(connection, standing.id)
+        delivery = await _require_delivery(connection, call.account, call.path["id"])
+        (brief,) = await to_responses(connection, [delivery])
+        tried = await queries.list_attempts(connection, delivery.id)
     attempts = [
         AttemptResponse(
             number=one.number,
@@ -187,8 +187,8 @@ async def get_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
 async def retry_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
     """Make a delivery due again, whatever its state."""
     async with call.context.database.begin() as connection:
-        standing = await _require_delivery(connection, call.account, call.path["id"])
-        due = await store.requeue(connection, call.account, standing.id)
+        delivery = await _require_delivery(connection, call.account, call.path["id"])
+        due = await store.requeue(connection, call.account, delivery.id)
     if due is not None:
         kind, destination = due
         call.services.transactions.wake_soon(QUEUES[RouteKind(kind)], destination)
@@ -198,6 +198,6 @@ async def retry_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
 async def drop_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
     """Drop a delivery; it is not sent any more."""
     async with call.context.database.begin() as connection:
-        standing = await _require_delivery(connection, call.account, call.path["id"])
-        await store.drop(connection, call.account, standing.id)
+        delivery = await _require_delivery(connection, call.account, call.path["id"])
+        await store.drop(connection, call.account, delivery.id)
     return await get_delivery(call)

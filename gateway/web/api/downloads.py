@@ -80,8 +80,8 @@ async def _authorized_file(call: ApiCall[NoContent, SignedLinkQuery]) -> FileRow
         return await filing.file_store.get(file)
     if hdrs.AUTHORIZATION not in call.request.headers:
         return None
-    door = call.request.app[AUTHENTICATOR]
-    principal = await door.authenticate(call.request, bearer_token(call.request))
+    authenticator = call.request.app[AUTHENTICATOR]
+    principal = await authenticator.authenticate(call.request, bearer_token(call.request))
     row = await filing.file_store.get(file)
     return (
         row if row is not None and row.account == principal.account and "read" in principal.scopes else None

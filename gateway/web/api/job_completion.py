@@ -27,14 +27,14 @@ class JobCompleted(ResponseModel):
 
 async def complete(call: ApiCall[JobCompletion, NoContent]) -> JobCompleted:
     """Settle the job; an unknown id and a wrong token are the same 401."""
-    taken = await call.services.jobs.complete(
+    accepted = await call.services.jobs.complete(
         call.path["id"],
         call.token,
         exit_code=call.body.exit_code,
         output=call.body.output.encode("utf-8", "surrogatepass"),
         truncated=call.body.truncated,
     )
-    if not taken:
+    if not accepted:
         raise call.failed_authentication()
     return JobCompleted()
 

@@ -55,8 +55,8 @@ async def _steps(connection: Connection, account: str, turns: list[str]) -> Asyn
     for turn in turns:
         for event in await outbox.list_for_turn(connection, turn):
             yield _event_step(event)
-    for standing in await queries.list_for_turns(connection, account, turns):
-        for step in _delivery_steps(standing, await queries.list_attempts(connection, standing.id)):
+    for delivery in await queries.list_for_turns(connection, account, turns):
+        for step in _delivery_steps(delivery, await queries.list_attempts(connection, delivery.id)):
             yield step
 
 

@@ -193,8 +193,8 @@ async def submit(call: ApiCall[Any, Any], submission: Submission, secret: str | 
         raise invalid_field(idempotency.HEADER, str(error)) from None
     except submissions.QueueFull as error:
         raise HttpProblem(429, str(error), headers={"Retry-After": "5"}) from None
-    kept = [dict(one) for one in submission.attachments]
-    await assign(call.services, call.account, kept, conversation=taken.conversation, turn=taken.turn)
+    stored = [dict(one) for one in submission.attachments]
+    await assign(call.services, call.account, stored, conversation=taken.conversation, turn=taken.turn)
     base = (call.context.public_url or "").rstrip("/")
     return TurnAccepted(
         turnId=taken.turn,
@@ -290,12 +290,12 @@ def _job_status(job: Job, follow_up: str | None, deliveries: list[DeliveryRespon
 async def cancel_turn(call: ApiCall[NoContent, NoContent]) -> TurnStatus:
     """Cancel a turn with its model call and running command; does nothing to an ended turn."""
     core = call.services
-    async with core.transactions.begin("turn.cancel") as entry:
-        turn = await store.get(entry.connection, call.account, call.path["id"])
+    async with core.transactions.begin("turn.cancel") as tx:
+        turn = await store.get(tx.connection, call.account, call.path["id"])
         if turn is None:
             raise not_found("there is no such turn in this account")
-        if await store.request_cancel(entry.connection, turn.id) is not None:
-            entry.wake(WorkQueue.TURN, turn.conversation)
+        if await store.request_cancel(tx.connection, turn.id) is not None:
+            tx.wake(WorkQueue.TURN, turn.conversation)
     core.turn_worker.cancel_local(turn.id)
     async with call.context.database.read() as connection:
         now = await store.get(connection, call.account, turn.id)

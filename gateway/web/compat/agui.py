@@ -129,8 +129,8 @@ class AguiResume(LenientRequest):
     @property
     def approved(self) -> bool:
         """Whether the call is approved; only `true` approves."""
-        told = self.payload.approved if isinstance(self.payload, ApprovalPayload) else self.payload
-        return self.status == "resolved" and told is True
+        approved = self.payload.approved if isinstance(self.payload, ApprovalPayload) else self.payload
+        return self.status == "resolved" and approved is True
 
 
 class RunAgentInput(LenientRequest):
@@ -156,23 +156,23 @@ async def run(call: ApiCall[RunAgentInput, AgentQuery]) -> web.StreamResponse:
         turn, given = await _resume(call, call.body.resume)
     else:
         turn, given = await _start(call)
-    telling = AguiEncoder(call.body.threadId, call.body.runId)
+    encoder = AguiEncoder(call.body.threadId, call.body.runId)
 
     async def tell(sent: SseWriter) -> None:
-        await sent.send(telling.run_started(turn))
-        async with open_events(call, given) as heard:
-            await _write_events(call, sent, telling, heard)
+        await sent.send(encoder.run_started(turn))
+        async with open_events(call, given) as events:
+            await _write_events(call, sent, encoder, events)
 
-    return await stream_sse(call.request, tell, telling.run_aborted)
+    return await stream_sse(call.request, tell, encoder.run_aborted)
 
 
 async def _start(call: ApiCall[RunAgentInput, AgentQuery]) -> tuple[str, AsyncGenerator[TurnEvent, None]]:
-    talk = [message for message in call.body.messages if message.role in TEXT_ROLES]
-    spoken = [InputMessage(role=TEXT_ROLES[message.role], content=_text(message)) for message in talk]
-    now = talk[len(talk) - len(last_user_messages(spoken)) :]
+    messages = [message for message in call.body.messages if message.role in TEXT_ROLES]
+    inputs = [InputMessage(role=TEXT_ROLES[message.role], content=_text(message)) for message in messages]
+    now = messages[len(messages) - len(last_user_messages(inputs)) :]
     files = [file for message in now for file in _files(message)]
-    text, _ = last_user_input(spoken, standalone=False, pointer="/messages", has_files=bool(files))
-    asked = await ask(
+    text, _ = last_user_input(inputs, standalone=False, pointer="/messages", has_files=bool(files))
+    approvals = await ask(
         call,
         agent=call.query.agent,
         conversation=call.body.threadId,
@@ -181,7 +181,7 @@ async def _start(call: ApiCall[RunAgentInput, AgentQuery]) -> tuple[str, AsyncGe
         pointer="/messages",
         stream=True,
     )
-    return asked.turn, turn_events(call, asked)
+    return approvals.turn, turn_events(call, approvals)
 
 
 def _text(message: AguiMessage) -> str:
@@ -212,10 +212,10 @@ async def _resume(
 
     An approval that was already decided keeps its decision.
     """
-    asked = [await _require_approval(call, answer.interruptId) for answer in resumes]
-    if len({approval.turn for approval in asked}) != 1:
+    approvals = [await _require_approval(call, answer.interruptId) for answer in resumes]
+    if len({approval.turn for approval in approvals}) != 1:
         raise invalid([Fault(pointer="/resume", detail="all interrupts must be of one run")])
-    for answer, approval in zip(resumes, asked, strict=True):
+    for answer, approval in zip(resumes, approvals, strict=True):
         comment = answer.payload.comment if isinstance(answer.payload, ApprovalPayload) else ""
         try:
             await call.services.approvals.decide(
@@ -223,11 +223,11 @@ async def _resume(
             )
         except (AlreadyDecided, ApprovalNotFound):
             continue
-    turn = asked[0].turn
+    turn = approvals[0].turn
     given = replay_turn(
-        call.services.stream, asked[0].conversation, TurnEventReader(turn=turn), expired=False
+        call.services.stream, approvals[0].conversation, TurnEventReader(turn=turn), expired=False
     )
-    return turn, _after_approvals(given, {approval.id for approval in asked})
+    return turn, _after_approvals(given, {approval.id for approval in approvals})
 
 
 async def _require_approval(call: ApiCall[RunAgentInput, AgentQuery], approval_id: str) -> Approval:
@@ -285,8 +285,8 @@ async def _pending_approvals(call: ApiCall[Any, Any], approval: str) -> list[App
     """Return the pending approvals of an approval's turn."""
     async with call.context.database.read() as connection:
         found = await approval_store.get(connection, call.account, approval)
-        every = await approval_store.list_for_turn(connection, found.turn) if found else []
-    return [one for one in every if one.state == "pending"]
+        approvals = await approval_store.list_for_turn(connection, found.turn) if found else []
+    return [one for one in approvals if one.state == "pending"]
 
 
 class AguiEncoder:
@@ -321,9 +321,9 @@ class AguiEncoder:
         yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": event.message, "delta": event.text}
 
     def _end_message(self) -> Iterator[dict[str, Any]]:
-        said, self._open_message = self._open_message, None
-        if said is not None:
-            yield {"type": "TEXT_MESSAGE_END", "messageId": said}
+        message, self._open_message = self._open_message, None
+        if message is not None:
+            yield {"type": "TEXT_MESSAGE_END", "messageId": message}
 
     def _tool_call(self, event: ToolCalled) -> Iterator[dict[str, Any]]:
         yield from self._end_message()

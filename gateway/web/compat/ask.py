@@ -90,7 +90,7 @@ async def ask(
         reject_idempotency_key(call)
     after = await _last_position(call, conversation)
     try:
-        kept = await attachments.save_all(call.services, call.account, files)
+        stored = await attachments.save_all(call.services, call.account, files)
     except InvalidAttachment as error:
         raise invalid([Fault(pointer=pointer, detail=error.detail)]) from None
     submission = Submission(
@@ -100,13 +100,13 @@ async def ask(
         agent=agent,
         conversation=conversation,
         key=call.idempotency_key,
-        attachments=kept,
+        attachments=stored,
         notify=True,
     )
-    taken = await turns.submit(call, submission)
+    accepted = await turns.submit(call, submission)
     return SubmittedTurn(
-        turn=taken.turnId,
-        conversation=taken.conversationId,
+        turn=accepted.turnId,
+        conversation=accepted.conversationId,
         agent=agent or "",
         after=after,
         created=unix_time(),
@@ -149,8 +149,8 @@ async def collect_answer(
 ) -> TurnEnded:
     """Follow a turn to its end and return the end; raises HttpProblem after the time limit."""
     try:
-        async with asyncio.timeout(ANSWER_TIMEOUT), open_events(call, turn_events(call, submitted)) as heard:
-            async for one in heard:
+        async with asyncio.timeout(ANSWER_TIMEOUT), open_events(call, turn_events(call, submitted)) as events:
+            async for one in events:
                 if isinstance(one, TurnEnded):
                     return one
                 if one is not None:

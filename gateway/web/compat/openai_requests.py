@@ -156,11 +156,11 @@ class ResponseCreate(LenientRequest):
 
     def user_input(self) -> tuple[str, list[AttachmentCreate]]:
         """Return the last user input with its images; raises HttpProblem."""
-        spoken = (
+        messages = (
             (InputMessage(role="user", content=self.input),) if isinstance(self.input, str) else self.input
         )
         alone = self.conversation is None and self.previous_response_id is None
-        return last_user_input(spoken, standalone=alone, pointer="/input", instructions=self.instructions)
+        return last_user_input(messages, standalone=alone, pointer="/input", instructions=self.instructions)
 
 
 def last_user_input(

@@ -193,17 +193,17 @@ def _part(text: str) -> dict[str, Any]:
 async def _stream(
     call: ApiCall[Any, Any], submitted: SubmittedTurn, events: AsyncGenerator[TurnEvent, None], *, after: int
 ) -> web.StreamResponse:
-    begun = await _to_response(call, submitted.turn)
+    started = await _to_response(call, submitted.turn)
     blank: dict[str, Any] = {"output": [], "usage": None, "error": None, "status": "in_progress"}
-    telling = ResponseEncoder(begun.model_copy(update=blank).model_dump())
+    encoder = ResponseEncoder(started.model_copy(update=blank).model_dump())
 
     async def tell(sent: SseWriter) -> None:
         async with open_events(call, events) as heard:
-            end = await _write_events(sent, telling, heard, after=after)
+            end = await _write_events(sent, encoder, heard, after=after)
         if end is None:
             raise submitted.problem(503, STREAM_INTERRUPTED)
         shown = await _to_response(call, submitted.turn)
-        for shape in telling.encode_end(end, shown.model_dump()):
+        for shape in encoder.encode_end(end, shown.model_dump()):
             await _send(sent, shape, after=after)
 
     return await stream_sse(call.request, tell, render_error)
@@ -251,10 +251,10 @@ class ResponseEncoder:
         yield self._event(end.seq, f"response.{kind}", response=response)
 
     def _start(self, seq: int) -> Iterator[dict[str, Any]]:
-        begun, self._initial = self._initial, None
-        if begun is not None:
-            yield self._event(seq, "response.created", response=begun)
-            yield self._event(seq, "response.in_progress", response=begun)
+        started, self._initial = self._initial, None
+        if started is not None:
+            yield self._event(seq, "response.created", response=started)
+            yield self._event(seq, "response.in_progress", response=started)
 
     def _text_delta(self, event: TextDelta) -> Iterator[dict[str, Any]]:
         if event.message not in self._item_indexes:

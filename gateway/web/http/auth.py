@@ -211,8 +211,8 @@ def _is_address(host: str) -> bool:
 
 def bearer_token(request: web.Request) -> str:
     """Return the one bearer token of the request; 401 for none, several or another scheme."""
-    given = request.headers.getall("Authorization", [])
-    scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    headers = request.headers.getall("Authorization", [])
+    scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     if scheme.lower() != "bearer" or not token.strip():
         raise unauthorized()
     return token.strip()

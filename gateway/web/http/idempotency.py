@@ -35,18 +35,18 @@ def parse_key(request: web.Request) -> str | None:
     """Return the request's idempotency key, if it is a POST with one; 422 for a malformed one."""
     if request.method != "POST":
         return None
-    given = request.headers.getall("Idempotency-Key", [])
-    if not given:
+    response = request.headers.getall("Idempotency-Key", [])
+    if not response:
         return None
-    if len(given) > 1 or not _KEY_PATTERN.match(given[0]):
+    if len(response) > 1 or not _KEY_PATTERN.match(response[0]):
         raise invalid_field(HEADER, "an Idempotency-Key is 1 to 200 visible ASCII characters")
-    return given[0]
+    return response[0]
 
 
 def request_digest(request: web.Request, body: bytes) -> str:
     """Return the digest that two identical requests share."""
-    whole = b"\n".join([request.method.encode(), request.path_qs.encode(), body])
-    return hashlib.sha256(whole).hexdigest()
+    request_bytes = b"\n".join([request.method.encode(), request.path_qs.encode(), body])
+    return hashlib.sha256(request_bytes).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class IdempotentRequest:
             if earlier is not None:
                 return earlier
         try:
-            given = await run_request()
+            response = await run_request()
         except BaseException:
             await asyncio.shield(self._release())
             raise
-        await self._save(given)
-        return given
+        await self._save(response)
+        return response
 
     async def _claim(self) -> bool:
         database, holder = self.context.database, self._holder
@@ -86,12 +86,12 @@ class IdempotentRequest:
         until = loop.time() + self.context.limits.idempotency_wait
         while loop.time() < until:
             async with self.context.database.read() as connection:
-                kept = await store.get(connection, self.account, self.key)
-            if kept is not None and kept.digest != self.digest:
+                row = await store.get(connection, self.account, self.key)
+            if row is not None and row.digest != self.digest:
                 raise invalid_field(HEADER, "this Idempotency-Key was used for a different request")
-            if kept is not None and kept.status is not None:
-                return self._replay(kept)
-            if await self._take_over(kept):
+            if row is not None and row.status is not None:
+                return self._replay(row)
+            if await self._take_over(row):
                 return None
             await asyncio.sleep(_POLL_SECONDS)
         raise HttpProblem(
@@ -116,8 +116,8 @@ class IdempotentRequest:
         age = utc_now() - row.created_at
         if presence is None or row.holder is None:
             return age >= _ABANDONED_AFTER
-        gone = age >= _REPLICA_GRACE and await presence.is_dead(row.holder)
-        return gone or presence.is_own_earlier_boot(row.holder) or age >= _ABANDONED_AFTER
+        is_dead = age >= _REPLICA_GRACE and await presence.is_dead(row.holder)
+        return is_dead or presence.is_own_earlier_boot(row.holder) or age >= _ABANDONED_AFTER
 
     def _associated_data(self) -> AssociatedData:
         return associated_data("replies", self.account or "operator", self.key)

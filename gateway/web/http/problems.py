@@ -127,8 +127,8 @@ def _from_record_error(error: RecordError) -> HttpProblem:
 
 def _from_http_exception(error: web.HTTPException) -> HttpProblem:
     kept = {name: value for name, value in error.headers.items() if name in ("Allow", "Retry-After")}
-    words = {404: "there is nothing at this path", 405: f"this path takes {kept.get('Allow', 'no method')}"}
-    return HttpProblem(error.status, words.get(error.status, error.reason), headers=kept)
+    details = {404: "there is nothing at this path", 405: f"this path takes {kept.get('Allow', 'no method')}"}
+    return HttpProblem(error.status, details.get(error.status, error.reason), headers=kept)
 
 
 def translate_error(error: Exception) -> HttpProblem:

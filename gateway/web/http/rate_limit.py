@@ -29,11 +29,11 @@ class RateLimitState:
 
     def headers(self) -> dict[str, str]:
         """Return the RateLimit headers of a response."""
-        told = {
+        headers = {
             "RateLimit-Policy": f'"default";q={self.quota};w={WINDOW_SECONDS:g}',
             "RateLimit": f'"default";r={self.remaining};t={math.ceil(self.reset)}',
         }
-        return told if self.allowed else told | {"Retry-After": str(math.ceil(self.retry_after))}
+        return headers if self.allowed else headers | {"Retry-After": str(math.ceil(self.retry_after))}
 
 
 class RequestRateLimiter:

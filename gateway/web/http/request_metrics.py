@@ -23,9 +23,9 @@ def middleware(observe: RequestObserver) -> Middleware:
 
     @web.middleware
     async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
-        begun = time.monotonic()
+        started = time.monotonic()
         response = await handler(request)
-        took = time.monotonic() - begun if isinstance(response, web.Response) else None
+        took = time.monotonic() - started if isinstance(response, web.Response) else None
         observe(_method(request), _route(request), response.status, took)
         return response
 

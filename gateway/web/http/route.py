@@ -127,14 +127,14 @@ def endpoint(route: ApiRoute) -> Callable[[web.Request], Awaitable[web.StreamRes
     """Return the aiohttp handler of a route: validate, check the Idempotency-Key, handle, respond."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
-        surface = request.app[CONTEXT]
-        raw = b"" if route.raw else await _body(surface, route, request)
+        context = request.app[CONTEXT]
+        raw = b"" if route.raw else await _body(context, route, request)
         query = _query(route, request)
         body = _parse(route, raw)
         remembers = not route.raw and isinstance(route.access, KeyAccess | AdminAccess)
         key = idempotency.parse_key(request) if remembers else None
         call: ApiCall[Any, Any] = ApiCall(
-            context=surface,
+            context=context,
             request=request,
             path=_path(request),
             body=body,
@@ -145,14 +145,14 @@ def endpoint(route: ApiRoute) -> Callable[[web.Request], Awaitable[web.StreamRes
             return to_response(route, await route.handler(call))
 
         async def perform() -> web.Response:
-            given = to_response(route, await route.handler(call))
-            if not isinstance(given, web.Response):
+            response = to_response(route, await route.handler(call))
+            if not isinstance(response, web.Response):
                 raise invalid_field(idempotency.HEADER, "it is not supported for a stream: leave it out")
-            return given
+            return response
 
         who = request[PRINCIPAL].account if PRINCIPAL in request else ""
         digest = idempotency.request_digest(request, raw)
-        return await idempotency.IdempotentRequest(surface, who, key, digest).run(perform)
+        return await idempotency.IdempotentRequest(context, who, key, digest).run(perform)
 
     return respond
 
@@ -183,11 +183,13 @@ def _parse(route: ApiRoute, raw: bytes) -> BaseModel:
 
 
 def _query(route: ApiRoute, request: web.Request) -> BaseModel:
-    given = {name: request.query[name] for name in request.query if name in _field_names(route.query_model)}
-    for name, value in given.items():
+    response = {
+        name: request.query[name] for name in request.query if name in _field_names(route.query_model)
+    }
+    for name, value in response.items():
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
             raise invalid([Fault(pointer=f"?/{name}", detail="must not contain NUL or invalid characters")])
-    return _validate(route.query_model, given, "?")
+    return _validate(route.query_model, response, "?")
 
 
 def _field_names(model: type[BaseModel]) -> set[str]:

@@ -31,22 +31,22 @@ _NEW_CONVERSATION_NAME = re.compile(r"(?!cnv_)\w[\w.:@#+ -]{0,198}\w|\w")
 
 async def open_socket(call: ApiCall[NoContent, NoContent]) -> web.StreamResponse:
     """Serve a WebSocket; the key is in the header or in the first frame."""
-    request, door = call.request, call.request.app[AUTHENTICATOR]
+    request, authenticator = call.request, call.request.app[AUTHENTICATOR]
     principal = None
     if "Authorization" in request.headers:
-        principal = await door.authenticate(request, bearer_token(request))
-    doors = stream_services(call.context, call.services, door)
-    return await websocket.serve(request, doors, request.app[READERS], principal)
+        principal = await authenticator.authenticate(request, bearer_token(request))
+    services = stream_services(call.context, call.services, authenticator)
+    return await websocket.serve(request, services, request.app[READERS], principal)
 
 
 async def read_events(call: ApiCall[NoContent, EventQuery]) -> web.StreamResponse:
     """Return a conversation's events as server-sent events or as a page."""
     request = call.request
-    doors = stream_services(call.context, call.services, request.app[AUTHENTICATOR])
-    asked = await sse.parse_request(request, doors, call.principal, call.path["id"], call.query)
+    services = stream_services(call.context, call.services, request.app[AUTHENTICATOR])
+    asked = await sse.parse_request(request, services, call.principal, call.path["id"], call.query)
     if sse.wants_stream(request):
-        return await sse.serve_sse(request, doors, request.app[READERS], call.principal, asked)
-    return await sse.serve_page(doors, asked)
+        return await sse.serve_sse(request, services, request.app[READERS], call.principal, asked)
+    return await sse.serve_page(services, asked)
 
 
 def install(application: web.Application, context: WebContext) -> None:
@@ -98,7 +98,7 @@ def stream_services(context: WebContext, services: Services, authenticator: Auth
 async def _submit(services: Services, principal: Principal, frame: SendFrame) -> SubmittedMessage:
     about = {"id": frame.id}
     try:
-        kept = await attachments.save_all(services, principal.account, frame.attachments)
+        saved = await attachments.save_all(services, principal.account, frame.attachments)
     except attachments.InvalidAttachment as error:
         raise ProtocolError("invalid", f"{error.pointer}: {error.detail}", about) from None
     submission = Submission(
@@ -110,10 +110,10 @@ async def _submit(services: Services, principal: Principal, frame: SendFrame) ->
         source="socket",
         key=frame.id,
         conversation_scoped_key=True,
-        attachments=kept,
+        attachments=saved,
     )
     try:
-        taken = await services.submissions.submit(submission)
+        accepted = await services.submissions.submit(submission)
     except submissions.UnknownTarget as error:
         raise ProtocolError("not_found", str(error), about) from None
     except (submissions.WrongAgent, submissions.IdempotencyKeyReused) as error:
@@ -121,9 +121,9 @@ async def _submit(services: Services, principal: Principal, frame: SendFrame) ->
     except submissions.QueueFull as error:
         raise ProtocolError("too_many", str(error), about) from None
     await attachments.assign(
-        services, principal.account, kept, conversation=taken.conversation, turn=taken.turn
+        services, principal.account, saved, conversation=accepted.conversation, turn=accepted.turn
     )
-    return SubmittedMessage(turn=taken.turn, conversation=taken.conversation)
+    return SubmittedMessage(turn=accepted.turn, conversation=accepted.conversation)
 
 
 async def _decide(services: Services, principal: Principal, frame: ApproveFrame) -> None:
@@ -143,12 +143,12 @@ async def _decide(services: Services, principal: Principal, frame: ApproveFrame)
 
 
 async def _cancel(services: Services, principal: Principal, frame: CancelFrame) -> None:
-    async with services.transactions.begin("turn.cancel") as entry:
-        turn = await turns.get(entry.connection, principal.account, frame.turn)
+    async with services.transactions.begin("turn.cancel") as tx:
+        turn = await turns.get(tx.connection, principal.account, frame.turn)
         if turn is None:
             raise ProtocolError("not_found", "there is no such turn in this account", {"turn": frame.turn})
-        if await turns.request_cancel(entry.connection, turn.id) is not None:
-            entry.wake(WorkQueue.TURN, turn.conversation)
+        if await turns.request_cancel(tx.connection, turn.id) is not None:
+            tx.wake(WorkQueue.TURN, turn.conversation)
     services.turn_worker.cancel_local(turn.id)
 
 

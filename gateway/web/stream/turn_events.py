@@ -175,9 +175,9 @@ async def follow_turn(
     async with aclosing(frames(stream, conversation, after=after)) as given:
         async for frame in given:
             for item in frame.items if isinstance(frame, Events) else ():
-                for heard in reader.read(item.event, item.seq):
-                    yield heard
-                    if isinstance(heard, TurnEnded):
+                for events in reader.read(item.event, item.seq):
+                    yield events
+                    if isinstance(events, TurnEnded):
                         return
 
 
@@ -193,16 +193,16 @@ async def replay_turn(
     while batch := await stream.read(conversation, after=position):
         position = batch[-1].seq
         for item in batch:
-            for heard in reader.read(item.event, item.seq):
-                yield heard
-                if isinstance(heard, TurnEnded):
+            for events in reader.read(item.event, item.seq):
+                yield events
+                if isinstance(events, TurnEnded):
                     return
     if expired:
         yield TurnEnded(turn=reader.turn, seq=position + 1)
         return
     async with aclosing(follow_turn(stream, conversation, reader, after=position)) as given:
-        async for heard in given:
-            yield heard
+        async for events in given:
+            yield events
 
 
 async def with_heartbeat(

@@ -190,13 +190,13 @@ class _Session:
     ) -> None:
         match frame:
             case SendFrame():
-                taken = await self._services.submit(_require_scope(principal, "chat", frame), frame)
+                accepted = await self._services.submit(_require_scope(principal, "chat", frame), frame)
                 await self._send(
                     {
                         "type": "accepted",
                         "id": frame.id,
-                        "turn": taken.turn,
-                        "conversation": taken.conversation,
+                        "turn": accepted.turn,
+                        "conversation": accepted.conversation,
                     }
                 )
             case ApproveFrame():
