@@ -150,12 +150,26 @@ async def problem_middleware(request: web.Request, handler: Handler) -> web.Stre
     """Convert exceptions of handlers into problem responses."""
     try:
         return await handler(request)
+    except web.HTTPMethodNotAllowed as error:
+        error.headers["Allow"] = await _allowed_methods(request)
+        return _to_response(request, translate_error(error))
     except web.HTTPException as error:
         if error.status < 400:  # noqa: PLR2004 - a redirect is no error
             raise
         return _to_response(request, translate_error(error))
     except Exception as error:  # noqa: BLE001 - the outermost loop of a request: translate logs it
         return _to_response(request, translate_error(error))
+
+
+async def _allowed_methods(request: web.Request) -> str:
+    """Return the methods of the most specific path that matches; others may match by a parameter."""
+    methods_by_path: dict[str, set[str]] = {}
+    for resource in request.app.router.resources():
+        _match, methods = await resource.resolve(request)
+        if methods:
+            methods_by_path.setdefault(resource.canonical, set()).update(methods)
+    path = min(methods_by_path, key=lambda path: path.count("{"))
+    return ", ".join(sorted(methods_by_path[path]))
 
 
 def _to_response(request: web.Request, problem: HttpProblem) -> web.Response:

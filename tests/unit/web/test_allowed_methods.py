@@ -1,0 +1,28 @@
+"""A 405 names the methods of its own path."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from api_server import open_api_server
+from gateway.web.http.auth import PublicAccess
+from gateway.web.routes import ROUTES
+
+
+async def test_allow_lists_the_methods_of_that_path_only(tmp_path: Path) -> None:
+    """A path that another route's pattern matches too does not list that route's methods."""
+    expected: dict[str, set[str]] = defaultdict(set)
+    for route in ROUTES:
+        path = re.sub(r"\{\w+\}", "x", re.sub(r"\{path:[^}]*\}", "a/b", route.path))
+        if "{" not in path:
+            public_get = route.method == "GET" and isinstance(route.access, PublicAccess)
+            expected[path] |= {route.method} | ({"HEAD"} if public_get else set())
+    async with open_api_server(tmp_path) as api:
+        allowed = {}
+        for path in expected:
+            reply = await api.nobody.call("TRACE", path)
+            assert reply.status == 405
+            allowed[path] = set(re.split(r", *", reply.headers["Allow"]))
+    assert allowed == dict(expected)
