@@ -174,7 +174,7 @@ async def test_an_answer_waits_for_the_decision_of_a_person(openai_gateway: Open
     async with asyncio.timeout(60):
         async for chunk in stream:
             words += chunk.choices[0].delta.content or ""
-            if "waits for a person" in words and not decided:
+            if "waiting for approval" in words and not decided:
                 decided = True
                 (asked,) = (await openai_gateway.mine.call("GET", "/approvals?state=pending")).body["items"]
                 await openai_gateway.mine.call("POST", f"/approvals/{asked['id']}", {"decision": "approve"})

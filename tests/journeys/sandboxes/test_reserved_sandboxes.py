@@ -147,7 +147,7 @@ async def test_the_command_line_shows_and_uses_sandboxes(account_view: AccountVi
     foreign.mkdir()
     (foreign / "label").write_text("dovecote-somebody-else")
     code, printed = await _cli(account_view, "sandboxes", "sweep")
-    assert (code, printed.strip()) == (0, "1 removed")
+    assert (code, printed.strip()) == (0, "1 deleted")
     assert (orphan.exists(), foreign.exists()) == (False, True)
     assert (await _cli(account_view, "sandboxes", "rm", box["id"]))[0] == 0
     assert await account_view.list_sandboxes() == []

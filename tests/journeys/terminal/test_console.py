@@ -188,7 +188,7 @@ async def test_a_revoked_key_leads_back_to_the_form(gateway: GatewayProcess, con
         await console.enter(gateway, made["key"])
         async with session.delete(f"/accounts/me/keys/{made['id']}") as answer:
             assert answer.status == 204
-    await expect(console.page.get_by_role("alert")).to_contain_text("not accepted any more")
+    await expect(console.page.get_by_role("alert")).to_contain_text("no longer accepted")
     await expect(console.page.get_by_label("API key")).to_be_visible()
 
 
