@@ -25,7 +25,9 @@ from gateway.agents.port import (
 )
 from gateway.conversations import approvals
 from gateway.conversations.message_ids import completed_event_id, message_id
+from gateway.conversations.notices import post_notice
 from gateway.files.collection import CollectedFiles, FileCollector
+from gateway.jobs.report import load_reported_job, render_report
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import MessageRow
 from gateway.store.turn_state import TurnState
@@ -264,9 +266,11 @@ async def end_turn(
     usage: dict[str, object] | None = None,
     files: Sequence[dict[str, Any]] = (),
 ) -> bool:
-    """Settle a turn under the fence: final state, its events, what it still asked for; once.
+    """Settle a turn once under the fence: its final state, its events, its open approvals.
 
-    What an unfinished turn had got to becomes the agent's memory of it.
+    The progress of a turn that did not complete becomes part of the conversation's history. If it was a
+    job's follow-up turn, the chat and `agent.finished` get the job's own report instead of an answer.
+    Returns False if the turn was settled before.
     """
     if state is not TurnState.COMPLETED:
         await turns.save_progress_as_history(tx.connection, turn)
@@ -281,11 +285,22 @@ async def end_turn(
         result["reason"] = await turns.cancel_reason(tx.connection, turn.id)
     if error:
         result["error"] = error
+    report = None if state is TurnState.COMPLETED else await _report_job(tx, turn)
     tx.emit(Event.now(END_KINDS[state], turn.conversation, result, turn=turn.id))
     if turn.notify:
-        finished = _finished_data(turn, result, files)
+        finished = _finished_data(turn, result | (report or {}), files)
         tx.emit(Event.now(EventType.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
     return True
+
+
+async def _report_job(tx: Transaction, turn: Turn) -> dict[str, object] | None:
+    """Post the report of a follow-up turn's job; returns what `agent.finished` gets of it."""
+    job = await load_reported_job(tx.connection, turn)
+    if job is None:
+        return None
+    report = render_report(job)
+    await post_notice(tx, turn.conversation, report, turn=turn.id)
+    return {"output": report, "exit_code": job.exit_code}
 
 
 def _finished_data(

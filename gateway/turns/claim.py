@@ -12,6 +12,7 @@ from delivery.errors import LeaseLost
 from delivery.events.event import Event, EventType
 from gateway.agents.port import ApprovalDecision
 from gateway.conversations import approvals
+from gateway.files.collection import FileCollector
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
@@ -65,8 +66,11 @@ class Quarantined:
 class TurnClaimer:
     """Claims turns under a lease. `runner` names this process."""
 
-    def __init__(self, transactions: Transactions, worker_id: str) -> None:
+    def __init__(
+        self, transactions: Transactions, worker_id: str, *, file_collector: FileCollector | None = None
+    ) -> None:
         self._transactions = transactions
+        self._file_collector = file_collector
         self._worker_id = worker_id
 
     async def next(
@@ -88,14 +92,20 @@ class TurnClaimer:
             refusal = _end_without_run(turn, dead=suspicion.dead)
             if agent is None or refusal is not None:
                 state, error = refusal or (TurnState.FAILED, f"agent {turn.agent} no longer exists")
-                _ensure_fenced(await end_turn(entry, turn, fence=fence, state=state, error=error))
-                return EndedUnrun(turn=turn, state=state, fence=fence)
+                return await self._end_unrun(entry, turn, fence, state, error)
             if suspicion.alone and not alone:
                 _ensure_fenced(
                     await turns.quarantine(entry.connection, turn, fence=fence, crashes=suspicion.crashes)
                 )
                 return Quarantined(fence=fence)
             return await self._begin(entry, turn, fence, agent, suspicion.crashes)
+
+    async def _end_unrun(
+        self, tx: Transaction, turn: Turn, fence: int, state: TurnState, error: str
+    ) -> EndedUnrun:
+        files = await self._file_collector.list_for_turn(tx.connection, turn) if self._file_collector else ()
+        _ensure_fenced(await end_turn(tx, turn, fence=fence, state=state, error=error, files=files))
+        return EndedUnrun(turn=turn, state=state, fence=fence)
 
     async def has_work(self, conversation: str) -> bool:
         """Look without writing: after most turns, and for each repeated hint, there is nothing to do."""

@@ -91,7 +91,7 @@ class TurnWorker:
         self._file_collector = file_collector
         self._agent_files = agent_files
         self._get_agent = get_agent
-        self._claimer = TurnClaimer(transactions, worker_id)
+        self._claimer = TurnClaimer(transactions, worker_id, file_collector=file_collector)
         self._cancellations = CancellationWatcher(transactions.database, interval=cancel_poll_interval)
         self._on_turn_ended = on_turn_ended
         self._lease_ttl = lease_ttl
