@@ -14,7 +14,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.errors import DeliveryError
 from gateway.environments.resolver import Environment, EnvironmentResolver
-from gateway.jobs.jobs import Jobs
+from gateway.jobs.settlement import JobSettlement
 from gateway.store import sandboxes as store
 from gateway.store.turns import jobs as job_store
 from sandbox.errors import ProviderRefused, SandboxError, SandboxGone
@@ -48,14 +48,14 @@ class SandboxControl:
         database: Database,
         reservations: ReservationStore,
         environment_resolver: EnvironmentResolver,
-        jobs: Jobs,
+        job_settlement: JobSettlement,
         pools: Mapping[str, Pool],
         *,
         installation: str,
     ) -> None:
         self._database = database
         self._environment_resolver = environment_resolver
-        self._jobs = jobs
+        self._job_settlement = job_settlement
         self._pools = pools
         self._prefix = installation_prefix(installation)
         self._teardowns = {name: Teardown(pool.backend, pool.evict) for name, pool in pools.items()}
@@ -181,4 +181,4 @@ class SandboxControl:
             async with self._database.read() as connection:
                 job = await job_store.get_by_id(connection, job_id)
             if job is not None:
-                await self._jobs.fail(job, reason)
+                await self._job_settlement.fail(job, reason)
