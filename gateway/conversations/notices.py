@@ -14,7 +14,7 @@ async def post_notice(tx: Transaction, conversation: str, text: str, *, turn: st
     message = new_id("msg")
     data = {"message": message, "role": "notice", "text": text, "files": []}
     tx.emit(Event.now(EventType.MESSAGE_COMPLETED, conversation, data, turn=turn))
-    spoken = MessageRow(
+    row = MessageRow(
         id=message,
         role="notice",
         author="",
@@ -23,4 +23,4 @@ async def post_notice(tx: Transaction, conversation: str, text: str, *, turn: st
         attachments=[],
         created_at=utc_now(),
     )
-    await conversations.add_message(tx.connection, conversation, spoken)
+    await conversations.add_message(tx.connection, conversation, row)

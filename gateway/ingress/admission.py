@@ -84,7 +84,7 @@ class Admission:
         return None if decision is RateDecision.ACCEPTED else ""
 
     async def _offer_pairing(self, tx: Transaction, context: ChannelContext, inbound: InboundMessage) -> str:
-        """Return the reply to an unknown sender; "" while an earlier code is valid, except in private replies."""
+        """Return the reply to an unknown sender; "" if a code was sent before and the reply is public."""
         room = inbound.update.room
         person = pairing_subject(inbound.author, room, inbound.address.room)
         code, new = await pairings.issue_code(

@@ -22,9 +22,9 @@ from gateway.store.turns.turns import Turn
 HELP = (
     "`/new` starts a new conversation, `/stop` stops what is running, `/status` shows what is running, "
     "`/jobs` lists background jobs (`/jobs logs ID`, `/jobs stop ID`), "
-    "`/approve ID` and `/deny ID` decide about a command, `/queue` shows what happens to messages that "
-    "arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` changes it), "
-    "`/help` shows this."
+    "`/approve ID` and `/deny ID` decide about a command, `/queue` shows what happens to messages "
+    "that arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` "
+    "changes it), `/help` shows this."
 )
 
 MAX_QUOTED = 60
