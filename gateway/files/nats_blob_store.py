@@ -1,8 +1,8 @@
 """Blobs that replicas share: chunks in a JetStream stream, read one by one.
 
-A file is `file.<digest>.<number>` for each chunk and, written last, `file.<digest>.end` with their count: a
-file whose end is there is whole. Chunks are read by direct gets, as events are; a consumer that loses
-messages silently is never asked.
+Each chunk is a message `file.<digest>.<number>`. The last message, `file.<digest>.end`, has their count; a
+blob with this message is complete. Chunks are read by direct gets, because a consumer can lose messages
+silently.
 """
 
 from __future__ import annotations

@@ -62,20 +62,20 @@ class ApprovalReplies:
         async with self._transactions.database.read() as connection:
             if await authorize(connection, reaction, context) is not AdmissionResult.ADMITTED:
                 return
-            asked = await queries.approval_message_at(
+            message = await queries.approval_message_at(
                 connection, reaction.address.destination, reaction.platform_id
             )
-            found = (
+            matching = (
                 [
                     approval
-                    for approval in await store.list_for_turn(connection, asked.turn or "")
-                    if approval_event_id(approval.id) == asked.event_id
+                    for approval in await store.list_for_turn(connection, message.turn or "")
+                    if approval_event_id(approval.id) == message.event_id
                 ]
-                if asked is not None
+                if message is not None
                 else []
             )
-        if found:
-            await self._decide(context, reaction, found[0].id, approved)
+        if matching:
+            await self._decide(context, reaction, matching[0].id, approved)
 
     async def _decide(
         self,

@@ -14,9 +14,9 @@ STEADY_SECONDS = 5.0
 
 
 class ReceiverHealth(ReceiverStatus):
-    """One channel's ear in this process; `clock` counts seconds and never goes back.
+    """The receiver health of one channel in this process; `clock` is a monotonic clock in seconds.
 
-    It is open while updates arrive here, or while it stands by for another replica that receives.
+    The channel is open while this process receives, or while it stands by for a replica that receives.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -115,21 +115,21 @@ class UpdateHandler:
             await self._drop(context, inbound)
             return
         after_commit = AfterCommit()
-        async with self._transactions.begin("reception") as entry:
-            dropped = await self._dropped_keys.write(entry.connection)
-            if await self._is_new(entry, context, inbound.update.key) and await self._admission.admit(
-                entry, context, inbound, after_commit
+        async with self._transactions.begin("reception") as tx:
+            dropped = await self._dropped_keys.write(tx.connection)
+            if await self._is_new(tx, context, inbound.update.key) and await self._admission.admit(
+                tx, context, inbound, after_commit
             ):
-                await destinations.mark_alive(entry.connection, inbound.address.destination)
-                await self._process(entry, context, inbound, after_commit)
+                await destinations.mark_alive(tx.connection, inbound.address.destination)
+                await self._process(tx, context, inbound, after_commit)
         self._dropped_keys.remove(dropped)
         await self._after_commit(inbound, after_commit)
 
     async def _drop(self, context: ChannelContext, inbound: InboundMessage) -> None:
         """Drop a message; its key is stored together with others."""
         if self._dropped_keys.add(context.record.account, context.record.id, inbound.update.key):
-            async with self._transactions.begin("reception") as entry:
-                dropped = await self._dropped_keys.write(entry.connection)
+            async with self._transactions.begin("reception") as tx:
+                dropped = await self._dropped_keys.write(tx.connection)
             self._dropped_keys.remove(dropped)
 
     async def _process(
@@ -270,17 +270,17 @@ class UpdateHandler:
             await self._drop(context, inbound)
             return
         after_commit = AfterCommit()
-        async with self._transactions.begin("reception") as entry:
-            await self._dropped_keys.write(entry.connection)
-            if not await self._is_new(entry, context, message.key):
+        async with self._transactions.begin("reception") as tx:
+            await self._dropped_keys.write(tx.connection)
+            if not await self._is_new(tx, context, message.key):
                 return
-            if await authorize(entry.connection, message, context) is not AdmissionResult.ADMITTED:
+            if await authorize(tx.connection, message, context) is not AdmissionResult.ADMITTED:
                 return
             refused = self._admission.rate_limit_reply(context, inbound)
             if refused:
-                await self._admission.reply(entry, context, inbound, refused, after_commit)
-            elif refused is None and not await self._apply_edit(entry, context, inbound):
-                await self._process(entry, context, inbound, after_commit)
+                await self._admission.reply(tx, context, inbound, refused, after_commit)
+            elif refused is None and not await self._apply_edit(tx, context, inbound):
+                await self._process(tx, context, inbound, after_commit)
         await self._after_commit(inbound, after_commit)
 
     @staticmethod
@@ -315,10 +315,10 @@ class UpdateHandler:
 
     async def _on_room_migrated(self, context: ChannelContext, migration: RoomMigrated) -> None:
         """Move a room's conversation, routes and open deliveries to its new id."""
-        async with self._transactions.begin("reception") as entry:
-            if not await self._is_new(entry, context, migration.key):
+        async with self._transactions.begin("reception") as tx:
+            if not await self._is_new(tx, context, migration.key):
                 return
-            connection, account = entry.connection, context.record.account
+            connection, account = tx.connection, context.record.account
             found = await conversations.get_by_address(connection, account, migration.old.key)
             if found is None:
                 return

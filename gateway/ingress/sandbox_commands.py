@@ -66,8 +66,8 @@ class SandboxCommands:
             text = render_job(current, output.decode("utf-8", "replace"))
         except SandboxError as error:
             text = f"Job {job.id} is {job.state}; its sandbox cannot be reached: {error}"
-        async with self._transactions.begin("errand") as entry:
-            await post_notice(entry, job.conversation, text)
+        async with self._transactions.begin("errand") as tx:
+            await post_notice(tx, job.conversation, text)
 
 
 def render_job(job: Job, output: str) -> str:

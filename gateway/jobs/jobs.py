@@ -23,7 +23,7 @@ from sandbox.port import Sandbox
 
 
 class TooManyJobs(Exception):
-    """The sandbox runs as many jobs as it may."""
+    """The sandbox runs as many jobs as it is allowed to."""
 
 
 class Jobs:
@@ -86,7 +86,7 @@ class Jobs:
         running = await store.count_running_in(tx.connection, sandbox)
         if running >= self._max_running:
             raise TooManyJobs(
-                f"{running} jobs are running in this sandbox, which is the most; stop one or wait for one"
+                f"{running} jobs are running in this sandbox, which is its limit; stop one or wait"
             )
         token = secrets.token_urlsafe(32)
         new_job = job_id or new_id("job")
