@@ -1,1 +1,1 @@
-"""The conductor: composition, accounts, conversations, turns, jobs, tools, web and command line."""
+"""The gateway: composition, accounts, conversations, turns, jobs, tools, web and command line."""

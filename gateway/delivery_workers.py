@@ -1,4 +1,4 @@
-"""Set up the delivery workers of this process: one for chats, one for webhooks."""
+"""Delivery workers: one for chats, one for webhooks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gateway.observability.tracing.propagation import TraceContextPropagator
 from gateway.records import webhooks
 
 SEQ_TIMEOUT = 1.0
-"""Seconds a webhook waits for its event's position in the stream; after a restart it may go without."""
+"""Seconds that a webhook waits for its event's `seq`; after a restart it may be sent without it."""
 
 
 async def delivery_workers(
@@ -43,21 +43,21 @@ async def delivery_workers(
     chat_sink: ChatSink,
     stack: AsyncExitStack,
 ) -> list[BackgroundTask]:
-    """Return what delivers in this process, by its roles."""
+    """Return the delivery tasks of this process; none without the delivery role."""
     settings = backing.settings
     if Role.DELIVERY not in settings.roles:
         return []
     egress = await stack.enter_async_context(Egress(EgressPolicy(allow=settings.egress_allow)))
     source = settings.public_url or "dovecote"
-    patience = RetrySchedule(delays=settings.webhook_schedule)
-    hooks = CircuitBreakerSink(
+    webhook_schedule = RetrySchedule(delays=settings.webhook_schedule)
+    webhook_sink = CircuitBreakerSink(
         WebhookSink(
             egress=egress, find_target=_webhook_targets(backing), source=source, **_trace_headers(backing)
         ),
         health=SqlEndpointHealth(backing.database),
-        schedule=patience,
+        schedule=webhook_schedule,
     )
-    lanes = (
+    configs = (
         SinkConfig(
             queue=WorkQueue.DELIVER,
             sink=InstrumentedSink(chat_sink, backing.metrics),
@@ -71,39 +71,39 @@ async def delivery_workers(
         ),
         SinkConfig(
             queue=WorkQueue.HOOK,
-            sink=InstrumentedSink(hooks, backing.metrics),
-            schedule=patience,
+            sink=InstrumentedSink(webhook_sink, backing.metrics),
+            schedule=webhook_schedule,
             ordered=False,
             repeatable=True,
             ordered_at=endpoints.is_ordered,
             complete_body=lambda delivery: _with_seq(relay, delivery),
         ),
     )
-    arrivals = SendReceipts(backing.locked_data_dir / "arrivals") if backing.locked_data_dir else None
-    if arrivals is not None:
-        stack.enter_context(closing(arrivals))
+    receipts = SendReceipts(backing.locked_data_dir / "arrivals") if backing.locked_data_dir else None
+    if receipts is not None:
+        stack.enter_context(closing(receipts))
     return [
         DeliveryWorker(
-            lane,
+            config,
             transactions=transactions,
             leases=InstrumentedLeases(backing.leases, backing.metrics),
             wake_ups=backing.wake_ups,
             checkpoint=backing.fault_points.checkpoint,
-            receipts=arrivals if lane.queue is WorkQueue.DELIVER else None,
+            receipts=receipts if config.queue is WorkQueue.DELIVER else None,
             at_most=settings.delivery_workers,
             lease_ttl=settings.lease_ttl,
         ).run
-        for lane in lanes
+        for config in configs
     ]
 
 
 def _trace_headers(backing: BackingServices) -> dict[str, Any]:
-    """Name the trace to receivers where traces are wanted."""
+    """Return the option that adds trace headers to webhooks, if traces are enabled."""
     return {"extra_headers": TraceContextPropagator(backing.database).headers} if wants_traces() else {}
 
 
 async def _with_seq(relay: Relay, delivery: Delivery) -> bytes:
-    """Return a webhook's body: the event with its position, which it has once it is in the stream."""
+    """Return a webhook's body: the event with its `seq`, once it is published."""
     event = Event.decode(delivery.body)
     seq = await relay.get_seq(event, timeout=SEQ_TIMEOUT)
     return delivery.body if seq is None else event.encode(seq)
@@ -126,13 +126,13 @@ def _webhook_targets(backing: BackingServices) -> Callable[[str], Coroutine[Any,
 
 
 class SqlEndpointHealth(EndpointHealth):
-    """How endpoints have been doing, in their rows."""
+    """The health of webhook endpoints, stored in their rows."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def record_failure(self, endpoint: str, now: datetime) -> datetime:
-        """Remember the first failure after a success; without a database nothing is concluded."""
+        """Record a failure and return the first one since a success; `now` if the database is unavailable."""
         try:
             async with self._database.begin() as connection:
                 return await endpoints.record_failure(connection, endpoint, now=now)
@@ -140,7 +140,7 @@ class SqlEndpointHealth(EndpointHealth):
             return now
 
     async def record_success(self, endpoint: str) -> None:
-        """Forget that it failed."""
+        """Clear an endpoint's failures."""
         with suppress(DatabaseUnavailable):
             async with self._database.begin() as connection:
                 await endpoints.record_success(connection, endpoint)

@@ -1,4 +1,4 @@
-"""The instrumented doors: each port is wrapped once, in the composition root, and adapters count nothing."""
+"""Instrumentation: wrappers that add metrics and log lines to ports, used once in the composition root."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ LOGGED_KINDS = {
     *JOB_END_STATES,
     *DEAD_KINDS,
 }
-"""Events that are lines of the log."""
+"""Events that are logged."""
 
 LEASE_KINDS = {"t": "conversation", "d": "destination", "a": "bot"}
-"""What leases are for, by what stands before the colon of their names."""
+"""Kinds of leases by the prefix of their names."""
 
 MAX_START_TIMES = 10_000
-"""Beginnings that we remember to tell how long things took."""
+"""Start times that are held in memory to measure durations."""
 
 
 UPDATE_KINDS: dict[type[Update], str] = {
@@ -69,25 +69,25 @@ UPDATE_KINDS: dict[type[Update], str] = {
 
 
 class StartTimes:
-    """When things began, the latest of them; what began elsewhere or too long ago has no duration."""
+    """Start times of this process, the latest MAX_START_TIMES; anything else has no duration."""
 
     def __init__(self) -> None:
         self._started_at: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def start(self, kind: str, key: str, moment: datetime) -> None:
-        """Remember the first beginning."""
+        """Record a start time, unless there is one."""
         self._started_at.setdefault((kind, key), moment.timestamp())
         if len(self._started_at) > MAX_START_TIMES:
             self._started_at.popitem(last=False)
 
     def elapsed(self, kind: str, key: str, moment: datetime) -> float | None:
-        """Return the seconds since the beginning, and forget it."""
-        begun = self._started_at.pop((kind, key), None)
-        return None if begun is None else moment.timestamp() - begun
+        """Return the seconds since the start and remove it; None if it is unknown."""
+        started = self._started_at.pop((kind, key), None)
+        return None if started is None else moment.timestamp() - started
 
 
 class InstrumentedStream(EventStream):
-    """A stream whose appended events are counted; every change of state passes here as an event."""
+    """A stream that counts and logs appended events; every change of state is such an event."""
 
     def __init__(
         self, inner: EventStream, metrics: Metrics, *, on_event: Callable[[Event], None] = lambda _event: None
@@ -106,26 +106,26 @@ class InstrumentedStream(EventStream):
         return seq
 
     async def publish_transient(self, event: Event) -> None:
-        """Append a transient event, which is counted as such."""
+        """Publish and count a transient event."""
         await self._inner.publish_transient(event)
         self._metrics.count("events", type=str(event.type))
 
     async def tail(self, conversation: str) -> Tail | None:
-        """Return the last lasting event kept, or None."""
+        """Return the last stored event, or None."""
         return await self._inner.tail(conversation)
 
     async def bounds(self, conversation: str) -> StreamBounds:
-        """Return what is kept."""
+        """Return the bounds of the stored events."""
         return await self._inner.bounds(conversation)
 
     async def read(
         self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
     ) -> Sequence[StoredEvent]:
-        """Return kept events."""
+        """Return stored events."""
         return await self._inner.read(conversation, after=after, limit=limit, transient=transient)
 
     async def purge(self, conversation: str) -> None:
-        """Remove every event of a conversation."""
+        """Delete every event of a conversation."""
         await self._inner.purge(conversation)
 
     def subscribe(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[StoredEvent | None]]:
@@ -135,7 +135,7 @@ class InstrumentedStream(EventStream):
     def _count(self, event: Event) -> None:
         metrics = self._metrics
         metrics.count("events", type=str(event.type))
-        metrics.observe("hop_seconds", (utc_now() - event.time).total_seconds(), hop="told")
+        metrics.observe("hop_seconds", (utc_now() - event.time).total_seconds(), hop="published")
         if event.type is EventType.MESSAGE_RECEIVED:
             metrics.count("messages")
         elif event.type in {EventType.TOOL_CALLED, EventType.TOOL_COMPLETED}:
@@ -185,7 +185,7 @@ class InstrumentedStream(EventStream):
 
 
 def _log_event(event: Event) -> None:
-    """Say in the log what a story came to, with the ids by which the rest of it is found."""
+    """Log an event with the ids that identify its turn, job or delivery."""
     if event.type not in LOGGED_KINDS:
         return
     ids = {"job": event.data.get("resultId"), "delivery": event.data.get("delivery"), "turn": event.turn}
@@ -194,18 +194,18 @@ def _log_event(event: Event) -> None:
 
 
 class InstrumentedSink(Sink):
-    """A sink whose attempts are counted and timed."""
+    """A sink that counts and times its attempts."""
 
     def __init__(self, inner: Sink, metrics: Metrics) -> None:
         self._inner = inner
         self._metrics = metrics
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Attempt once, count how it came out and how long it took, alone and since what it tells of."""
-        begun = time.monotonic()
+        """Send once; count the outcome, and time the attempt and the lag since the event."""
+        started = time.monotonic()
         outcome = await self._inner.send(delivery)
         self._metrics.count("deliveries", route=delivery.kind, outcome=str(outcome.kind))
-        self._metrics.observe("delivery_seconds", time.monotonic() - begun, route=delivery.kind)
+        self._metrics.observe("delivery_seconds", time.monotonic() - started, route=delivery.kind)
         if outcome.kind is OutcomeKind.DELIVERED:
             lag = (utc_now() - delivery.event_time).total_seconds()
             self._metrics.observe("delivery_lag_seconds", lag, route=delivery.kind)
@@ -213,7 +213,7 @@ class InstrumentedSink(Sink):
 
 
 class InstrumentedLeases(Leases):
-    """Leases that are counted by kind: how many are held, and how they were won or lost."""
+    """Leases that count by kind how many are held, acquired, busy, failed and lost."""
 
     def __init__(self, inner: Leases, metrics: Metrics) -> None:
         self._inner = inner
@@ -221,22 +221,22 @@ class InstrumentedLeases(Leases):
 
     @asynccontextmanager
     async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
-        """Acquire, renew and release as the leases inside do."""
-        kind, won = LEASE_KINDS.get(name.partition(":")[0], "other"), False
+        """Acquire, renew and release a lease of the wrapped leases."""
+        kind, acquired = LEASE_KINDS.get(name.partition(":")[0], "other"), False
         try:
             async with self._inner.acquire(name, ttl=ttl) as lease:
-                won = True
+                acquired = True
                 self._metrics.count("lease_changes", kind=kind, change="acquired")
                 with self._count_held(kind, lease):
                     yield lease
         except DeliveryError as error:
-            if not won:
+            if not acquired:
                 change = "busy" if isinstance(error, LeaseBusy) else "failed"
                 self._metrics.count("lease_changes", kind=kind, change=change)
             raise
 
     async def is_held(self, name: str) -> bool:
-        """Ask the leases inside."""
+        """Return whether the wrapped leases report it held."""
         return await self._inner.is_held(name)
 
     @contextmanager
@@ -254,14 +254,14 @@ class InstrumentedLeases(Leases):
 
 
 class InstrumentedUpdateHandler(UpdateAcceptor):
-    """A reception whose updates are counted; one that could not be taken is logged with its key."""
+    """An update handler that counts updates, and logs a failed one with its key."""
 
     def __init__(self, inner: UpdateAcceptor, metrics: Metrics) -> None:
         self._inner = inner
         self._metrics = metrics
 
     def accept(self, context: ChannelContext) -> Accept:
-        """Return the channel's acceptance, counted."""
+        """Return the wrapped handler's function, counted."""
         take = self._inner.accept(context)
         platform = str(context.record.config.get("kind", ""))
 

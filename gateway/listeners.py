@@ -1,4 +1,4 @@
-"""The doors to the outside: the web server and the callback socket."""
+"""Listeners: the web server and the callback socket of sandboxes."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ async def open_listeners(
     backing: BackingServices, services: Services, records: Records, channel_supervisor: ChannelSupervisor
 ) -> AsyncIterator[str]:
     """Listen on the configured address and on the callback socket; yields the base URL."""
-    surface = _web_context(backing, services, records, channel_supervisor)
+    context = _web_context(backing, services, records, channel_supervisor)
     runner = LimitedAppRunner(
-        build(surface),
-        surface.limits,
-        trusted_proxies=surface.trusted_proxies,
+        build(context),
+        context.limits,
+        trusted_proxies=context.trusted_proxies,
         access_log=None,
         shutdown_timeout=2.0,
     )
-    callbacks = web.AppRunner(build_callbacks(surface), access_log=None, shutdown_timeout=2.0)
+    callbacks = web.AppRunner(build_callbacks(context), access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     await callbacks.setup()
     try:
@@ -61,7 +61,7 @@ async def _listen(backing: BackingServices, runner: web.AppRunner, callbacks: we
     socket.unlink(missing_ok=True)
     with _short_path(socket) as path:
         await web.UnixSite(callbacks, path).start()
-    socket.chmod(0o666)  # its directory is 0700 outside; inside a sandbox this file is all there is
+    socket.chmod(0o666)  # its directory is 0700; inside a sandbox only this file is mounted
     try:
         await web.TCPSite(runner, settings.host, settings.port).start()
     except OSError as error:
@@ -75,7 +75,7 @@ async def _listen(backing: BackingServices, runner: web.AppRunner, callbacks: we
 
 @contextmanager
 def _short_path(socket: Path) -> Iterator[str]:
-    """Return a path to bind a socket to: the kernel takes a hundred bytes, a directory may be deeper."""
+    """Yield a path short enough to bind a socket to: the kernel takes about a hundred bytes."""
     if len(bytes(socket)) <= MAX_SOCKET_PATH:
         yield str(socket)
         return

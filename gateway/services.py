@@ -1,4 +1,4 @@
-"""The gateway's doors, as the web layer and the composition root see them."""
+"""The services of a running gateway, as the web layer and the composition root use them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from gateway.conversations.submission import Submissions
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.wiring import FileServices
 from gateway.jobs.jobs import Jobs
+from gateway.jobs.reconciler import JobReconciler
+from gateway.jobs.settlement import JobSettlement
 from gateway.maintenance.deletion import ConversationDeletion
 from gateway.maintenance.sandbox_control import SandboxControl
 from gateway.turns.worker import TurnWorker
@@ -18,12 +20,14 @@ from gateway.turns.worker import TurnWorker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Everything that changes turns, jobs, approvals and deliveries goes through one of these."""
+    """The services through which turns, jobs, approvals and deliveries are changed."""
 
     transactions: Transactions
     stream: EventStream
     submissions: Submissions
     jobs: Jobs
+    job_settlement: JobSettlement
+    job_reconciler: JobReconciler
     approvals: Approvals
     turn_worker: TurnWorker
     environment_resolver: EnvironmentResolver

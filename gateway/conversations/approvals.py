@@ -1,4 +1,4 @@
-"""Approvals: tool calls that wait for people, for minutes or days, with one winner."""
+"""Approvals: tool calls that wait for a person's decision; the first decision wins."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gateway.store.turns import turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 
-SANDBOX_CHANGED = "The sandbox was changed after this was approved, so I ask again."
+SANDBOX_CHANGED = "The sandbox was changed after this approval, so it is needed again."
 
 
 class AlreadyDecided(Exception):
-    """Somebody else decided otherwise first, or nothing is left to decide; `winner` is what stands."""
+    """Another decision was recorded first, or the approval is closed; `decided` has its state."""
 
     def __init__(self, decided: Approval) -> None:
         super().__init__(_describe(decided))
@@ -34,9 +34,9 @@ class AlreadyDecided(Exception):
 
 def _describe(decided: Approval) -> str:
     if decided.state == "void":
-        return "the sandbox was changed since, and it was asked again"
+        return "the sandbox was changed, and a new approval was requested"
     if decided.state == "expired":
-        return "the turn that asked has ended"
+        return "the turn that requested it has ended"
     return f"already {decided.state} by {decided.decided_name or decided.decided_by or 'nobody'}"
 
 
@@ -49,15 +49,15 @@ class NotAllowed(Exception):
 
 
 def fingerprint_all(environments: Mapping[str, Environment], default: Environment) -> str:
-    """Return the mark of every sandbox an agent works in: a change of any of them is a change."""
+    """Return one fingerprint of all sandboxes that an agent works in."""
     if len(environments) <= 1:
         return fingerprint(default)
-    marks = json.dumps({name: fingerprint(bench) for name, bench in environments.items()}, sort_keys=True)
-    return hashlib.sha256(marks.encode("utf-8", "surrogatepass")).hexdigest()
+    fingerprints = json.dumps({name: fingerprint(one) for name, one in environments.items()}, sort_keys=True)
+    return hashlib.sha256(fingerprints.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def fingerprint(environment: Environment) -> str:
-    """Return what tells one sandbox's configuration from another, and from itself once it is changed."""
+    """Return the hash of a sandbox's configuration; it changes with the configuration."""
     exact = json.dumps(
         [
             environment.provider,
@@ -71,7 +71,7 @@ def fingerprint(environment: Environment) -> str:
 
 
 def call_digest(tool: str, args: Mapping[str, Any], sandbox_fingerprint: str) -> str:
-    """Return what binds a decision to one exact call in one sandbox as it is configured (`mark_of`)."""
+    """Return the hash that binds a decision to one exact call in one sandbox configuration."""
     exact = json.dumps(
         [tool, args, sandbox_fingerprint], sort_keys=True, separators=(",", ":"), ensure_ascii=False
     )
@@ -79,7 +79,7 @@ def call_digest(tool: str, args: Mapping[str, Any], sandbox_fingerprint: str) ->
 
 
 def render_call(tool: str, args: Mapping[str, Any]) -> str:
-    """Return what a person is shown of a call: a command as it is, anything else as JSON."""
+    """Return the text of a call that a person sees: a command as it is, other calls as JSON."""
     command = args.get("command")
     if isinstance(command, str):
         return f"{command} &" if args.get("background") else command
@@ -94,14 +94,14 @@ async def request(
     *,
     reason: str = "",
 ) -> None:
-    """Record that these calls of a turn wait for people, and tell everybody who can see them."""
-    asked = {
+    """Create an approval for each of these calls and emit `approval.requested`."""
+    requested = {
         approval.call
         for approval in await store.list_for_turn(tx.connection, turn.id)
         if approval.state != "void"
     }
     for call in calls:
-        if call.id in asked:
+        if call.id in requested:
             continue
         approval = Approval(
             id=new_id("apr"),
@@ -134,7 +134,7 @@ async def request(
 
 
 def decisions_by_call(approvals: Iterable[Approval]) -> dict[str, ApprovalDecision]:
-    """Return what people decided, by call; empty while anything is undecided."""
+    """Return people's decisions by call id; empty while one is pending."""
     found = [approval for approval in approvals if approval.state != "void"]
     if any(approval.state == "pending" for approval in found):
         return {}
@@ -151,7 +151,7 @@ def decisions_by_call(approvals: Iterable[Approval]) -> dict[str, ApprovalDecisi
 async def list_outdated(
     tx: Transaction, approvals: Iterable[Approval], sandbox_fingerprint: str
 ) -> list[Approval]:
-    """Return what was approved for a sandbox that is configured otherwise by now, and not carried out yet."""
+    """Return approvals of calls that did not run yet and whose sandbox configuration has changed."""
     return [
         approval
         for approval in approvals
@@ -164,7 +164,7 @@ async def list_outdated(
 async def request_again(
     tx: Transaction, turn: Turn, approvals: Iterable[Approval], sandbox_fingerprint: str
 ) -> None:
-    """Take approvals back and ask for the same calls anew."""
+    """Void approvals and request new ones for the same calls."""
     calls = []
     for approval in approvals:
         await store.void(tx.connection, approval.id)
@@ -173,7 +173,7 @@ async def request_again(
 
 
 class Approvals:
-    """The one place where people decide, whatever they press or type."""
+    """Records the decisions of people, from buttons, reactions, commands and the API."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -189,10 +189,10 @@ class Approvals:
         comment: str = "",
         decision_context: DecisionContext | None = None,
     ) -> Approval:
-        """Decide; the same decision again is no error. Raises what `decide_in` raises."""
-        async with self._transactions.begin("approval.decide") as entry:
+        """Decide in a transaction of its own; repeating a decision is allowed. Raises like `decide_in`."""
+        async with self._transactions.begin("approval.decide") as tx:
             return await decide_in(
-                entry,
+                tx,
                 account,
                 approval_id,
                 approved=approved,
@@ -214,10 +214,10 @@ async def decide_in(
     comment: str = "",
     decision_context: DecisionContext | None = None,
 ) -> Approval:
-    """Decide in the caller's transaction; `name` is for showing.
+    """Decide in the caller's transaction; `name` is a display name.
 
-    With a `seat` only what is asked in that chat is decided, and its rule holds; without one (HTTP, sockets)
-    the account itself decides. Raises NoSuchApproval, NotAllowed, AlreadyDecided.
+    With a `decision_context` only approvals of that chat can be decided, by its channel's rule. Without one
+    (HTTP, WebSocket) the account decides. Raises ApprovalNotFound, NotAllowed, AlreadyDecided.
     """
     approval = await store.get(tx.connection, account, approval_id)
     if approval is None:

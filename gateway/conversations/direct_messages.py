@@ -1,4 +1,4 @@
-"""Words outside any conversation, such as what a stranger is told: delivered, in no stream and no history."""
+"""Direct messages outside any conversation, such as pairing codes: delivered, but in no stream or history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delivery.events.event import Event, EventType
 
 
 async def send_direct(tx: Transaction, account: str, address: Address, text: str, *, key: str) -> None:
-    """Say something in a chat with the caller's transaction; `key` tells it from all else said there."""
+    """Send a text to a chat in the caller's transaction, once for each `key`."""
     event = Event.now(
         EventType.MESSAGE_COMPLETED, "", {"text": text}, event_id=f"evt_{address.channel}_{key}"[:80]
     )

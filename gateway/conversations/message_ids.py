@@ -1,4 +1,4 @@
-"""What a turn says: ids that are the same in every attempt, and where the whole of a long text stands."""
+"""Ids of a turn's messages, the same in every attempt, and the paths of full texts."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from delivery.events.event import Event
 
 
 def message_id(turn: str, position: int) -> str:
-    """Return the id of a turn's message number `place`."""
+    """Return the id of a turn's message number `position`."""
     return "msg_" + _digest(f"{turn} {position}")
 
 
 def completed_event_id(message: str) -> str:
-    """Return the id of the event that tells a message is complete."""
+    """Return the id of a message's `message.completed` event."""
     return "evt_" + _digest(f"completed {message}")
 
 
 def approval_event_id(approval: str) -> str:
-    """Return the id of the event that asks for a decision."""
+    """Return the id of an approval's `approval.requested` event."""
     return "evt_" + _digest(f"asked {approval}")
 
 
 def full_text_path(event: Event) -> str | None:
-    """Return the path at which all of an event's text stands."""
+    """Return the path of an event's full text, or None."""
     family = event.type.split(".", 1)[0]
     if family == "job":
         return f"/jobs/{event.data['resultId']}/logs"

@@ -1,4 +1,4 @@
-"""Notices: what the gateway itself says in a conversation, which is no turn's answer."""
+"""Notices: messages of the gateway itself in a conversation, which are not a turn's reply."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import MessageRow
 
 
-async def post_notice(tx: Transaction, conversation: str, text: str) -> None:
-    """Say something in a conversation, told on its routes and kept in its history."""
+async def post_notice(tx: Transaction, conversation: str, text: str, *, turn: str | None = None) -> None:
+    """Add a message of the gateway to a conversation and deliver it on the conversation's routes."""
     message = new_id("msg")
-    told = {"message": message, "role": "notice", "text": text, "files": []}
-    tx.emit(Event.now(EventType.MESSAGE_COMPLETED, conversation, told))
-    spoken = MessageRow(
+    data = {"message": message, "role": "notice", "text": text, "files": []}
+    tx.emit(Event.now(EventType.MESSAGE_COMPLETED, conversation, data, turn=turn))
+    row = MessageRow(
         id=message,
         role="notice",
         author="",
         text=text,
-        turn=None,
+        turn=turn,
         attachments=[],
         created_at=utc_now(),
     )
-    await conversations.add_message(tx.connection, conversation, spoken)
+    await conversations.add_message(tx.connection, conversation, row)

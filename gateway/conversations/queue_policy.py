@@ -1,4 +1,4 @@
-"""The line: what becomes of input that arrives while a conversation's turns are at work or waiting."""
+"""Queue policy: what happens to input that arrives while a conversation has running or waiting turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.store.turns import turn_queue, turns
 from gateway.store.turns.turns import Turn
 
 MAX_INPUT = 200_000
-"""Characters that the messages of one turn may have together."""
+"""Characters that all messages of one turn may have together."""
 
 SEPARATOR = "\n\n"
 
@@ -29,20 +29,20 @@ class QueuePolicy:
 
 
 async def queue_policy(connection: Connection, conversation: Conversation, *, limit: int) -> QueuePolicy:
-    """Return what the conversation says, else its agent, else `limit` turns that wait in order."""
+    """Return the policy of the conversation, else of its agent, else `followup` with `limit` turns."""
     agent = await records.get_by_id(connection, conversation.agent)
-    said = agent_config(agent).queue if agent is not None else None
-    mode = conversation.queue_mode or (said.mode if said else QueueMode.FOLLOWUP)
+    config = agent_config(agent).queue if agent is not None else None
+    mode = conversation.queue_mode or (config.mode if config else QueueMode.FOLLOWUP)
     return QueuePolicy(
         mode=QueueMode(mode),
-        limit=conversation.queue_limit or (said.limit if said else None) or limit,
+        limit=conversation.queue_limit or (config.limit if config else None) or limit,
     )
 
 
 def find_mergeable(queue: Sequence[Turn], asker: str, mode: QueueMode) -> Turn | None:
-    """Return the waiting turn that a message of this person becomes part of (pure).
+    """Return the waiting turn that a message of this person is merged into (pure).
 
-    Only a person's own turn: what one types must never count as another's. Jobs' follow-ups stand alone.
+    It is always the person's own turn, and never a follow-up turn of a job.
     """
     waiting = queue[1:] if mode is QueueMode.COLLECT else queue
     mine = [
@@ -52,7 +52,7 @@ def find_mergeable(queue: Sequence[Turn], asker: str, mode: QueueMode) -> Turn |
 
 
 def is_not_started(turn: Turn) -> bool:
-    """Say whether a turn waits for its first attempt, so that what it asks can still be changed."""
+    """Return whether a turn waits for its first attempt, so that its input can be changed."""
     return turn.state is TurnState.QUEUED and turn.attempt == 0 and not turn.cancel
 
 
@@ -63,7 +63,7 @@ def merge_input(turn: Turn, text: str) -> str | None:
 
 
 async def cancel_running(connection: Connection, queue: Sequence[Turn]) -> list[str]:
-    """Ask for what people's turns are at work on to end; a job's follow-up and an open question stay."""
+    """Request the cancellation of running message turns; follow-up turns and waiting turns stay."""
     running = [turn.id for turn in queue if turn.state is TurnState.RUNNING and turn.trigger == "message"]
     for turn in running:
         await turns.request_cancel(connection, turn, reason="superseded")
@@ -71,9 +71,9 @@ async def cancel_running(connection: Connection, queue: Sequence[Turn]) -> list[
 
 
 async def edit_message(connection: Connection, turn: Turn, message: str, text: str) -> bool:
-    """Change one message of a turn that has not begun; False when it has, and nothing was changed."""
-    spoken = await messages.list_for_turn(connection, turn.id)
-    whole = SEPARATOR.join(text if one.id == message else one.text for one in spoken)
+    """Change one message of a turn that has not started; returns False if it has."""
+    rows = await messages.list_for_turn(connection, turn.id)
+    whole = SEPARATOR.join(text if one.id == message else one.text for one in rows)
     if not is_not_started(turn) or not await turn_queue.set_input(connection, turn, whole):
         return False
     await messages.update_text(connection, message, text)

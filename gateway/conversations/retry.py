@@ -1,4 +1,4 @@
-"""Again: a failed turn is asked for once more, by a new turn at the end of its conversation's queue."""
+"""Retries: a failed turn is repeated by a new turn at the end of its conversation's queue."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from gateway.store.turns.turns import Turn
 
 
 class TurnNotFailed(Exception):
-    """Only a turn that failed can be asked for again."""
+    """Only a failed turn can be retried."""
 
 
 async def retry_turn(transactions: Transactions, account: str, failed_id: str) -> Turn | None:
-    """Queue what a failed turn was asked, once: asking again returns the same turn; None: no such turn.
+    """Queue a new turn for a failed one and return it, once; None if there is no such turn.
 
-    The new turn has the old one's input, asker, attachments and webhook. Raises NotFailed, Unavailable.
+    The new turn has the old one's input, asker, attachments and webhook. Raises TurnNotFailed,
+    DatabaseUnavailable.
     """
-    async with transactions.begin("intake.submit") as entry:
-        failed = await turns.get(entry.connection, account, failed_id)
+    async with transactions.begin("intake.submit") as tx:
+        failed = await turns.get(tx.connection, account, failed_id)
         if failed is None:
             return None
         if failed.retried_as is not None:
-            return await turns.get(entry.connection, account, failed.retried_as)
+            return await turns.get(tx.connection, account, failed.retried_as)
         if failed.state is not TurnState.FAILED:
             raise TurnNotFailed(f"the turn is {failed.state}")
         new = Turn(
@@ -43,10 +44,10 @@ async def retry_turn(transactions: Transactions, account: str, failed_id: str) -
             notify=failed.notify,
             created_at=utc_now(),
         )
-        if await turn_retries.mark_retried(entry.connection, failed, new.id):
-            await _enqueue(entry, failed, new)
+        if await turn_retries.mark_retried(tx.connection, failed, new.id):
+            await _enqueue(tx, failed, new)
             return new
-    return await retry_turn(transactions, account, failed_id)  # somebody else asked at the same moment
+    return await retry_turn(transactions, account, failed_id)  # another request was committed first
 
 
 async def _enqueue(tx: Transaction, failed: Turn, new: Turn) -> None:
@@ -55,6 +56,6 @@ async def _enqueue(tx: Transaction, failed: Turn, new: Turn) -> None:
     for route in await delivery_store.list_routes(tx.connection, new.conversation, failed.id):
         if route.turn == failed.id:
             await delivery_store.add_route(tx.connection, replace(route, id=new_id("rte"), turn=new.id))
-    told = {"trigger": new.trigger, "attempt": 0, "position": waiting, "retry_of": failed.id}
-    tx.emit(Event.now(EventType.TURN_QUEUED, new.conversation, told, turn=new.id))
+    data = {"trigger": new.trigger, "attempt": 0, "position": waiting, "retry_of": failed.id}
+    tx.emit(Event.now(EventType.TURN_QUEUED, new.conversation, data, turn=new.id))
     tx.wake(WorkQueue.TURN, new.conversation)

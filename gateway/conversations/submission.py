@@ -1,4 +1,4 @@
-"""Intake: what somebody says becomes a Message, a Conversation and a queued Turn, in one transaction."""
+"""Submissions: one transaction stores the message, its conversation and a queued turn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.store.turns.turns import Turn
 
 
 class SubmissionError(Exception):
-    """What was said cannot be taken; nothing was changed."""
+    """The submission is refused; nothing was changed."""
 
 
 class UnknownTarget(SubmissionError):
@@ -39,25 +39,25 @@ class WrongAgent(SubmissionError):
 
 
 class IdempotencyKeyReused(SubmissionError):
-    """The key belongs to a message that said something else."""
+    """The idempotency key was used for a different message."""
 
 
 class QueueFull(SubmissionError):
-    """Too much is waiting in this conversation already."""
+    """The conversation's queue is full."""
 
 
 class _DuplicateSubmission(Exception):
-    """A repetition of the same message was committed between our look and our insert."""
+    """The same submission was committed between our query and our insert."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What somebody says through the API, a socket or the terminal.
+    """A message for an agent.
 
-    `conversation` is an id or the caller's own name for one (opened when new; None opens a nameless one).
-    `key` makes a repetition from the same `source` the same message; with `own_count` it is the asker's own
-    count, which begins anew in every conversation. `endpoint` is a webhook that gets this turn's results.
-    `notify`: somebody waits for `agent.finished`. `platform_id` is what a chat platform calls the message.
+    `conversation` is an id or the caller's own name (created if new; None creates one without a name).
+    `key` is an idempotency key of `source`; with `conversation_scoped_key` it is unique only for the asker in
+    the conversation. `endpoint` is a webhook for this turn's results. `notify`: emit `agent.finished`.
+    `platform_id` is the message's id on its chat platform.
     """
 
     account: str
@@ -76,9 +76,9 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """What became of it. `repeated`: it was known already, and these are its ids.
+    """The ids of a submission. `repeated`: it was submitted before, with these ids.
 
-    `superseded` are the turns that are to end because of it.
+    `superseded` are the turns that are cancelled because of it.
     """
 
     turn: str
@@ -89,11 +89,11 @@ class Submitted:
 
 
 def _ignore_cancel(_turn: str) -> None:
-    """No turn is performed in this process."""
+    """Do nothing: no turn runs in this process."""
 
 
 class Submissions:
-    """The one place where turns are queued by people. `cancel` ends a turn that is performed here."""
+    """Queues the turns that people submit. `cancel` cancels a turn that runs in this process."""
 
     def __init__(
         self,
@@ -107,12 +107,15 @@ class Submissions:
         self._cancel = cancel
 
     def cancel_superseded(self, submitted: Submitted) -> None:
-        """End at once what a message supersedes, once that is committed; elsewhere it is looked for."""
+        """Cancel the superseded turns of this process, after the commit; other replicas poll for them."""
         for turn in submitted.superseded:
             self._cancel(turn)
 
     async def submit(self, submission: Submission) -> Submitted:
-        """Take what somebody says; raises Missing, WrongAgent, KeyReused, QueueFull, Unavailable."""
+        """Store a message and queue its turn.
+
+        Raises UnknownTarget, WrongAgent, IdempotencyKeyReused, QueueFull, DatabaseUnavailable.
+        """
         try:
             submitted = await self._submit(submission)
         except (
@@ -124,25 +127,25 @@ class Submissions:
         return submitted
 
     async def _submit(self, submission: Submission) -> Submitted:
-        async with self._transactions.begin("intake.submit") as entry:
+        async with self._transactions.begin("intake.submit") as tx:
             conversation = None
             if submission.conversation_scoped_key:
                 if submission.conversation is not None:
-                    conversation = await self._get_or_create(entry, submission)
+                    conversation = await self._get_or_create(tx, submission)
                 place = conversation.id if conversation else "-"
                 submission = replace(submission, key=f"{place} {submission.asker} {submission.key}")
-            known = await self._get_submitted(entry, submission)
+            known = await self._get_submitted(tx, submission)
             if known is not None:
                 return known
-            conversation = conversation or await self._get_or_create(entry, submission)
-            return await self.enqueue(entry, conversation, submission)
+            conversation = conversation or await self._get_or_create(tx, submission)
+            return await self.enqueue(tx, conversation, submission)
 
     async def get_or_create(self, account: str, name_or_id: str) -> Conversation | None:
-        """Return a conversation by id or own name; a new name opens one, with the default agent."""
+        """Return a conversation by id or name; a new name creates one with the default agent."""
         try:
             async with self._transactions.database.begin() as connection:
-                asked = Submission(account=account, text="", asker="", conversation=name_or_id)
-                return await self._get_or_create(Transaction(connection), asked)
+                submission = Submission(account=account, text="", asker="", conversation=name_or_id)
+                return await self._get_or_create(Transaction(connection), submission)
         except UnknownTarget:
             return None
 
@@ -187,7 +190,7 @@ class Submissions:
 
     @staticmethod
     async def _change_agent(tx: Transaction, conversation: Conversation, agent: str) -> bool:
-        """Give a conversation in which nothing was said yet to another agent; False when it is too late."""
+        """Give an empty conversation to another agent; returns False if it has messages."""
         if not await conversations.change_agent(tx.connection, conversation.id, agent):
             return False
         await outbox.change_agent(tx.connection, conversation=conversation.id, agent=agent)
@@ -211,7 +214,7 @@ class Submissions:
         address: str | None = None,
         address_key: str | None = None,
     ) -> Conversation:
-        """Open a conversation with its stream."""
+        """Create a conversation with its event stream."""
         conversation = Conversation(
             id=new_id("cnv"),
             account=account,
@@ -226,9 +229,9 @@ class Submissions:
         return conversation
 
     async def enqueue(self, tx: Transaction, conversation: Conversation, submission: Submission) -> Submitted:
-        """Queue the turn a message asks for, as the conversation's queue mode says; raises QueueFull.
+        """Queue a message's turn by the conversation's queue mode; raises QueueFull.
 
-        Call `end_superseded` once this is committed.
+        Call `cancel_superseded` once this is committed.
         """
         waiting = await turns.count_open(tx.connection, conversation.id)
         if not waiting:
@@ -237,10 +240,10 @@ class Submissions:
         if waiting >= policy.limit:
             raise _queue_full(waiting, policy)
         if policy.mode in {QueueMode.COLLECT, QueueMode.INTERRUPT}:
-            joined = await self._merge(tx, conversation, submission, policy)
-            if joined is not None:
-                return joined
-        # What is attached is fetched as a turn begins: a turn that runs already could not take it in.
+            merged = await self._merge(tx, conversation, submission, policy)
+            if merged is not None:
+                return merged
+        # Attachments are fetched when a turn starts, so a running turn cannot receive them.
         own_turn = policy.mode is QueueMode.STEER and bool(submission.attachments)
         mode = QueueMode.FOLLOWUP if own_turn else policy.mode
         submitted = await self._append(tx, conversation, submission, mode, waiting)
@@ -250,22 +253,22 @@ class Submissions:
     async def _supersede(tx: Transaction, policy: QueuePolicy, submitted: Submitted) -> Submitted:
         if policy.mode is not QueueMode.INTERRUPT:
             return submitted
-        standing = await turns.list_open(tx.connection, submitted.conversation)
-        ended = await queue_policy.cancel_running(tx.connection, standing)
-        return replace(submitted, superseded=tuple(ended))
+        queue = await turns.list_open(tx.connection, submitted.conversation)
+        cancelled = await queue_policy.cancel_running(tx.connection, queue)
+        return replace(submitted, superseded=tuple(cancelled))
 
     async def _merge(
         self, tx: Transaction, conversation: Conversation, submission: Submission, policy: QueuePolicy
     ) -> Submitted | None:
-        """Make a message part of the turn that waits for its asker; None when there is none to join."""
-        standing = await turns.list_open(tx.connection, conversation.id)
-        turn = queue_policy.find_mergeable(standing, submission.asker, policy.mode)
+        """Merge a message into the asker's waiting turn; None if there is none."""
+        queue = await turns.list_open(tx.connection, conversation.id)
+        turn = queue_policy.find_mergeable(queue, submission.asker, policy.mode)
         text = queue_policy.merge_input(turn, submission.text) if turn is not None else None
         if turn is None or text is None:
             return None
-        spoken = len(await messages.list_for_turn(tx.connection, turn.id))
-        if spoken >= policy.limit:
-            raise _queue_full(spoken, policy)
+        message_count = len(await messages.list_for_turn(tx.connection, turn.id))
+        if message_count >= policy.limit:
+            raise _queue_full(message_count, policy)
         if not await turn_queue.set_input(tx.connection, turn, text, notify=submission.notify):
             return None
         submitted = Submitted(turn=turn.id, conversation=conversation.id, message=new_id("msg"))
@@ -282,7 +285,7 @@ class Submissions:
         mode: QueueMode | None,
         waiting: int,
     ) -> Submitted:
-        """Put a message at the end of the line, as a turn of its own."""
+        """Queue a message as a turn of its own."""
         submitted = Submitted(turn=new_id("trn"), conversation=conversation.id, message=new_id("msg"))
         now = utc_now()
         await self._save(tx, submission, submitted, now)
@@ -316,8 +319,8 @@ class Submissions:
             turn=turn,
             endpoint=submission.endpoint,
         )
-        standing = await delivery_store.list_routes(tx.connection, conversation.id, turn)
-        if not any(one.turn == turn and one.target == route.target for one in standing):
+        routes = await delivery_store.list_routes(tx.connection, conversation.id, turn)
+        if not any(one.turn == turn and one.target == route.target for one in routes):
             await delivery_store.add_route(tx.connection, route)
 
     @staticmethod
@@ -363,12 +366,12 @@ class Submissions:
 
 
 def visible_attachment(attachment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an attachment as people may see it: without what fetches it from its platform."""
+    """Return an attachment without the fields that fetch it from its platform."""
     return {name: value for name, value in attachment.items() if name not in {"ref", "channel"}}
 
 
 def _received_event(submission: Submission, submitted: Submitted, *, merged: bool = False) -> Event:
-    told: dict[str, Any] = {
+    data: dict[str, Any] = {
         "message": submitted.message,
         "role": "user",
         "text": submission.text,
@@ -376,11 +379,11 @@ def _received_event(submission: Submission, submitted: Submitted, *, merged: boo
         "files": [visible_attachment(one) for one in submission.attachments],
     }
     if merged:
-        told["joined"] = True
-    return Event.now(EventType.MESSAGE_RECEIVED, submitted.conversation, told, turn=submitted.turn)
+        data["joined"] = True
+    return Event.now(EventType.MESSAGE_RECEIVED, submitted.conversation, data, turn=submitted.turn)
 
 
 def _queue_full(waiting: int, policy: QueuePolicy) -> QueueFull:
     return QueueFull(
-        f"{waiting} messages are waiting in this conversation already; at most {policy.limit} may"
+        f"{waiting} messages are already waiting in this conversation, which is its limit ({policy.limit})"
     )

@@ -1,4 +1,4 @@
-"""Files from people: fetched once as a turn begins, put into `inbox/`, told to the agent line by line."""
+"""Attachments of people: fetched once when a turn starts, written to `inbox/`, described to the agent."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ INBOX = "inbox"
 MAX_IMAGES = 10
 MAX_IMAGE_BYTES = 5_000_000
 CONNECT_TIMEOUT = 10.0
-"""Seconds a turn waits for the channel that has its files: a gateway that has just started connects it."""
+"""Seconds that a turn waits for its channel to connect, for instance after a start of the gateway."""
 _POLL_SECONDS = 0.05
 _RETRY_DELAYS = (1.0, 3.0)
 _MAX_NAME_TRIES = 50
 
 
 class NotFetched(Exception):
-    """An attachment could not be had; the message says why, for people and models alike."""
+    """An attachment could not be fetched; the message gives the reason to people and models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedAttachments:
-    """What came with a turn: a line for each file, what else the agent must know, and images to be seen."""
+    """The attachments of a turn: lines for the agent about files and notes, and images for the model."""
 
     lines: tuple[str, ...] = ()
     images: tuple[AgentImage, ...] = ()
 
 
 FindBot = Callable[[str], ConnectedBot | None]
-"""Find a connected bot by channel id."""
+"""Return the connected bot of a channel id, or None."""
 
 
 class AttachmentFetcher:
-    """Fetches what people attached. Every step is written down, so that a restart goes on where it was."""
+    """Fetches attachments. Each step is stored, so that a restart continues where it stopped."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class AttachmentFetcher:
         self._reserved_paths: set[tuple[str, str]] = set()
 
     async def fetch(self, turn: Turn, environment: Environment) -> FetchedAttachments:
-        """Return what a turn has to work with beside its text; what cannot be fetched is told to people."""
+        """Fetch a turn's attachments; people get a notice for each one that cannot be fetched."""
         async with self._transactions.database.read() as connection:
             attached = await messages.list_attachments(connection, turn.id)
             notes = await store.list_notes(connection, turn.conversation, turn.id)
@@ -102,7 +102,7 @@ class AttachmentFetcher:
     async def _receive_one(
         self, turn: Turn, environment: Environment, index: int, attachment: Mapping[str, Any]
     ) -> FileRow:
-        """Return an attachment as it was received, now or by an earlier attempt at the turn."""
+        """Return an attachment's row, fetching it unless an earlier attempt did."""
         identity = sha256(f"in\n{turn.id}\n{index}".encode()).hexdigest()
         async with self._transactions.database.read() as connection:
             row = await store.get_by_identity(connection, turn.conversation, identity)
@@ -117,7 +117,7 @@ class AttachmentFetcher:
     async def _register(
         self, turn: Turn, environment: Environment, identity: str, attachment: Mapping[str, Any]
     ) -> FileRow:
-        """Give an attachment its name in the inbox before anything of it is fetched."""
+        """Insert an attachment's row with its path in the inbox, before fetching it."""
         name = media_types.sanitize_name(str(attachment.get("name", "")))
         row = FileRow(
             id=new_id("fil"),
@@ -133,12 +133,12 @@ class AttachmentFetcher:
             sha256=None,
             created_at=utc_now(),
         )
-        async with self._transactions.begin("file.arrive") as entry:
-            await store.add(entry.connection, row)
+        async with self._transactions.begin("file.arrive") as tx:
+            await store.add(tx.connection, row)
         return row
 
     async def _free_path(self, environment: Environment, name: str) -> str:
-        """Return a path in the inbox that no file has; empty where there is no place for files."""
+        """Return a free path in the inbox; empty if there is no writable workspace."""
         if environment.workspace is None or environment.spec.read_only:
             return ""
         names = [media_types.numbered_name(name, number) for number in range(1, _MAX_NAME_TRIES)]
@@ -175,9 +175,9 @@ class AttachmentFetcher:
         finally:
             self._reserved_paths.discard((environment.workspace or "", row.path))
         self._checkpoint("file.written")
-        async with self._transactions.begin("file.arrive") as entry:
+        async with self._transactions.begin("file.arrive") as tx:
             await store.record_fetch_result(
-                entry.connection,
+                tx.connection,
                 row.id,
                 state=FileState.RECEIVED,
                 path=path,
@@ -187,47 +187,47 @@ class AttachmentFetcher:
     async def _write_to_inbox(
         self, environment: Environment, row: FileRow, media_type: str, content: bytes
     ) -> str:
-        """Write a file into the inbox; raises NotFetched when only that would have made it of use."""
+        """Write a file to the inbox and return its path; images need none. Raises NotFetched."""
         if not row.path:
             if media_type in media_types.IMAGES:
                 return ""
-            raise NotFetched("there is no workspace to put it into")
+            raise NotFetched("there is no workspace to write it to")
         try:
             await (await self._environment_resolver.sandbox(environment)).write(row.path, content)
         except (SandboxError, UnsafePath, OSError) as error:
-            raise NotFetched(f"it could not be written into the workspace: {error}") from None
+            raise NotFetched(f"it could not be written to the workspace: {error}") from None
         return row.path
 
     async def _record_failure(self, turn: Turn, row: FileRow, reason: str) -> None:
-        """Write down that a file did not come, and tell the person in the same breath."""
+        """Record that a file could not be fetched and post a notice, in one transaction."""
         log.warning("files.fetch_failed", turn=turn.id, why=reason)
         reason = " ".join(reason.split())[:300]
-        async with self._transactions.begin("file.arrive") as entry:
-            await store.record_fetch_result(entry.connection, row.id, state=FileState.MISSING, reason=reason)
+        async with self._transactions.begin("file.arrive") as tx:
+            await store.record_fetch_result(tx.connection, row.id, state=FileState.MISSING, reason=reason)
             await post_notice(
-                entry, turn.conversation, f"I could not take `{row.name.replace('`', chr(39))}`: {reason}."
+                tx, turn.conversation, f"I could not receive `{row.name.replace('`', chr(39))}`: {reason}."
             )
 
     async def _read_content(self, turn: Turn, row: FileRow, attachment: Mapping[str, Any]) -> bytes:
-        """Return an attachment's bytes, from the shelf or through its channel; raises NotFetched."""
+        """Return an attachment's bytes from the file store or its channel; raises NotFetched."""
         most = self._settings.attachment_bytes
         if row.size > most:
             raise NotFetched(
-                f"it has {media_types.render_size(row.size)}, and {media_types.render_size(most)} is the most"
+                f"it has {media_types.render_size(row.size)}; the limit is {media_types.render_size(most)}"
             )
         if not row.path and not str(attachment.get("type", "")).startswith("image/"):
-            raise NotFetched("there is no workspace to put it into")
+            raise NotFetched("there is no workspace to write it to")
         if attachment.get("id"):
             return await self._read_upload(turn, str(attachment["id"]))
         if not attachment.get("ref") or not attachment.get("channel"):
-            raise NotFetched("it was named, and not sent")
+            raise NotFetched("it was named but not sent")
         return await self._download(str(attachment["channel"]), str(attachment["ref"]))
 
     async def _read_upload(self, turn: Turn, file: str) -> bytes:
         row = await self._file_store.get(file)
         content = await self._file_store.read(file) if row and row.account == turn.account else None
         if content is None:
-            raise NotFetched("it is not kept any more")
+            raise NotFetched("it is no longer stored")
         return content
 
     async def _download(self, channel: str, ref: str) -> bytes:
@@ -246,13 +246,13 @@ class AttachmentFetcher:
 
     async def _wait_for_bot(self, channel: str) -> ConnectedBot:
         deadline = asyncio.get_running_loop().time() + CONNECT_TIMEOUT
-        # A bot may be connected again by anybody's doing: looking is simpler than an event for each.
+        # Several components reconnect bots; polling is simpler than an event from each.
         while (bot := self._find(channel)) is None:
             if asyncio.get_running_loop().time() > deadline:
                 raise NotFetched("its channel is not connected")
             await asyncio.sleep(_POLL_SECONDS)
         if ChannelFeature.DOWNLOAD not in bot.features:
-            raise NotFetched("files cannot be taken from this platform")
+            raise NotFetched("files cannot be downloaded from this platform")
         return bot
 
     async def _read_from_channel(self, bot: ConnectedBot, ref: str) -> bytes:
@@ -260,7 +260,7 @@ class AttachmentFetcher:
         async for chunk in bot.sender.download(ref):
             content += chunk
             if len(content) > most:
-                raise NotFetched(f"it has more than {media_types.render_size(most)}, which is the most")
+                raise NotFetched(f"it has more than {media_types.render_size(most)}")
         return bytes(content)
 
     async def _images(self, rows: Sequence[FileRow]) -> tuple[AgentImage, ...]:
@@ -279,20 +279,20 @@ class AttachmentFetcher:
 
 
 def is_model_image(row: FileRow) -> bool:
-    """Say whether a file is an image that models are given."""
+    """Return whether a file is an image that is passed to models."""
     received = row.state is FileState.RECEIVED and row.type in media_types.IMAGES
     return received and row.size <= MAX_IMAGE_BYTES
 
 
 def render_line(row: FileRow) -> str:
-    """Return what the agent reads of one attachment."""
+    """Return the line about one attachment that the agent reads."""
     if row.state is not FileState.RECEIVED:
         return f"[attachment {row.name} is not here: {row.caption or 'it could not be fetched'}]"
     size = f"{media_types.render_size(row.size)}, {row.type}"
     if not row.path:
-        return f"[attached image: {row.name}, {size}; there is no workspace it could lie in]"
+        return f"[attached image: {row.name}, {size}; there is no workspace for it]"
     large = row.type in media_types.IMAGES and row.size > MAX_IMAGE_BYTES
-    return f"[attached: {row.path}, {size}{'; too large to be shown to you' if large else ''}]"
+    return f"[attached: {row.path}, {size}{'; too large to be passed to the model' if large else ''}]"
 
 
 def _size(attachment: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Where the bytes of files lie, by their digest: the port, and a directory of our own."""
+"""Blob stores, by digest: the port, and a local directory."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ CHUNK_BYTES = 512 * 1024
 
 
 class BlobNotFound(Exception):
-    """The bytes of this file are not kept any more."""
+    """There is no blob with this digest."""
 
 
 class BlobStore(Protocol):
-    """Keeps bytes durably under the SHA-256 of what they are, as hexadecimal digits."""
+    """Stores blobs durably under the hexadecimal SHA-256 of their content."""
 
     @abstractmethod
     async def write(self, digest: str, content: bytes) -> None:
-        """Keep the bytes; when this returns they outlive the machine's power. Twice is no error."""
+        """Store the bytes; they survive a power failure once this returns. Idempotent."""
 
     @abstractmethod
     def read_chunks(self, digest: str) -> AsyncIterator[bytes]:
-        """Yield the bytes in chunks of at most 512 KiB; raises Absent before the first."""
+        """Yield the bytes in chunks of at most 512 KiB; raises BlobNotFound before the first."""
 
     @abstractmethod
     async def delete(self, digest: str) -> None:
-        """Keep the bytes no longer; twice is no error."""
+        """Delete the bytes. Idempotent."""
 
 
 async def read_all(blob_store: BlobStore, digest: str) -> bytes:
-    """Return all bytes of a digest; raises Absent."""
+    """Return all bytes of a digest; raises BlobNotFound."""
     return b"".join([chunk async for chunk in blob_store.read_chunks(digest)])
 
 
 class DirectoryBlobStore(BlobStore):
-    """A directory that one gateway process has for itself."""
+    """Stores blobs in a directory that only one gateway process uses."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -49,11 +49,11 @@ class DirectoryBlobStore(BlobStore):
         return self._directory / digest[:2] / digest
 
     async def write(self, digest: str, content: bytes) -> None:
-        """Write a file whole and rename it into its place, each step made to last."""
+        """Write and sync a temporary file, then rename it and sync the directory."""
         await asyncio.to_thread(_write_durably, self._path(digest), content)
 
     async def read_chunks(self, digest: str) -> AsyncIterator[bytes]:
-        """Read the file piece by piece, off the event loop."""
+        """Read the file in chunks, in threads."""
         try:
             file = await asyncio.to_thread(self._path(digest).open, "rb")
         except FileNotFoundError:
@@ -65,7 +65,7 @@ class DirectoryBlobStore(BlobStore):
             file.close()
 
     async def delete(self, digest: str) -> None:
-        """Remove the file."""
+        """Delete the file."""
         await asyncio.to_thread(self._path(digest).unlink, missing_ok=True)
 
 

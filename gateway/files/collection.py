@@ -1,4 +1,4 @@
-"""Files for people: what agents and jobs leave in `outbox/` or hand over, taken once, told with an answer."""
+"""Files for people: collected once from `outbox/` or the `deliver_file` tool, and attached to a reply."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ MAX_NAMED_FILES = 5
 
 
 class FileRejected(Exception):
-    """A file is not taken; the message says why."""
+    """A file is not sent; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOwner:
-    """Whose files they are: a turn's, or a job's that is about to be settled (`since` it began)."""
+    """The owner of files: a turn, or a job that is about to be settled (`since` its start)."""
 
     account: str
     conversation: str
@@ -57,19 +57,19 @@ class FileOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedFiles:
-    """What an event is to tell: files in their public shape, and what is to be said of those declined."""
+    """Files for an event in their public form, and a notice about the rejected ones."""
 
     files: Sequence[dict[str, Any]] = ()
     notice: str | None = None
 
     async def emit_notice(self, tx: Transaction, conversation: str) -> None:
-        """Tell people what they do not get."""
+        """Post the notice about rejected files, if any."""
         if self.notice is not None:
             await post_notice(tx, conversation, self.notice)
 
 
 class FileCollector:
-    """Takes files, keeps their bytes, and gives them to the events that tell of them."""
+    """Collects files, stores their bytes, and attaches them to events."""
 
     def __init__(
         self,
@@ -89,23 +89,23 @@ class FileCollector:
         self._checkpoint = checkpoint
 
     async def collect(self, turn: Turn, environment: Environment) -> None:
-        """Take what this turn left in the outbox. What cannot be taken now is found again by a later turn."""
+        """Collect the turn's files in the outbox. A later turn collects those that fail now."""
         if environment.workspace is None:
             return
-        source = FileOwner(account=turn.account, conversation=turn.conversation, turn=turn.id)
-        yard = OutboxLocation(
+        owner = FileOwner(account=turn.account, conversation=turn.conversation, turn=turn.id)
+        location = OutboxLocation(
             sandbox=lambda: self._environment_resolver.sandbox(environment),
             directory=environment.spec.workspace if _is_mounted(environment.provider) else None,
         )
-        if yard.directory is None and turn.trigger != "job" and not await self._ran_commands(turn):
+        if location.directory is None and turn.trigger != "job" and not await self._ran_commands(turn):
             return
-        await self._collect_within_timeout(yard, source)
+        await self._collect_within_timeout(location, owner)
 
     async def collect_job(self, job: Job) -> None:
-        """Take what a job that has ended left in the outbox; its follow-up turn looks again."""
+        """Collect an ended job's files in the outbox; its follow-up turn collects again."""
         if job.workspace is None:
             return
-        source = FileOwner(
+        owner = FileOwner(
             account=job.account,
             conversation=job.conversation,
             turn=job.turn,
@@ -113,11 +113,11 @@ class FileCollector:
             since=job.created_at,
         )
         mounted = _is_mounted(job.provider)
-        yard = OutboxLocation(
+        location = OutboxLocation(
             sandbox=lambda: self._environment_resolver.sandbox_of_job(job),
             directory=self._environment_resolver.directory(job.account, job.workspace) if mounted else None,
         )
-        await self._collect_within_timeout(yard, source)
+        await self._collect_within_timeout(location, owner)
 
     async def _ran_commands(self, turn: Turn) -> bool:
         async with self._transactions.database.read() as connection:
@@ -131,17 +131,17 @@ class FileCollector:
             log.warning("files.collect_failed", turn=owner.turn, job=owner.job, error=repr(error))
 
     async def _collect_all(self, location: OutboxLocation, owner: FileOwner) -> None:
-        left = await workspace_outbox.list_files(location)
-        if not left:
+        files = await workspace_outbox.list_files(location)
+        if not files:
             return
-        began, slack = min(one.changed_at for one in left), location.clock_tolerance
+        began, slack = min(one.changed_at for one in files), location.clock_tolerance
         async with self._transactions.database.read() as connection:
-            met = await store.known_versions(connection, owner.conversation, [one.path for one in left])
+            known = await store.known_versions(connection, owner.conversation, [one.path for one in files])
             spans = await store.list_activity_spans(connection, owner.conversation, since=began - slack)
         if owner.since is not None:
             spans.append(ActivitySpan(started_at=owner.since, ended_at=utc_now()))
-        for one in left:
-            if one.version not in met.get(one.path, ()) and _is_from_conversation(one, spans, slack):
+        for one in files:
+            if one.version not in known.get(one.path, ()) and _is_from_conversation(one, spans, slack):
                 await self._collect_file(location, owner, one)
 
     async def _collect_file(self, location: OutboxLocation, owner: FileOwner, file: OutboxFile) -> None:
@@ -151,16 +151,16 @@ class FileCollector:
             await self._reject(owner, file, str(error))
             return
         except (FileNotFoundError, IsADirectoryError, UnsafePath):
-            return  # it is gone again, or is no file any more
+            return  # it was deleted, or is not a file any more
         identity = _digest("out", file.path, sha256(content).hexdigest())
         await self._stage(owner, file.path, content, identity=identity, version=file.version)
 
     async def _read(self, location: OutboxLocation, owner: FileOwner, path: str, size: int) -> bytes:
-        """Return a file's bytes within the limits; raises Declined, SandboxError, OSError."""
+        """Return a file's bytes within the limits; raises FileRejected, SandboxError, OSError."""
         most = self._settings.max_bytes
         if size > most:
             raise FileRejected(
-                f"it has {media_types.render_size(size)}, and at most {media_types.render_size(most)} are sent"
+                f"it has {media_types.render_size(size)}; the limit is {media_types.render_size(most)}"
             )
         async with self._transactions.database.read() as connection:
             count = await store.count(connection, owner.conversation, turn=owner.turn, job=owner.job)
@@ -169,14 +169,12 @@ class FileCollector:
         try:
             return await workspace_outbox.read(location, path, limit=most)
         except FileTooLarge:
-            raise FileRejected(
-                f"it has more than {media_types.render_size(most)}, which is the most"
-            ) from None
+            raise FileRejected(f"it has more than {media_types.render_size(most)}") from None
 
     async def _stage(
         self, owner: FileOwner, path: str, content: bytes, *, identity: str, version: str, caption: str = ""
     ) -> FileRow:
-        """Keep the bytes, then write down that the file waits for its event."""
+        """Store the bytes, then insert the file's row, which waits for an event."""
         digest = await self._file_store.write_blob(content)
         self._checkpoint("file.kept")
         name = media_types.sanitize_name(posixpath.basename(path))
@@ -197,13 +195,13 @@ class FileCollector:
             caption=caption,
             created_at=utc_now(),
         )
-        async with self._transactions.begin("file.stage") as entry:
-            if not await store.add(entry.connection, row):
-                await store.set_version(entry.connection, owner.conversation, identity, version=version)
+        async with self._transactions.begin("file.stage") as tx:
+            if not await store.add(tx.connection, row):
+                await store.set_version(tx.connection, owner.conversation, identity, version=version)
         return row
 
     async def _reject(self, owner: FileOwner, file: OutboxFile, reason: str) -> None:
-        """Write down that a file is too much, once: people and the model are told with the next answer."""
+        """Record a rejected file once; people and the model are notified with the next reply."""
         row = FileRow(
             id=new_id("fil"),
             account=owner.account,
@@ -221,56 +219,58 @@ class FileCollector:
             note=f"{file.path} was not sent to the person: {reason}",
             created_at=utc_now(),
         )
-        async with self._transactions.begin("file.stage") as entry:
-            await store.add(entry.connection, row)
+        async with self._transactions.begin("file.stage") as tx:
+            await store.add(tx.connection, row)
 
     async def deliver(
         self, turn: Turn, environment: Environment, path: str, *, caption: str, key: str
     ) -> FileRow:
-        """Take a file that the agent hands over; raises Declined, SandboxError. `key` tells one call."""
+        """Collect a file for the `deliver_file` tool, once per `key`; raises FileRejected, SandboxError."""
         if environment.workspace is None:
             raise FileRejected("there is no workspace")
-        source = FileOwner(account=turn.account, conversation=turn.conversation, turn=turn.id)
-        yard = OutboxLocation(sandbox=lambda: self._environment_resolver.sandbox(environment), directory=None)
-        plain = _normalize_path(path, environment.spec.mount)
+        owner = FileOwner(account=turn.account, conversation=turn.conversation, turn=turn.id)
+        location = OutboxLocation(
+            sandbox=lambda: self._environment_resolver.sandbox(environment), directory=None
+        )
+        relative_path = _normalize_path(path, environment.spec.mount)
         identity = _digest("offer", key)
         async with self._transactions.database.read() as connection:
             earlier = await store.get_by_identity(connection, turn.conversation, identity)
         if earlier is not None:
             return earlier
         try:
-            content = await self._read(yard, source, plain, 0)
+            content = await self._read(location, owner, relative_path, 0)
         except OSError as error:
             raise FileRejected(_reason(error)) from None
         try:
             return await self._stage(
-                source, plain, content, identity=identity, version="offered", caption=caption
+                owner, relative_path, content, identity=identity, version="offered", caption=caption
             )
         except (DeliveryError, OSError) as error:
-            raise FileRejected(f"it could not be kept: {error}") from None
+            raise FileRejected(f"it could not be stored: {error}") from None
 
     async def attach(self, tx: Transaction, conversation: str, *, job: str | None = None) -> CollectedFiles:
-        """Return what waits to be told of a conversation's turns, or of a job, as told by this entry."""
+        """Attach the waiting files of a conversation's turns, or of a job, to this transaction's event."""
         rows = await store.collect_staged(tx.connection, conversation, job)
-        declined = [row for row in rows if row.state is FileState.REFUSED]
+        rejected = [row for row in rows if row.state is FileState.REFUSED]
         return CollectedFiles(
             files=[self._links.to_response(row) for row in rows if row.state is FileState.STAGED],
-            notice=_rejection_notice(declined) if declined else None,
+            notice=_rejection_notice(rejected) if rejected else None,
         )
 
     async def list_for_turn(self, connection: Connection, turn: Turn) -> list[dict[str, Any]]:
-        """Return the files a turn has brought, with those of the job that it tells of."""
+        """Return the files of a turn and, for a follow-up turn, of its job."""
         rows = await store.list_for_turn(connection, turn.conversation, turn.id, turn.job)
         return [self._links.to_response(row) for row in rows]
 
     async def list_for_job(self, connection: Connection, job: Job) -> list[dict[str, Any]]:
-        """Return the files a job has brought."""
+        """Return the files of a job."""
         return (await self.list_for_jobs(connection, job.conversation, [job.id])).get(job.id, [])
 
     async def list_for_jobs(
         self, connection: Connection, conversation: str, jobs: Sequence[str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return the files that jobs of one conversation have brought, by job."""
+        """Return the files of jobs of one conversation, by job id."""
         shapes: dict[str, list[dict[str, Any]]] = {}
         for row in await store.list_for_jobs(connection, conversation, jobs):
             shapes.setdefault(str(row.job), []).append(self._links.to_response(row))
@@ -285,10 +285,10 @@ def _is_mounted(provider: str) -> bool:
 def _is_from_conversation(
     file: OutboxFile, spans: Sequence[ActivitySpan], clock_tolerance: timedelta
 ) -> bool:
-    """Say whether a file changed while something of its conversation ran that has ended.
+    """Return whether a file changed while a turn or job of the conversation ran that has ended.
 
-    Conversations may share a workspace: what another one's job writes is not ours, and what a job still
-    writes is not whole.
+    Conversations may share a workspace: files of another conversation's jobs are not collected, and files
+    of a running job may be incomplete.
     """
     return any(
         span.started_at - clock_tolerance <= file.changed_at <= span.ended_at + clock_tolerance
@@ -297,7 +297,7 @@ def _is_from_conversation(
 
 
 def _normalize_path(path: str, mount: str) -> str:
-    """Return a path as the outbox's listing would name it; where it leads is the sandbox's to judge."""
+    """Return a path relative to the workspace; the sandbox checks where it leads."""
     if path.startswith(f"{mount}/"):
         path = path.removeprefix(f"{mount}/")
     return posixpath.normpath(path) if path else path
@@ -306,8 +306,8 @@ def _normalize_path(path: str, mount: str) -> str:
 _REASONS = {
     errno.ENOENT: "there is no such file in the workspace",
     errno.EISDIR: "it is a directory: pack it into an archive first",
-    errno.ENOTDIR: "a part of the path is no directory",
-    errno.EACCES: "it may not be read",
+    errno.ENOTDIR: "a part of the path is not a directory",
+    errno.EACCES: "it cannot be read: permission denied",
     errno.ENAMETOOLONG: "its name is too long",
 }
 
@@ -320,7 +320,7 @@ def _rejection_notice(rejected: Sequence[FileRow]) -> str:
     named = [f"`{row.path.replace('`', chr(39))}`: {(row.note or '').partition(': ')[2]}" for row in rejected]
     more = f"\n- and {len(named) - MAX_NAMED_FILES} more" if len(named) > MAX_NAMED_FILES else ""
     listed = "\n".join(f"- {line}" for line in named[:MAX_NAMED_FILES])
-    return f"I could not send these files; they lie in the workspace:\n\n{listed}{more}"
+    return f"I could not send these files; they are in the workspace:\n\n{listed}{more}"
 
 
 def _digest(*parts: str) -> str:

@@ -1,4 +1,4 @@
-"""The shelf: files with their bytes, kept until their conversation or their time ends."""
+"""The file store: files with their bytes, stored until their conversation is deleted or they expire."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 300.0
 GRACE_PERIOD = timedelta(hours=1)
-"""How long bytes are kept that no file has: their file may be about to be written down."""
+"""How long blobs without a file row are stored; their row may be about to be inserted."""
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,80}")
 _RETRY_SECONDS = 0.1
 
 
 class FileStore:
-    """Keeps bytes durably before any row or event tells of them, and drops them after the last row."""
+    """Stores blobs before any row or event refers to them, and deletes them after their last row."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class FileStore:
         self._tries = tries
 
     async def write_blob(self, content: bytes) -> str:
-        """Keep bytes and return their digest; raises Unavailable, DeliveryError, OSError."""
+        """Store bytes and return their digest; raises DatabaseUnavailable, DeliveryError, OSError."""
         digest = await asyncio.to_thread(lambda: sha256(content).hexdigest())
         for _ in range(self._tries):
             async with self._database.begin() as connection:
@@ -56,11 +56,11 @@ class FileStore:
             if touched:
                 await self._blob_store.write(digest, content)
                 return digest
-            await asyncio.sleep(_RETRY_SECONDS)  # the same bytes are being dropped at this moment
-        raise BrokerUnreachable("the same bytes are being dropped; try again later")
+            await asyncio.sleep(_RETRY_SECONDS)  # the same blob is being deleted at this moment
+        raise BrokerUnreachable("the same content is being deleted; try again later")
 
     async def save(self, account: str, name: str, content: bytes, *, stated_type: str = "") -> FileRow:
-        """Keep a file for a message that is still to be said; `kind` is what the sender takes it for."""
+        """Store an upload for a later message; `kind` is the media type that the sender claims."""
         digest = await self.write_blob(content)
         shown = media_types.sanitize_name(name)
         found = media_types.detect_media_type(content[:65536], shown)
@@ -81,13 +81,13 @@ class FileStore:
         return row
 
     async def get(self, file: str) -> FileRow | None:
-        """Return a file that is still kept."""
+        """Return a stored file, or None."""
         async with self._database.read() as connection:
             row = await store.get_by_id(connection, file)
         return row if row and row.created_at > utc_now() - self._retention else None
 
     async def read(self, file: str) -> bytes | None:
-        """Return the bytes of a file; None when they are not kept any more."""
+        """Return the bytes of a file; None if they were deleted."""
         row = await self.get(file)
         if row is None or row.sha256 is None:
             return None
@@ -96,17 +96,17 @@ class FileStore:
         return None
 
     async def read_blob(self, digest: str) -> bytes | None:
-        """Return bytes by their digest; None when they are not kept any more."""
+        """Return bytes by their digest; None if they were deleted."""
         with suppress(BlobNotFound):
             return await read_all(self._blob_store, digest)
         return None
 
     def read_chunks(self, digest: str) -> AsyncIterator[bytes]:
-        """Yield bytes by their digest, in chunks; raises Absent before the first."""
+        """Yield bytes by their digest in chunks; raises BlobNotFound before the first."""
         return self._blob_store.read_chunks(digest)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Drop what is old and what nobody has any more, until stopped."""
+        """Delete expired files and blobs without a file, until stopped."""
         while not stop.is_set():
             try:
                 await self.sweep(utc_now())
@@ -117,7 +117,7 @@ class FileStore:
                     await stop.wait()
 
     async def sweep(self, now: datetime) -> None:
-        """Forget files older than the retention, then drop the bytes that no file has."""
+        """Delete files older than the retention, then blobs without a file."""
         async with self._database.begin() as connection:
             await store.delete_before(connection, before=now - self._retention)
         async with self._database.begin() as connection:
@@ -129,7 +129,7 @@ class FileStore:
 
 
 def _is_harmless(stated_type: str) -> bool:
-    """Say whether what a sender says of a file may be passed on where its content says nothing."""
+    """Return whether a claimed media type may be used if the content gives none."""
     return (
         bool(_MEDIA_TYPE.fullmatch(stated_type))
         and stated_type not in media_types.ACTIVE_CONTENT | media_types.IMAGES

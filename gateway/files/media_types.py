@@ -1,4 +1,4 @@
-"""What a file is, by its content; a name and a size that may be shown (pure)."""
+"""Media types by content, safe file names, and sizes for people (pure)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 
 BINARY = "application/octet-stream"
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What models that see are given."""
+"""Image types that models accept."""
 
 ACTIVE_CONTENT = frozenset({"text/html", "text/xml", "image/svg+xml", "application/xhtml+xml"})
-"""What a browser might run: given to it as bytes of no kind."""
+"""Types that a browser might execute; they are served as binary."""
 
 MAX_NAME_BYTES = 120
 _SNIFF_BYTES = 8192
@@ -35,7 +35,7 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x1a\x45\xdf\xa3", "video/webm"),
     (0, b"SQLite format 3\x00", "application/vnd.sqlite3"),
 )
-"""(where, which bytes, what it is); RIFF files are told apart by the word at 8."""
+"""(offset, bytes, media type); RIFF files are distinguished by the word at offset 8."""
 
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 _ZIPPED = {
@@ -45,7 +45,7 @@ _ZIPPED = {
     ".odt": "application/vnd.oasis.opendocument.text",
     ".ods": "application/vnd.oasis.opendocument.spreadsheet",
 }
-"""What a ZIP archive may be by its name: the content alone cannot say."""
+"""Types of ZIP archives by file name, because the content alone is ambiguous."""
 
 _TEXTS = {".csv": "text/csv", ".json": "application/json", ".md": "text/markdown", ".svg": "image/svg+xml"}
 _MARKUP = re.compile(rb"^\s*(?:<!doctype\s+html|<html|<\?xml|<svg|<script)", re.IGNORECASE)
@@ -55,7 +55,7 @@ _FORBIDDEN = re.compile(r"""[\\/:*?"<>|`\[\]]""")
 
 
 def detect_media_type(content: bytes, name: str) -> str:
-    """Return what a file is by its content; the name only tells apart what the content leaves open."""
+    """Return a file's media type by its content; the name only resolves ambiguous content."""
     suffix = PurePosixPath(name).suffix.lower()
     for where, magic, kind in _MAGIC:
         if content[where : where + len(magic)] == magic and (magic != b"WEBP" or content[:4] == b"RIFF"):
@@ -79,18 +79,18 @@ def _is_text(head: bytes) -> bool:
 
 
 def sanitize_name(name: str) -> str:
-    """Return a bare file name that every platform and file system takes, whatever was given."""
+    """Return a file name without directories that every platform and file system accepts."""
     bare = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode()).replace("\\", "/")
     bare = bare.rsplit("/", 1)[-1]
-    kept = "".join(" " if letter.isspace() else letter for letter in bare if _is_visible(letter))
-    kept = _FORBIDDEN.sub("_", kept).strip(" .")
-    if not kept or _DEVICES.match(kept):
-        kept = f"file_{kept}".rstrip("_")
-    return _shorten(kept)
+    safe = "".join(" " if letter.isspace() else letter for letter in bare if _is_visible(letter))
+    safe = _FORBIDDEN.sub("_", safe).strip(" .")
+    if not safe or _DEVICES.match(safe):
+        safe = f"file_{safe}".rstrip("_")
+    return _shorten(safe)
 
 
 def _is_visible(letter: str) -> bool:
-    """Leave out what is not seen, and what turns the direction of writing round to hide a suffix."""
+    """Return whether a character is visible; bidirectional controls that could hide a suffix are not."""
     return letter.isspace() or unicodedata.category(letter) not in {"Cc", "Cf", "Cs", "Co", "Cn"}
 
 
@@ -104,7 +104,7 @@ def _shorten(name: str) -> str:
 
 
 def numbered_name(name: str, number: int) -> str:
-    """Return the name of a further file of the same name: `report.pdf`, `report (2).pdf`."""
+    """Return the name of the n-th file of the same name: `report.pdf`, `report (2).pdf`."""
     if number <= 1:
         return name
     path = PurePosixPath(name)
@@ -112,7 +112,7 @@ def numbered_name(name: str, number: int) -> str:
 
 
 def render_size(size: int) -> str:
-    """Return a size as people say it: 640 bytes, 12 kB, 3.4 MB."""
+    """Return a size for people: 640 bytes, 12 kB, 3.4 MB."""
     if size < 1000:  # noqa: PLR2004 - a kilobyte
         return f"{size} bytes"
     if size < 1_000_000:  # noqa: PLR2004 - a megabyte

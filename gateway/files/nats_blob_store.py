@@ -1,8 +1,8 @@
-"""Bytes of files that several replicas share: chunks in a stream of the broker, read one by one.
+"""Blobs that replicas share: chunks in a JetStream stream, read one by one.
 
-A file is `file.<digest>.<number>` for each chunk and, written last, `file.<digest>.end` with their count: a
-file whose end is there is whole. Chunks are read by direct gets, as events are; a consumer that loses
-messages silently is never asked.
+Each chunk is a message `file.<digest>.<number>`. The last message, `file.<digest>.end`, has their count; a
+blob with this message is complete. Chunks are read by direct gets, because a consumer can lose messages
+silently.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SECONDS = 10.0
 
 
 class NatsBlobStore(BlobStore):
-    """A stream of the broker's own."""
+    """Stores blobs in one JetStream stream."""
 
     def __init__(self, connection: NatsConnection) -> None:
         self._connection = connection
         self._ready = False
 
     async def write(self, digest: str, content: bytes) -> None:
-        """Publish the chunks, each confirmed, and then the end."""
+        """Publish the chunks, each acknowledged, and then the end marker."""
         await self._ensure_stream()
         if await self._get_last(digest, "end") is not None:
             return
@@ -40,7 +40,7 @@ class NatsBlobStore(BlobStore):
         await self._connection.publish(f"file.{digest}.end", end, timeout=_SECONDS)
 
     async def read_chunks(self, digest: str) -> AsyncIterator[bytes]:
-        """Read chunk after chunk."""
+        """Yield the chunks in order; raises BlobNotFound before the first."""
         await self._ensure_stream()
         end = await self._get_last(digest, "end")
         if end is None:
@@ -52,7 +52,7 @@ class NatsBlobStore(BlobStore):
             yield chunk
 
     async def delete(self, digest: str) -> None:
-        """Purge the end first, so that no half of a file is taken for a whole one."""
+        """Purge the end marker first, so that a partial blob is never read as a complete one."""
         await self._ensure_stream()
         for subject in (f"file.{digest}.end", f"file.{digest}.*"):
             answer = await self._connection.api_request(f"STREAM.PURGE.{STREAM}", {"filter": subject})
@@ -66,7 +66,7 @@ class NatsBlobStore(BlobStore):
         return found[0].data if found else None
 
     async def _ensure_stream(self) -> None:
-        """Make the stream where there is none, of three replicas on a cluster."""
+        """Create the stream if it does not exist, with three replicas on a cluster."""
         if self._ready:
             return
         answer = await self._connection.api_request(f"STREAM.INFO.{STREAM}")

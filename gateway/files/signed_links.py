@@ -1,4 +1,4 @@
-"""Links to files: signed, expiring, with nothing in them that opens anything else."""
+"""Signed links to files; each expires and opens one file only."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from gateway.store.conversations.files import FileRow
 
 PURPOSE = "links to files"
 _MAX_EXPIRY_DIGITS = 12
-"""Digits of a moment that is not nonsense."""
+"""Digits that an expiry time may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedLinks:
-    """Makes and checks links. The first of `keys` signs, all of them verify (keys rotate)."""
+    """Creates and verifies links. The first of `keys` signs, all of them verify (keys rotate)."""
 
     keys: Sequence[bytes] = field(repr=False)
     public_url: str | None = None
     lifetime: timedelta = timedelta(days=7)
 
     def create(self, file: str, name: str, *, expires: datetime) -> str:
-        """Return the link to a file: absolute where the gateway's public address is known, else a path."""
+        """Return the link to a file: absolute if `public_url` is set, else a path."""
         moment = str(int(expires.timestamp()))
         signature = _signature(self.keys[0], file, moment)
         path = f"/files/{quote(file)}/{quote(name, safe='')}?expires={moment}&signature={signature}"
         return f"{(self.public_url or '').rstrip('/')}{path}"
 
     def is_valid(self, file: str, expires: str, signature: str, *, now: datetime) -> bool:
-        """Say whether a link to a file is one of ours and still holds; the same time is taken for each no."""
+        """Return whether a link is valid and not expired; comparisons take constant time."""
         fits = [
             hmac.compare_digest(
                 _signature(key, file, expires).encode(), signature.encode("utf-8", "surrogatepass")
@@ -47,7 +47,7 @@ class SignedLinks:
         return any(fits) and plain and int(expires) > now.timestamp()
 
     def parse_url(self, url: str, *, now: datetime) -> str | None:
-        """Return the id of the file a link of ours leads to, None for any other address."""
+        """Return the file id of one of our links, None for any other address."""
         try:
             parts = urlsplit(url)
         except ValueError:
@@ -67,7 +67,7 @@ class SignedLinks:
         return file if self.is_valid(file, expires, signature, now=now) else None
 
     def to_response(self, row: FileRow, *, now: datetime | None = None) -> dict[str, Any]:
-        """Return a file as events, snapshots and answers show it, with a fresh link."""
+        """Return a file as events, snapshots and responses contain it, with a new link."""
         expires = (now or utc_now()) + self.lifetime
         shape: dict[str, Any] = {
             "id": row.id,

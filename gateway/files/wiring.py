@@ -1,4 +1,4 @@
-"""Filing: files both ways put together, and what the web layer and the chat sink need of them."""
+"""Construction of the file services: storage, collection, attachments, links and the chat file sink."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gateway.store.conversations import files as store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileServices:
-    """The doors to files."""
+    """The services for files."""
 
     file_store: FileStore
     links: SignedLinks
@@ -41,9 +41,9 @@ def open_file_services(
     environment_resolver: EnvironmentResolver,
     get_bot: Callable[[str], ConnectedBot | None],
 ) -> FileServices:
-    """Return files both ways. One gateway alone keeps bytes in its directory, replicas in their broker."""
+    """Return the file services. Blobs are stored in the data directory, or with `nats_url` in NATS."""
     settings, checkpoint = backing.settings, backing.fault_points.checkpoint
-    shelf = FileStore(
+    file_store = FileStore(
         backing.database, _blob_store(backing), retention=timedelta(seconds=settings.files.retention)
     )
     links = SignedLinks(
@@ -52,12 +52,12 @@ def open_file_services(
         lifetime=timedelta(seconds=settings.files.link_lifetime),
     )
     return FileServices(
-        file_store=shelf,
+        file_store=file_store,
         links=links,
         collector=FileCollector(
             transactions=transactions,
             environment_resolver=environment_resolver,
-            file_store=shelf,
+            file_store=file_store,
             links=links,
             settings=settings.files,
             checkpoint=checkpoint,
@@ -65,15 +65,15 @@ def open_file_services(
         attachments=AttachmentFetcher(
             transactions=transactions,
             environment_resolver=environment_resolver,
-            file_store=shelf,
+            file_store=file_store,
             find=get_bot,
             settings=settings.files,
             checkpoint=checkpoint,
         ),
         sink=FileSink(
-            read_content=shelf.read,
+            read_content=file_store.read,
             create_link=lambda file: _public_link(links, file),
-            on_rejected=_note_refusal(transactions),
+            on_rejected=_record_rejection(transactions),
         ),
         settings=settings.files,
     )
@@ -86,18 +86,18 @@ def _blob_store(backing: BackingServices) -> BlobStore:
 
 
 def _public_link(links: SignedLinks, file: FilePart) -> str | None:
-    """Return a link for people in a chat, who can only use an absolute one."""
+    """Return an absolute link for a chat; None if `public_url` is not set."""
     if not links.public_url:
         return None
     return links.create(file.id, file.name, expires=utc_now() + links.lifetime)
 
 
-def _note_refusal(transactions: Transactions) -> Callable[[str, str], Awaitable[None]]:
-    async def note(file: str, why: str) -> None:
-        async with transactions.begin("file.note") as entry:
-            row = await store.get_by_id(entry.connection, file)
+def _record_rejection(transactions: Transactions) -> Callable[[str, str], Awaitable[None]]:
+    async def record(file: str, why: str) -> None:
+        async with transactions.begin("file.note") as tx:
+            row = await store.get_by_id(tx.connection, file)
             if row is not None:
-                said = f"{row.path or row.name} could not be attached in the chat: {why}"
-                await store.add_note(entry.connection, file, said)
+                note_text = f"{row.path or row.name} could not be attached in the chat: {why}"
+                await store.add_note(tx.connection, file, note_text)
 
-    return note
+    return record

@@ -1,4 +1,4 @@
-"""What lies in the `outbox/` of a workspace: looked at from outside where it is mounted, else from inside."""
+"""Files in the `outbox/` of a workspace, listed on the host if it is mounted, else inside the sandbox."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LIST_SCRIPT = r"""
 date +%s
 find outbox -maxdepth 4 -type f ! -path '*/.*' -exec stat -c '%s %Z %n' {} + | head -n 500
 """
-"""Names of one line each; a name with a line break in it is not found again and left alone."""
+"""One name per line; a name with a line break does not match and is ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxFile:
-    """A file that somebody left: when it changed last, by the gateway's clock."""
+    """A file in the outbox; `changed_at` is by the gateway's clock."""
 
     path: str
     size: int
@@ -39,14 +39,14 @@ class OutboxFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxLocation:
-    """Where to look: the sandbox, and the directory of the workspace if it is the mounted one."""
+    """The location of an outbox: the sandbox, and the workspace's directory if it is mounted."""
 
     sandbox: Callable[[], Awaitable[Sandbox]]
     directory: Path | None
 
     @property
     def clock_tolerance(self) -> timedelta:
-        """How far the clocks may differ: the kernel's ticks here, whole seconds and a journey elsewhere."""
+        """Return how far the clocks may differ: a kernel tick on this host, 2 s in other sandboxes."""
         return timedelta(seconds=0.02 if self.directory is not None else 2.0)
 
 
@@ -57,9 +57,9 @@ async def list_files(location: OutboxLocation) -> list[OutboxFile]:
             lambda directory: sorted(_walk(directory), key=_path), location.directory
         )
     sandbox = await location.sandbox()
-    asked = utc_now()
+    requested_at = utc_now()
     result = await sandbox.run(ExecRequest(script=LIST_SCRIPT, timeout=30.0, output_limit=256 * 1024))
-    return sorted(parse_listing(result.stdout, asked), key=_path)
+    return sorted(parse_listing(result.stdout, requested_at), key=_path)
 
 
 def _path(file: OutboxFile) -> str:
@@ -102,28 +102,28 @@ def _outbox_file(path: str, size: int, changed_at: datetime, stamp: float) -> Ou
 
 
 def parse_listing(listing: bytes, requested_at: datetime) -> list[OutboxFile]:
-    """Read what LIST wrote: the sandbox's own time, then a line for each file."""
+    """Parse the output of LIST_SCRIPT: the sandbox's time, then one line per file."""
     first, *lines = listing.decode("utf-8", "surrogateescape").splitlines() or [""]
     if not first.isdecimal():
         return []
     ahead = timedelta(seconds=int(first)) - timedelta(seconds=int(requested_at.timestamp()))
-    found = []
+    files = []
     for line in lines:
         match = _LISTING.match(line)
         if match and _is_text(match[3]):
             stamp = float(match[2])
-            found.append(
+            files.append(
                 _outbox_file(match[3], int(match[1]), datetime.fromtimestamp(stamp, UTC) - ahead, stamp)
             )
-    return found
+    return files
 
 
 class FileTooLarge(Exception):
-    """The file has more bytes than are sent."""
+    """The file is larger than the limit."""
 
 
 async def read(location: OutboxLocation, path: str, *, limit: int) -> bytes:
-    """Return a file's bytes; raises TooLarge, SandboxError, OSError."""
+    """Return a file's bytes; raises FileTooLarge, SandboxError, OSError."""
     content = await (await location.sandbox()).read(path, limit=limit + 1)
     if len(content) > limit:
         raise FileTooLarge

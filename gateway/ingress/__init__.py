@@ -1,1 +1,1 @@
-"""Updates from platforms: admission, rate limit, commands, decisions, and the channels kept connected."""
+"""Updates from platforms: admission, rate limits, commands, approval replies, and the channel supervisor."""

@@ -1,4 +1,4 @@
-"""The gate: who may talk to a bot, decided by immutable ids alone, the same for every kind of update."""
+"""Authorization of senders: who may talk to a bot, decided by immutable ids for every kind of update."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from gateway.store.conversations import pairings
 
 
 class AdmissionResult(StrEnum):
-    """What the gate says."""
+    """The decision about one update."""
 
     ADMITTED = "admitted"
     UNKNOWN_SENDER = "stranger"
-    """May ask an operator to be paired."""
+    """Not paired with the bot; gets a pairing code."""
     IGNORED = "ignored"
 
 
 def pairing_subject(author: Author, room: RoomKind, room_id: str) -> str:
-    """Name whom a pairing is for: rights from a direct chat are never carried into a group."""
+    """Return the subject of a pairing: a pairing from a direct chat is not valid in a group."""
     return author.id if room is RoomKind.DIRECT else f"{author.id}@{room_id}"
 
 
 async def authorize(connection: Connection, update: Update, context: ChannelContext) -> AdmissionResult:
-    """Decide about one update of any kind: listed ids, `*`, or a pairing; never a bot, never ourselves.
+    """Decide about one update: admitted are listed ids, `*` and paired persons, never bots or ourselves.
 
-    That a room has moved is the platform's own word and no person's.
+    Room migrations come from the platform itself and are always admitted.
     """
     if isinstance(update, RoomMigrated):
         return AdmissionResult.ADMITTED
@@ -43,14 +43,14 @@ async def authorize(connection: Connection, update: Update, context: ChannelCont
 
 
 def is_ignored(author: Author, context: ChannelContext) -> bool:
-    """Say whether somebody is never listened to, whatever the database knows of them (pure)."""
+    """Return whether a sender is ignored regardless of pairings (pure)."""
     if author.is_bot or not author.id or author.id == context.bot_user_id:
         return True
     return not any(one in context.allow for one in ("*", "pairing", author.id))
 
 
 def is_addressed_to_bot(message: Message, groups: str) -> bool:
-    """Say whether a message in a room is for us: `mention`, `always`, or `command` only."""
+    """Return whether a message in a room is for the bot: `mention`, `always`, or `command` only."""
     if message.room is RoomKind.DIRECT or groups == "always":
         return True
     if groups == "command":

@@ -1,4 +1,4 @@
-"""The doorkeeper: whom the bot listens to now, and what it tells those it does not listen to."""
+"""Admission of messages: authorization, pairing codes and rate limits, with the replies they cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class Admission:
-    """Asks the gate, offers strangers a code, and holds floods back."""
+    """Authorizes senders, offers pairing codes to unknown senders and limits message rates."""
 
     def __init__(
         self, rate_limiter: SenderRateLimiter, full_queues: FullQueues, unknown_senders: UnknownSenders
@@ -28,10 +28,10 @@ class Admission:
         self._unknown_senders = unknown_senders
 
     def should_drop(self, context: ChannelContext, inbound: InboundMessage) -> bool:
-        """Say whether a message is turned away without a look.
+        """Return whether to drop a message without a database access.
 
-        Its sender is never listened to, or was unknown a moment ago, or knows of the flood; or its line is
-        full.
+        Its sender is ignored, was unknown a moment ago, or has been told of the rate limit; or the queue of
+        its conversation is full.
         """
         if is_ignored(inbound.author, context):
             return True
@@ -46,42 +46,45 @@ class Admission:
         return not inbound.update.edited and self._full_queues.is_full(inbound.address.key)
 
     def should_report_full(self, inbound: InboundMessage) -> bool:
-        """Note that a line is full; say whether that is to be said now: always to who asks for an answer."""
+        """Record that a queue is full; returns whether to tell the sender now (commands: always)."""
         due = self._full_queues.record_full(inbound.address.key)
         return due or isinstance(inbound.update, Command)
 
     async def admit(
         self, tx: Transaction, context: ChannelContext, inbound: InboundMessage, after_commit: AfterCommit
     ) -> bool:
-        """Say whether somebody is listened to now; who is not is told so, where that is due."""
+        """Return whether a message is admitted; if it is not, its sender gets a reply where one is due."""
         admission = await authorize(tx.connection, inbound.update, context)
         if admission is AdmissionResult.UNKNOWN_SENDER:
             self._unknown_senders.record((context.record.id, inbound.address.room, inbound.author.id))
-            said: str | None = (
+            reply: str | None = (
                 "" if inbound.existing_conversation_only else await self._offer_pairing(tx, context, inbound)
             )
         elif admission is AdmissionResult.ADMITTED:
-            said = self.rate_limit_reply(context, inbound)
+            reply = self.rate_limit_reply(context, inbound)
         else:
             return False
-        if said is None:
+        if reply is None:
             return True
-        if said:
-            await self.reply(tx, context, inbound, said, after_commit)
+        if reply:
+            await self.reply(tx, context, inbound, reply, after_commit)
         return False
 
     def rate_limit_reply(self, context: ChannelContext, inbound: InboundMessage) -> str | None:
-        """Return what somebody is told who says too much ("" once they were told); None: go on."""
+        """Return the reply to a sender over the rate limit, "" if it was sent before, None if within it."""
         if inbound.command is not None and inbound.command.name in ChatCommands.ALWAYS:
             return None
         who = (context.record.id, inbound.address.room, inbound.author.id)
-        flow = self._rate_limiter.acquire(who, context.messages_per_minute)
-        if flow is RateDecision.REFUSED:
-            return f"Not taken: I take {context.messages_per_minute} messages a minute from you here."
-        return None if flow is RateDecision.ACCEPTED else ""
+        decision = self._rate_limiter.acquire(who, context.messages_per_minute)
+        if decision is RateDecision.REFUSED:
+            return (
+                f"Rate limit: at most {context.messages_per_minute} messages per minute. "
+                "This message was not processed."
+            )
+        return None if decision is RateDecision.ACCEPTED else ""
 
     async def _offer_pairing(self, tx: Transaction, context: ChannelContext, inbound: InboundMessage) -> str:
-        """Return what a stranger is told; "" while their code is good, unless only they would read it."""
+        """Return the reply to an unknown sender; "" if a code was sent before and the reply is public."""
         room = inbound.update.room
         person = pairing_subject(inbound.author, room, inbound.address.room)
         code, new = await pairings.issue_code(
@@ -91,7 +94,7 @@ class Admission:
             return ""
         log.info("ingress.pairing_offered", channel=context.record.name)
         return (
-            "I do not know you yet. Ask the operator to let you in with "
+            "You are not paired with this bot yet. Ask the operator to run "
             f"`dovecote channels pair {context.record.name} {code}` within the hour."
         )
 
@@ -103,13 +106,13 @@ class Admission:
         text: str,
         after_commit: AfterCommit,
     ) -> None:
-        """Say something outside any conversation, to that person alone where a command can be answered."""
+        """Send a text outside any conversation; a command with a token is answered privately."""
         if isinstance(inbound.update, Command) and inbound.update.token:
             after_commit.reply = text
         else:
             await send_direct(tx, context.record.account, inbound.address, text, key=inbound.update.key)
 
     def allows_reaction(self, context: ChannelContext, reaction: Reaction) -> bool:
-        """Say whether one more reaction of this person is looked at."""
+        """Return whether one more reaction of this person is within the rate limit."""
         who = (context.record.id, reaction.address.room, reaction.author.id)
         return self._rate_limiter.acquire(who, context.messages_per_minute) is RateDecision.ACCEPTED

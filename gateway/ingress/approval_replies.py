@@ -1,4 +1,4 @@
-"""Deciding in a chat: a button, or a thumb under the question, counts as a person's decision."""
+"""Approval decisions in chats: a button press or a reaction to the approval message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SKIN_TONES = {ord(tone): None for tone in "🏻🏼🏽🏾🏿\ufe0f"}
 
 
 def parse_decision(emoji: str) -> bool | None:
-    """Read a reaction, by its sign or its name at Slack: True approves, False denies, None says nothing."""
+    """Parse a reaction, an emoji or its Slack name: True approves, False denies, None is no decision."""
     plain = emoji.translate(_SKIN_TONES).strip(":").partition("::")[0]
     if plain in APPROVE_EMOJI:
         return True
@@ -29,7 +29,7 @@ def parse_decision(emoji: str) -> bool | None:
 
 
 class ApprovalReplies:
-    """Turns presses and reactions into decisions."""
+    """Turns button presses and reactions into approval decisions."""
 
     def __init__(
         self, transactions: Transactions, approvals: Approvals, reply_privately: ReplyPrivately
@@ -39,7 +39,7 @@ class ApprovalReplies:
         self._reply_privately = reply_privately
 
     async def on_button_press(self, context: ChannelContext, press: ButtonPress) -> None:
-        """A button: decide, then answer the press; a late or repeated one is answered, not ignored."""
+        """Decide by a button press and reply to it, also if it is late or repeated."""
         async with self._transactions.database.read() as connection:
             admission = await authorize(connection, press, context)
         if admission is not AdmissionResult.ADMITTED:
@@ -48,34 +48,34 @@ class ApprovalReplies:
         verb, _, approval = press.data.partition(":")
         decision = verb.removesuffix("_with")
         if decision not in {"approve", "deny"}:
-            await self._reply_privately(press, "This button means nothing any more.")
+            await self._reply_privately(press, "This button is no longer valid.")
             return
         await self._reply_privately(
             press, await self._decide(context, press, approval, decision == "approve")
         )
 
     async def on_reaction(self, context: ChannelContext, reaction: Reaction) -> None:
-        """A thumb under a question decides it; every other reaction is nobody's business."""
+        """Decide by a reaction to an approval message; other reactions are ignored."""
         approved = parse_decision(reaction.emoji)
         if approved is None or not reaction.added:
             return
         async with self._transactions.database.read() as connection:
             if await authorize(connection, reaction, context) is not AdmissionResult.ADMITTED:
                 return
-            asked = await queries.approval_message_at(
+            message = await queries.approval_message_at(
                 connection, reaction.address.destination, reaction.platform_id
             )
-            found = (
+            matching = (
                 [
                     approval
-                    for approval in await store.list_for_turn(connection, asked.turn or "")
-                    if approval_event_id(approval.id) == asked.event_id
+                    for approval in await store.list_for_turn(connection, message.turn or "")
+                    if approval_event_id(approval.id) == message.event_id
                 ]
-                if asked is not None
+                if message is not None
                 else []
             )
-        if found:
-            await self._decide(context, reaction, found[0].id, approved)
+        if matching:
+            await self._decide(context, reaction, matching[0].id, approved)
 
     async def _decide(
         self,
@@ -84,7 +84,7 @@ class ApprovalReplies:
         approval: str,
         approved: bool,  # noqa: FBT001
     ) -> str:
-        """Decide, and return what to tell the person."""
+        """Record the decision and return the reply to the person."""
         try:
             decided = await self._approvals.decide(
                 context.record.account,

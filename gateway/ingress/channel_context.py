@@ -1,4 +1,4 @@
-"""A desk: a channel as the reception knows it, with what its settings say of people, rooms and rates."""
+"""A channel as update handling needs it: its record, agent, and settings for people, rooms and rates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gateway.store.accounts.records import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelContext:
-    """A channel's record, its agent, whom it lets in, and what is different in single rooms.
+    """A channel's record, its agent, its allowed senders, and the settings of single rooms.
 
-    `own` is the bot's own account on the platform, whose updates are never let in.
+    `bot_user_id` is the bot's own account on the platform; its updates are ignored.
     """
 
     record: Record
@@ -31,7 +31,7 @@ class ChannelContext:
     def from_settings(
         cls, record: Record, *, agent: str, settings: ChannelSettings, bot_user_id: str
     ) -> ChannelContext:
-        """Return the desk of a channel with these settings."""
+        """Return the context of a channel with these settings."""
         return cls(
             record=record,
             agent=agent,
@@ -45,14 +45,14 @@ class ChannelContext:
 
     def groups_in(self, room: str) -> str:
         """Return which messages of a room are for the bot."""
-        said = self.rooms.get(room)
-        return (said.groups if said else None) or self.groups
+        settings = self.rooms.get(room)
+        return (settings.groups if settings else None) or self.groups
 
     def agent_in(self, room: str) -> str | None:
-        """Return the agent that a room names for its new conversations."""
-        said = self.rooms.get(room)
-        return said.agent if said else None
+        """Return the agent configured for new conversations of a room, or None."""
+        settings = self.rooms.get(room)
+        return settings.agent if settings else None
 
     def decision_context(self, address: Address) -> DecisionContext:
-        """Return where somebody in a chat of this channel decides from."""
+        """Return the decision context of a chat of this channel."""
         return DecisionContext(address=address, rule=self.approvers)

@@ -1,4 +1,4 @@
-"""How long a channel has not received what people say, and why."""
+"""Receiver health: how long a channel has not received updates, and why."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 from channels.port import ReceiverStatus
 
 GRACE_SECONDS = 60.0
-"""Seconds a channel may be without updates before its process is not ready: a hand-over, a short outage."""
+"""Seconds without a receiver before a channel is stalled; covers hand-overs and short outages."""
 
 STEADY_SECONDS = 5.0
-"""Seconds it has to receive before that counts: two pollers of one bot cut each other off again and again."""
+"""Seconds a receiver must last to count, because two pollers of one bot disconnect each other."""
 
 
 class ReceiverHealth(ReceiverStatus):
-    """One channel's ear in this process; `clock` counts seconds and never goes back.
+    """The receiver health of one channel in this process; `clock` is a monotonic clock in seconds.
 
-    It is open while updates arrive here, or while it stands by for another replica that receives.
+    The channel is open while this process receives, or while it stands by for a replica that receives.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -32,21 +32,21 @@ class ReceiverHealth(ReceiverStatus):
         self._update(is_receiving=is_receiving, on_standby=self.on_standby, reason=reason)
 
     def disconnected(self, reason: str = "") -> None:
-        """Take that nothing listens any more."""
+        """Record that the receiver has ended."""
         self._update(is_receiving=False, on_standby=self.on_standby, reason=reason)
 
     def set_standby(self, *, on_standby: bool, reason: str = "") -> None:
-        """Take whether another replica receives, and why that cannot be known."""
+        """Record whether another replica receives, or why that is unknown."""
         self._update(is_receiving=self.is_receiving, on_standby=on_standby, reason=reason)
 
     @property
     def is_open(self) -> bool:
-        """Whether what people say is received now, here or by another replica."""
+        """Return whether updates are received now, in this process or by another replica."""
         return self.is_receiving or self.on_standby
 
     @property
     def is_stalled(self) -> bool:
-        """Whether it has not been open steadily for longer than GRACE."""
+        """Return whether the channel has not been open steadily for more than GRACE_SECONDS."""
         return self._clock() - self._last_open() > GRACE_SECONDS
 
     def _last_open(self) -> float:

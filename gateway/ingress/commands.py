@@ -1,4 +1,4 @@
-"""Chat commands: `/new /stop /status /jobs /approve /deny /queue /help`, obeyed where they are heard."""
+"""Chat commands: `/new /stop /status /jobs /approve /deny /queue /help`."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from gateway.store.turns import jobs, turns
 from gateway.store.turns.turns import Turn
 
 HELP = (
-    "`/new` starts a new conversation, `/stop` stops what is running, `/status` tells what is going on, "
+    "`/new` starts a new conversation, `/stop` stops what is running, `/status` shows what is running, "
     "`/jobs` lists background jobs (`/jobs logs ID`, `/jobs stop ID`), "
-    "`/approve ID` and `/deny ID` decide about a command, `/queue` tells what happens to messages that come "
-    "while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` changes it), "
-    "`/help` shows this."
+    "`/approve ID` and `/deny ID` decide about a command, `/queue` shows what happens to messages "
+    "that arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` "
+    "changes it), `/help` shows this."
 )
 
 MAX_QUOTED = 60
-"""Characters of a message shown where only a reminder of it is needed."""
+"""Characters of a message that are quoted in a status line."""
 
 
 QUEUE_MODE_TEXTS = {
-    QueueMode.FOLLOWUP: "waits and is answered in its turn",
-    QueueMode.COLLECT: "is answered together with the others that came meanwhile",
-    QueueMode.STEER: "is heard by what runs at its next step",
-    QueueMode.INTERRUPT: "ends what runs and is answered next",
+    QueueMode.FOLLOWUP: "waits for its own turn",
+    QueueMode.COLLECT: "is answered together with the others that wait",
+    QueueMode.STEER: "reaches the running turn at its next step",
+    QueueMode.INTERRUPT: "cancels the running turn and is answered next",
 }
 
 STOPPED = "stopped"
-"""Why a turn ended that somebody stopped."""
+"""Cancel reason of a turn that a person stopped."""
 
 STOPPED_WHILE_QUEUED = "stopped in line"
-"""Why a turn ended that waited behind a stopped one: said once is enough."""
+"""Cancel reason of a turn that was queued behind a stopped one; it is not reported in the chat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedCommand:
-    """A command word and what follows it."""
+    """A command and its arguments."""
 
     name: str
     args: tuple[str, ...] = ()
@@ -55,14 +55,14 @@ class ParsedCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """What came of a command: what to say (None: it is said later), and the turns that are to end."""
+    """The result of a command: its reply (None: it follows later), and the turns to cancel."""
 
     reply: str | None
     ended_turns: tuple[str, ...] = ()
 
 
 def parse(text: str) -> ParsedCommand | None:
-    """Read a command; None for anything else (an unknown `/word` is the agent's to hear)."""
+    """Parse a command; None for anything else (an unknown `/word` goes to the agent)."""
     words = text.split()
     if not words or not words[0].startswith("/"):
         return None
@@ -70,7 +70,7 @@ def parse(text: str) -> ParsedCommand | None:
 
 
 def to_command(name: str, args: Sequence[str]) -> ParsedCommand | None:
-    """Return a command of ours; None for a word that is none."""
+    """Return the command of this name; None if there is none."""
     name = "help" if name == "start" else name
     return ParsedCommand(name=name, args=tuple(args)) if name in ChatCommands.NAMES else None
 
@@ -79,14 +79,14 @@ ReplyPrivately = Callable[[ButtonPress | Command, str], Awaitable[None]]
 
 
 class ChatCommands:
-    """Obeys commands. `answer` answers a press or a slash command; `errands` reach into sandboxes soon.
+    """Executes commands. `reply_privately` answers a button press or slash command.
 
-    `limit`: how many turns may wait where neither agent nor conversation says so.
+    `limit`: how many turns may wait if neither the agent nor the conversation has a limit.
     """
 
     NAMES = ("new", "stop", "status", "jobs", "approve", "deny", "queue", "help")
     ALWAYS = ("stop", "approve", "deny")
-    """Obeyed however much somebody has said before, and in groups without a mention."""
+    """Commands that are executed over the rate limit, and in groups without a mention."""
 
     def __init__(
         self, reply_privately: ReplyPrivately, sandbox_commands: SandboxCommands, *, limit: int = QUEUE_LIMIT
@@ -104,22 +104,22 @@ class ChatCommands:
         by: Author,
         decision_context: DecisionContext,
     ) -> CommandResult:
-        """Carry a command out in the caller's transaction, and return what to say of it."""
+        """Execute a command in the caller's transaction and return its result."""
         if command.name == "stop":
             return await self._stop(tx, conversation)
         if command.name in {"approve", "deny"}:
-            said: str | None = await self._decide(tx, conversation, command, by, decision_context)
+            reply: str | None = await self._decide(tx, conversation, command, by, decision_context)
         elif command.name == "jobs":
-            said = await self._jobs(tx, conversation, command.args)
+            reply = await self._jobs(tx, conversation, command.args)
         elif command.name == "queue":
-            said = await self._queue(tx, conversation, command.args)
+            reply = await self._queue(tx, conversation, command.args)
         elif command.name == "status":
-            said = await self._status(tx, conversation, by.id)
+            reply = await self._status(tx, conversation, by.id)
         elif command.name == "new":
-            said = await self._new(tx, conversation)
+            reply = await self._new(tx, conversation)
         else:
-            said = HELP
-        return CommandResult(reply=said)
+            reply = HELP
+        return CommandResult(reply=reply)
 
     @staticmethod
     async def _new(tx: Transaction, conversation: Conversation) -> str:
@@ -128,23 +128,23 @@ class ChatCommands:
 
     @staticmethod
     async def _stop(tx: Transaction, conversation: Conversation) -> CommandResult:
-        """End what runs and what waits, a job's follow-up that has not begun excepted."""
-        line = await turns.list_open(tx.connection, conversation.id)
-        ended = [turn.id for place, turn in enumerate(line) if not place or turn.trigger != "job"]
-        if line and line[0].trigger == "job" and not line[0].attempt:
-            ended.remove(line[0].id)
+        """Cancel the running and waiting turns, except follow-up turns of jobs that have not started."""
+        queue = await turns.list_open(tx.connection, conversation.id)
+        ended = [turn.id for place, turn in enumerate(queue) if not place or turn.trigger != "job"]
+        if queue and queue[0].trigger == "job" and not queue[0].attempt:
+            ended.remove(queue[0].id)
         for turn in ended:
             why = STOPPED if turn == ended[0] else STOPPED_WHILE_QUEUED
             await turns.request_cancel(tx.connection, turn, reason=why)
         tx.wake(WorkQueue.TURN, conversation.id)
-        said = f"Stopping {len(ended)} {_turns(len(ended))}." if ended else "Nothing is running."
-        return CommandResult(reply=said, ended_turns=tuple(ended))
+        reply = f"Stopping {len(ended)} {_turns(len(ended))}." if ended else "Nothing is running."
+        return CommandResult(reply=reply, ended_turns=tuple(ended))
 
     async def _queue(self, tx: Transaction, conversation: Conversation, args: Sequence[str]) -> str:
         if not args:
             policy = await queue_policy(tx.connection, conversation, limit=self._limit)
             return (
-                f"Queue mode `{policy.mode}`: a message that comes while something runs "
+                f"Queue mode `{policy.mode}`: a message that arrives while something runs "
                 f"{QUEUE_MODE_TEXTS[policy.mode]}. At most {policy.limit} may wait."
             )
         wanted = args[0].lower()
@@ -155,18 +155,22 @@ class ChatCommands:
             tx.connection, conversation.id, mode=mode, limit=conversation.queue_limit
         )
         if mode is None:
-            return "Messages that come while something runs are treated as the agent says."
-        return f"From now on, a message that comes while something runs {QUEUE_MODE_TEXTS[QueueMode(mode)]}."
+            return "Messages that arrive while something runs follow the agent's queue mode."
+        return (
+            f"From now on, a message that arrives while something runs {QUEUE_MODE_TEXTS[QueueMode(mode)]}."
+        )
 
     async def _status(self, tx: Transaction, conversation: Conversation, by: str) -> str:
-        line = await turns.list_open(tx.connection, conversation.id)
+        queue = await turns.list_open(tx.connection, conversation.id)
         running = await jobs.list_for_account(
             tx.connection, conversation.account, conversation=conversation.id, state="running"
         )
-        told = [render_queue(line, by)]
+        parts = [render_queue(queue, by)]
         if running:
-            told.append(f"{len(running)} background {'job is' if len(running) == 1 else 'jobs are'} running.")
-        return " ".join([*told, f"This is conversation {conversation.id}."])
+            parts.append(
+                f"{len(running)} background {'job is' if len(running) == 1 else 'jobs are'} running."
+            )
+        return " ".join([*parts, f"This is conversation {conversation.id}."])
 
     async def _jobs(self, tx: Transaction, conversation: Conversation, args: Sequence[str]) -> str | None:
         if len(args) == 2 and args[0] in {"logs", "stop"}:  # noqa: PLR2004 - a verb and an id
@@ -179,7 +183,7 @@ class ChatCommands:
     async def _one_job(
         self, tx: Transaction, conversation: Conversation, verb: str, job_id: str
     ) -> str | None:
-        """Return what to say of a job now; None when an errand will say it."""
+        """Return the reply about a job; None if a queued sandbox command posts it."""
         job = await jobs.get(tx.connection, conversation.account, job_id, conversation=conversation.id)
         if job is None:
             return f"There is no job {job_id} in this conversation."
@@ -222,20 +226,20 @@ class ChatCommands:
 
 
 def render_queue(queue: Sequence[Turn], by: str) -> str:
-    """Return how a conversation's turns stand, the first at work, and where in line who asks is."""
+    """Return the state of a conversation's queue and the position of the person who asks."""
     if not queue:
         return "Nothing is running."
     first, behind = queue[0], len(queue) - 1
-    told = {
+    text = {
         TurnState.RUNNING: f"Working on {_quoted(first)}.",
         TurnState.WAITING: f"Waiting for a decision about {_quoted(first)}.",
     }.get(first.state, f"About to begin with {_quoted(first)}.")
     own = next((place for place, turn in enumerate(queue) if turn.asker == by), 0)
     if behind:
-        told += f" {behind} more {'waits' if behind == 1 else 'wait'} in line" + (
+        text += f" {behind} more {'waits' if behind == 1 else 'wait'} in line" + (
             f", yours is number {own}." if own else "."
         )
-    return told
+    return text
 
 
 def _quoted(turn: Turn) -> str:

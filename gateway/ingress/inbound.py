@@ -1,4 +1,4 @@
-"""What the reception has heard of one person at a time, and what is left to do about it after the commit."""
+"""An inbound message or command of a person, and the work left after its transaction is committed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gateway.ingress.commands import ParsedCommand
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboundMessage:
-    """What a person said, whether as a message or as a command; `update` is what brought it.
+    """A message or command of a person; `update` is the platform's update.
 
-    `only_known`: it is for us only if there is a conversation already.
+    `existing_conversation_only`: it is ignored unless its chat thread has a conversation.
     """
 
     update: Message | Command
@@ -24,18 +24,18 @@ class InboundMessage:
 
     @property
     def address(self) -> Address:
-        """Where it was said."""
+        """Return the chat thread of the update."""
         return self.update.address
 
     @property
     def author(self) -> Author:
-        """Who said it."""
+        """Return the sender."""
         return self.update.author
 
 
 @dataclass(slots=True)
 class AfterCommit:
-    """What is to be done once the transaction that heard something is committed."""
+    """The work to do once the transaction of an inbound message is committed."""
 
     reply: str | None = None
     ended_turns: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Reception: what platforms bring becomes ours in one transaction, or is turned away politely."""
+"""Update handling: each platform update is processed in one transaction, or rejected with a reply."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 
 class UpdateHandler:
-    """Accepts updates of every channel. `cancel` ends a turn that is performed in this process."""
+    """Handles the updates of all channels. `cancel` cancels a turn that runs in this process."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class UpdateHandler:
         self._cancel = cancel
 
     def accept(self, context: ChannelContext) -> Accept:
-        """Return what a channel's inbox calls with each update."""
+        """Return the function that a channel's receiver calls with each update."""
 
-        async def take(update: Update) -> None:
+        async def accept_update(update: Update) -> None:
             match update:
                 case Message(edited=True):
                     await self._on_edit(context, update)
@@ -85,51 +85,51 @@ class UpdateHandler:
                 case RoomMigrated():
                     await self._on_room_migrated(context, update)
 
-        return take
+        return accept_update
 
     async def _on_message(self, context: ChannelContext, message: Message) -> None:
-        order = parse(message.text)
-        meant = is_addressed_to_bot(message, context.groups_in(message.address.room))
-        if not meant and (order is None or order.name not in ChatCommands.ALWAYS):
+        command = parse(message.text)
+        addressed = is_addressed_to_bot(message, context.groups_in(message.address.room))
+        if not addressed and (command is None or command.name not in ChatCommands.ALWAYS):
             return
         await self._receive(
             context,
             InboundMessage(
                 update=message,
                 text=message.text or "(no text)",
-                command=order,
+                command=command,
                 attachments=message.attachments,
-                existing_conversation_only=not meant,
+                existing_conversation_only=not addressed,
             ),
         )
 
     async def _on_command(self, context: ChannelContext, command: Command) -> None:
-        order = to_command(command.name, command.rest.split())
+        parsed = to_command(command.name, command.rest.split())
         await self._receive(
             context,
-            InboundMessage(update=command, text=f"/{command.name} {command.rest}".rstrip(), command=order),
+            InboundMessage(update=command, text=f"/{command.name} {command.rest}".rstrip(), command=parsed),
         )
 
     async def _receive(self, context: ChannelContext, inbound: InboundMessage) -> None:
         if self._admission.should_drop(context, inbound):
             await self._drop(context, inbound)
             return
-        afterwards = AfterCommit()
-        async with self._transactions.begin("reception") as entry:
-            dropped = await self._dropped_keys.write(entry.connection)
-            if await self._is_new(entry, context, inbound.update.key) and await self._admission.admit(
-                entry, context, inbound, afterwards
+        after_commit = AfterCommit()
+        async with self._transactions.begin("reception") as tx:
+            dropped = await self._dropped_keys.write(tx.connection)
+            if await self._is_new(tx, context, inbound.update.key) and await self._admission.admit(
+                tx, context, inbound, after_commit
             ):
-                await destinations.mark_alive(entry.connection, inbound.address.destination)
-                await self._process(entry, context, inbound, afterwards)
+                await destinations.mark_alive(tx.connection, inbound.address.destination)
+                await self._process(tx, context, inbound, after_commit)
         self._dropped_keys.remove(dropped)
-        await self._after_commit(inbound, afterwards)
+        await self._after_commit(inbound, after_commit)
 
     async def _drop(self, context: ChannelContext, inbound: InboundMessage) -> None:
-        """Turn a message away; that it was heard is written down with many others."""
+        """Drop a message; its key is stored together with others."""
         if self._dropped_keys.add(context.record.account, context.record.id, inbound.update.key):
-            async with self._transactions.begin("reception") as entry:
-                dropped = await self._dropped_keys.write(entry.connection)
+            async with self._transactions.begin("reception") as tx:
+                dropped = await self._dropped_keys.write(tx.connection)
             self._dropped_keys.remove(dropped)
 
     async def _process(
@@ -141,15 +141,15 @@ class UpdateHandler:
         if inbound.command is None:
             await self._enqueue(tx, context, conversation, inbound, after_commit)
             return
-        obeyed = await self._commands.execute(
+        result = await self._commands.execute(
             tx,
             conversation,
             inbound.command,
             by=inbound.author,
             decision_context=context.decision_context(inbound.address),
         )
-        after_commit.ended_turns = obeyed.ended_turns
-        await self._reply(tx, conversation, inbound, obeyed.reply, after_commit)
+        after_commit.ended_turns = result.ended_turns
+        await self._reply(tx, conversation, inbound, result.reply, after_commit)
 
     async def _find_conversation(
         self, tx: Transaction, context: ChannelContext, inbound: InboundMessage
@@ -168,9 +168,9 @@ class UpdateHandler:
         text: str | None,
         after_commit: AfterCommit,
     ) -> None:
-        """Answer a command itself where the platform wants that, else say it in the conversation."""
+        """Reply privately to a command with a token, otherwise post a notice in the conversation."""
         if isinstance(inbound.update, Command) and inbound.update.token:
-            after_commit.reply = text or "It comes in a moment."
+            after_commit.reply = text or "The result follows in a moment."
         elif text is not None:
             await post_notice(tx, conversation.id, text)
 
@@ -202,10 +202,12 @@ class UpdateHandler:
             after_commit.submitted = await self._submissions.enqueue(tx, conversation, submission)
         except QueueFull as error:
             if self._admission.should_report_full(inbound):
-                await self._reply(tx, conversation, inbound, f"Not taken: {error}.", after_commit)
+                await self._reply(
+                    tx, conversation, inbound, f"This message was not processed: {error}.", after_commit
+                )
 
     async def _after_commit(self, inbound: InboundMessage, after_commit: AfterCommit) -> None:
-        """Do what a committed change calls for in this process; what is lost with it harms nobody."""
+        """Run the in-process work after a commit; losing it in a crash has no lasting effect."""
         for turn in after_commit.ended_turns:
             self._cancel(turn)
         if after_commit.submitted is not None:
@@ -218,7 +220,7 @@ class UpdateHandler:
     async def get_or_create_conversation(
         self, tx: Transaction, context: ChannelContext, address: Address
     ) -> Conversation:
-        """Return the open conversation of a chat thread, opened when there is none."""
+        """Return the conversation of a chat thread; creates one if there is none."""
         account = context.record.account
         found = await conversations.get_by_address(tx.connection, account, address.key)
         if found is not None:
@@ -238,7 +240,7 @@ class UpdateHandler:
 
     @staticmethod
     async def _agent_for_room(tx: Transaction, context: ChannelContext, room: str) -> str:
-        """Return who answers in a room: the agent it names, as long as there is one."""
+        """Return the agent of a room: the one it names if that exists, else the channel's."""
         wanted = context.agent_in(room)
         if wanted is None:
             return context.agent
@@ -260,51 +262,51 @@ class UpdateHandler:
         )
 
     async def _on_edit(self, context: ChannelContext, message: Message) -> None:
-        """A message says something else now: what waits is changed, what was answered is asked again."""
-        heard = InboundMessage(
+        """Handle an edited message: a queued turn is changed, otherwise the edit is a new message."""
+        inbound = InboundMessage(
             update=message, text=message.text or "(no text)", command=None, attachments=message.attachments
         )
-        if self._admission.should_drop(context, heard):
-            await self._drop(context, heard)
+        if self._admission.should_drop(context, inbound):
+            await self._drop(context, inbound)
             return
-        afterwards = AfterCommit()
-        async with self._transactions.begin("reception") as entry:
-            await self._dropped_keys.write(entry.connection)
-            if not await self._is_new(entry, context, message.key):
+        after_commit = AfterCommit()
+        async with self._transactions.begin("reception") as tx:
+            await self._dropped_keys.write(tx.connection)
+            if not await self._is_new(tx, context, message.key):
                 return
-            if await authorize(entry.connection, message, context) is not AdmissionResult.ADMITTED:
+            if await authorize(tx.connection, message, context) is not AdmissionResult.ADMITTED:
                 return
-            refused = self._admission.rate_limit_reply(context, heard)
+            refused = self._admission.rate_limit_reply(context, inbound)
             if refused:
-                await self._admission.reply(entry, context, heard, refused, afterwards)
-            elif refused is None and not await self._apply_edit(entry, context, heard):
-                await self._process(entry, context, heard, afterwards)
-        await self._after_commit(heard, afterwards)
+                await self._admission.reply(tx, context, inbound, refused, after_commit)
+            elif refused is None and not await self._apply_edit(tx, context, inbound):
+                await self._process(tx, context, inbound, after_commit)
+        await self._after_commit(inbound, after_commit)
 
     @staticmethod
     async def _apply_edit(tx: Transaction, context: ChannelContext, inbound: InboundMessage) -> bool:
-        """Change what still waits; say whether nothing is left to do about an edit."""
+        """Apply an edit to a queued turn; returns whether the edit is done with."""
         message = inbound.update
-        kept = await messages.get_by_platform_id(tx.connection, message.address, message.platform_id)
-        if kept is None:
-            meant = isinstance(message, Message) and is_addressed_to_bot(
+        stored = await messages.get_by_platform_id(tx.connection, message.address, message.platform_id)
+        if stored is None:
+            addressed = isinstance(message, Message) and is_addressed_to_bot(
                 message, context.groups_in(message.address.room)
             )
-            return not meant or parse(inbound.text) is not None
-        if kept.author != inbound.author.id or kept.text == inbound.text:
+            return not addressed or parse(inbound.text) is not None
+        if stored.author != inbound.author.id or stored.text == inbound.text:
             return True
-        turn = await turns.get(tx.connection, context.record.account, kept.turn or "")
-        if turn is None or not await queue_policy.edit_message(tx.connection, turn, kept.id, inbound.text):
+        turn = await turns.get(tx.connection, context.record.account, stored.turn or "")
+        if turn is None or not await queue_policy.edit_message(tx.connection, turn, stored.id, inbound.text):
             return False
-        told = {
-            "message": kept.id,
+        data = {
+            "message": stored.id,
             "role": "user",
             "text": inbound.text,
-            "author": kept.author,
-            "files": [visible_attachment(one) for one in kept.attachments],
+            "author": stored.author,
+            "files": [visible_attachment(one) for one in stored.attachments],
             "edited": True,
         }
-        tx.emit(Event.now(EventType.MESSAGE_RECEIVED, kept.conversation, told, turn=turn.id))
+        tx.emit(Event.now(EventType.MESSAGE_RECEIVED, stored.conversation, data, turn=turn.id))
         return True
 
     async def _on_reaction(self, context: ChannelContext, reaction: Reaction) -> None:
@@ -312,11 +314,11 @@ class UpdateHandler:
             await self._approval_replies.on_reaction(context, reaction)
 
     async def _on_room_migrated(self, context: ChannelContext, migration: RoomMigrated) -> None:
-        """A room has a new id: its conversation and everything still due follow it."""
-        async with self._transactions.begin("reception") as entry:
-            if not await self._is_new(entry, context, migration.key):
+        """Move a room's conversation, routes and open deliveries to its new id."""
+        async with self._transactions.begin("reception") as tx:
+            if not await self._is_new(tx, context, migration.key):
                 return
-            connection, account = entry.connection, context.record.account
+            connection, account = tx.connection, context.record.account
             found = await conversations.get_by_address(connection, account, migration.old.key)
             if found is None:
                 return
@@ -331,8 +333,8 @@ class UpdateHandler:
 
 
 class UpdateAcceptor(Protocol):
-    """Whoever takes in what a channel brings."""
+    """Accepts the updates of a channel."""
 
     @abstractmethod
     def accept(self, context: ChannelContext) -> Accept:
-        """Return what a channel's inbox calls with each update."""
+        """Return the function that a channel's receiver calls with each update."""

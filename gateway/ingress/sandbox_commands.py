@@ -1,4 +1,4 @@
-"""Errands: what a chat command asks of sandboxes, done after the transaction that heard it."""
+"""Sandbox commands: the part of a chat command that needs a sandbox, run after its transaction."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ MAX_OUTPUT = 3000
 
 
 class SandboxCommands:
-    """Runs errands one after the other. What is lost with the process is asked for again by a person."""
+    """Runs commands one after the other. Commands are not stored; a person repeats one that a crash lost."""
 
-    def __init__(self, ledger: Transactions, background_jobs: Jobs) -> None:
-        self._ledger = ledger
+    def __init__(self, transactions: Transactions, background_jobs: Jobs) -> None:
+        self._transactions = transactions
         self._jobs = background_jobs
         self._queue: asyncio.Queue[tuple[Callable[[Job], Awaitable[None]], str]] = asyncio.Queue()
 
     def stop_job(self, job: str) -> None:
-        """Stop a job soon."""
+        """Queue the stop of a job."""
         self._queue.put_nowait((self._jobs.stop, job))
 
     def show_output(self, job: str) -> None:
-        """Say soon in a job's conversation what it has written so far."""
+        """Queue a notice with a job's output so far in its conversation."""
         self._queue.put_nowait((self._post_output, job))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Do what was asked for, until stopped."""
+        """Run queued commands until stopped."""
         ending = asyncio.create_task(stop.wait())
         while not stop.is_set():
             asking = asyncio.create_task(self._queue.get())
@@ -51,29 +51,29 @@ class SandboxCommands:
 
     async def _run_one(self, command: Callable[[Job], Awaitable[None]], job_id: str) -> None:
         try:
-            async with self._ledger.database.read() as connection:
+            async with self._transactions.database.read() as connection:
                 job = await jobs.get_by_id(connection, job_id)
             if job is not None:
                 await command(job)
         except (SandboxError, DatabaseUnavailable) as error:
             log.warning("command.failed", job=job_id, error=str(error))
-        except Exception:  # the outermost loop of errands: the next one must be done all the same
+        except Exception:  # the outermost loop of the queue: the next command must run
             log.exception("command.failed", job=job_id)
 
     async def _post_output(self, job: Job) -> None:
         try:
-            now, output, _cut = await self._jobs.refresh(job)
-            text = render_job(now, output.decode("utf-8", "replace"))
+            current, output, _truncated = await self._jobs.refresh(job)
+            text = render_job(current, output.decode("utf-8", "replace"))
         except SandboxError as error:
-            text = f"Job {job.id} is {job.state}; its sandbox cannot be asked now: {error}"
-        async with self._ledger.begin("errand") as entry:
-            await post_notice(entry, job.conversation, text)
+            text = f"Job {job.id} is {job.state}; its sandbox cannot be reached: {error}"
+        async with self._transactions.begin("errand") as tx:
+            await post_notice(tx, job.conversation, text)
 
 
 def render_job(job: Job, output: str) -> str:
-    """Return what a chat is told of a job: how it stands, and the end of what it has written."""
+    """Return a job's state, exit code and the end of its output as a chat message."""
     shown = output[-MAX_OUTPUT:].strip("\n")
     code = "" if job.exit_code is None else f", exit code {job.exit_code}"
     return f"Job {job.id} is {job.state}{code}.\n\n" + (
-        code_block(shown) if shown else "It has written nothing yet."
+        code_block(shown) if shown else "There is no output yet."
     )

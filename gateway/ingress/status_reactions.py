@@ -1,6 +1,6 @@
-"""Signs: our reactions to people's messages, which say that one was seen and how its turn ended.
+"""Status reactions: the bot's reactions to messages, which show that one was received and how its turn ended.
 
-Best effort: nothing waits for a sign, none is tried twice, and none outlives the process.
+Best effort: nothing waits for a reaction, none is retried, and none survives the process.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from gateway.store.turns.turns import Turn
 log = structlog.get_logger(__name__)
 
 MAX_QUEUED = 1000
-"""Signs that may wait; more are left out."""
+"""Reactions that may be queued; further ones are skipped."""
 
 React = Callable[[Address, str, StatusReaction], Awaitable[None]]
-"""Put a sign under a message; never raises what the platform says."""
+"""Add a reaction to a message; never raises a platform's error."""
 
 _END_REACTIONS = {
     TurnState.COMPLETED: StatusReaction.DONE,
@@ -32,7 +32,7 @@ _END_REACTIONS = {
 
 
 class StatusReactions:
-    """Gives signs one after the other. `wanted`: some channel here shows signs at all."""
+    """Adds reactions one after the other. `is_enabled`: some channel of this process shows them."""
 
     def __init__(self, database: Database, react: React, is_enabled: Callable[[], bool]) -> None:
         self._database = database
@@ -44,21 +44,21 @@ class StatusReactions:
 
     @property
     def queued(self) -> int:
-        """How many signs are still to be given."""
+        """Return how many reactions are queued."""
         return self._queue.qsize()
 
     def on_received(self, address: Address, platform_id: str | None) -> None:
-        """Show soon that a message was taken."""
+        """Queue a reaction that a message was received."""
         if platform_id and self._is_enabled() and not self._queue.full():
             self._queue.put_nowait((address, platform_id, StatusReaction.SEEN))
 
     def on_turn_ended(self, turn: Turn, state: TurnState) -> None:
-        """Show soon under what a turn answered how it has ended."""
+        """Queue a reaction to a turn's messages that shows how the turn ended."""
         if turn.trigger == "message" and self._is_enabled() and not self._queue.full():
             self._queue.put_nowait((turn, _END_REACTIONS[state]))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Give the signs until stopped."""
+        """Add queued reactions until stopped."""
         ending = asyncio.create_task(stop.wait())
         while not stop.is_set():
             asking = asyncio.create_task(self._queue.get())
@@ -78,7 +78,7 @@ class StatusReactions:
                 await self._react_to_turn(*item)
         except DatabaseUnavailable as error:
             log.debug("reactions.skipped", error=str(error))
-        except Exception:  # the outermost loop of signs: the next ones must be given all the same
+        except Exception:  # the outermost loop of the queue: the next reaction must be added
             log.exception("reactions.failed")
 
     async def _react_to_turn(self, turn: Turn, reaction: StatusReaction) -> None:

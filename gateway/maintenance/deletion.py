@@ -1,7 +1,7 @@
-"""Erasure: a deleted conversation is gone everywhere, also when the broker was away at that moment.
+"""Deletion of conversations: rows at once, events also if the broker is down at that moment.
 
-Its rows go in one transaction, which leaves a mark; the mark goes when the stream's subjects have been purged
-a minute later, when nobody can still be appending what it took from the outbox before.
+One transaction deletes the rows and schedules a purge of the stream. The purge is repeated for a minute,
+because another process may still append events that it had read from the outbox.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ log = structlog.get_logger(__name__)
 
 INTERVAL = 5.0
 APPEND_GRACE = timedelta(seconds=60)
-"""How long somebody may still be appending events that were taken from the outbox before."""
+"""How long a process may still append events that it had read from the outbox."""
 STOP_TIMEOUT = 10.0
-"""Seconds that a deletion waits for the conversation's jobs to end."""
+"""Seconds that a deletion waits for the conversation's jobs to stop."""
 
 
 class ConversationDeletion:
-    """Deletes conversations, and sees to it that nothing of them stays in the stream."""
+    """Deletes conversations, with their jobs and events."""
 
     def __init__(
         self, database: Database, stream: EventStream, jobs: Jobs, *, interval: float = INTERVAL
@@ -42,12 +42,12 @@ class ConversationDeletion:
         self._interval = interval
 
     async def delete(self, account: str, conversation: str) -> None:
-        """Stop its jobs, delete its rows, purge its events. Raises Unavailable; then nothing was deleted."""
+        """Stop its jobs, delete its rows, purge its events. On DatabaseUnavailable nothing was deleted."""
         await self._stop_jobs(account, conversation)
         async with self._database.begin() as connection:
             await deletion.delete_conversation(connection, account, conversation)
             await audit_log.schedule_purge(connection, conversation)
-        with suppress(DeliveryError):  # the round does it when the broker is back
+        with suppress(DeliveryError):  # `run` purges it when the broker is back
             await self._stream.purge(conversation)
 
     async def _stop_jobs(self, account: str, conversation: str) -> None:
@@ -63,7 +63,7 @@ class ConversationDeletion:
             log.warning("deletion.jobs_not_stopped", conversation=conversation, error=str(error))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Finish what was begun, until stopped."""
+        """Complete scheduled purges until stopped."""
         while not stop.is_set():
             try:
                 await self.run_once(utc_now())
@@ -74,10 +74,10 @@ class ConversationDeletion:
                     await stop.wait()
 
     async def run_once(self, now: datetime) -> None:
-        """Purge every conversation that has a mark, and take the marks away that are old enough."""
+        """Purge every scheduled conversation, and complete the purges that are older than APPEND_GRACE."""
         async with self._database.read() as connection:
-            begun = await audit_log.list_pending_purges(connection)
-        for conversation, since in begun:
+            pending = await audit_log.list_pending_purges(connection)
+        for conversation, since in pending:
             await self._stream.purge(conversation)
             if now - since > APPEND_GRACE:
                 async with self._database.begin() as connection:

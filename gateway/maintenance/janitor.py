@@ -1,4 +1,4 @@
-"""The janitor: repeats wake-ups from SQL, so that a lost signal loses nothing, and forgets what is old."""
+"""The janitor: repeats wake-ups for unfinished work in SQL, and deletes old rows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from gateway.store.turns import turns
 log = structlog.get_logger(__name__)
 
 INTERVAL = 2.0
-"""Seconds between looks; also the age from which something due is signalled again."""
+"""Seconds between two passes; also the age from which due work gets another wake-up."""
 
 DELETE_INTERVAL = 3600.0
 RETENTION = timedelta(days=30)
-"""How long the keys of what was heard, the answers to repeated POSTs and ended deliveries are kept."""
+"""How long event keys, responses to repeated POSTs and ended deliveries are kept."""
 
 
 AUDIT_RETENTION = timedelta(days=365)
@@ -35,7 +35,7 @@ AUDIT_RETENTION = timedelta(days=365)
 
 
 class Janitor:
-    """Looks through SQL for what should be under way and wakes whoever looks after it."""
+    """Publishes wake-ups for unfinished turns and deliveries, and deletes rows past their retention."""
 
     def __init__(
         self,
@@ -53,17 +53,17 @@ class Janitor:
         self._interval = interval
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Signal everything unfinished at once, then what is overdue, until stopped."""
+        """Wake all unfinished work at once, then overdue work every `interval` seconds, until stopped."""
         await self._run_safely(self.run_once(timedelta(0)))
-        forget_at = asyncio.get_running_loop().time() + DELETE_INTERVAL
+        delete_at = asyncio.get_running_loop().time() + DELETE_INTERVAL
         while not stop.is_set():
             try:
                 async with asyncio.timeout(self._interval):
                     await stop.wait()
             except TimeoutError:
                 await self._run_safely(self.run_once(timedelta(seconds=self._interval)))
-            if asyncio.get_running_loop().time() > forget_at:
-                forget_at += DELETE_INTERVAL
+            if asyncio.get_running_loop().time() > delete_at:
+                delete_at += DELETE_INTERVAL
                 await self._run_safely(self._delete_old())
 
     @staticmethod
@@ -72,11 +72,11 @@ class Janitor:
             await step
         except DatabaseUnavailable as error:
             log.warning("janitor.database_unavailable", error=str(error))
-        except Exception:  # the janitor's outermost loop: it must look again
+        except Exception:  # the janitor's outermost loop: the next pass must run
             log.exception("janitor.failed")
 
     async def run_once(self, min_age: timedelta) -> None:
-        """Signal all that has been due for longer than `age`."""
+        """Wake all work that has been due for longer than `min_age`."""
         now = utc_now()
         async with self._database.read() as connection:
             backlogs = await outbox.list_backlogs(connection)

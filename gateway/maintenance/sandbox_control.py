@@ -1,4 +1,4 @@
-"""The door to live sandboxes: shown, used by hand, put to sleep, removed, looked after and swept up."""
+"""Control of live sandboxes: list, run commands, suspend, delete, and reap on a schedule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.errors import DeliveryError
 from gateway.environments.resolver import Environment, EnvironmentResolver
-from gateway.jobs.jobs import Jobs
+from gateway.jobs.settlement import JobSettlement
 from gateway.store import sandboxes as store
 from gateway.store.turns import jobs as job_store
 from sandbox.errors import ProviderRefused, SandboxError, SandboxGone
@@ -36,33 +36,31 @@ _KEY_LENGTH = 26
 
 
 def sandbox_id(label: str) -> str:
-    """Return what people call a sandbox: the key in its label."""
+    """Return the public id of a sandbox: the key in its label."""
     return f"box_{label[-_KEY_LENGTH:]}"
 
 
 class SandboxControl:
-    """What is done to sandboxes from outside of turns, and by time."""
+    """Operations on sandboxes outside of turns, and the reaper's schedule."""
 
     def __init__(
         self,
         database: Database,
         reservations: ReservationStore,
         environment_resolver: EnvironmentResolver,
-        jobs: Jobs,
+        job_settlement: JobSettlement,
         pools: Mapping[str, Pool],
         *,
         installation: str,
     ) -> None:
         self._database = database
         self._environment_resolver = environment_resolver
-        self._jobs = jobs
+        self._job_settlement = job_settlement
         self._pools = pools
         self._prefix = installation_prefix(installation)
         self._teardowns = {name: Teardown(pool.backend, pool.evict) for name, pool in pools.items()}
-        around = ReaperHooks(
-            get_spec=self._spec_of, list_running_jobs=self._jobs_in, end_jobs=self._fail_jobs
-        )
-        self._reaper = Reaper(reservations, self._teardowns, around, clock=utc_now)
+        hooks = ReaperHooks(get_spec=self._spec_of, list_running_jobs=self._jobs_in, end_jobs=self._fail_jobs)
+        self._reaper = Reaper(reservations, self._teardowns, hooks, clock=utc_now)
 
     async def list(self, account: str, *, after: str, limit: int) -> Sequence[Reservation]:
         """Return the account's sandboxes after an id."""
@@ -80,21 +78,22 @@ class SandboxControl:
 
     async def run_command(self, row: Reservation, command: ExecRequest) -> ExecResult:
         """Run a command in a sandbox, waking it; raises SandboxError."""
-        bench = await self._environment_of(row)
-        return await self._pool(bench.provider).use(bench.request, lambda sandbox: sandbox.run(command))
+        environment = await self._environment_of(row)
+        pool = self._pool(environment.provider)
+        return await pool.use(environment.request, lambda sandbox: sandbox.run(command))
 
     async def list_services(self, row: Reservation) -> Sequence[ServiceStatus]:
         """Return the services of a sandbox, waking it; raises SandboxError."""
-        bench = await self._environment_of(row)
-        return await self._pool(bench.provider).use(
-            bench.request, lambda sandbox: SandboxServices(sandbox=sandbox).list_all()
+        environment = await self._environment_of(row)
+        return await self._pool(environment.provider).use(
+            environment.request, lambda sandbox: SandboxServices(sandbox=sandbox).list_all()
         )
 
     async def _environment_of(self, row: Reservation) -> Environment:
-        bench = await self._environment_resolver.for_reservation(row)
-        if bench is None:
-            raise SandboxGone("the sandbox's record or workspace has been removed")
-        return bench
+        environment = await self._environment_resolver.for_reservation(row)
+        if environment is None:
+            raise SandboxGone("the sandbox's record or workspace was deleted")
+        return environment
 
     def _pool(self, provider: str) -> Pool:
         if provider not in self._pools:
@@ -102,23 +101,23 @@ class SandboxControl:
         return self._pools[provider]
 
     async def suspend(self, row: Reservation) -> bool:
-        """Put a sandbox to sleep now; False when it slept already. Raises Busy, Refused when a job runs."""
+        """Suspend a sandbox; returns False if it was suspended. Raises SandboxBusy, ProviderRefused."""
         if await self._jobs_in(row):
-            raise ProviderRefused("a sandbox with a running job is not put to sleep: stop the job first")
-        bench = await self._environment_of(row)
-        return await self._teardown(row).suspend(row, bench.spec, reason="asked")
+            raise ProviderRefused("a sandbox with a running job cannot be suspended: stop the job first")
+        environment = await self._environment_of(row)
+        return await self._teardown(row).suspend(row, environment.spec, reason="asked")
 
     def _teardown(self, row: Reservation) -> Teardown:
         self._pool(row.provider)
         return self._teardowns[row.provider]
 
     async def delete(self, row: Reservation) -> None:
-        """Delete a sandbox, its jobs and its snapshots; raises Busy."""
+        """Delete a sandbox, its jobs and its snapshots; raises SandboxBusy."""
         self._teardown(row)
         await self._reaper.delete(row, "removed")
 
     async def delete_for_record(self, account: str, record: str) -> None:
-        """Delete the sandboxes of a record or workspace that is gone; what is in use, the reaper deletes."""
+        """Delete the sandboxes of a deleted record or workspace; the reaper deletes those in use."""
         async with self._database.read() as connection:
             rows = await store.list_for_record(connection, account, record)
         for row in rows:
@@ -126,7 +125,7 @@ class SandboxControl:
                 await self.delete(row)
 
     async def release(self, rows: Sequence[Reservation]) -> None:
-        """Destroy the sandboxes of an account that is gone with its rows; a sweep finds the rest."""
+        """Destroy the sandboxes of a deleted account; a sweep deletes those that fail."""
         for row in rows:
             try:
                 await self._teardown(row).cleanup(row)
@@ -139,12 +138,12 @@ class SandboxControl:
             return await store.list_for_account(connection, account, limit=100_000)
 
     async def sweep(self) -> int:
-        """Look at every row, and remove what no row knows of; returns how many orphans there were."""
+        """Run the reaper once, and delete sandboxes without a row; returns how many orphans there were."""
         await self._reaper.run_once()
         return await self._reaper.sweep(self._prefix)
 
     async def run_reaper(self, stop: asyncio.Event, leases: Leases, *, interval: float = INTERVAL) -> None:
-        """Do the rounds until stopped, one process at a time; a sweep at the start and now and then."""
+        """Run the reaper until stopped, in one process at a time; sweeps every SWEEP_INTERVAL seconds."""
         sweep_at = 0.0
         while not stop.is_set():
             now = asyncio.get_running_loop().time()
@@ -157,7 +156,7 @@ class SandboxControl:
                         sweep_at = now + SWEEP_INTERVAL
             except (DeliveryError, DatabaseUnavailable) as error:
                 log.debug("reaper.database_unavailable", error=str(error))
-            except Exception:  # the outermost loop of the reaper: it must look again
+            except Exception:  # the outermost loop of the reaper: the next pass must run
                 log.exception("reaper.failed")
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval):
@@ -168,17 +167,17 @@ class SandboxControl:
             await store.delete_locks_before(connection, before=utc_now() - LOCK_RETENTION)
 
     async def _spec_of(self, row: Reservation) -> SandboxSpec | None:
-        bench = await self._environment_resolver.for_reservation(row)
-        return bench.spec if bench else None
+        environment = await self._environment_resolver.for_reservation(row)
+        return environment.spec if environment else None
 
     async def _jobs_in(self, row: Reservation) -> Sequence[str]:
         async with self._database.read() as connection:
             return await store.list_running_jobs(connection, row)
 
     async def _fail_jobs(self, row: Reservation, reason: str) -> None:
-        """Stop the jobs of a sandbox that ends, and tell their conversations why."""
+        """Settle the running jobs of a sandbox that ends as failed for `reason`."""
         for job_id in await self._jobs_in(row):
             async with self._database.read() as connection:
                 job = await job_store.get_by_id(connection, job_id)
             if job is not None:
-                await self._jobs.fail(job, reason)
+                await self._job_settlement.fail(job, reason)

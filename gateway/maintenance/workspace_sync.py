@@ -20,11 +20,11 @@ from sandbox.workspaces.working_copies import WorkingCopies
 log = structlog.get_logger(__name__)
 
 SWEEP_EVERY_RUNS = 20
-"""Looks between two sweeps of the bucket."""
+"""Passes between two sweeps of the bucket."""
 
 
 class WorkspaceSyncLoop:
-    """Carry what working copies hold and the bucket does not, and remove what nobody has any more."""
+    """Syncs working copies to the bucket, and deletes copies and objects of deleted workspaces."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class WorkspaceSyncLoop:
         self._runs = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look at the start and every so often, until stopped; where the store is a directory, never.
+        """Sync at the start and every `interval` seconds until stopped; does nothing without a bucket.
 
-        A look is left where it is: what was not carried by then is carried after the next start.
+        A running pass is cancelled by the stop; the next start syncs the rest.
         """
         copies, bucket = self._workspaces.working_copies, self._workspaces.bucket
         if copies is None or bucket is None:
@@ -72,11 +72,11 @@ class WorkspaceSyncLoop:
             await asyncio.sleep(self._interval)
 
     async def run_once(self, copies: WorkingCopies, *, sync_all: bool) -> None:
-        """Carry from the working copies in use, at first from all; drop those of workspaces that are gone."""
-        there = copies.list_existing()
-        held, used = await self._list_namespaces(), frozenset(copies.list_synced())
-        for name in there:
-            if name in held:
+        """Sync the copies in use, or all of them with `sync_all`; delete copies of deleted workspaces."""
+        existing = copies.list_existing()
+        wanted, used = await self._list_namespaces(), frozenset(copies.list_synced())
+        for name in existing:
+            if name in wanted:
                 if sync_all or name in used:
                     await _sync_copy(copies, name)
             elif await copies.baselines.get(name) is not None:
@@ -84,11 +84,11 @@ class WorkspaceSyncLoop:
                 await copies.delete(name)
 
     async def sweep(self, bucket: S3WorkspaceStore) -> None:
-        """Remove the objects of workspaces that are gone: objects are listed before records are read."""
+        """Delete the objects of deleted workspaces; objects are listed before records are read."""
         listed = await bucket.list_namespaces()
-        held = await self._list_namespaces()
+        wanted = await self._list_namespaces()
         for name in listed:
-            if name not in held:
+            if name not in wanted:
                 log.warning("workspace.orphan_deleted", namespace=name)
                 await bucket.delete(name)
 
@@ -106,7 +106,7 @@ async def _sync_copy(copies: WorkingCopies, name: str) -> None:
 
 
 def workspace_sync_task(backing: BackingServices, workspaces: Workspaces) -> BackgroundTask:
-    """Return the looks of this process: who performs turns has copies, the reaper sweeps the bucket."""
+    """Return the sync task of this process: turn workers have copies, the reaper sweeps the bucket."""
     roles = backing.settings.roles
     return WorkspaceSyncLoop(
         backing.database,

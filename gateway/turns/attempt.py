@@ -1,4 +1,4 @@
-"""A performance: one attempt at one turn, its steps turned into events and state, all under the fence."""
+"""One attempt at a turn: writes the agent's steps as state and events, under the conversation's fence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from gateway.agents.port import (
 )
 from gateway.conversations import approvals
 from gateway.conversations.message_ids import completed_event_id, message_id
+from gateway.conversations.notices import post_notice
 from gateway.files.collection import CollectedFiles, FileCollector
+from gateway.jobs.report import load_reported_job, render_report
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import MessageRow
 from gateway.store.turn_state import TurnState
@@ -37,7 +39,7 @@ from gateway.turns.deltas import Deltas
 
 
 class TurnAttempt:
-    """Writes what an agent says and does. Every write fails once another holder has the conversation."""
+    """Writes the steps of one attempt. Writes raise LeaseLost once another holder has the conversation."""
 
     def __init__(
         self,
@@ -65,45 +67,43 @@ class TurnAttempt:
         self.end_state: TurnState | None = None
 
     def ensure_held(self) -> None:
-        """Raise LeaseLost unless the conversation is certainly still ours."""
+        """Raise LeaseLost unless this process certainly still holds the conversation's lease."""
         self._lease.ensure_held()
 
     @asynccontextmanager
     async def begin(self, step: str, *, last: bool = False) -> AsyncIterator[Transaction]:
-        """Open a ledger entry under the fence, with what was said before it; the `last` has the files."""
+        """Begin a transaction under the fence; it writes pending messages, and the `last` attaches files."""
         self._lease.ensure_held()
-        async with self._transactions.begin(step) as entry:
-            if not await conversations.fence_is_current(
-                entry.connection, self.turn.conversation, self._fence
-            ):
+        async with self._transactions.begin(step) as tx:
+            if not await conversations.fence_is_current(tx.connection, self.turn.conversation, self._fence):
                 raise LeaseLost(f"conversation {self.turn.conversation} has another holder")
-            taken = (
-                await self._file_collector.attach(entry, self.turn.conversation)
+            collected = (
+                await self._file_collector.attach(tx, self.turn.conversation)
                 if self._file_collector and last
                 else CollectedFiles()
             )
-            await self._write_messages(entry, taken.files)
-            await taken.emit_notice(entry, self.turn.conversation)
-            yield entry
+            await self._write_messages(tx, collected.files)
+            await collected.emit_notice(tx, self.turn.conversation)
+            yield tx
 
     def set_environment(self, fingerprint: str) -> None:
-        """Say in which sandbox, as it is configured now (`mark_of`), approvals are asked for."""
+        """Set the fingerprint of the sandbox configuration that approvals are requested for."""
         self._sandbox_fingerprint = fingerprint
 
     async def renew_approvals(self, decided: Sequence[Approval]) -> bool:
-        """Ask again for what was approved in a sandbox that was changed since; True: the turn waits again."""
+        """Request approvals again if the sandbox was changed since; returns whether the turn waits again."""
         if not any(approval.state == "approved" for approval in decided):
             return False
-        async with self.begin("turn.pause") as entry:
-            outdated = await approvals.list_outdated(entry, decided, self._sandbox_fingerprint)
+        async with self.begin("turn.pause") as tx:
+            outdated = await approvals.list_outdated(tx, decided, self._sandbox_fingerprint)
             if outdated:
-                await approvals.request_again(entry, self.turn, outdated, self._sandbox_fingerprint)
-                saved = self.turn.paused or b""
-                await turns.pause(entry.connection, self.turn, fence=self._fence, state=saved)
+                await approvals.request_again(tx, self.turn, outdated, self._sandbox_fingerprint)
+                checkpoint = self.turn.paused or b""
+                await turns.pause(tx.connection, self.turn, fence=self._fence, state=checkpoint)
         return bool(outdated)
 
     async def take_steering(self) -> Sequence[str]:
-        """Take what people have said to this turn since, for good, and return all of it."""
+        """Merge the messages that steer this turn into it and return all of them, in order."""
         self._lease.ensure_held()
         async with self._transactions.database.read() as connection:
             if self._steered is None:
@@ -116,17 +116,17 @@ class TurnAttempt:
         return tuple(self._steered)
 
     async def _merge_steering(self, waiting: Sequence[Turn], steered: list[str]) -> None:
-        async with self.begin("turn.hear") as entry:
+        async with self.begin("turn.hear") as tx:
             for one in waiting:
-                if await turn_queue.merge(entry.connection, one, self.turn, place=len(steered)):
-                    await messages.reassign(entry.connection, one.id, self.turn.id)
-                    emit_merged(entry, one, self.turn.id)
+                if await turn_queue.merge(tx.connection, one, self.turn, place=len(steered)):
+                    await messages.reassign(tx.connection, one.id, self.turn.id)
+                    emit_merged(tx, one, self.turn.id)
                     steered.append(one.input)
 
     def keep_partial_text(self) -> None:
-        """Let what was being said when the turn was cut short stand as a message."""
-        if half := "".join(self._partial_text).strip():
-            self._pending_messages.append(half)
+        """Keep the text of an interrupted message as a message."""
+        if text := "".join(self._partial_text).strip():
+            self._pending_messages.append(text)
         self._partial_text = []
 
     async def run(
@@ -136,7 +136,7 @@ class TurnAttempt:
         tools: Tools,
         collect_files: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Let the agent perform, to its end; `gather` then takes the files it leaves."""
+        """Run the agent to its end; `collect_files` then collects the files in the outbox."""
         self._collect_files = collect_files
         async with aclosing(agent.run(turn_input, tools)) as steps:
             async for step in steps:
@@ -155,27 +155,27 @@ class TurnAttempt:
                 self._partial_text = []
                 self._pending_messages.append(text)
             case Checkpoint(state=state):
-                async with self.begin("turn.save") as entry:
-                    await turns.save_progress(entry.connection, self.turn, fence=self._fence, state=state)
+                async with self.begin("turn.save") as tx:
+                    await turns.save_progress(tx.connection, self.turn, fence=self._fence, state=state)
             case ApprovalRequired():
                 await self._pause(event)
             case Finished():
                 await self._finish(event)
 
     async def _write_messages(self, tx: Transaction, files: Sequence[dict[str, Any]]) -> None:
-        """Write what was said; the files go with the last of it, or on their own."""
+        """Write the pending messages; files go with the last one, or alone in an empty message."""
         unwritten, self._pending_messages = self._pending_messages, []
         if files and not unwritten:
             unwritten = [""]
-        for left, text in zip(range(len(unwritten), 0, -1), unwritten, strict=True):
+        for remaining, text in zip(range(len(unwritten), 0, -1), unwritten, strict=True):
             message = message_id(self.turn.id, self._next_message)
-            await self._write_message(tx, message, text, files if left == 1 else ())
+            await self._write_message(tx, message, text, files if remaining == 1 else ())
             self._next_message += 1
 
     async def _write_message(
         self, tx: Transaction, message: str, text: str, files: Sequence[dict[str, Any]]
     ) -> None:
-        spoken = MessageRow(
+        row = MessageRow(
             id=message,
             role="assistant",
             author=self.turn.agent,
@@ -184,7 +184,7 @@ class TurnAttempt:
             attachments=files,
             created_at=utc_now(),
         )
-        await conversations.add_message(tx.connection, self.turn.conversation, spoken)
+        await conversations.add_message(tx.connection, self.turn.conversation, row)
         tx.emit(
             Event.now(
                 EventType.MESSAGE_COMPLETED,
@@ -202,22 +202,22 @@ class TurnAttempt:
         )
 
     async def _pause(self, required: ApprovalRequired) -> None:
-        async with self.begin("turn.pause") as entry:
-            await turns.pause(entry.connection, self.turn, fence=self._fence, state=required.state)
-            await approvals.request(entry, self.turn, required.calls, self._sandbox_fingerprint)
+        async with self.begin("turn.pause") as tx:
+            await turns.pause(tx.connection, self.turn, fence=self._fence, state=required.state)
+            await approvals.request(tx, self.turn, required.calls, self._sandbox_fingerprint)
 
     async def _finish(self, finished: Finished) -> None:
         if self._collect_files is not None:
             await self._collect_files()
-        async with self.begin("turn.settle", last=True) as entry:
+        async with self.begin("turn.settle", last=True) as tx:
             settled = await self.settle(
-                entry,
+                tx,
                 TurnState.COMPLETED,
                 output=finished.output,
                 usage=asdict(finished.usage),
             )
             if settled and finished.history is not None:
-                await conversations.save_history(entry.connection, self.turn.conversation, finished.history)
+                await conversations.save_history(tx.connection, self.turn.conversation, finished.history)
 
     async def settle(
         self,
@@ -228,7 +228,7 @@ class TurnAttempt:
         error: str | None = None,
         usage: dict[str, object] | None = None,
     ) -> bool:
-        """Bring the turn to its end in this entry, once, and tell everybody."""
+        """Settle the turn in this transaction, once, and emit its events."""
         files: Sequence[dict[str, Any]] = ()
         if self._file_collector is not None and self.turn.notify:
             files = await self._file_collector.list_for_turn(tx.connection, self.turn)
@@ -264,9 +264,11 @@ async def end_turn(
     usage: dict[str, object] | None = None,
     files: Sequence[dict[str, Any]] = (),
 ) -> bool:
-    """Settle a turn under the fence: final state, its events, what it still asked for; once.
+    """Settle a turn once under the fence: its final state, its events, its open approvals.
 
-    What an unfinished turn had got to becomes the agent's memory of it.
+    The progress of a turn that did not complete becomes part of the conversation's history. If it was a
+    job's follow-up turn, the chat and `agent.finished` get the job's own report instead of an answer.
+    Returns False if the turn was settled before.
     """
     if state is not TurnState.COMPLETED:
         await turns.save_progress_as_history(tx.connection, turn)
@@ -281,11 +283,22 @@ async def end_turn(
         result["reason"] = await turns.cancel_reason(tx.connection, turn.id)
     if error:
         result["error"] = error
+    report = None if state is TurnState.COMPLETED else await _report_job(tx, turn)
     tx.emit(Event.now(END_KINDS[state], turn.conversation, result, turn=turn.id))
     if turn.notify:
-        finished = _finished_data(turn, result, files)
+        finished = _finished_data(turn, result | (report or {}), files)
         tx.emit(Event.now(EventType.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
     return True
+
+
+async def _report_job(tx: Transaction, turn: Turn) -> dict[str, object] | None:
+    """Post the report of a follow-up turn's job; returns what `agent.finished` gets of it."""
+    job = await load_reported_job(tx.connection, turn)
+    if job is None:
+        return None
+    report = render_report(job)
+    await post_notice(tx, turn.conversation, report, turn=turn.id)
+    return {"output": report, "exit_code": job.exit_code}
 
 
 def _finished_data(
@@ -300,7 +313,7 @@ def _finished_data(
 
 
 def emit_merged(tx: Transaction, turn: Turn, into: str) -> None:
-    """Tell that a turn is over because another one, already at work, took in what it asked."""
+    """Emit the end of a turn whose input was merged into another, running turn."""
     result: dict[str, object] = {"state": "completed", "output": "", "attempt": 0, "merged_into": into}
     tx.emit(Event.now(EventType.TURN_COMPLETED, turn.conversation, result, turn=turn.id))
     if turn.notify:

@@ -1,4 +1,4 @@
-"""Cancels: the turns performed in this process that somebody, perhaps on another replica, wants ended."""
+"""Cancellation: turns that run in this process and were cancelled here or on another replica."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gateway.store.turns import turns
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 0.5
-"""Seconds between looks for what was cancelled on another replica; here `cancel` reaches a turn at once."""
+"""Seconds between two polls for turns cancelled on other replicas; `cancel` works at once in this process."""
 
 
 class CancellationWatcher:
-    """Knows the turns at work here and which of them are to end. `look` is the time between looks."""
+    """Tracks the running turns of this process and cancels them. `interval` is the seconds between polls."""
 
     def __init__(self, database: Database, *, interval: float = POLL_SECONDS) -> None:
         self._database = database
@@ -27,19 +27,19 @@ class CancellationWatcher:
 
     @contextmanager
     def track(self, turn: str) -> Iterator[asyncio.Event]:
-        """Hold what is set when a turn is to end, while it is performed."""
+        """Yield an event that is set when the turn is cancelled."""
         try:
             yield self._events.setdefault(turn, asyncio.Event())
         finally:
             self._events.pop(turn, None)
 
     def cancel(self, turn: str) -> None:
-        """Cancel a turn at once if it is performed in this process."""
+        """Cancel a turn at once if it runs in this process."""
         if turn in self._events:
             self._events[turn].set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look for turns cancelled elsewhere, until stopped and nothing is performed any more."""
+        """Poll for turns cancelled elsewhere until stopped and no turn runs any more."""
         while not stop.is_set() or self._events:
             for turn in await self._list_cancelled():
                 self.cancel(turn)

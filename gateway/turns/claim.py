@@ -1,4 +1,4 @@
-"""Claims: which turn of a conversation is performed next, and what its performance begins with."""
+"""Turn claims: which turn of a conversation runs next, and what its attempt starts with."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from delivery.errors import LeaseLost
 from delivery.events.event import Event, EventType
 from gateway.agents.port import ApprovalDecision
 from gateway.conversations import approvals
+from gateway.files.collection import FileCollector
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
@@ -31,7 +32,7 @@ from gateway.turns.attempt import end_turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedTurn:
-    """A turn to perform now, with all that a performance needs to know."""
+    """A turn to run now, with all that its attempt needs."""
 
     turn: Turn
     fence: int
@@ -42,13 +43,13 @@ class ClaimedTurn:
 
     @property
     def decisions(self) -> dict[str, ApprovalDecision]:
-        """What people decided about the calls that the turn asked for."""
+        """Return people's decisions about the turn's tool calls, by call id."""
         return approvals.decisions_by_call(self.approvals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedUnrun:
-    """A turn was ended without being performed; there may be another behind it."""
+    """A turn was settled without being run; there may be another behind it."""
 
     turn: Turn
     state: TurnState
@@ -57,48 +58,57 @@ class EndedUnrun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined:
-    """A turn that has crashed its process repeatedly is to be claimed again once no other such turn runs."""
+    """A turn that crashed its process repeatedly; claim it again once no other such turn runs."""
 
     fence: int
 
 
 class TurnClaimer:
-    """Claims turns under a lease. `runner` names this process."""
+    """Claims turns under a lease. `worker_id` names this process."""
 
-    def __init__(self, transactions: Transactions, worker_id: str) -> None:
+    def __init__(
+        self, transactions: Transactions, worker_id: str, *, file_collector: FileCollector | None = None
+    ) -> None:
         self._transactions = transactions
+        self._file_collector = file_collector
         self._worker_id = worker_id
 
     async def next(
         self, conversation: str, lease: Lease, fence: int | None, *, alone: bool = False
     ) -> ClaimedTurn | EndedUnrun | Quarantined | None:
-        """Take the turn whose turn it is, or end it if it need not be performed; None: nothing to do."""
+        """Claim the next turn, or settle it if it need not run; None if there is nothing to do."""
         if fence is not None and not await self.has_work(conversation):
             return None
-        async with self._transactions.begin("turn.claim") as entry:
+        async with self._transactions.begin("turn.claim") as tx:
             lease.ensure_held()
-            turn = await turns.next_turn(entry.connection, conversation)
+            turn = await turns.next_turn(tx.connection, conversation)
             if turn is None or _must_wait(turn):
                 return None
             if fence is None:
-                fence = await conversations.raise_fence(entry.connection, conversation)
-            agent = await records.get_by_id(entry.connection, turn.agent)
+                fence = await conversations.raise_fence(tx.connection, conversation)
+            agent = await records.get_by_id(tx.connection, turn.agent)
             interrupted = turn.state is TurnState.RUNNING
-            suspicion = decide_poison(turn.crashes, interrupted_again=interrupted)
-            refusal = _end_without_run(turn, dead=suspicion.dead)
-            if agent is None or refusal is not None:
-                state, error = refusal or (TurnState.FAILED, f"agent {turn.agent} no longer exists")
-                _ensure_fenced(await end_turn(entry, turn, fence=fence, state=state, error=error))
-                return EndedUnrun(turn=turn, state=state, fence=fence)
-            if suspicion.alone and not alone:
+            poison = decide_poison(turn.crashes, interrupted_again=interrupted)
+            end = _end_without_run(turn, dead=poison.dead)
+            if agent is None or end is not None:
+                state, error = end or (TurnState.FAILED, f"agent {turn.agent} no longer exists")
+                return await self._end_unrun(tx, turn, fence, state, error)
+            if poison.alone and not alone:
                 _ensure_fenced(
-                    await turns.quarantine(entry.connection, turn, fence=fence, crashes=suspicion.crashes)
+                    await turns.quarantine(tx.connection, turn, fence=fence, crashes=poison.crashes)
                 )
                 return Quarantined(fence=fence)
-            return await self._begin(entry, turn, fence, agent, suspicion.crashes)
+            return await self._begin(tx, turn, fence, agent, poison.crashes)
+
+    async def _end_unrun(
+        self, tx: Transaction, turn: Turn, fence: int, state: TurnState, error: str
+    ) -> EndedUnrun:
+        files = await self._file_collector.list_for_turn(tx.connection, turn) if self._file_collector else ()
+        _ensure_fenced(await end_turn(tx, turn, fence=fence, state=state, error=error, files=files))
+        return EndedUnrun(turn=turn, state=state, fence=fence)
 
     async def has_work(self, conversation: str) -> bool:
-        """Look without writing: after most turns, and for each repeated hint, there is nothing to do."""
+        """Return whether there is a turn to claim, without a write transaction."""
         async with self._transactions.database.read() as connection:
             turn = await turns.next_turn(connection, conversation)
         return turn is not None and not _must_wait(turn)
@@ -124,25 +134,25 @@ class TurnClaimer:
 
 async def _load_claim(tx: Transaction, turn: Turn, fence: int, agent: Record) -> ClaimedTurn:
     connection = tx.connection
-    again = turn.attempt > 1
+    is_retry = turn.attempt > 1
     return ClaimedTurn(
         turn=turn,
         fence=fence,
         agent=agent,
         history=await conversations.load_history(connection, turn.conversation),
-        approvals=await approval_store.list_for_turn(connection, turn.id) if again else (),
-        replies_before=await conversations.count_replies(connection, turn.id) if again else 0,
+        approvals=await approval_store.list_for_turn(connection, turn.id) if is_retry else (),
+        replies_before=await conversations.count_replies(connection, turn.id) if is_retry else 0,
     )
 
 
 def _must_wait(turn: Turn) -> bool:
-    """Say whether a turn waits for people, or for its model's service to come back."""
+    """Return whether a turn waits for approvals or for its next retry."""
     early = turn.next_at is not None and turn.next_at > utc_now()
     return not turn.cancel and (turn.state is TurnState.WAITING or early)
 
 
 def _end_without_run(turn: Turn, *, dead: bool) -> tuple[TurnState, str] | None:
-    """Say how a turn ends that is not performed at all, and why; None for one that is."""
+    """Return the final state and error of a turn that must not run; None for one that may run."""
     if turn.cancel:
         return TurnState.CANCELLED, "cancelled"
     if dead:
@@ -158,7 +168,7 @@ def _emit_start(tx: Transaction, turn: Turn, *, restarted: bool) -> None:
     tx.emit(Event.now(kind, turn.conversation, {"attempt": turn.attempt}, turn=turn.id))
 
 
-def _ensure_fenced(written: bool) -> None:  # noqa: FBT001 - what a fenced write said
-    """Raise LeaseLost when the fence let a write through no more."""
+def _ensure_fenced(written: bool) -> None:  # noqa: FBT001 - the result of a fenced write
+    """Raise LeaseLost if the fence rejected a write."""
     if not written:
         raise LeaseLost("the conversation has another holder")

@@ -1,4 +1,4 @@
-"""Deltas: the parts of a message while it is being said, coalesced into transient events."""
+"""Deltas: parts of a message while it is generated, coalesced into transient events."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Self
 from delivery.events.event import Event, EventType
 
 INTERVAL = 0.1
-"""Seconds between two transient events of one message, the first one excepted."""
+"""Seconds between two transient events of one message; the first is sent at once."""
 
 MAX_BUFFERED = 1024
-"""Characters that are sent without waiting."""
+"""Characters in the buffer that are sent without waiting."""
 
 PublishTransient = Callable[[Event], Awaitable[None]]
 OnMessageText = Callable[[str, str | None], None]
-"""Take the whole of a message (its id and text) so far; None: the message is complete. Never waits."""
+"""Receive a message's id and full text so far; None: the message is complete. Must not wait."""
 
 
 class Deltas:
-    """Collects what is said and whispers it; `heard` gets the whole message so far (for chat drafts)."""
+    """Coalesces text and publishes it as transient events; `on_text` gets the full text for drafts."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Deltas:
         self._sent_at = float("-inf")
 
     async def add(self, message: str, text: str) -> None:
-        """Take some more of a message."""
+        """Add text to a message."""
         if message != self._message:
             self._start(message)
         self._buffer += text
@@ -58,12 +58,12 @@ class Deltas:
             await self._send()
 
     async def __aenter__(self) -> Self:
-        """Begin to send what is held back when no more comes for a while."""
+        """Start the timer that sends buffered text."""
         self._timer = asyncio.create_task(self._send_regularly())
         return self
 
     async def __aexit__(self, *_exception: object) -> None:
-        """Send no more."""
+        """Stop the timer."""
         self._timer.cancel()
         await asyncio.gather(self._timer, return_exceptions=True)
 
@@ -74,7 +74,7 @@ class Deltas:
                 await self._send()
 
     async def close(self) -> None:
-        """Forget the rest: the complete message follows as a lasting event."""
+        """Discard the buffer, because the complete message follows as a stored event."""
         if self._on_text is not None and self._message:
             self._on_text(self._message, None)
         self._start("")

@@ -1,9 +1,9 @@
-"""The conductor: one holder per conversation performs its turns, one at a time, in order."""
+"""The turn worker: one lease holder per conversation runs its turns, one at a time, in order."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from datetime import timedelta
 from functools import partial
@@ -20,7 +20,7 @@ from delivery.events.port import EventStream
 from gateway.agents.port import Agent, AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.conversations.approvals import fingerprint_all
 from gateway.environments.agent_files import AgentFiles
-from gateway.environments.resolver import EnvironmentResolver
+from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files.attachments import AttachmentFetcher
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class TurnCancelled(Exception):
-    """Somebody wants this turn to end."""
+    """The turn was cancelled."""
 
 
 class Drained(Exception):
@@ -48,18 +48,18 @@ class Drained(Exception):
 
 
 DraftContext = Callable[[str, str, str], AbstractAsyncContextManager[OnMessageText | None]]
-"""Show in a conversation's chats what is said while a turn (its id, and its asker) is performed."""
+"""Show drafts in a conversation's chats while a turn (its id, and its asker) runs."""
 
 OnTurnEnded = Callable[[Turn, TurnState], None]
-"""Hear of turns that have ended here; must not wait and must not fail."""
+"""Called for each turn that ended in this process; must not wait and must not raise."""
 
 
 def _ignore_end(_turn: Turn, _state: TurnState) -> None:
-    """Nobody listens."""
+    """Ignore the end of a turn."""
 
 
 class TurnWorker:
-    """Performs turns. `agents` finds who performs for a persona; `runner` names this process."""
+    """Runs turns. `get_agent` returns the agent for a spec; `worker_id` names this process."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class TurnWorker:
         self._file_collector = file_collector
         self._agent_files = agent_files
         self._get_agent = get_agent
-        self._claimer = TurnClaimer(transactions, worker_id)
+        self._claimer = TurnClaimer(transactions, worker_id, file_collector=file_collector)
         self._cancellations = CancellationWatcher(transactions.database, interval=cancel_poll_interval)
         self._on_turn_ended = on_turn_ended
         self._lease_ttl = lease_ttl
@@ -104,14 +104,14 @@ class TurnWorker:
         self._stop = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Perform turns until stopped; those in flight get the drain time, then go back into the queue."""
+        """Run turns until stopped; running ones get `drain_timeout` seconds, then go back into the queue."""
         self._stop = stop
         async with asyncio.TaskGroup() as group:
             group.create_task(self._cancellations.run(stop))
             group.create_task(self._keyed_worker.run(stop))
 
     def cancel_local(self, turn: str) -> None:
-        """Cancel a turn at once if it is performed in this process."""
+        """Cancel a turn at once if it runs in this process."""
         self._cancellations.cancel(turn)
 
     async def _work_on(self, conversation: str) -> None:
@@ -132,7 +132,7 @@ class TurnWorker:
                     self._on_turn_ended(claim.turn, claim.state)
 
     async def _run_quarantined(self, conversation: str, lease: Lease, fence: int) -> None:
-        """Perform a suspect with no other suspect beside it: only the guilty one meets the next crash."""
+        """Run a quarantined turn with no other one beside it, so that a crash counts only against it."""
         async with self._quarantine_lock:
             if self._stop.is_set():
                 return
@@ -142,8 +142,8 @@ class TurnWorker:
 
     async def _run_turn(self, claim: ClaimedTurn, lease: Lease) -> None:
         turn = claim.turn
-        async with self._draft_context(turn.conversation, turn.id, turn.asker) as heard:
-            await self._run_attempt(claim, lease, heard)
+        async with self._draft_context(turn.conversation, turn.id, turn.asker) as on_text:
+            await self._run_attempt(claim, lease, on_text)
 
     async def _run_attempt(self, claim: ClaimedTurn, lease: Lease, on_text: OnMessageText | None) -> None:
         turn = claim.turn
@@ -154,7 +154,7 @@ class TurnWorker:
             publish_transient=self._stream.publish_transient,
             on_text=on_text,
         )
-        performance = TurnAttempt(
+        attempt = TurnAttempt(
             turn,
             fence=claim.fence,
             lease=lease,
@@ -165,29 +165,30 @@ class TurnWorker:
         )
         try:
             async with deltas:
-                await self._run_bounded(claim, performance, lease)
+                await self._run_bounded(claim, attempt, lease)
         except TurnCancelled:
-            performance.keep_partial_text()
-            await self._end(performance, TurnState.CANCELLED, "cancelled")
+            attempt.keep_partial_text()
+            await self._end(attempt, TurnState.CANCELLED, "cancelled")
         except (Drained, AgentClosed):
-            await self._release(performance)
+            await self._release(attempt)
         except TimeoutError:
             limit = agent_spec(claim.agent).limits.turn_timeout
-            await self._end(performance, TurnState.FAILED, f"the turn took longer than {limit:g} s")
+            error_text = f"the turn timed out after {limit:g} s (limits.turn_timeout)"
+            await self._end(attempt, TurnState.FAILED, error_text)
         except (AgentError, SandboxError) as error:
-            await self._fail(performance, error)
+            await self._fail(attempt, error)
         except (DeliveryError, DatabaseUnavailable, asyncio.CancelledError):
-            raise  # the turn stays as it is, for whoever holds the conversation next
-        except Exception:  # whatever an agent raises ends its turn visibly, never the gateway
+            raise  # the turn stays as it is for the next lease holder
+        except Exception:  # any other error of an agent fails its turn, not the gateway
             log.exception("turn.failed", turn=turn.id)
-            await self._end(performance, TurnState.FAILED, "an internal error; the log has the details")
-        if performance.end_state is not None:
-            self._on_turn_ended(turn, performance.end_state)
+            await self._end(attempt, TurnState.FAILED, "internal error; see the gateway's log for details")
+        if attempt.end_state is not None:
+            self._on_turn_ended(turn, attempt.end_state)
 
     async def _run_bounded(self, claim: ClaimedTurn, attempt: TurnAttempt, lease: Lease) -> None:
-        """Perform until the end, or until it is cancelled, timed out, drained or no longer ours."""
+        """Run the agent until it ends, is cancelled, times out, is drained or the lease is lost."""
         with self._cancellations.track(claim.turn.id) as cancel:
-            performing = asyncio.create_task(self._run_agent(claim, attempt))
+            running = asyncio.create_task(self._run_agent(claim, attempt))
             bounds = {
                 asyncio.create_task(cancel.wait()): TurnCancelled(),
                 asyncio.create_task(lease.wait_lost()): DeliveryError("the lease was lost"),
@@ -196,13 +197,13 @@ class TurnWorker:
             timeout = agent_spec(claim.agent).limits.turn_timeout or None
             try:
                 done, _ = await asyncio.wait(
-                    {performing, *bounds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+                    {running, *bounds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
                 )
-                if performing in done:
-                    return performing.result()
+                if running in done:
+                    return running.result()
                 raise next((bounds[task] for task in done), TimeoutError())
             finally:
-                await _cancel_tasks(performing, *bounds)
+                await _cancel_tasks(running, *bounds)
 
     async def _wait_drained(self) -> None:
         await self._stop.wait()
@@ -210,78 +211,83 @@ class TurnWorker:
 
     async def _run_agent(self, claim: ClaimedTurn, attempt: TurnAttempt) -> None:
         turn = claim.turn
-        persona = await self._agent_files.with_instructions(claim.agent, agent_spec(claim.agent))
-        benches = await self._environment_resolver.resolve_all(
+        spec = await self._agent_files.with_instructions(claim.agent, agent_spec(claim.agent))
+        environments = await self._environment_resolver.resolve_all(
             claim.agent, turn.conversation, person=turn.asker
         )
-        bench = next(iter(benches.values()))
-        attempt.set_environment(fingerprint_all(benches, bench))
+        environment = next(iter(environments.values()))
+        attempt.set_environment(fingerprint_all(environments, environment))
         if await attempt.renew_approvals(claim.approvals):
             return
-        tools = ToolExecutor(
-            ToolContext(
-                turn=turn,
-                environment=bench,
-                environment_resolver=self._environment_resolver,
-                jobs=self._jobs,
-                files=self._file_collector,
-                agent=claim.agent,
-                agent_files=self._agent_files,
-                skills=await self._agent_files.list_skills(turn.account),
-                environments=benches,
-            ),
-            begin=attempt.begin,
-            check=attempt.ensure_held,
-            allowed=agent_config(claim.agent).tools,
-        )
-        brought = await self._attachments.fetch(turn, bench)
-        work = TurnInput(
+        tools = await self._tools(claim, attempt, environments)
+        attachments = await self._attachments.fetch(turn, environment)
+        turn_input = TurnInput(
             turn=turn.id,
             conversation=turn.conversation,
             attempt=turn.attempt,
             trigger="job" if turn.trigger == "job" else "message",
             input=turn.input,
-            agent=persona,
+            agent=spec,
             history=claim.history,
             checkpoint=turn.paused,
             decisions=claim.decisions,
             read_steering=attempt.take_steering,
-            attachment_lines=brought.lines,
-            images=brought.images,
+            attachment_lines=attachments.lines,
+            images=attachments.images,
         )
-        gather = partial(self._file_collector.collect, turn, bench)
-        async with AsyncExitStack() as attended:
-            for one in benches.values():
-                await attended.enter_async_context(
+        collect = partial(self._file_collector.collect, turn, environment)
+        async with AsyncExitStack() as stack:
+            for one in environments.values():
+                await stack.enter_async_context(
                     self._environment_resolver.in_use(one, changed=turn.trigger == "job")
                 )
-            await attempt.run(self._get_agent(persona), work, tools, gather)
+            await attempt.run(self._get_agent(spec), turn_input, tools, collect)
+
+    async def _tools(
+        self, claim: ClaimedTurn, attempt: TurnAttempt, environments: Mapping[str, Environment]
+    ) -> ToolExecutor:
+        return ToolExecutor(
+            ToolContext(
+                turn=claim.turn,
+                environment=next(iter(environments.values())),
+                environment_resolver=self._environment_resolver,
+                jobs=self._jobs,
+                files=self._file_collector,
+                agent=claim.agent,
+                agent_files=self._agent_files,
+                skills=await self._agent_files.list_skills(claim.turn.account),
+                environments=environments,
+            ),
+            begin=attempt.begin,
+            check=attempt.ensure_held,
+            allowed=agent_config(claim.agent).tools,
+        )
 
     async def _fail(self, attempt: TurnAttempt, error: AgentError | SandboxError) -> None:
-        """End the turn, or put it back for later when only the model's or the sandboxes' service is down."""
-        passing = error.retryable if isinstance(error, AgentError) else error.remedy == "retry"
-        wait = retry_after(attempt.turn.attempt) if passing else None
+        """Fail the turn, or requeue it with a delay if the error is temporary and retries are left."""
+        is_temporary = error.retryable if isinstance(error, AgentError) else error.remedy == "retry"
+        wait = retry_after(attempt.turn.attempt) if is_temporary else None
         if wait is None:
             await self._end(attempt, TurnState.FAILED, str(error))
             return
         log.warning("turn.retry_scheduled", turn=attempt.turn.id, after=wait, error=str(error))
         moment = utc_now() + timedelta(seconds=wait)
-        async with attempt.begin("turn.release") as entry:
+        async with attempt.begin("turn.release") as tx:
             await turns.requeue(
-                entry.connection, attempt.turn.id, from_state=TurnState.RUNNING, not_before=moment
+                tx.connection, attempt.turn.id, from_state=TurnState.RUNNING, not_before=moment
             )
-            entry.wake_at(WorkQueue.TURN, attempt.turn.conversation, moment)
+            tx.wake_at(WorkQueue.TURN, attempt.turn.conversation, moment)
 
     @staticmethod
     async def _end(attempt: TurnAttempt, state: TurnState, error: str) -> None:
-        async with attempt.begin("turn.settle", last=True) as entry:
-            await attempt.settle(entry, state, error=error)
+        async with attempt.begin("turn.settle", last=True) as tx:
+            await attempt.settle(tx, state, error=error)
 
     @staticmethod
     async def _release(attempt: TurnAttempt) -> None:
-        async with attempt.begin("turn.release") as entry:
-            await turns.requeue(entry.connection, attempt.turn.id, from_state=TurnState.RUNNING)
-            entry.wake(WorkQueue.TURN, attempt.turn.conversation)
+        async with attempt.begin("turn.release") as tx:
+            await turns.requeue(tx.connection, attempt.turn.id, from_state=TurnState.RUNNING)
+            tx.wake(WorkQueue.TURN, attempt.turn.conversation)
 
 
 async def _cancel_tasks(*tasks: asyncio.Task[object] | asyncio.Task[None]) -> None:

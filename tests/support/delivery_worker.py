@@ -30,7 +30,7 @@ from delivery.deliveries.worker import DeliveryWorker, SinkConfig
 from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
 from delivery.events.relay import Relay
-from gateway.ingress.channel_supervisor import UNKNOWN_LIMITS
+from gateway.ingress.open_channels import UNKNOWN_LIMITS
 from gateway.observability.fault_points import FAULT_POINTS
 
 ACCOUNT = "acc_1"

@@ -27,7 +27,7 @@ class JobCompleted(ResponseModel):
 
 async def complete(call: ApiCall[JobCompletion, NoContent]) -> JobCompleted:
     """Settle the job; an unknown id and a wrong token are the same 401."""
-    accepted = await call.services.jobs.complete(
+    accepted = await call.services.job_settlement.complete(
         call.path["id"],
         call.token,
         exit_code=call.body.exit_code,

@@ -189,7 +189,7 @@ async def test_every_mode_is_bounded(database: Database, mode: str) -> None:
         for turn in await stage.list_open_turns():
             spoken += len(await messages.list_for_turn(connection, turn.id))
     assert spoken <= 4
-    assert any("at most 3 may" in owed for owed in await stage.list_delivery_bodies())
+    assert any("its limit (3)" in owed for owed in await stage.list_delivery_bodies())
     with pytest.raises(QueueFull):
         await stage.submissions.submit(
             Submission(

@@ -245,7 +245,7 @@ async def test_what_is_too_large_is_told_to_the_person_and_the_agent(files_gatew
     )
     notice, said = await files_gateway.events_of_kind(conversation, "message.completed")
     assert "large.bin" in notice["text"]
-    assert "is the most" in notice["text"]
+    assert "the limit is" in notice["text"]
     assert "[attachment large.bin is not here" in said["text"]
     assert status.body["state"] == "completed"
 

@@ -1,0 +1,360 @@
+"""The composition root: the module that names concrete classes and connects them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+
+from delivery.broker import epochs
+from delivery.chat.drafts import Drafts
+from delivery.chat.rate_limit_store import SqlTokenBuckets
+from delivery.chat.sink import ChatSink
+from delivery.deliveries.router import Router
+from delivery.deliveries.transactions import Transactions
+from delivery.events.event import Event
+from delivery.events.relay import Relay
+from delivery.webhooks.egress import EgressPolicy
+from gateway import delivery_workers
+from gateway.accounts.budgets import UsageMeter, with_metering
+from gateway.accounts.key_rotation import reencrypt_all
+from gateway.agents.port import Agent, AgentSpec
+from gateway.agents.registry import AgentRegistry, default_models, model_vendors
+from gateway.config.load import wants_traces
+from gateway.config.setting_types import Role
+from gateway.conversations.approvals import Approvals
+from gateway.conversations.message_ids import full_text_path
+from gateway.conversations.submission import Submissions
+from gateway.environments.agent_files import AgentFiles
+from gateway.environments.backends import Backends, open_backends
+from gateway.environments.resolver import EnvironmentResolver
+from gateway.files.wiring import FileServices, open_file_services
+from gateway.infra.backing_services import BackgroundTask, BackingServices
+from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.ingress.commands import ChatCommands
+from gateway.ingress.receive import UpdateAcceptor, UpdateHandler
+from gateway.ingress.sandbox_commands import SandboxCommands
+from gateway.ingress.status_reactions import StatusReactions
+from gateway.instrumentation import InstrumentedLeases, InstrumentedStream, InstrumentedUpdateHandler
+from gateway.jobs.jobs import Jobs
+from gateway.jobs.reconciler import JobReconciler
+from gateway.jobs.settlement import JobSettlement
+from gateway.maintenance.deletion import ConversationDeletion
+from gateway.maintenance.janitor import Janitor
+from gateway.maintenance.sandbox_control import SandboxControl
+from gateway.maintenance.workspace_sync import workspace_sync_task
+from gateway.observability import tracing
+from gateway.observability.gauges import ProcessGauges, QueueGauges
+from gateway.observability.tracing.span_recorder import SpanRecorder
+from gateway.records.bootstrap import ensure_defaults
+from gateway.records.records import Records
+from gateway.services import Services
+from gateway.turns.worker import TurnWorker
+
+CHANNEL_ROLES = frozenset({Role.INGRESS, Role.TURNS, Role.DELIVERY})
+"""Roles that open the channels. Turns need them to fetch attachments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Components:
+    """The parts of a gateway: its services, and its background tasks in the order in which they stop."""
+
+    services: Services
+    records: Records
+    channel_supervisor: ChannelSupervisor
+    first_to_stop: tuple[BackgroundTask, ...]
+    second_to_stop: tuple[BackgroundTask, ...]
+    last_to_stop: tuple[BackgroundTask, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Foundation:
+    """The parts that all services are built on."""
+
+    backing: BackingServices
+    records: Records
+    span_recorder: SpanRecorder | None
+    relay: Relay
+    acceptors: list[UpdateAcceptor]
+    channel_supervisor: ChannelSupervisor
+    transactions: Transactions
+    drafts: Drafts
+    status_reactions: StatusReactions
+
+
+async def build_components(backing: BackingServices, stack: AsyncExitStack) -> Components:
+    """Build all parts of a gateway; what they open is closed by `stack`, after their tasks have stopped."""
+    settings = backing.settings
+    base = _build_foundation(backing)
+    host_account = await _ensure_defaults(backing, base.records)
+    backends = await open_backends(backing, base.transactions, stack)
+    agents = AgentRegistry(model_vendors(settings.vendors, settings.agent.base_url))
+    # Registered before any task is entered, so that the turns have stopped when the clients are closed.
+    stack.push_async_callback(agents.aclose)
+    on_model_request = base.span_recorder.on_model_request if base.span_recorder else None
+    meter = UsageMeter(backing.database, backing.metrics, settings.prices, on_model_request=on_model_request)
+    services = _build_services(
+        base, host_account=host_account, backends=backends, get_agent=with_metering(agents.get, meter)
+    )
+    ingress_tasks = _build_ingress(base, services)
+    delivery_tasks = await _delivery_tasks(base, services, stack)
+    return Components(
+        services=services,
+        records=base.records,
+        channel_supervisor=base.channel_supervisor,
+        first_to_stop=(
+            *_tasks_for_roles(base, services),
+            *ingress_tasks,
+            lambda _stop: agents.preload(default_models(settings)),
+            *delivery_tasks,
+            workspace_sync_task(backing, services.environment_resolver.workspaces),
+            *(_maintenance_tasks(base, services) if Role.REAPER in settings.roles else ()),
+        ),
+        second_to_stop=(
+            base.transactions.run,
+            base.relay.run,
+            base.drafts.run,
+            *([base.channel_supervisor.run] if settings.roles & CHANNEL_ROLES else []),
+            _epoch_watch(backing),
+            _process_gauges(backing, base.channel_supervisor).run,
+        ),
+        last_to_stop=(base.span_recorder.run,) if base.span_recorder else (),
+    )
+
+
+def _build_foundation(backing: BackingServices) -> _Foundation:
+    settings, checkpoint = backing.settings, backing.fault_points.checkpoint
+    records = Records(
+        backing.vault,
+        EgressPolicy(allow=settings.egress_allow),
+        max_memory_mb=settings.sandbox.max_memory_mb,
+    )
+    span_recorder = tracing.open_span_recorder(backing.database) if wants_traces() else None
+    stream = InstrumentedStream(
+        backing.stream, backing.metrics, on_event=span_recorder.on_event if span_recorder else _ignore_event
+    )
+    relay = Relay(backing.database, stream, checkpoint)
+    acceptors: list[UpdateAcceptor] = []
+    channels = _channel_supervisor(backing, records, acceptors)
+    return _Foundation(
+        backing=backing,
+        records=records,
+        span_recorder=span_recorder,
+        relay=relay,
+        acceptors=acceptors,
+        channel_supervisor=channels,
+        transactions=Transactions(
+            backing.database,
+            relay,
+            Router(channels.limits),
+            backing.wake_ups,
+            checkpoint,
+            full_text_url=full_text_path,
+        ),
+        drafts=Drafts(get_bot=channels.get_bot, database=backing.database),
+        status_reactions=StatusReactions(backing.database, channels.react, channels.has_reactions),
+    )
+
+
+def _channel_supervisor(
+    backing: BackingServices, records: Records, acceptors: list[UpdateAcceptor]
+) -> ChannelSupervisor:
+    settings = backing.settings
+    return ChannelSupervisor(
+        database=backing.database,
+        records=records,
+        get_acceptor=lambda: acceptors[0],
+        leases=InstrumentedLeases(backing.leases, backing.metrics),
+        may_receive=Role.INGRESS in settings.roles,
+        public_url=settings.public_url,
+        token_buckets=None if backing.sole_process_since else SqlTokenBuckets(backing.database),
+        lease_ttl=settings.lease_ttl,
+    )
+
+
+def _build_ingress(base: _Foundation, services: Services) -> tuple[BackgroundTask, ...]:
+    """Connect the channels to the services; returns the tasks of that."""
+    sandbox_commands = SandboxCommands(services.transactions, services.jobs)
+    commands = ChatCommands(
+        base.channel_supervisor.reply_privately, sandbox_commands, limit=base.backing.settings.queue_limit
+    )
+    handler = UpdateHandler(
+        services.transactions,
+        services.submissions,
+        services.approvals,
+        commands,
+        status_reactions=base.status_reactions,
+        cancel=services.turn_worker.cancel_local,
+    )
+    base.acceptors.append(InstrumentedUpdateHandler(handler, base.backing.metrics))
+    return sandbox_commands.run, base.status_reactions.run
+
+
+async def _delivery_tasks(
+    base: _Foundation, services: Services, stack: AsyncExitStack
+) -> list[BackgroundTask]:
+    return await delivery_workers.delivery_workers(
+        base.backing,
+        base.transactions,
+        relay=base.relay,
+        channel_supervisor=base.channel_supervisor,
+        chat_sink=ChatSink(
+            base.channel_supervisor.get_bot,
+            claim=base.drafts.claim,
+            claim_unfinished=base.drafts.claim_unfinished,
+            attach=services.file_services.sink.attach,
+        ),
+        stack=stack,
+    )
+
+
+def _maintenance_tasks(base: _Foundation, services: Services) -> tuple[BackgroundTask, ...]:
+    backing = base.backing
+    return (
+        _janitor(base).run,
+        QueueGauges(backing.database, backing.metrics).run,
+        services.conversation_deletion.run,
+        services.file_services.file_store.run,
+        lambda stop: services.sandbox_control.run_reaper(
+            stop, backing.leases, interval=backing.settings.sandbox.reap_interval
+        ),
+    )
+
+
+def _build_services(
+    base: _Foundation, *, host_account: str, backends: Backends, get_agent: Callable[[AgentSpec], Agent]
+) -> Services:
+    backing, transactions, settings = base.backing, base.transactions, base.backing.settings
+    resolver = EnvironmentResolver(
+        backing.database,
+        base.records,
+        backends.pools,
+        workspaces=backends.workspaces,
+        host_account=None if settings.allow_shared_host else host_account,
+        installation=backends.installation,
+        missing_runtimes=backends.missing_runtimes,
+    )
+    file_services = open_file_services(backing, transactions, resolver, base.channel_supervisor.get_bot)
+    settlement = JobSettlement(transactions, resolver, file_collector=file_services.collector)
+    jobs = Jobs(
+        transactions,
+        resolver,
+        backing.vault,
+        backing.fault_points.checkpoint,
+        settlement=settlement,
+        max_running=settings.job_limit,
+    )
+    turn_worker = _turn_worker(base, resolver, jobs, file_services, get_agent)
+    return Services(
+        transactions=transactions,
+        stream=backing.stream,
+        submissions=Submissions(transactions, limit=settings.queue_limit, cancel=turn_worker.cancel_local),
+        jobs=jobs,
+        job_settlement=settlement,
+        job_reconciler=JobReconciler(backing.database, resolver, settlement),
+        approvals=Approvals(transactions),
+        turn_worker=turn_worker,
+        environment_resolver=resolver,
+        file_services=file_services,
+        conversation_deletion=ConversationDeletion(backing.database, backing.stream, jobs),
+        sandbox_control=_sandbox_control(base, backends, resolver, settlement),
+    )
+
+
+def _sandbox_control(
+    base: _Foundation, backends: Backends, resolver: EnvironmentResolver, settlement: JobSettlement
+) -> SandboxControl:
+    return SandboxControl(
+        base.backing.database,
+        backends.reservations,
+        resolver,
+        settlement,
+        backends.pools,
+        installation=backends.installation,
+    )
+
+
+def _turn_worker(
+    base: _Foundation,
+    resolver: EnvironmentResolver,
+    jobs: Jobs,
+    file_services: FileServices,
+    get_agent: Callable[[AgentSpec], Agent],
+) -> TurnWorker:
+    backing, settings = base.backing, base.backing.settings
+    return TurnWorker(
+        transactions=base.transactions,
+        leases=InstrumentedLeases(backing.leases, backing.metrics),
+        wake_ups=backing.wake_ups,
+        stream=backing.stream,
+        environment_resolver=resolver,
+        jobs=jobs,
+        attachments=file_services.attachments,
+        file_collector=file_services.collector,
+        agent_files=AgentFiles(backing.database, resolver),
+        get_agent=get_agent,
+        worker_id=backing.worker_id,
+        max_turns=settings.turn_workers,
+        lease_ttl=settings.lease_ttl,
+        drain_timeout=settings.drain_timeout,
+        draft_context=base.drafts.publish_while,
+        on_turn_ended=base.status_reactions.on_turn_ended,
+    )
+
+
+async def _ensure_defaults(backing: BackingServices, records: Records) -> str:
+    """Create the default records at the first start; returns the default account's id."""
+    settings = backing.settings
+    async with backing.database.begin() as connection:
+        defaults = await ensure_defaults(
+            connection,
+            records,
+            data=settings.data_dir,
+            agent=settings.agent,
+            provider=settings.sandbox.provider,
+            channels=settings.channels,
+        )
+    if backing.vault.is_rotating:
+        await reencrypt_all(backing.database, backing.vault)
+    return defaults.account
+
+
+def _tasks_for_roles(base: _Foundation, services: Services) -> list[BackgroundTask]:
+    settings = base.backing.settings
+    tasks: list[BackgroundTask] = [base.channel_supervisor.drain_on_stop]
+    if Role.TURNS in settings.roles:
+        tasks.append(services.turn_worker.run)
+    if Role.REAPER in settings.roles:
+        tasks.append(lambda stop: services.job_reconciler.run(stop, interval=settings.reconcile_interval))
+    return tasks
+
+
+def _epoch_watch(backing: BackingServices) -> BackgroundTask:
+    return lambda stop: epochs.run(
+        backing.database, backing.nats, backing.stream_config, backing.stream, stop=stop
+    )
+
+
+def _ignore_event(_event: Event) -> None:
+    """Do nothing: tracing is off."""
+
+
+def _process_gauges(backing: BackingServices, channel_supervisor: ChannelSupervisor) -> ProcessGauges:
+    return ProcessGauges(
+        metrics=backing.metrics,
+        database=backing.database,
+        directory=backing.settings.data_dir,
+        is_broker_up=lambda: backing.nats.is_connected,
+        stream_fill_ratio=lambda: backing.stream.fill,
+        count_channels=channel_supervisor.count_by_state,
+    )
+
+
+def _janitor(base: _Foundation) -> Janitor:
+    return Janitor(
+        base.backing.database,
+        base.relay,
+        base.transactions.wake_soon,
+        event_retention=timedelta(seconds=base.backing.settings.event_max_age),
+    )

@@ -1,0 +1,192 @@
+"""The channels that are open in this process, as replies, deliveries and status pages use them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from channels.errors import ChannelError
+from channels.message import Address, ButtonPress, Command, StatusReaction
+from channels.port import (
+    ChannelFeature,
+    ChannelLimits,
+    ChannelPlugin,
+    Connection,
+    WebhookRequest,
+    WebhookResponse,
+)
+from channels.settings import ChannelSettings
+from delivery.chat.rate_limit import RateLimiter
+from delivery.chat.sink import ConnectedBot
+from delivery.deliveries.attempt import AmbiguityPolicy
+from delivery.deliveries.port import Delivery
+from gateway.ingress.channel_health import ReceiverHealth
+from gateway.ingress.receive import ChannelContext, UpdateAcceptor
+from gateway.store.accounts.records import Record
+
+log = structlog.get_logger(__name__)
+
+UNKNOWN_LIMITS = ChannelLimits(text=2000)
+"""The limits that are assumed for a channel of an unknown kind."""
+
+REACTION_TIMEOUT = 5.0
+
+
+@dataclass(slots=True)
+class ChannelTask:
+    """One open channel of this process and its task."""
+
+    record: Record
+    plugin: ChannelPlugin
+    context: ChannelContext
+    settings: ChannelSettings
+    rate_limiter: RateLimiter
+    health: ReceiverHealth
+    connection: Connection | None = None
+    error: str = ""
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    task: asyncio.Task[None] | None = None
+
+
+class OpenChannels:
+    """The open channels by record id. A channel without a connection answers as if it were absent."""
+
+    def __init__(self, *, get_acceptor: Callable[[], UpdateAcceptor], may_receive: bool) -> None:
+        self._get_acceptor = get_acceptor
+        self._may_receive = may_receive
+        self._channels: dict[str, ChannelTask] = {}
+        self._is_loaded = False
+
+    def get_bot(self, channel: str) -> ConnectedBot | None:
+        """Return a connected bot for the chat sink, or None."""
+        task = self._channels.get(channel)
+        if task is None or task.connection is None:
+            return None
+        return ConnectedBot(
+            sender=task.connection.sender,
+            features=task.plugin.features,
+            rate_limiter=task.rate_limiter,
+            limits=task.plugin.limits,
+            account=task.record.account,
+            policy=AmbiguityPolicy(task.settings.ambiguous),
+        )
+
+    def can_resolve(self, delivery: Delivery) -> bool:
+        """Return whether the platform can look up or deduplicate a message that may have arrived."""
+        task = self._channels.get(Address.decode(delivery.target).channel)
+        return task is not None and bool(
+            {ChannelFeature.FIND, ChannelFeature.IDEMPOTENT_SEND} & task.plugin.features
+        )
+
+    def pause_bot(self, destination: str, seconds: float) -> None:
+        """Pause all sends of a destination's bot for some seconds, as its platform demanded."""
+        task = self._channels.get(json.loads(destination)[0])
+        if task is not None:
+            task.rate_limiter.pause(seconds)
+
+    def policy(self, delivery: Delivery) -> AmbiguityPolicy:
+        """Return the ambiguity policy of a delivery's channel."""
+        task = self._channels.get(Address.decode(delivery.target).channel)
+        return AmbiguityPolicy(task.settings.ambiguous) if task else AmbiguityPolicy.AT_LEAST_ONCE
+
+    def limits(self, channel: str) -> ChannelLimits:
+        """Return a channel's limits for planning deliveries."""
+        task = self._channels.get(channel)
+        return task.plugin.limits if task else UNKNOWN_LIMITS
+
+    def typing_seconds(self, channel: str) -> float:
+        """Return how many seconds a typing indicator of the channel lasts."""
+        return self.limits(channel).typing_seconds
+
+    async def receive(self, channel: str, request: WebhookRequest) -> WebhookResponse | None:
+        """Pass a webhook request to a channel's receiver; None if there is no such channel."""
+        task = self._channels.get(channel)
+        if task is None:
+            return None
+        if task.connection is None:
+            return WebhookResponse(status=503)
+        return await task.connection.receiver.receive(request, self._get_acceptor().accept(task.context))
+
+    async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
+        """Reply to a button press or command so that only its sender sees it; errors are logged."""
+        task = self._channels.get(to.address.channel)
+        if task is None or task.connection is None:
+            return
+        try:
+            await task.connection.sender.reply_privately(to, text)
+        except ChannelError as error:
+            log.warning("channel.reply_failed", channel=task.record.name, error=str(error))
+
+    def has_reactions(self) -> bool:
+        """Return whether any open channel shows status reactions."""
+        return any(_shows_reactions(task) for task in self._channels.values())
+
+    async def react(self, address: Address, platform_id: str, reaction: StatusReaction) -> None:
+        """Add a status reaction to a message if its channel shows them; errors are logged."""
+        task = self._channels.get(address.channel)
+        if task is None or task.connection is None or not _shows_reactions(task):
+            return
+        try:
+            async with asyncio.timeout(REACTION_TIMEOUT):
+                await task.connection.sender.react(address, platform_id, reaction)
+        except (ChannelError, TimeoutError) as error:
+            log.debug("channel.react_failed", channel=task.record.name, error=str(error))
+
+    def errors(self) -> dict[str, str]:
+        """Return the errors of channels by channel name."""
+        errors = {
+            task.record.name: task.error or self._interruption_reason(task)
+            for task in self._channels.values()
+        }
+        return {name: error for name, error in errors.items() if error}
+
+    def _interruption_reason(self, channel: ChannelTask) -> str:
+        """Return why a channel that received in this process does not receive now."""
+        health = channel.health
+        if not self._may_receive or health.is_open or not health.has_received:
+            return ""
+        return f"not receiving: {health.reason or 'connecting'}"
+
+    def not_receiving(self) -> dict[str, str]:
+        """Return the stalled channels by name, with the reason."""
+        return {
+            task.record.name: task.health.reason or "no updates arrive"
+            for task in self._channels.values()
+            if self._may_receive and task.health.is_stalled
+        }
+
+    def count_by_state(self) -> dict[str, int]:
+        """Count the channels by their state in this process."""
+        counted = dict.fromkeys(("receiving", "standby", "trouble", "open", "closed"), 0)
+        for task in self._channels.values():
+            counted[_state_of(task)] += 1
+        return counted
+
+    def starting(self) -> list[str]:
+        """Return the channels without errors that should receive in this process and do not yet."""
+        if self._may_receive and not self._is_loaded:
+            return ["the channels are not loaded from the database yet"]
+        return [
+            task.record.name
+            for task in self._channels.values()
+            if self._may_receive and not (task.health.has_received or task.error)
+        ]
+
+
+def _state_of(channel: ChannelTask) -> str:
+    if channel.error:
+        return "trouble"
+    if channel.health.is_receiving:
+        return "receiving"
+    if channel.health.on_standby:
+        return "standby"
+    return "closed" if channel.connection is None else "open"
+
+
+def _shows_reactions(channel: ChannelTask) -> bool:
+    return channel.settings.reactions and ChannelFeature.REACT in channel.plugin.features
