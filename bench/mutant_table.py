@@ -163,8 +163,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a Retry-After shortens a webhook's schedule",
         file="delivery/deliveries/retry_schedule.py",
-        old="asked if schedule.honors_retry_after else max(delay, asked)",
-        new="asked",
+        old="requested if schedule.honors_retry_after else max(delay, requested)",
+        new="requested",
         tests=("tests/unit/sending/test_retry_schedule.py",),
     ),
     Mutant(

@@ -55,7 +55,6 @@ async def delivery_workers(
             egress=egress, find_target=_webhook_targets(backing), source=source, **_trace_headers(backing)
         ),
         health=SqlEndpointHealth(backing.database),
-        schedule=webhook_schedule,
     )
     configs = (
         SinkConfig(

@@ -17,12 +17,13 @@ from datetime import UTC, datetime
 from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
 from delivery.broker.jetstream_events import JetStreamEvents
 from delivery.broker.stream_config import EVENTS, StreamConfig, StreamIdentity, ensure_streams, get_identity
-from delivery.database.engine import Connection, Database, DatabaseUnavailable
+from delivery.database.engine import Connection, Database
 from delivery.database.tables import epochs
-from delivery.errors import BrokerRefused, DeliveryError
+from delivery.errors import BrokerRefused
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +135,8 @@ async def run(
                 async with asyncio.timeout(CHECK_SECONDS):
                     await wake.wait()
             wake.clear()
-            await _run_once(database, nats, config, stream)
+            with log_errors("epochs"):
+                await _run_once(database, nats, config, stream)
     finally:
         unwatch()
         ending.cancel()
@@ -150,20 +152,16 @@ async def _run_once(
 ) -> None:
     if not nats.is_connected:
         return
-    try:
-        async with database.read() as connection:
-            before = await load_checkpoint(connection)
-        identity = await _read_identity(nats, config)
-        _warn_if_full(stream.fill, identity.fill)
-        stream.fill = identity.fill
-        if before and (before.created, before.high_water) == (identity.created, identity.last_seq):
-            epoch = format_epoch(before.created, before.bumps)
-        else:
-            async with database.begin() as connection:
-                epoch = await determine_epoch(connection, before, identity)
-    except (DeliveryError, DatabaseUnavailable) as error:
-        _log.debug("cannot check the epoch: %s", error)
-        return
+    async with database.read() as connection:
+        before = await load_checkpoint(connection)
+    identity = await _read_identity(nats, config)
+    _warn_if_full(stream.fill, identity.fill)
+    stream.fill = identity.fill
+    if before and (before.created, before.high_water) == (identity.created, identity.last_seq):
+        epoch = format_epoch(before.created, before.bumps)
+    else:
+        async with database.begin() as connection:
+            epoch = await determine_epoch(connection, before, identity)
     stream.begin_epoch(epoch)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import structlog
 
+from delivery.background import log_errors
 from delivery.broker.port import WakeUp, WakeUps, WorkQueue
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError, LeaseBusy
@@ -77,7 +77,7 @@ class KeyedWorker:
 
 
 async def _report_in_progress(wake_up: WakeUp) -> None:
-    with suppress(DeliveryError, OSError):
-        while True:
-            await asyncio.sleep(IN_PROGRESS_SECONDS)
+    while True:
+        await asyncio.sleep(IN_PROGRESS_SECONDS)
+        with log_errors("worker.in_progress", key=wake_up.key):
             await wake_up.in_progress()

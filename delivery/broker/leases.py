@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
 from delivery.broker.message_codec import EXPECTED, ROLLUP, TTL
 from delivery.broker.port import Lease, Leases
@@ -38,6 +39,7 @@ _log = logging.getLogger(__name__)
 SAFETY_MARGIN = 0.2
 """Seconds before the expiry from which a lease is no longer trusted."""
 _RENEWALS = 3
+_RETRY_SECONDS = 0.1
 _NO_MESSAGE = 10037
 _RELEASED = "released"
 _ACQUIRE_TRIES = 3
@@ -213,7 +215,9 @@ class JetStreamLeases(Leases):
                     await stop.wait()
             if stop.is_set():
                 return
-            pause = await self._renew(lease)
+            pause = _RETRY_SECONDS
+            with log_errors("leases.renew", lease=lease.name):
+                pause = await self._renew(lease)
             if lease.remaining <= 0:
                 lease.lose()
                 _log.warning("lost the lease %s", lease.name)
@@ -228,7 +232,7 @@ class JetStreamLeases(Leases):
             await self._check_still_held(lease)
             return 0.0
         except (BrokerUnreachable, BrokerRefused):
-            return 0.1
+            return _RETRY_SECONDS
         return lease.ttl / _RENEWALS
 
     async def _check_still_held(self, lease: HeldLease) -> None:
@@ -243,7 +247,7 @@ class JetStreamLeases(Leases):
     async def _release(self, lease: HeldLease, renewing: asyncio.Task[None]) -> None:
         await renewing
         if lease.remaining > 0:
-            with suppress(DeliveryError):
+            with log_errors("leases.release", lease=lease.name):  # the lease then expires by itself
                 await self._write(lease, lease.seq, state=_RELEASED, ttl=1.0)
         lease.lose()
         self._own_nonces.discard(lease.nonce)

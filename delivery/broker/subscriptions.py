@@ -15,11 +15,11 @@ from itertools import islice
 
 from nats.aio.msg import Msg
 
+from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
 from delivery.broker.follower import Follower
 from delivery.broker.message_codec import SEQUENCE, SUBJECT, decode_message
 from delivery.broker.stream_config import EVENTS, lasting_subject, subject_token, transient_subject
-from delivery.errors import DeliveryError
 from delivery.events.port import StoredEvent
 
 _log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class SubscriptionHub:
             with suppress(TimeoutError):
                 async with asyncio.timeout(every):
                     await stop.wait()
-            with suppress(DeliveryError):
+            with log_errors("subscriptions"):
                 if not stop.is_set():
                     await self.check()
 

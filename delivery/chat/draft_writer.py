@@ -77,7 +77,7 @@ class DraftWriter:
             return
         reply = Reply(text=with_ellipsis(text, bot.limits), key=key)
         if draft.platform_id is None:
-            # After a failed first call the draft may or may not be visible: the final text is sent separately.
+            # After a failed first call the draft may be visible or not: the final text is sent separately.
             error = await self._attempt(bot, address, self._send_placeholder(bot, address, draft, reply))
             draft.closed = error is not None
         else:

@@ -25,6 +25,7 @@ import structlog
 
 from channels.message import Address
 from channels.port import ChannelFeature
+from delivery.background import log_errors
 from delivery.chat import draft_store
 from delivery.chat.draft_store import DraftRow
 from delivery.chat.draft_writer import WRITE_SECONDS, Draft, DraftWriter, first_part
@@ -125,11 +126,9 @@ class Drafts:
                 buffer.close()
 
     async def _delete_old(self) -> None:
-        try:
+        with log_errors("drafts.cleanup"):
             async with self._database.begin() as connection:
                 await draft_store.delete_before(connection, before=utc_now() - RETENTION)
-        except DatabaseUnavailable as error:
-            log.warning("draft.cleanup_failed", error=str(error))
 
     @asynccontextmanager
     async def publish_while(
@@ -162,24 +161,26 @@ class Drafts:
         return [route.target for route in routes if route.kind is RouteKind.CHAT]
 
     async def _update_chat(self, buffer: DraftBuffer, target: str) -> None:
-        """Show the buffer's messages in one chat until the turn has ended."""
-        address = Address.decode(target)
-        last: Draft | None = None
+        """Show the buffer's messages in one chat until the turn has ended; errors are logged."""
+        last: list[Draft] = []
         try:
-            while not buffer.closed:
-                if last is not None and last.message != buffer.message:
-                    await self._close_draft(last)
-                if buffer.message:
-                    draft = Draft(message=buffer.message, target=target, turn=buffer.turn, asker=buffer.asker)
-                    last = self._drafts.setdefault((buffer.message, target), draft)
-                await buffer.wait(await self._update_once(buffer, address, last))
-        except DatabaseUnavailable as error:
-            log.warning("draft.interrupted", error=str(error))
-        except Exception:  # the outermost loop of a draft task: a failed draft must not end other work
-            log.exception("draft.failed")
+            with log_errors("draft", turn=buffer.turn):
+                await self._show_messages(buffer, target, last)
         finally:
-            if last is not None:
-                await self._close_draft(last)
+            with log_errors("draft.close", turn=buffer.turn):
+                for draft in last:
+                    await self._close_draft(draft)
+
+    async def _show_messages(self, buffer: DraftBuffer, target: str, last: list[Draft]) -> None:
+        """Show one message after the other; `last` holds the draft of the latest one, for the caller."""
+        address = Address.decode(target)
+        while not buffer.closed:
+            if last and last[0].message != buffer.message:
+                await self._close_draft(last[0])
+            if buffer.message:
+                draft = Draft(message=buffer.message, target=target, turn=buffer.turn, asker=buffer.asker)
+                last[:] = [self._drafts.setdefault((buffer.message, target), draft)]
+            await buffer.wait(await self._update_once(buffer, address, last[0] if last else None))
 
     async def _update_once(self, buffer: DraftBuffer, address: Address, draft: Draft | None) -> float:
         """Make the call that is due, if any; return the seconds until the next one."""

@@ -260,7 +260,7 @@ def _is_deduplicated(bot: ConnectedBot, delivery: Delivery, now: datetime) -> bo
 
 
 def _outcome_by_policy(bot: ConnectedBot) -> Outcome | None:
-    """Return the outcome of an attempt that cannot be looked up, by the channel's policy; None: send again."""
+    """Return the outcome of an attempt that cannot be looked up, by the bot's policy; None: send again."""
     if bot.policy is AmbiguityPolicy.AT_LEAST_ONCE:
         return None
     return Outcome(kind=OutcomeKind.AMBIGUOUS, detail="it may have arrived", uncertain=True)
@@ -276,7 +276,7 @@ def _outcome_if_unknown(error: ChannelError, bot: ConnectedBot, address: Address
 def outcome_for_error(
     error: ChannelError, rate_limiter: RateLimiter, address: Address, *, repeatable: bool
 ) -> Outcome:
-    """Return the outcome for a platform's error; pause the rate limiter if the platform asks for it."""
+    """Return the outcome for a platform's error; pause the rate limiter if the platform demands it."""
     if isinstance(error, RateLimited):
         rate_limiter.pause(error.retry_after, room=address.destination if error.scope == "room" else None)
         return Outcome(

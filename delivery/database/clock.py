@@ -16,7 +16,8 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from sqlalchemy import func, select
 
-from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.background import log_errors
+from delivery.database.engine import Database
 
 SYNC_SECONDS = 30.0
 """Seconds between reads of the database's clock."""
@@ -95,7 +96,5 @@ async def synchronized_with(database: Database) -> AsyncIterator[None]:
 async def _sync_regularly(database: Database, stop: asyncio.Event) -> None:
     stopping = asyncio.create_task(stop.wait())
     while not (await asyncio.wait({stopping}, timeout=SYNC_SECONDS))[0]:
-        try:
+        with log_errors("clock"):
             await _shared.sync(database)
-        except DatabaseUnavailable as error:
-            log.debug("clock.database_unavailable", error=str(error))

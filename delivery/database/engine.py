@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from sqlalchemy import MetaData, Table, event
 from sqlalchemy.engine import make_url
@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from delivery.database import sqlite
 from delivery.database.group_commit import BatchAborted, GroupCommit
+from delivery.errors import Remedy
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert
@@ -35,6 +36,8 @@ metadata = MetaData(
 
 class DatabaseUnavailable(RuntimeError):
     """The database does not answer; nothing was written."""
+
+    remedy: ClassVar[Remedy] = "retry"
 
 
 def insert_on_conflict(table: Table, dialect: str) -> Insert:

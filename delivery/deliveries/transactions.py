@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 
+from delivery.background import log_errors
 from delivery.broker.port import WakeUps, WorkQueue
 from delivery.database.engine import Connection, Database
 from delivery.deliveries.router import Router
@@ -110,7 +111,8 @@ class Transactions:
             stopping.cancel()
 
     async def _send(self, queue: WorkQueue, key: str, moment: datetime | None) -> None:
-        if moment is None:
-            await self._wake_ups.publish(queue, key)
-        else:
-            await self._wake_ups.publish_at(queue, key, moment)
+        with log_errors("wake_ups", key=key):  # a wake-up is a hint; the janitor repeats it
+            if moment is None:
+                await self._wake_ups.publish(queue, key)
+            else:
+                await self._wake_ups.publish_at(queue, key, moment)

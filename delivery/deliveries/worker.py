@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
 
+from delivery.background import log_errors
 from delivery.broker.keyed_worker import KeyedWorker
 from delivery.broker.port import Lease, Leases, WakeUps, WorkQueue
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, DatabaseUnavailable
+from delivery.database.engine import Connection
 from delivery.deliveries import destinations, store
 from delivery.deliveries.attempt import AmbiguityPolicy, DeliveryState, Transition, next_state, recover
 from delivery.deliveries.destinations import DestinationState
@@ -101,7 +102,7 @@ class DeliveryWorker:
         if self._receipts is None:
             return
         pending = [receipt.delivery for receipt in self._receipts.pending]
-        with suppress(DatabaseUnavailable):  # then each receipt is used when its delivery is attempted
+        with log_errors("receipts"):  # after an error each receipt is used when its delivery is attempted
             async with self._transactions.database.read() as connection:
                 dues = await store.list_in_flight(connection, pending)
             for due in dues:

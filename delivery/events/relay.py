@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.background import log_errors
+from delivery.database.engine import Database
 from delivery.errors import AppendConflict, DeliveryError
 from delivery.events import outbox
 from delivery.events.event import Event
@@ -159,14 +160,12 @@ class Relay:
                 self._queue(conversation)
 
     async def _try(self, conversation: str) -> None:
-        try:
-            await self._flush(conversation)
-        except (DeliveryError, DatabaseUnavailable, OSError) as error:
-            self._positions.pop(conversation, None)
-            log.warning("relay.database_unavailable", conversation=conversation, error=str(error))
-        except Exception:  # the outermost loop of a worker: one bad row must not stop other conversations
-            self._positions.pop(conversation, None)
-            log.exception("relay.failed", conversation=conversation)
+        with log_errors("relay", conversation=conversation):
+            try:
+                await self._flush(conversation)
+            except Exception:
+                self._positions.pop(conversation, None)
+                raise
 
     async def _flush(self, conversation: str) -> None:
         for _ in range(20):
@@ -227,8 +226,6 @@ class Relay:
         marks, self._marks = self._marks, {}
         if not marks:
             return
-        try:
+        with log_errors("relay.mark"):  # a mark is a hint; the stream's tail decides
             async with self._database.begin() as connection:
                 await outbox.mark_published(connection, [(key, n, seq) for key, (n, seq) in marks.items()])
-        except DatabaseUnavailable as error:  # a mark is a hint; the stream's tail decides
-            log.warning("relay.mark_failed", error=str(error))

@@ -1,24 +1,28 @@
 """A webhook sink with a circuit breaker: a failing endpoint is paused, and disabled after five days.
 
-    closed ── five failures in a row ──▶ open (the endpoint's deliveries wait) ── time is over ──▶ closed
+    closed ── only failures for ten seconds, at least five ──▶ open (deliveries wait) ── pause over ──▶ closed
 
 An open circuit is a pause of the destination: nothing is sent to the endpoint until it ends, so that a dead
-receiver costs other endpoints nothing. No delivery waits longer than its own schedule would make it wait.
+receiver costs other endpoints nothing. The pause is half of the time for which the endpoint has failed, and
+at most an hour. So it depends on the length of an outage and not on the number of events during it: a
+receiver that restarts is not paused, however many events it misses.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from delivery.database.clock import utc_now
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
-from delivery.deliveries.retry_schedule import RetrySchedule
 
 FAILURE_THRESHOLD = 5
+OPEN_AFTER = timedelta(seconds=10)
+"""The time without a success after which an endpoint is paused, if enough attempts have failed."""
+MAX_PAUSE = timedelta(hours=1)
 DISABLE_AFTER = timedelta(days=5)
 _MAX_ENDPOINTS = 10_000
 
@@ -37,6 +41,21 @@ def _now() -> datetime:
     return utc_now()
 
 
+@dataclass(slots=True, kw_only=True)
+class _FailureStreak:
+    """The failures of an endpoint since its last success, as this process knows them."""
+
+    began: datetime
+    count: int = 0
+
+
+def pause_after(failing_for: timedelta, failures: int) -> timedelta | None:
+    """Return the pause of an endpoint after so many failures without a success; None: no pause (pure)."""
+    if failures < FAILURE_THRESHOLD or failing_for < OPEN_AFTER:
+        return None
+    return min(failing_for / 2, MAX_PAUSE)
+
+
 class CircuitBreakerSink(Sink):
     """Wraps a webhook sink: pauses failing endpoints and disables them after five days without success."""
 
@@ -45,14 +64,13 @@ class CircuitBreakerSink(Sink):
         inner: Sink,
         *,
         health: EndpointHealth,
-        schedule: RetrySchedule,
         now: Callable[[], datetime] = _now,
     ) -> None:
         self._inner = inner
         self._health = health
-        self._schedule = schedule
         self._now = now
-        self._failures: OrderedDict[str, int] = OrderedDict()
+        self._streaks: OrderedDict[str, _FailureStreak | None] = OrderedDict()
+        """The endpoints that were called last; None: the last attempt succeeded."""
 
     async def send(self, delivery: Delivery) -> Outcome:
         """Attempt once by the wrapped sink, and update the endpoint's health by the outcome."""
@@ -64,29 +82,27 @@ class CircuitBreakerSink(Sink):
         return outcome
 
     async def _handle_success(self, endpoint: str) -> None:
-        if self._failures.pop(endpoint, 1):
+        is_healthy = endpoint in self._streaks and self._streaks[endpoint] is None
+        self._store(endpoint, None)
+        if not is_healthy:
             await self._health.record_success(endpoint)
-        self._failures[endpoint] = 0
-        self._evict_oldest()
 
     async def _handle_failure(self, endpoint: str, outcome: Outcome) -> Outcome:
-        now, count = self._now(), self._failures.pop(endpoint, 0) + 1
-        self._failures[endpoint] = count
-        self._evict_oldest()
+        now = self._now()
+        streak = self._streaks.get(endpoint) or _FailureStreak(began=now)
+        streak.count += 1
+        self._store(endpoint, streak)
         since = await self._health.record_failure(endpoint, now)
         if now - since >= DISABLE_AFTER:
             why = f"disabled after {DISABLE_AFTER.days} days without a success; last error: {outcome.detail}"
             return replace(outcome, kind=OutcomeKind.GIVE_UP, disable_endpoint=True, detail=why)
-        if count < FAILURE_THRESHOLD or outcome.pause_destination:
+        pause = pause_after(now - streak.began, streak.count)
+        if pause is None or outcome.pause_destination:
             return outcome
-        return replace(outcome, pause_destination=True, retry_after=self.pause_seconds(count))
+        return replace(outcome, pause_destination=True, retry_after=pause.total_seconds())
 
-    def pause_seconds(self, failures: int) -> float:
-        """Return the seconds for which an endpoint is paused after so many failures in a row."""
-        return 0.5 * (
-            self._schedule.delay_after(failures - FAILURE_THRESHOLD + 1) or self._schedule.delays[-1]
-        )
-
-    def _evict_oldest(self) -> None:
-        while len(self._failures) > _MAX_ENDPOINTS:
-            self._failures.popitem(last=False)
+    def _store(self, endpoint: str, streak: _FailureStreak | None) -> None:
+        self._streaks[endpoint] = streak
+        self._streaks.move_to_end(endpoint)
+        if len(self._streaks) > _MAX_ENDPOINTS:
+            self._streaks.popitem(last=False)

@@ -107,7 +107,7 @@ async def test_who_has_waited_too_long_says_nothing() -> None:
         raise LeaseLost
 
     with pytest.raises(LeaseLost):
-        await make_sink(channel, FINDS).send(make_delivery(check=lost))
+        await make_sink(channel, FINDS).send(make_delivery(ensure_held=lost))
     assert channel.calls == []
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
-from delivery.deliveries.retry_schedule import RetrySchedule
 from delivery.webhooks.circuit_breaker import CircuitBreakerSink, EndpointHealth
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -71,31 +70,52 @@ def _delivery() -> Delivery:
 
 def _make_sink() -> tuple[CircuitBreakerSink, ScriptedSink, MemoryEndpointHealth, ManualClock]:
     receiver, rows, clock = ScriptedSink(), MemoryEndpointHealth(), ManualClock()
-    sink = CircuitBreakerSink(
-        receiver, health=rows, schedule=RetrySchedule(delays=(10, 100, 1000)), now=clock
-    )
-    return sink, receiver, rows, clock
+    return CircuitBreakerSink(receiver, health=rows, now=clock), receiver, rows, clock
 
 
-async def test_five_failures_in_a_row_let_the_endpoint_rest() -> None:
-    """Four failures are the deliveries' own affair; from the fifth on the endpoint waits, ever longer."""
-    sink, _receiver, _rows, _clock = _make_sink()
-    outcomes = [await sink.send(_delivery()) for _ in range(8)]
-    assert [one.pause_destination for one in outcomes] == [False] * 4 + [True] * 4
-    assert [one.retry_after for one in outcomes[4:]] == [5, 50, 500, 500]
+async def test_failures_within_seconds_do_not_pause_the_endpoint() -> None:
+    """A receiver that restarts fails many events at once; the next event is still sent without a pause."""
+    sink, receiver, _health, clock = _make_sink()
+    outcomes = [await sink.send(_delivery()) for _ in range(20)]
+    clock.now += timedelta(seconds=9)
+    outcomes.append(await sink.send(_delivery()))
+    assert not any(one.pause_destination for one in outcomes)
+    receiver.outcome = DELIVERED
+    assert await sink.send(_delivery()) == DELIVERED
+
+
+async def test_a_failing_endpoint_is_paused_for_half_of_the_time_it_has_failed() -> None:
+    """After ten seconds the endpoint is paused, whatever the number of failures, for an hour at most."""
+    sink, _receiver, _health, clock = _make_sink()
+    for _ in range(5):
+        await sink.send(_delivery())
+    for seconds, pause in ((10, 5), (60, 30), (60, 30), (7200, 3600), (36_000, 3600)):
+        clock.now = START + timedelta(seconds=seconds)
+        outcome = await sink.send(_delivery())
+        assert (outcome.pause_destination, outcome.retry_after) == (True, pause)
+
+
+async def test_fewer_than_five_failures_do_not_pause_the_endpoint() -> None:
+    """A single delivery that fails for a while follows its own schedule."""
+    sink, _receiver, _health, clock = _make_sink()
+    for _ in range(4):
+        clock.now += timedelta(minutes=5)
+        assert not (await sink.send(_delivery())).pause_destination
 
 
 async def test_a_success_closes_the_circuit() -> None:
-    """After one success the count begins anew, and a healthy endpoint costs no write."""
-    sink, receiver, rows, _clock = _make_sink()
+    """After a success the count and the time start again, and a healthy endpoint costs no write."""
+    sink, receiver, health, clock = _make_sink()
     for _ in range(6):
+        clock.now += timedelta(minutes=1)
         await sink.send(_delivery())
     receiver.outcome = DELIVERED
     for _ in range(3):
         assert await sink.send(_delivery()) == DELIVERED
-    assert (rows.since, rows.writes) == (None, 1)
+    assert (health.since, health.writes) == (None, 1)
     receiver.outcome = FAILED
-    assert not (await sink.send(_delivery())).pause_destination
+    for _ in range(6):
+        assert not (await sink.send(_delivery())).pause_destination
 
 
 async def test_an_endpoint_that_fails_for_five_days_is_disabled() -> None:
