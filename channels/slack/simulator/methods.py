@@ -20,7 +20,7 @@ PAGE_LIMIT = 999
 
 
 class Methods:
-    """The methods by name; `told` receives each resulting message event."""
+    """The methods by name; `on_message` receives each message that results."""
 
     def __init__(self, world: World, address: Callable[[], str], on_message: Callable[[Post], None]) -> None:
         self._world = world
@@ -146,6 +146,8 @@ def _start(cursor: Any) -> int:
 
 
 def _message_json(post: Post, *, with_metadata: bool) -> Raw:
-    signs = [{"name": name, "users": list(who), "count": len(who)} for name, who in post.reactions.items()]
-    raw = {**post.raw, **({"reactions": signs} if signs else {})}
+    reactions = [
+        {"name": name, "users": list(who), "count": len(who)} for name, who in post.reactions.items()
+    ]
+    raw = {**post.raw, **({"reactions": reactions} if reactions else {})}
     return raw if with_metadata else {name: value for name, value in raw.items() if name != "metadata"}
