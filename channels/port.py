@@ -149,7 +149,11 @@ class Sender(Protocol):
         raise Unsupported
 
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
-        """Return the message of a reply or file with this key sent since then, or None. Feature FIND."""
+        """Return the message of a reply or file with this key sent since then, or None. Feature FIND.
+
+        None means that it was not sent. If the platform hides the keys of the bot's messages, that is not
+        known: raises Unsupported.
+        """
         del address, key, since
         raise Unsupported
 

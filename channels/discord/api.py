@@ -23,6 +23,9 @@ VERSION = "v10"
 TIMEOUT_SECONDS = 30.0
 """Seconds a response may take; a slower one raises Ambiguous."""
 
+CALLBACK_TIMEOUT_SECONDS = 3.0
+"""Seconds in which Discord expects the initial response to an interaction."""
+
 CONNECT_TIMEOUT_SECONDS = 10.0
 USER_AGENT = "DiscordBot (https://github.com/dovecote/dovecote, 1)"
 CHUNK_BYTES = 64 * 1024

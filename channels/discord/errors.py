@@ -30,6 +30,10 @@ class UnknownResource(Unreachable):
     """The path does not exist, and Discord's error code does not say what is missing."""
 
 
+class AlreadyAcknowledged(Rejected):
+    """The interaction already has an initial response."""
+
+
 class MissingAccess(NotPermitted):
     """The bot cannot see the channel: a permission is missing, or the bot was removed."""
 
@@ -44,6 +48,7 @@ _BY_CODE: Mapping[int, type[ChannelError]] = {
     10062: Rejected,  # unknown interaction
     20009: Rejected,  # explicit content
     40005: Rejected,  # too large
+    40060: AlreadyAcknowledged,
     40333: Unreachable,  # refused by Discord's proxy
     50007: Undeliverable,  # cannot send messages to this user
     50024: Undeliverable,  # a channel of another kind

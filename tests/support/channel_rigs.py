@@ -80,6 +80,9 @@ class ChannelRig(Protocol):
     def show_keys(self) -> None:
         """Have the platform show the keys of sends, where it is not certain to."""
 
+    def hide_keys(self) -> None:
+        """Have the platform hide the keys of sends; where a channel has FIND."""
+
     @abstractmethod
     async def send_file(self, content: bytes) -> None:
         """A person sends a file."""

@@ -62,6 +62,9 @@ class _DiscordRig(ChannelRig):
     def show_keys(self) -> None:
         self._simulator.world.shows_nonces = True
 
+    def hide_keys(self) -> None:
+        self._simulator.world.shows_nonces = False
+
     def reactions(self, platform_id: str) -> list[str]:
         return sorted(self._simulator.world.reactions.get(platform_id, set()))
 

@@ -67,6 +67,9 @@ class _SlackRig(ChannelRig):
     def show_keys(self) -> None:
         """Slack's histories always show the metadata of messages."""
 
+    def hide_keys(self) -> None:
+        self.simulator.world.shows_metadata = False
+
     async def send_file(self, content: bytes) -> None:
         await self.simulator.send_file(ROOM, content, name="notes.txt", media_type="text/plain")
 

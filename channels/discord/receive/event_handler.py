@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from channels.discord import payloads
-from channels.discord.api import Api, path
+from channels.discord.api import CALLBACK_TIMEOUT_SECONDS, Api, path
 from channels.discord.receive import codec
 from channels.discord.receive.backfill import Backfill, ChannelTypes
 from channels.discord.receive.interactions import initial_response
@@ -19,9 +19,6 @@ from channels.discord.send.deferred_replies import DeferredReplies
 from channels.errors import ChannelError
 from channels.message import IgnoredUpdate, Update
 from channels.port import Accept, ChannelState
-
-CALLBACK_TIMEOUT_SECONDS = 3.0
-"""Seconds in which Discord expects the initial response to an interaction."""
 
 CLOSE_TIMEOUT_SECONDS = 0.5
 MAX_PRIVATE_CHANNELS = 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
@@ -13,13 +14,13 @@ from typing import Any
 import aiohttp
 
 from channels.discord import payloads, text
-from channels.discord.api import Api, path
-from channels.discord.errors import MissingAccess, UnknownResource
+from channels.discord.api import CALLBACK_TIMEOUT_SECONDS, TIMEOUT_SECONDS, Api, path
+from channels.discord.errors import AlreadyAcknowledged, MissingAccess, UnknownResource
 from channels.discord.payloads import CHANNEL_MESSAGE
 from channels.discord.send import markup, rendering
 from channels.discord.send.deferred_replies import DeferredReplies, DeferredReply
 from channels.discord.send.rendering import TEXT_LIMIT
-from channels.errors import Ambiguous, ChannelError, Rejected, Undeliverable, Unsupported
+from channels.errors import Ambiguous, ChannelError, Rejected, Undeliverable, Unreachable, Unsupported
 from channels.message import Address, ButtonPress, Command, File, Reply, SentMessage, StatusReaction
 from channels.port import Sender
 
@@ -39,6 +40,8 @@ CLOCK_SKEW = timedelta(minutes=1)
 
 READ_PERMISSION = "Read Message History"
 SEND_PERMISSIONS = ("Send Messages", "Send Messages in Threads")
+
+log = logging.getLogger(__name__)
 
 
 def nonce(key: str) -> str:
@@ -203,10 +206,13 @@ class DiscordSender(Sender):
         parts = to.token.split("/")
         if len(parts) != REFERENCE_PARTS or not (parts[0].isdecimal() and parts[1].isdecimal()):
             raise Rejected("the token of this press or command is malformed")
-        if self._deferred.is_accepting(parts[1]) and await self._acknowledge(parts, text):
+        is_accepting = self._deferred.is_accepting(parts[1])
+        if is_accepting and await self._acknowledge(parts, text):
             self._deferred.mark_acknowledged(parts[1])
         elif isinstance(to, Command):
             await self._reply_to_command(to, parts, text)
+            if is_accepting:
+                self._deferred.mark_acknowledged(parts[1])  # "is thinking…" would stay below the answer
         else:
             await self._reply_to_press(parts, text)
 
@@ -226,21 +232,36 @@ class DiscordSender(Sender):
         reply = Reply(text=text[:TEXT_LIMIT], key=number)
         try:
             await self._fill_deferred(DeferredReply(to.address, application, number, token, 0.0), reply)
-        except Rejected:
+        except (Rejected, Unreachable):
             await self._send(to.address, reply, rendering.nonce_fields(number))
         await self._deferred.resolve(number, rendering.channel_id_of(to.address))
 
     async def _acknowledge(self, parts: list[str], text: str) -> bool:
-        """Send the answer as the initial response; False if there was one, or it is too late."""
-        first = {"type": CHANNEL_MESSAGE, "data": rendering.ephemeral_fields(text)}
-        try:
-            await self._post_without_token(path("interactions", parts[1], parts[2], "callback"), first)
-        except Rejected:
-            return False
-        return True
+        """Send the answer as the initial response; False if that is not possible.
 
-    async def _post_without_token(self, where: str, body: Mapping[str, Any]) -> None:
-        await self._api.call("POST", where, name="answer", body=body, as_bot=False)
+        Repeat a failed call once: Discord refuses a second response, so the answer is never shown twice.
+        """
+        response = {"type": CHANNEL_MESSAGE, "data": rendering.ephemeral_fields(text)}
+        where = path("interactions", parts[1], parts[2], "callback")
+        for is_repeated in (False, True):
+            try:
+                await self._post_without_token(where, response, timeout_seconds=CALLBACK_TIMEOUT_SECONDS)
+            except AlreadyAcknowledged:
+                return is_repeated
+            except Rejected:
+                return False
+            except (Ambiguous, Unreachable) as error:
+                log.info("discord.interaction_answer_failed: %s", error)
+            else:
+                return True
+        return False
+
+    async def _post_without_token(
+        self, where: str, body: Mapping[str, Any], *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> None:
+        await self._api.call(
+            "POST", where, name="answer", body=body, as_bot=False, timeout_seconds=timeout_seconds
+        )
 
     async def _fill_deferred(self, deferred: DeferredReply, reply: Reply) -> SentMessage:
         where = path("webhooks", deferred.application, deferred.token, "messages", "@original")

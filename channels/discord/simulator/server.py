@@ -190,10 +190,10 @@ class Server:
         result = await result if isawaitable(result) else result
         if fault and fault.cut_at == "after":
             raise ConnectionCut
-        told = {name: str(value) for name, value in headers.items()}
+        response_headers = {name: str(value) for name, value in headers.items()}
         if result is None:
-            return web.Response(status=204, headers=told)
-        return _json(result, told)
+            return web.Response(status=204, headers=response_headers)
+        return _json(result, response_headers)
 
     def _consume_fault(self, name: str) -> Fault | None:
         for fault in self.faults:

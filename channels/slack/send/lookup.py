@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from channels.errors import Rejected, Unreachable
+from channels.errors import Rejected, Unreachable, Unsupported
 from channels.message import Address, SentMessage
 from channels.slack.api import Api
+from channels.slack.payloads import Bot
 from channels.slack.send.rendering import METADATA_TYPE
 
 PAGE_SIZE = 200
@@ -17,12 +18,19 @@ SKEW_SECONDS = 120
 """Seconds that the local clock and Slack's may differ."""
 
 
-async def find_message(api: Api, address: Address, key: str, *, since: datetime) -> SentMessage | None:
-    """Return the message with the delivery key, or None; raises ChannelError if that is unknown."""
-    room = {"channel": address.room, "oldest": f"{since.timestamp() - SKEW_SECONDS:.6f}"}
+async def find_message(
+    api: Api, address: Address, key: str, *, since: datetime, bot: Bot
+) -> SentMessage | None:
+    """Return the message with the delivery key, or None; raises ChannelError if that is unknown.
+
+    Raises Unsupported if a reply of the bot is shown without metadata: it may be the one with the key.
+    """
+    oldest = since.timestamp() - SKEW_SECONDS
+    room = {"channel": address.room, "oldest": f"{oldest:.6f}"}
     method = "conversations.replies" if address.thread else "conversations.history"
     parameters = {**room, **({"ts": address.thread} if address.thread else {})}
     cursor: dict[str, str] = {}
+    is_hidden = False
     for _ in range(MAX_PAGES):
         answer = await api.call(
             method,
@@ -31,11 +39,16 @@ async def find_message(api: Api, address: Address, key: str, *, since: datetime)
         for message in _messages(answer):
             if _key_of(message) == key and isinstance(message.get("ts"), str):
                 return SentMessage(platform_id=message["ts"])
+            is_hidden |= _is_reply_without_metadata(message, bot) and _seconds(message) >= oldest
         following = _cursor(answer)
         if not following:
-            return None
+            break
         cursor = {"cursor": following}
-    raise Unreachable(f"{method}: too many messages since then to search")
+    else:
+        raise Unreachable(f"{method}: too many messages since then to search")
+    if is_hidden:
+        raise Unsupported(f"{method}: Slack does not show the metadata of messages here")
+    return None
 
 
 async def find_file(api: Api, address: Address, file_id: str) -> SentMessage | None:
@@ -64,6 +77,23 @@ def _key_of(message: dict[str, Any]) -> object:
         return None
     payload = metadata.get("event_payload")
     return payload.get("delivery_id") if isinstance(payload, dict) else None
+
+
+def _is_reply_without_metadata(message: dict[str, Any], bot: Bot) -> bool:
+    """Return whether a message is one that `send` posted, without the metadata that `send` adds.
+
+    Files and notices such as "joined the channel" never have metadata.
+    """
+    is_own = message.get("user") == bot.id or bool(bot.bot_id and message.get("bot_id") == bot.bot_id)
+    is_reply = message.get("subtype") in {None, "bot_message"} and not message.get("files")
+    return is_own and is_reply and "metadata" not in message
+
+
+def _seconds(message: dict[str, Any]) -> float:
+    try:
+        return float(message.get("ts") or 0)
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _cursor(answer: Any) -> str:

@@ -33,6 +33,7 @@ class SlackSender(Sender):
 
     def __init__(self, api: Api, *, bot: Bot, state: ChannelState) -> None:
         self._api = api
+        self._bot = bot
         self._streams = StreamingReplies(api, team=bot.team, send=self.send, update=self._update)
         self._files = FileTransfers(api, state)
         self._reactions = Reactions(api, bot_user_id=bot.id)
@@ -63,7 +64,7 @@ class SlackSender(Sender):
         file_id = await self._files.get_file_id(key)
         if file_id is not None:
             return await lookup.find_file(self._api, address, file_id)
-        return await lookup.find_message(self._api, address, key, since=since)
+        return await lookup.find_message(self._api, address, key, since=since, bot=self._bot)
 
     async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
         """Set the bot's reaction on a message, replacing an earlier one."""

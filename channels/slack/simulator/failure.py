@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class ApiFailure(Exception):
-    """A response with `ok: false` or another status; `told` adds fields to the error code."""
+    """A response with `ok: false` or another status; `details` adds fields to the error code."""
 
     def __init__(
         self,

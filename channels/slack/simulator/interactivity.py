@@ -56,10 +56,10 @@ class InteractivityMethods:
 
     def _reactions(self, given: Raw) -> Raw:
         post = self._get_post(given)
-        signs = [
+        reactions = [
             {"name": name, "users": list(who), "count": len(who)} for name, who in post.reactions.items()
         ]
-        return {"type": "message", "channel": post.room, "message": {**post.raw, "reactions": signs}}
+        return {"type": "message", "channel": post.room, "message": {**post.raw, "reactions": reactions}}
 
     def _open_view(self, given: Raw) -> Raw:
         user = self._consume_trigger(str(given.get("trigger_id")))

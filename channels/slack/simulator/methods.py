@@ -20,7 +20,7 @@ PAGE_LIMIT = 999
 
 
 class Methods:
-    """The methods by name; `told` receives each resulting message event."""
+    """The methods by name; `on_message` receives each message that results."""
 
     def __init__(self, world: World, address: Callable[[], str], on_message: Callable[[Post], None]) -> None:
         self._world = world
@@ -95,7 +95,7 @@ class Methods:
     def _history(self, given: Raw) -> Raw:
         room = self.get_writable_room(given)
         found = [post for post in self._world.posts if post.room == room and not post.thread]
-        return _page([post for post in found[::-1] if _is_within(post.ts, given)], given)
+        return self._page([post for post in found[::-1] if _is_within(post.ts, given)], given)
 
     def _replies(self, given: Raw) -> Raw:
         room, ts = self.get_writable_room(given), str(given.get("ts"))
@@ -103,7 +103,16 @@ class Methods:
         if root is None:
             raise ApiFailure("thread_not_found")
         said = [post for post in self._world.posts if post.room == room and post.thread == ts]
-        return _page([root, *(post for post in said if _is_within(post.ts, given))], given)
+        return self._page([root, *(post for post in said if _is_within(post.ts, given))], given)
+
+    def _page(self, posts: list[Post], given: Raw) -> Raw:
+        """Return one page of messages, with metadata only if it was requested."""
+        limit, start = min(int(given.get("limit") or 100), PAGE_LIMIT), _start(given.get("cursor"))
+        part, more = posts[start : start + limit], len(posts) > start + limit
+        following = base64.b64encode(f"next:{start + limit}".encode()).decode() if more else ""
+        with_metadata = self._world.shows_metadata and parse_flag(given.get("include_all_metadata"))
+        messages = [_message_json(post, with_metadata=with_metadata) for post in part]
+        return {"messages": messages, "has_more": more, "response_metadata": {"next_cursor": following}}
 
 
 def _content(given: Raw, *, limit: int) -> Raw:
@@ -129,17 +138,6 @@ def _is_within(ts: str, given: Raw) -> bool:
     return inside or (parse_flag(given.get("inclusive")) and float(ts) in {oldest, latest})
 
 
-def _page(posts: list[Post], given: Raw) -> Raw:
-    """Return one page of messages, with metadata only if it was requested."""
-    limit, start = min(int(given.get("limit") or 100), PAGE_LIMIT), _start(given.get("cursor"))
-    part, more = posts[start : start + limit], len(posts) > start + limit
-    following = base64.b64encode(f"next:{start + limit}".encode()).decode() if more else ""
-    messages = [
-        _message_json(post, with_metadata=parse_flag(given.get("include_all_metadata"))) for post in part
-    ]
-    return {"messages": messages, "has_more": more, "response_metadata": {"next_cursor": following}}
-
-
 def _start(cursor: Any) -> int:
     try:
         return int(base64.b64decode(str(cursor or "bmV4dDow")).decode().partition(":")[2])
@@ -148,6 +146,8 @@ def _start(cursor: Any) -> int:
 
 
 def _message_json(post: Post, *, with_metadata: bool) -> Raw:
-    signs = [{"name": name, "users": list(who), "count": len(who)} for name, who in post.reactions.items()]
-    raw = {**post.raw, **({"reactions": signs} if signs else {})}
+    reactions = [
+        {"name": name, "users": list(who), "count": len(who)} for name, who in post.reactions.items()
+    ]
+    raw = {**post.raw, **({"reactions": reactions} if reactions else {})}
     return raw if with_metadata else {name: value for name, value in raw.items() if name != "metadata"}

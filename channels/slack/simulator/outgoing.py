@@ -120,12 +120,12 @@ class Sockets:
             await socket.close()
 
     def _acknowledge(self, text: str) -> None:
-        told = json.loads(text)
-        number = told.get("envelope_id")
+        answer = json.loads(text)
+        number = answer.get("envelope_id")
         self.acknowledged.append(number)
         for envelope in self.waiting:
-            if envelope.id == number and isinstance(told.get("payload"), dict):
-                self.on_response(envelope.payload, told["payload"])
+            if envelope.id == number and isinstance(answer.get("payload"), dict):
+                self.on_response(envelope.payload, answer["payload"])
         self.waiting = [envelope for envelope in self.waiting if envelope.id != number]
         self.changed.notify()
 
@@ -240,7 +240,7 @@ class Poster:
 def _parse_response(body: bytes) -> Raw:
     """Return the content of an app's response: JSON or plain text."""
     try:
-        told = json.loads(body or b"{}")
+        answer = json.loads(body or b"{}")
     except ValueError:
         return {"text": body.decode(errors="replace")}
-    return told if isinstance(told, dict) else {}
+    return answer if isinstance(answer, dict) else {}

@@ -52,8 +52,8 @@ def check_scope(method: str, given: Raw, rooms: dict[str, Room], granted: frozen
         room = rooms.get(str(given.get("channel")))
         wanted = {_HISTORY[room.kind if room else "channel"]}
     if wanted and not wanted & granted:
-        told = {"needed": ",".join(sorted(wanted)), "provided": ",".join(sorted(granted))}
-        raise ApiFailure("missing_scope", details=told)
+        details = {"needed": ",".join(sorted(wanted)), "provided": ",".join(sorted(granted))}
+        raise ApiFailure("missing_scope", details=details)
 
 
 def is_visible(event: Raw, granted: frozenset[str]) -> bool:

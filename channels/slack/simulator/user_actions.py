@@ -72,8 +72,8 @@ class UserActions:
             who.remove(user)
         item = {"type": "message", "channel": post.room, "ts": ts}
         kind = "reaction_added" if added else "reaction_removed"
-        told = {"type": kind, "user": user, "reaction": name, "item": item, "item_user": post.user}
-        await self.send_event({**told, "event_ts": self.world.next_ts()})
+        fields = {"type": kind, "user": user, "reaction": name, "item": item, "item_user": post.user}
+        await self.send_event({**fields, "event_ts": self.world.next_ts()})
 
     async def press(self, room: str | int, ts: str, value: str, *, user: str = ADA) -> None:
         """Press one of the bot's buttons as a user."""
@@ -89,8 +89,8 @@ class UserActions:
             "response_url": self._response_url(post.room, user, ts),
             "trigger_id": self.world.create_trigger(user),
         }
-        told = {"message": post.raw, **place, **address, "actions": [action]}
-        await self.send("interactive", {"type": "block_actions", **_user_fields(user), **told})
+        fields = {"message": post.raw, **place, **address, "actions": [action]}
+        await self.send("interactive", {"type": "block_actions", **_user_fields(user), **fields})
 
     async def submit(self, words: str, *, user: str | None = None) -> None:
         """Fill in and submit the modal that opened last."""
@@ -104,9 +104,9 @@ class UserActions:
         }
         modal.is_open = False
         view = {**modal.raw, "state": {"values": values}}
-        told = {"view": view, "trigger_id": self.world.create_trigger(modal.user), "response_urls": []}
+        fields = {"view": view, "trigger_id": self.world.create_trigger(modal.user), "response_urls": []}
         await self.send(
-            "interactive", {"type": "view_submission", **_user_fields(user or modal.user), **told}
+            "interactive", {"type": "view_submission", **_user_fields(user or modal.user), **fields}
         )
 
     def open_modals(self) -> list[Modal]:
@@ -140,8 +140,13 @@ class UserActions:
 
     async def _send_assistant_event(self, kind: str, room: str, thread: str, user: str) -> None:
         context = {"channel_id": "C0ROOM", "team_id": TEAM, "enterprise_id": None}
-        told: dict[str, Any] = {"user_id": user, "context": context, "channel_id": room, "thread_ts": thread}
-        await self.send_event({"type": kind, "assistant_thread": told, "event_ts": self.world.next_ts()})
+        fields: dict[str, Any] = {
+            "user_id": user,
+            "context": context,
+            "channel_id": room,
+            "thread_ts": thread,
+        }
+        await self.send_event({"type": kind, "assistant_thread": fields, "event_ts": self.world.next_ts()})
 
     async def _send_message_changed(self, post: Post, before: Raw) -> None:
         changed = {"subtype": "message_changed", "message": post.raw, "previous_message": before}

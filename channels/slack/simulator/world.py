@@ -107,6 +107,7 @@ class World:
         self.triggers: dict[str, tuple[str, float]] = {}
         self.responses: dict[str, ResponseUrl] = {}
         self.assistants: set[tuple[str, str]] = set()
+        self.shows_metadata = True
         self._statuses: dict[tuple[str, str], tuple[str, float]] = {}
         self.numbers = itertools.count(1)
         self._changed = asyncio.Condition()

@@ -183,14 +183,14 @@ class Methods(MediaMethods):
         post = self._world.posts.get((room.id, arguments.number("message_id") or 0))
         if post is None or post.deleted:
             raise bad_request("message to react not found")
-        signs = arguments.json_value("reaction") or []
-        if len(signs) > 1:
+        reactions = arguments.json_value("reaction") or []
+        if len(reactions) > 1:
             raise bad_request("REACTIONS_TOO_MANY")
-        for sign in signs:
-            emoji = sign.get("emoji") if isinstance(sign, dict) else None
+        for reaction in reactions:
+            emoji = reaction.get("emoji") if isinstance(reaction, dict) else None
             if emoji not in REACTIONS or (room.reactions is not None and emoji not in room.reactions):
                 raise bad_request("REACTION_INVALID")
-        post.raw["reactions"] = signs
+        post.raw["reactions"] = reactions
         return True
 
     async def do_getchat(self, arguments: Arguments) -> Raw:

@@ -71,7 +71,7 @@ def _expected(plugin: ChannelPlugin) -> list[dict[str, object]]:
 def _kind_of(sample: dict[str, object]) -> str:
     if sample["type"] == "Message":
         return "edit" if sample["edited"] else "message"
-    return {"Reaction": "reaction", "Command": "command", "Press": "button press"}.get(
+    return {"Reaction": "reaction", "Command": "command", "ButtonPress": "button press"}.get(
         str(sample["type"]), ""
     )
 
@@ -223,6 +223,18 @@ async def test_a_send_can_be_looked_up(
     sent = await connection.sender.send(user_message.address, Reply(text="once", key=key))
     assert await connection.sender.find(user_message.address, key, since=since) == sent
     assert await connection.sender.find(user_message.address, new_key(), since=since) is None
+
+
+async def test_a_send_whose_key_is_hidden_is_not_reported_as_missing(
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
+) -> None:
+    """A platform that does not show keys cannot tell, so no second copy is sent on its word."""
+    needs(plugin, ChannelFeature.FIND)
+    rig.hide_keys()
+    since, key = datetime.now(UTC) - timedelta(minutes=5), new_key()
+    await connection.sender.send(user_message.address, Reply(text="once", key=key))
+    with pytest.raises(Unsupported):
+        await connection.sender.find(user_message.address, key, since=since)
 
 
 async def test_a_repeated_send_is_carried_out_once(

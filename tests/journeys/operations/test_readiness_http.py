@@ -10,7 +10,7 @@ from gateway.observability.readiness import Health
 
 async def test_a_load_balancer_may_leave_the_channels_out(tmp_path: Path) -> None:
     """What channels lack is told all the same; what else is missing counts."""
-    checks = {"database": "ok", "channels": "not receiving: bot (Conflict)"}
+    checks = {"database": "ok", "channels": "not receiving: bot (ConnectedElsewhere)"}
 
     async def health() -> Health:
         return Health(ready=all(state == "ok" for state in checks.values()), checks=dict(checks))
@@ -20,7 +20,7 @@ async def test_a_load_balancer_may_leave_the_channels_out(tmp_path: Path) -> Non
         assert (deaf.status, deaf.body["status"], deaf.body["checks"]) == (503, "not ready", checks)
         excused = await face.nobody.call("GET", "/readyz?exclude=channels")
         assert (excused.status, excused.body["checks"]) == (200, {"database": "ok"})
-        assert excused.body["degraded"] == {"channels": "not receiving: bot (Conflict)"}
+        assert excused.body["degraded"] == {"channels": "not receiving: bot (ConnectedElsewhere)"}
         assert (await face.nobody.call("GET", "/readyz?exclude=database")).status == 422
         checks["database"] = "away"
         assert (await face.nobody.call("GET", "/readyz?exclude=channels")).status == 503

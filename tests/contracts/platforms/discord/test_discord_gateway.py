@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from channels.discord.receive.gateway import (
 )
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
-from channels.errors import Unauthorized
+from channels.errors import ChannelError, Unauthorized
 from channels.message import ButtonPress, Command, Message
 from channels.port import Connection, WebhookRequest
 
@@ -162,7 +162,8 @@ async def receive_and_reply(
     async def accept(update: Any) -> None:
         await recorder.accept(update)
         if isinstance(update, Command | ButtonPress):
-            await connection.sender.reply_privately(update, "all is well")
+            with suppress(ChannelError):
+                await connection.sender.reply_privately(update, "all is well")
 
     task = asyncio.create_task(connection.receiver.run(accept, receiving=lambda *_: None))
     await simulator.wait_until(lambda: simulator.sessions.identified == 1)
@@ -189,6 +190,43 @@ async def test_an_answer_while_it_is_accepted_is_the_acknowledgement(
     assert (asked.response_type, asked.notices) == (4, ["all is well"])
     answers = {"callback", "follow_up", "fill", "create"}
     assert [name for name, _, _ in simulator.calls if name in answers] == ["callback"]
+
+
+@pytest.mark.parametrize("kind", ["command", "press"])
+@pytest.mark.parametrize("failure", ["missing", "server error", "cut before", "cut after"])
+async def test_an_answer_survives_a_failed_acknowledgement(
+    simulator: Simulator, discord: Connection, kind: str, failure: str
+) -> None:
+    """If the answer cannot be the acknowledgement, it is sent after it, and never twice."""
+    ear = UpdateRecorder()
+    number = await simulator.echo(CHAT, "May I?")
+    match failure:
+        case "missing":
+            await simulator.fail(404, name="callback", message="404: Not Found")
+        case "server error":
+            await simulator.fail(503, name="callback")
+        case _:
+            await simulator.cut(name="callback", after=failure == "cut after")
+    async with receive_and_reply(simulator, discord, ear):
+        asked = await (
+            simulator.command(CHAT, "status") if kind == "command" else simulator.press(CHAT, number, "y")
+        )
+        await simulator.wait_until(lambda: asked.response_type is not None)
+    shown = [post.text for post in simulator.messages() if post.text != "May I?"]
+    assert [*shown, *asked.notices] == ["all is well"]
+
+
+async def test_a_command_that_cannot_be_acknowledged_is_answered_in_the_channel(
+    simulator: Simulator, discord: Connection
+) -> None:
+    """The answer is a message of the bot, and nothing "thinks" below it."""
+    ear = UpdateRecorder()
+    await simulator.fail(503, name="callback", times=2)
+    async with receive_and_reply(simulator, discord, ear):
+        await simulator.command(CHAT, "status")
+        await simulator.wait_for_messages(1, chat=CHAT)
+    assert [post.text for post in simulator.messages()] == ["all is well"]
+    assert sum(name == "callback" for name, _, _ in simulator.calls) == 2
 
 
 async def test_a_command_is_answered_in_its_place_or_by_the_bot(

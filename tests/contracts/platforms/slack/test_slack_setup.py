@@ -97,7 +97,7 @@ def test_the_manifest_subscribes_to_every_event_that_is_decoded() -> None:
     told = {event.partition(".")[0] for event in events}
     for path in SAMPLES.iterdir():
         sample = json.loads(path.read_text())
-        if sample["update"].get("type") == "events_api" and sample["expected"]["type"] != "Ignored":
+        if sample["update"].get("type") == "events_api" and sample["expected"]["type"] != "IgnoredUpdate":
             assert sample["update"]["payload"]["event"]["type"] in told, path.name
     assert {"assistant_thread_started", "message.im", "message.channels", "message.groups"} <= events
 

@@ -45,7 +45,11 @@ async def test_retries_of_a_post_have_one_key(simulator: Simulator, posted_to: C
 async def test_a_retry_that_is_seen_first_is_taken(posted_to: Connection) -> None:
     """The header that counts retries is nobody's reason to leave a message: the first try may be lost."""
     event = {"type": "message", "channel": "D0ADA", "channel_type": "im", "user": "U0ADA", "text": "hello"}
-    shape = {"type": "event_callback", "team_id": "T0", "event": {**event, "ts": "1767225600.000100"}}
+    shape = {
+        "type": "event_callback",
+        "team_id": "T0SIMULATED",
+        "event": {**event, "ts": "1767225600.000100"},
+    }
     body = json.dumps(shape).encode()
     retried = {"x-slack-retry-num": "3", "x-slack-retry-reason": "http_timeout"}
     request = WebhookRequest(
