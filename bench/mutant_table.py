@@ -86,7 +86,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="delivery/broker/leases.py",
         old="if self._lost.is_set() or self.remaining <= 0:",
         new="if self._lost.is_set():",
-        tests=("tests/faults/test_frozen_lease_holder.py",),
+        tests=("tests/contracts/streams/test_lease_contract.py", "-k", "past_its_time"),
     ),
     Mutant(
         name="a held lease is taken over",

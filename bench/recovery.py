@@ -4,8 +4,8 @@
 
 All users write at once over Telegram. When the process is killed, their turns wait for the model, or for a
 worker (`turn_workers`). Then an embedded gateway is started again on its data directory, or the other one of
-two replicas over PostgreSQL and one nats-server takes over when the leases end. From then on the model answers
-in 200 ms. The table counts missing, repeated and unrequested answers.
+two replicas over PostgreSQL and one nats-server takes over when the leases end. From then on the model
+answers in 200 ms. The table counts missing, repeated and unrequested answers.
 """
 
 from __future__ import annotations

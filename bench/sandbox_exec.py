@@ -3,9 +3,9 @@
     python -m bench.sandbox_exec [--count 200] [--at-once 4]
 
 Each row is `bash -c true`: as a bare process, in the smallest useful bubblewrap, and through the host
-provider. The provider adds the read-only /etc, scratch file systems, limits and control groups, output pipes, and the
-guarantee that no process is left. A reserved sandbox prewarms its next namespaces while it is idle. The rows
-alternate, so that a busy machine slows all of them.
+provider. The provider adds the read-only /etc, scratch file systems, limits and control groups, output pipes,
+and the guarantee that no process is left. A reserved sandbox prewarms its next namespaces while it is idle.
+The rows alternate, so that a busy machine slows all of them.
 """
 
 from __future__ import annotations

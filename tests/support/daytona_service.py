@@ -1,8 +1,8 @@
 """A service that speaks Daytona's API on loopback, written from the clients in the daytona package (0.226).
 
 The control plane (sandboxes created, listed, started, stopped, archived, deleted, their timers) and the
-toolbox (commands, files), with real commands in sandboxes behind them. Network settings are stored for tests to read
-and are not enforced. There are no events over Socket.IO: the SDK then polls.
+toolbox (commands, files), with real commands in sandboxes behind them. Network settings are stored for tests
+to read and are not enforced. There are no events over Socket.IO: the SDK then polls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CommonMark as Telegram shows it: nothing lost, and entities Telegram takes."""
+"""CommonMark as Telegram shows it: no text is lost, and Telegram accepts the entities."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def assert_telegram_takes(rendered: RenderedText) -> None:
 
 @given(documents())
 def test_a_document_keeps_its_words_and_grows_no_longer(document: str) -> None:
-    """Every word is shown in its order, with entities Telegram takes; the text never outgrows its source."""
+    """Every word is shown in its order, with valid entities; the text never outgrows its source."""
     rendered = render(document)
     assert_telegram_takes(rendered)
     word = r"[a-z]+\d+"

@@ -41,7 +41,7 @@ class PoolHarness:
     checkpoint: Callable[[str], None] = field(default=lambda _name: None)
 
     def backend(self) -> Backend:
-        """Return what a pool stands on."""
+        """Return the backend of a pool."""
         return Backend(
             provider=self.provider,
             reservations=self.reservations,
@@ -56,7 +56,7 @@ class PoolHarness:
 
 
 async def test_an_open_sandbox_is_used_again() -> None:
-    """The same key twice is one machine; a changed spec reconnects to it."""
+    """The same key twice is one instance; a changed spec reconnects to it."""
     stage = PoolHarness()
     pool = stage.pool()
     first = await pool.acquire(REQUEST)
@@ -94,7 +94,7 @@ async def test_twenty_at_once_make_one_sandbox() -> None:
 
 
 async def test_a_creation_nobody_finishes_is_taken_over() -> None:
-    """A row that is `creating`, and not by us, is that of somebody who died: the guard let us through."""
+    """A row that another process left in `creating` belongs to a dead process, because the lock was free."""
     stage = PoolHarness()
     await stage.reservations.add(reserve(REQUEST, stage.now))
     assert (await stage.pool().acquire(REQUEST)).id == "memory-1"
@@ -162,7 +162,7 @@ async def test_a_restore_that_is_cancelled_keeps_nobody_waiting(tmp_path: Path, 
 
 
 async def test_who_is_stopped_while_it_claims_a_row_lets_go_of_it() -> None:
-    """A claim that went through meanwhile is given up; nobody waits for it to grow old."""
+    """A claim that succeeded in the meantime is released; no call waits for it to expire."""
     stage = PoolHarness()
 
     class Slow(MemoryReservations):
@@ -227,7 +227,7 @@ async def test_a_suspended_sandbox_is_woken_by_its_next_use() -> None:
 
 
 async def test_a_sandbox_in_use_is_not_put_to_sleep() -> None:
-    """Neither while a call runs, nor when it was used after the reaper looked."""
+    """Neither while a call runs, nor when it was used after the reaper checked."""
     stage = PoolHarness()
     pool = stage.pool()
     endings = Teardown(pool.backend, pool.evict)

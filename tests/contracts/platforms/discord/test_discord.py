@@ -58,17 +58,17 @@ def make_reply(text: str, key: str = "dlv_1.0", **others: Any) -> Reply:
 
 
 async def wait_until_connected(simulator: Simulator) -> None:
-    """Wait until the bot is there: what nobody keeps would be lost before."""
+    """Wait until the bot is in the room: earlier messages would be lost."""
     await simulator.wait_until(lambda: simulator.sessions.identified == 1)
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
-    """Return what was heard."""
+    """Return the updates that were received."""
     return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
 async def test_a_resumed_session_loses_and_repeats_nothing(simulator: Simulator, discord: Connection) -> None:
-    """What is said while the connection is away is replayed, in order, without a new session."""
+    """Messages sent while the connection is away are replayed, in order, without a new session."""
     ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.say(CHAT, "0")
@@ -137,7 +137,7 @@ MALFORMED: list[tuple[str, Any]] = [
 async def test_a_malformed_event_does_not_end_it(
     simulator: Simulator, discord: Connection, name: str, content: Any
 ) -> None:
-    """What is said after an event that makes no sense arrives by the same connection."""
+    """A message after an invalid event arrives by the same connection."""
     ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.say(CHAT, "before")
@@ -234,7 +234,7 @@ async def test_a_command_whose_time_is_over_is_answered_by_the_bot(
 
 
 async def test_posted_interactions_are_answered_as_discord_wants(simulator: Simulator) -> None:
-    """A ping is answered, a command and a press are deferred, an unknown command is told so."""
+    """A ping is answered, a command and a press are deferred, an unknown command gets a refusal."""
     settings = simulator.settings(mode="interactions", public_key=simulator.public_key)
     ear = UpdateRecorder()
 
@@ -260,14 +260,14 @@ async def test_posted_interactions_are_answered_as_discord_wants(simulator: Simu
 
 @pytest.mark.parametrize("key", ["", " ", None, "00", "zz" * 32])
 def test_interactions_without_a_public_key_are_refused(key: str | None) -> None:
-    """No setting leaves the door open, and the refusal does not show the token."""
+    """No setting admits unsigned requests, and the refusal does not show the token."""
     with pytest.raises(ValidationError) as caught:
         plugin.settings.model_validate({"token": "canary.a.b", "mode": "interactions", "public_key": key})
     assert "canary" not in str(caught.value)
 
 
 def test_every_flipped_bit_breaks_the_signature() -> None:
-    """Body, timestamp and signature count to the last bit, and only the owner's key signs."""
+    """Body, timestamp and signature are verified to the last bit, and only the owner's key signs."""
     key, stranger = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     public, body, when = key.public_key().public_bytes_raw().hex(), b'{"type":1}', "1767225600"
 
@@ -290,7 +290,7 @@ def test_every_flipped_bit_breaks_the_signature() -> None:
 
 
 async def test_a_global_limit_concerns_the_whole_bot(simulator: Simulator, discord: Connection) -> None:
-    """Discord says whether one channel or all of them have to wait."""
+    """Discord states whether one channel or all of them have to wait."""
     for everywhere, scope in ((False, "room"), (True, "account")):
         await simulator.throttle(2.5, everywhere=everywhere)
         with pytest.raises(RateLimited) as caught:
@@ -322,7 +322,7 @@ REFUSALS: list[tuple[int, bytes, type[ChannelError]]] = [
 
 @pytest.mark.parametrize(("status", "body", "kind"), REFUSALS)
 def test_a_refusal_means_what_its_code_says(status: int, body: bytes, kind: type[ChannelError]) -> None:
-    """Status and code together tell a dead channel from a bad text, a bad token and a bad moment."""
+    """Status and code together distinguish a dead channel, a bad text, a bad token and a temporary error."""
     assert isinstance(translate_error(status, {}, body, name="send", needs="Send Messages"), kind)
 
 
@@ -339,7 +339,7 @@ async def test_editing_takes_buttons_away(simulator: Simulator, discord: Connect
 async def test_the_answer_to_a_press_is_seen_by_that_person_only(
     simulator: Simulator, discord: Connection
 ) -> None:
-    """A late press is answered without a message for everybody."""
+    """A late press is answered without a public message."""
     sent = await discord.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
     ear = UpdateRecorder()
     async with receiving(discord, ear):
@@ -369,7 +369,7 @@ def test_rendering_loses_no_word(text: str) -> None:
 
 
 def test_tables_and_small_headings_are_made_readable() -> None:
-    """A table stands in a code block, a fourth heading is bold, code is left alone."""
+    """A table becomes a code block, a fourth heading is bold, code stays as it is."""
     text = "#### Head\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\n#### not\n| a | b |\n|---|---|\n```"
     assert markup.render(text) == (
         "**Head**\n\n```\n| a | b |\n|---|---|\n| 1 | 2 |\n```\n\n```\n#### not\n| a | b |\n|---|---|\n```"

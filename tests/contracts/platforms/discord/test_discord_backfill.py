@@ -1,4 +1,4 @@
-"""What Discord's adapter keeps through restarts: how far rooms are read, and which commands still wait."""
+"""What Discord's adapter stores across restarts: how far rooms are read, and which commands wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOM = Address(channel="chn_contract", room=str(CHAT))
 
 
 class RecordingChannelState(MemoryChannelState):
-    """Notes that keep what had been accepted when each was put."""
+    """A state store that records what had been accepted at each write."""
 
     def __init__(self, ear: UpdateRecorder) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ async def simulator() -> AsyncIterator[Simulator]:
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
-    """Return what was heard."""
+    """Return the updates that were received."""
     return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
@@ -59,7 +59,7 @@ async def wait_until_connected(simulator: Simulator, times: int = 1) -> None:
 
 
 async def wait_until_deferred(simulator: Simulator, recorder: UpdateRecorder, count: int) -> None:
-    """Wait until a command's acknowledgement has come back: what is said after it is heard after it."""
+    """Wait until a command is acknowledged: later messages are received after it."""
     await simulator.say(CHAT, "a sign")
     await recorder.wait(count)
 
@@ -95,7 +95,7 @@ async def test_a_restart_reads_every_room_from_where_it_was(simulator: Simulator
 
 
 async def test_a_room_that_is_new_is_read_from_when_we_last_heard_anything(simulator: Simulator) -> None:
-    """Away for longer than `backfill_minutes`: a thread that was posted meanwhile is read all the same."""
+    """After more than `backfill_minutes` away, a thread that was created in the meantime is still read."""
     notes, first, second = MemoryChannelState(), UpdateRecorder(), UpdateRecorder()
     await simulator.pass_time(-3 * 3600)
     async with (
@@ -134,7 +134,7 @@ async def test_how_far_is_noted_after_it_was_accepted(simulator: Simulator) -> N
 
 
 async def test_notes_that_cannot_be_kept_cost_no_message(simulator: Simulator) -> None:
-    """The store of notes is down: what is said arrives, and the notes follow when it is back."""
+    """With the state store down messages arrive, and the markers are written when it is back."""
     ear = UpdateRecorder()
     notes = RecordingChannelState(ear)
     notes.fails = True
@@ -165,7 +165,7 @@ async def test_reading_is_bounded(simulator: Simulator) -> None:
 
 
 async def test_a_limit_while_reading_repeats_nothing(simulator: Simulator) -> None:
-    """Many private rooms and a rate limit in between: each is read to its end, each message told once."""
+    """Many private rooms and a rate limit in between: each is read to its end, each message once."""
     notes, ear = MemoryChannelState(), UpdateRecorder()
     for room in range(8001, 8006):
         first = await simulator.say(room, "before")
@@ -222,7 +222,7 @@ async def test_a_place_is_tidied_when_another_replica_answers(simulator: Simulat
 
 
 async def test_a_filled_place_is_not_filled_again_by_a_message(simulator: Simulator) -> None:
-    """Killed between filling a place and recording it: the repeated delivery finds what it said."""
+    """Killed between filling a placeholder and recording it: the repeated delivery finds its message."""
     notes, ear = MemoryChannelState(), UpdateRecorder()
     async with open_connection(plugin, simulator.settings(), notes) as connection, receiving(connection, ear):
         await wait_until_connected(simulator)
@@ -241,7 +241,7 @@ async def test_a_filled_place_is_not_filled_again_by_a_message(simulator: Simula
 
 
 async def test_a_send_is_found_by_its_nonce_where_history_shows_it(simulator: Simulator) -> None:
-    """After the nonce's window the message can still be found; without nonces it says it cannot tell."""
+    """After the nonce's window the message can still be found; without nonces the lookup is unsupported."""
     async with open_connection(plugin, simulator.settings()) as connection:
         since = datetime.now(UTC) - timedelta(minutes=1)
         sent = await connection.sender.send(ROOM, Reply(text="once", key="k"))

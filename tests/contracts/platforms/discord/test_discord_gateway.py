@@ -46,7 +46,7 @@ async def discord(simulator: Simulator) -> AsyncIterator[Connection]:
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
-    """Return what was heard."""
+    """Return the updates that were received."""
     return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
@@ -69,7 +69,7 @@ async def test_an_order_to_connect_again_is_followed_by_a_resume(
 async def test_a_refused_session_is_resumed_or_replaced(
     simulator: Simulator, discord: Connection, resumable: bool
 ) -> None:
-    """Discord says (9) whether the session can go on; if not, a new one reads what was said meanwhile."""
+    """Discord states (9) whether the session can resume; if not, a new one backfills missed messages."""
     ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.say(CHAT, "before")
@@ -84,7 +84,7 @@ async def test_a_refused_session_is_resumed_or_replaced(
 
 @pytest.mark.parametrize("code", [1000, 1001, 4000, 4001, 4002, 4005, 4008])
 async def test_a_close_is_followed_by_a_resume(simulator: Simulator, discord: Connection, code: int) -> None:
-    """Whatever Discord closes with, unless it says that the session or the bot is at fault."""
+    """Any close code resumes, unless it means that the session or the bot is at fault."""
     ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.say(CHAT, "before")
@@ -194,7 +194,7 @@ async def test_an_answer_while_it_is_accepted_is_the_acknowledgement(
 async def test_a_command_is_answered_in_its_place_or_by_the_bot(
     simulator: Simulator, discord: Connection
 ) -> None:
-    """After the acknowledgement the answer takes the place; after the token's time the bot says it, once."""
+    """The answer fills the acknowledged placeholder; after the token expires it is a message, once."""
     ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.wait_until(lambda: simulator.sessions.identified == 1)

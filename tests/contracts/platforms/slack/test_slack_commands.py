@@ -1,4 +1,4 @@
-"""What people order, change, sign and press at Slack, and how they are answered."""
+"""Commands, edits, reactions and presses of Slack's users, and their answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROMPT_BUTTON = Button(label="Deny…", data="apr_1:no", prompt="Why not?")
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
-    """Return what was said."""
+    """Return the texts that were received."""
     return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
@@ -46,7 +46,7 @@ async def test_a_slash_command_comes_as_a_command(simulator: Simulator, slack: C
 
 
 async def test_a_command_is_answered_at_its_own_address(simulator: Simulator, slack: Connection) -> None:
-    """The person alone sees it, even where the bot is no member; when that address has ended, whispered."""
+    """Only the user sees it, also where the bot is no member; after that URL expires it is ephemeral."""
     ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.slash("C0ROOM", "status", user="U0BOB")
@@ -66,7 +66,7 @@ async def test_a_command_is_answered_at_its_own_address(simulator: Simulator, sl
 async def test_an_answer_goes_to_no_other_address(
     simulator: Simulator, slack: Connection, token: str
 ) -> None:
-    """What is no address of Slack's, or answers nothing, is not where the notice goes: it is whispered."""
+    """A response URL that is not Slack's, or fails, is not used: the notice is ephemeral instead."""
     press = ButtonPress(key="k", address=ROOM, author=Author(id="U0BOB"), data="d", token=token)
     await slack.sender.reply_privately(press, "noted")
     assert [notice["user"] for notice in simulator.world.notices] == ["U0BOB"]
@@ -89,7 +89,7 @@ async def test_an_answer_goes_to_no_other_address(
 async def test_the_vocabulary_after_a_mention_is_a_command(
     simulator: Simulator, slack: Connection, text: str, order: tuple[str, str] | None
 ) -> None:
-    """`@bot stop` in a thread orders; the same words in a sentence, or to nobody, are a message."""
+    """`@bot stop` in a thread is a command; the same words elsewhere are a message."""
     ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.say("C0ROOM", text, thread="1767225600.000001")
@@ -125,7 +125,7 @@ async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Co
 
 
 async def test_what_nobody_typed_is_no_edit(simulator: Simulator, slack: Connection) -> None:
-    """A preview that Slack adds, and what we make of our own message, change nothing that was said."""
+    """Link previews and the bot's own edits change no user's message."""
     ear = UpdateRecorder()
     async with receiving(slack, ear):
         ts = await simulator.say("C0ROOM", "see https://example.org")
@@ -139,7 +139,7 @@ async def test_what_nobody_typed_is_no_edit(simulator: Simulator, slack: Connect
 
 
 async def test_a_sign_under_a_message_is_told(simulator: Simulator, slack: Connection) -> None:
-    """Put and taken away, by people; our own signs are not news."""
+    """Users' added and removed reactions arrive; the bot's own do not."""
     ear = UpdateRecorder()
     async with receiving(slack, ear):
         ts = await simulator.say("C0ROOM", "hello")
@@ -154,7 +154,7 @@ async def test_a_sign_under_a_message_is_told(simulator: Simulator, slack: Conne
 
 
 async def test_a_sign_of_ours_takes_the_place_of_the_last(simulator: Simulator, slack: Connection) -> None:
-    """Seen, then done, then none: one sign at a time, and the same one twice is well."""
+    """Seen, then done, then none: one reaction at a time, and repeating one is no error."""
     ts = await simulator.say("C0ROOM", "hello")
     post = simulator.world.get_post("C0ROOM", ts)
     assert post is not None
@@ -171,7 +171,7 @@ async def test_a_sign_of_ours_takes_the_place_of_the_last(simulator: Simulator, 
 
 
 async def test_signs_that_come_at_once_are_put_in_order(simulator: Simulator, slack: Connection) -> None:
-    """The later one stays, however long the calls take."""
+    """The later reaction stays, however long the calls take."""
     ts = await simulator.say("C0ROOM", "hello")
     signs = (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.SEEN, StatusReaction.FAILED)
     await asyncio.gather(*(slack.sender.react(ROOM, ts, sign) for sign in signs))
@@ -181,7 +181,7 @@ async def test_signs_that_come_at_once_are_put_in_order(simulator: Simulator, sl
 
 
 async def test_a_sign_of_an_earlier_process_is_found(simulator: Simulator, slack: Connection) -> None:
-    """Whoever answers after a restart takes the earlier sign away, and no sign of other people."""
+    """After a restart the earlier reaction of the bot is removed, and no reaction of users."""
     ts = await simulator.say("C0ROOM", "hello")
     for user in ("U0BOT", "U0BOB"):
         await simulator.react("C0ROOM", ts, "eyes", user=user)
@@ -192,7 +192,7 @@ async def test_a_sign_of_an_earlier_process_is_found(simulator: Simulator, slack
 
 
 async def test_a_sign_needs_no_leave_to_look(simulator: Simulator, slack: Connection) -> None:
-    """Without reactions:read the first sign is taken to be there, and goes."""
+    """Without reactions:read the first reaction is assumed to be there, and is removed."""
     ts = await simulator.say("C0ROOM", "hello")
     await simulator.react("C0ROOM", ts, "eyes", user="U0BOT")
     await simulator.grant(ALL_SCOPES - {"reactions:read"})
@@ -203,7 +203,7 @@ async def test_a_sign_needs_no_leave_to_look(simulator: Simulator, slack: Connec
 
 
 async def test_a_button_asks_for_words(simulator: Simulator, slack: Connection) -> None:
-    """The modal opens at once, nothing is told before it is sent off, and then the words come along."""
+    """The modal opens at once; the press is handled when the modal is submitted, with its text."""
     sent = await slack.sender.send(ROOM, make_reply("May I?", buttons=(PROMPT_BUTTON,)))
     ear = UpdateRecorder()
     async with receiving(slack, ear):
@@ -247,7 +247,7 @@ async def test_a_modal_that_does_not_open_keeps_nobody_from_deciding(
 
 @pytest.mark.parametrize("metadata", ["", "{}", "[]", '{"data": 1}', "x" * 3001])
 def test_a_modal_that_is_not_bound_is_ignored(metadata: str) -> None:
-    """What comes back is looked at as closely as what comes first."""
+    """Responses are validated as strictly as requests."""
     view = {"id": "V1", "callback_id": "dovecote_comment", "private_metadata": metadata}
     payload = {"type": "view_submission", "user": {"id": "U0ADA"}, "team": {"id": "T"}, "view": view}
     told = json.loads(json.dumps({"type": "interactive", "payload": payload}))

@@ -1,4 +1,4 @@
-"""The simulated Slack from outside: a program that knows only HTTP plays people and fate, and looks."""
+"""Control the simulated Slack over HTTP alone: send messages, inject faults, and read the results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ControlApi:
             return (await answer.json())["result"]
 
     async def view(self, what: str = "state") -> Any:
-        """Look at what was said and done."""
+        """Read the messages and calls."""
         async with self._session.get(f"/_control/{what}") as answer:
             return await answer.json()
 

@@ -17,7 +17,7 @@ from slack_connections import ROOM, SECRET, make_reply, serve_webhook
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
-    """Return what was said."""
+    """Return the texts that were received."""
     return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
@@ -43,7 +43,7 @@ async def test_retries_of_a_post_have_one_key(simulator: Simulator, posted_to: C
 
 
 async def test_a_retry_that_is_seen_first_is_taken(posted_to: Connection) -> None:
-    """The header that counts retries is nobody's reason to leave a message: the first try may be lost."""
+    """An event with a retry count is handled, because the first try may have been lost."""
     event = {"type": "message", "channel": "D0ADA", "channel_type": "im", "user": "U0ADA", "text": "hello"}
     shape = {"type": "event_callback", "team_id": "T0", "event": {**event, "ts": "1767225600.000100"}}
     body = json.dumps(shape).encode()
@@ -57,7 +57,7 @@ async def test_a_retry_that_is_seen_first_is_taken(posted_to: Connection) -> Non
 
 
 async def test_a_refreshed_socket_loses_nothing(simulator: Simulator, slack: Connection) -> None:
-    """Slack asks for a new connection now and then; what comes meanwhile arrives, in order."""
+    """Slack asks for a new connection now and then; events in between arrive, in order."""
     ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.say("C0ROOM", "one")
@@ -100,7 +100,7 @@ async def test_an_envelope_is_acknowledged_after_it_is_stored(
 
 
 async def test_a_socket_is_replaced_before_it_ends(simulator: Simulator, slack: Connection) -> None:
-    """Slack warns first: the next connection is open before the old one closes, and order is kept."""
+    """Slack warns first: the next connection opens before the old one closes, and order is kept."""
     ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.say("C0ROOM", "one")
@@ -118,7 +118,7 @@ async def test_a_socket_is_replaced_before_it_ends(simulator: Simulator, slack: 
 
 
 async def test_an_envelope_that_comes_again_has_its_key(simulator: Simulator, slack: Connection) -> None:
-    """A connection that broke before the acknowledgement brings the message again, as the same one."""
+    """A connection that broke before the acknowledgement delivers the event again, with the same key."""
     ear = UpdateRecorder()
 
     async def accept(update: Update) -> None:
@@ -136,7 +136,7 @@ async def test_an_envelope_that_comes_again_has_its_key(simulator: Simulator, sl
 
 
 async def test_events_of_no_concern_are_acknowledged(simulator: Simulator, slack: Connection) -> None:
-    """An opened home, an assistant's thread and its context are nothing to say, and do not come again."""
+    """An opened home, an assistant's thread and its context are acknowledged and ignored."""
     ear = UpdateRecorder()
     async with receiving(slack, ear):
         thread = await simulator.open_assistant("D0ADA")
@@ -170,7 +170,7 @@ async def test_a_replacement_that_does_not_open_loses_nothing(
 async def test_a_connection_that_is_one_too_many_is_not_hurried(
     simulator: Simulator, slack: Connection
 ) -> None:
-    """Slack allows a few connections for an app: the next is tried for later, and the gateway is told."""
+    """Slack allows a few connections per app: the next one is retried later, and the error is reported."""
     ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.say("C0ROOM", "one")
