@@ -229,6 +229,6 @@ MUTANTS: tuple[Mutant, ...] = (
         file="sandbox/paths.py",
         old='if plain.split("/")[0] == "..":',
         new="if False:",
-        tests=("tests/contracts/exec/test_shell_files.py",),
+        tests=("tests/unit/sandboxes/test_workspace_paths.py",),
     ),
 )

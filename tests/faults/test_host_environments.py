@@ -55,9 +55,7 @@ async def test_a_kernel_without_namespaces_is_told_with_its_remedy(rig: Provider
     assert "sysctl" in told["isolation"].detail
 
 
-async def test_a_host_without_isolation_logs_a_warning(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_missing_isolation_is_logged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Plain processes run only where the operator allows them, and the log has a warning."""
     rig = VARIANTS["host"]["plain"](tmp_path)
     async with rig.open() as provider:

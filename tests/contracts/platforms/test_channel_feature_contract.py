@@ -80,7 +80,7 @@ def _kind_of(sample: dict[str, object]) -> str:
 async def test_an_undeclared_feature_raises(
     plugin: ChannelPlugin, connection: Connection, user_message: Message, feature: ChannelFeature
 ) -> None:
-    """A method of a feature that is not declared says so, before anything is sent."""
+    """A method of an undeclared feature raises Unsupported, before anything is sent."""
     if feature in plugin.features:
         pytest.skip("declared: the tests below show that it works")
     channel, address, since = connection.sender, user_message.address, datetime.now(UTC)
@@ -128,7 +128,7 @@ async def test_a_changed_message_is_told_as_one(
 async def test_our_signs_replace_each_other(
     plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
-    """One sign at a time is under a message; putting it again succeeds, and None takes it away."""
+    """A message has one reaction of the bot at a time; repeating it succeeds, and None removes it."""
     needs(plugin, ChannelFeature.REACT)
     seen = []
     for sign in (
@@ -216,7 +216,7 @@ async def test_a_button_may_ask_for_words(
 async def test_a_send_can_be_looked_up(
     plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
-    """Whether a key was taken, and as which message; an unknown key was not."""
+    """The lookup returns whether a key was used, and the message; an unknown key was not used."""
     needs(plugin, ChannelFeature.FIND)
     rig.show_keys()
     since, key = datetime.now(UTC) - timedelta(minutes=5), new_key()

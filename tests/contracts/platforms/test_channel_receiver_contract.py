@@ -65,7 +65,7 @@ def _last_text(ear: UpdateRecorder, text: str) -> object:
 async def test_a_connection_cut_mid_stream_reconnects_without_loss(
     connection: Connection, rig: ChannelRig
 ) -> None:
-    """Everything said around broken connections arrives, in order, and the inbox says when it receives."""
+    """All messages around broken connections arrive, in order, and the receiver reports when it receives."""
     ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.say("0")
@@ -97,7 +97,7 @@ async def test_the_inbox_stops_within_a_second(connection: Connection, rig: Chan
 async def test_the_inbox_stops_even_when_a_cancellation_is_swallowed(
     connection: Connection, rig: ChannelRig
 ) -> None:
-    """Something below `accept` may swallow a cancellation (Python 3.11 does); nothing more is taken then."""
+    """Code below `accept` may swallow a cancellation (Python 3.11); no further update is accepted then."""
     taken: list[Update] = []
     entered = asyncio.Event()
 
@@ -119,7 +119,7 @@ async def test_the_inbox_stops_even_when_a_cancellation_is_swallowed(
 
 @pytest.mark.parametrize("secret", ["", " ", None])
 def test_a_webhook_without_a_secret_is_refused(plugin: ChannelPlugin, secret: str | None) -> None:
-    """No setting leaves the door open."""
+    """No setting admits unsigned requests."""
     if plugin.name != "telegram":
         pytest.skip("signs with a key of another name")
     given = {"token": "1:a", "mode": "webhook", "webhook_secret": secret}
@@ -153,7 +153,7 @@ BAD_SECRETS = [
 
 @pytest.mark.parametrize("secret", BAD_SECRETS)
 async def test_a_wrong_signature_is_401(plugin: ChannelPlugin, rig: ChannelRig, secret: str | None) -> None:
-    """Nothing unsigned, wrongly signed or doubly signed is looked at."""
+    """Unsigned, wrongly signed and doubly signed requests are not read."""
     ear = UpdateRecorder()
     async with open_connection(plugin, rig.webhook_settings()) as connection:
         for body in (rig.update("x"), b"garbage"):

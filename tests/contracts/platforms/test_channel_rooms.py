@@ -1,4 +1,4 @@
-"""A channel's record says which agent answers in single rooms; a name that nobody has is refused."""
+"""A channel's record names the agents of single rooms; an unknown name is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.records.records import Records
 
 
 async def make_channel(database: Database, data: Path, rooms: dict[str, Any]) -> tuple[ChannelContext, str]:
-    """Make a channel with these rooms; returns its desk and the id of the agent `helper`."""
+    """Create a channel with these rooms; returns its context and the id of the agent `helper`."""
     book = Records(open_vault(data))
     async with database.begin() as connection:
         account, _key = await api_keys.create_account(connection, "one")

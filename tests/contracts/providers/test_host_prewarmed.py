@@ -1,4 +1,4 @@
-"""A reserved host sandbox has its next namespaces waiting: nobody can tell but by the clock."""
+"""A reserved host sandbox has its next namespaces prewarmed: only its speed differs."""
 
 from __future__ import annotations
 

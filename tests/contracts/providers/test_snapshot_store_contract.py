@@ -1,4 +1,4 @@
-"""Every store of snapshots keeps files whole, by name, and forgets them; none makes up what is not there."""
+"""Every snapshot store keeps files complete, by name, and deletes them; a missing one is an error."""
 
 from __future__ import annotations
 

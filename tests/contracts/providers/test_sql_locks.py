@@ -1,4 +1,4 @@
-"""The leases on sandboxes, on both databases: who may take one, and when."""
+"""Locks on sandboxes, on both databases: which replica may take one, and when."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG = 240.0
 
 
 async def test_another_replica_waits_for_the_end_of_a_lease(database: Database) -> None:
-    """What a live one holds nobody takes; what one left, or let expire, is free, with a higher fence."""
+    """A live lock excludes others; a released or expired one is free, with a higher fence."""
     later = timedelta(0)
 
     def clock() -> datetime:
@@ -65,7 +65,7 @@ async def test_what_a_replica_held_that_is_gone_is_free(database: Database) -> N
 
 
 async def test_a_replica_waits_for_one_that_is_present(database: Database) -> None:
-    """It asks the broker, and gets nothing; what the broker cannot tell keeps it waiting as well."""
+    """It asks the broker and gets no lock; while the broker is unreachable it waits as well."""
     broker = MemoryLeases()
     here, there = (_presence(broker, name) for name in ("here", "there"))
     wanted = SqlLocks(database, there.name, presence=there)
@@ -75,7 +75,7 @@ async def test_a_replica_waits_for_one_that_is_present(database: Database) -> No
 
 
 async def test_who_came_back_meanwhile_keeps_what_it_has_taken_since(database: Database) -> None:
-    """A replica that seemed to be gone may be at work again when its lease is to be taken over."""
+    """A replica that seemed to be gone may have acquired the lock again before it is taken over."""
     broker = MemoryLeases()
     back = _presence(broker, "here")
     again = SqlLocks(database, back.name, presence=back)
@@ -93,7 +93,7 @@ async def test_who_came_back_meanwhile_keeps_what_it_has_taken_since(database: D
 
 
 async def test_who_lost_its_presence_stops_when_somebody_took_over(database: Database) -> None:
-    """It looks at once, not when the lease is to be renewed: another may be at work there."""
+    """It checks at once, not at the next renewal, because another replica may hold the lock."""
     broker = MemoryLeases()
     presence = _presence(broker, "here")
     guard = SandboxLocks(SqlLocks(database, presence.name, presence=presence), ttl=LONG)
@@ -116,7 +116,7 @@ async def _work_while_another_takes_over(
 
 
 async def test_who_lost_its_presence_goes_on_when_nobody_took_over(database: Database) -> None:
-    """A call is not ended because the broker was away; what is to be taken meanwhile waits for it."""
+    """A broker outage ends no running call; a new lock waits for the broker."""
     broker = MemoryLeases()
     presence = _presence(broker, "here")
     leases = SqlLocks(database, presence.name, presence=presence)

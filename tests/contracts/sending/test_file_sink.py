@@ -1,4 +1,4 @@
-"""Files in chats: attached once, or told of in words with a way to get them, and noted when refused."""
+"""Files in chats: attached once, or described with a link, and recorded when refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL = ChannelLimits(text=4096, upload_bytes=1000, room_sends_per_second=1000, 
 
 @dataclass(slots=True)
 class FileChannel(MemoryChannel):
-    """A platform in memory that takes files."""
+    """A platform in memory that accepts files."""
 
     files: list[tuple[Address, File, str]] = field(default_factory=list)
 
@@ -115,7 +115,7 @@ async def test_what_was_attached_is_not_attached_again() -> None:
 async def test_what_cannot_be_attached_is_told_in_words_with_a_link(
     features: frozenset[ChannelFeature], size: int, trouble: ChannelError | None, why: str
 ) -> None:
-    """People read why and where to fetch it; the model is to be told as well."""
+    """The chat gets the reason and a link; the model gets a note as well."""
     stage = FileSinkHarness(features=frozenset(features))
     if trouble is not None:
         stage.channel.errors.append(trouble)
@@ -131,14 +131,14 @@ async def test_what_cannot_be_attached_is_told_in_words_with_a_link(
 
 
 async def test_without_a_public_address_the_words_name_the_workspace() -> None:
-    """A link nobody could open is not given."""
+    """A link that would not work is left out."""
     stage = FileSinkHarness(features=frozenset(), public=False)
     await stage.send(make_delivery(body=BODY))
     assert stage.channel.texts("42")[0].endswith("It is in the workspace as `outbox/result.txt`.")
 
 
 async def test_a_file_that_is_gone_is_told_of() -> None:
-    """A delivery that waited longer than the file was kept ends in words."""
+    """A delivery that waited longer than the file is retained ends as text."""
     stage = FileSinkHarness(contents={})
     assert (await stage.send(make_delivery(body=BODY))).kind is OutcomeKind.DELIVERED
     assert "no longer stored" in stage.channel.texts("42")[0]

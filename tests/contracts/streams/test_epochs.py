@@ -28,7 +28,7 @@ async def determine(database: Database, created: str, last_seq: int, *, lost: bo
 
 
 async def test_progress_keeps_the_epoch(database: Database) -> None:
-    """A stream that only grows stays in its epoch, whoever looks."""
+    """A stream that only grows stays in its epoch, whichever replica checks."""
     first = await determine(database, MONDAY, 0)
     assert await determine(database, MONDAY, 10) == first
     assert await determine(database, MONDAY, 10) == first
@@ -51,13 +51,13 @@ async def test_a_stream_that_fell_back_is_another_epoch_for_good(database: Datab
 
 
 async def test_a_machine_that_went_down_begins_another_epoch(database: Database) -> None:
-    """What may have lost its end is not trusted, even if it looks complete."""
+    """A stream that may have lost its end is not trusted, even if it looks complete."""
     first = await determine(database, MONDAY, 10)
     assert await determine(database, MONDAY, 10, lost=True) != first
 
 
 async def test_replicas_that_look_at_different_times_agree(database: Database) -> None:
-    """A replica that looked earlier and writes later neither begins an epoch nor forgets progress."""
+    """A replica that checked earlier and writes later starts no epoch and loses no progress."""
     first = await determine(database, MONDAY, 10)
     async with database.read() as connection:
         before = await epochs.load_checkpoint(connection)

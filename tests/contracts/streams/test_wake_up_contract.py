@@ -99,7 +99,7 @@ async def test_a_signal_sent_while_its_key_is_looked_at_comes_afterwards(wake_up
 
 
 async def test_a_signal_given_back_comes_again(wake_ups: WakeUps) -> None:
-    """`later` brings the signal again."""
+    """`nak` delivers the wake-up again."""
     listening = WakeUpReader(wake_ups)
     await wake_ups.publish(WorkQueue.TURN, "a")
     await (await listening.next()).nak(0.05)

@@ -50,7 +50,7 @@ async def ask_approval(stage: IngressHarness, *, by: Author = ANN, sandbox: str 
 
 
 async def get_approval(stage: IngressHarness, asked: Approval) -> Approval:
-    """Return an approval as it stands."""
+    """Return an approval's present state."""
     async with stage.database.read() as connection:
         found = await store.get(connection, stage.account, asked.id)
     assert found is not None
@@ -94,7 +94,7 @@ async def test_the_channels_rule_holds_for_every_way_to_decide(
 
 @pytest.fixture
 async def harness(database: Database) -> IngressHarness:
-    """A reception where anyone may decide."""
+    """An update handler where anyone may decide."""
     return await open_ingress_harness(database)
 
 
@@ -108,7 +108,7 @@ async def test_a_question_is_decided_in_its_own_chat(harness: IngressHarness) ->
 
 
 async def test_a_late_press_is_told_who_decided(harness: IngressHarness) -> None:
-    """By the name people know, after the first decision with its comment stands."""
+    """It names the person, and the first decision with its comment stays."""
     asked = await ask_approval(harness)
     press = ButtonPress(
         key="first",
@@ -134,7 +134,7 @@ async def test_buttons_of_nobody_decide_nothing(harness: IngressHarness) -> None
 
 
 async def test_other_reactions_and_other_messages_say_nothing(harness: IngressHarness) -> None:
-    """Applause under the question, a thumb under something else: nobody's business."""
+    """Other reactions under the question, and a thumb under another message, decide nothing."""
     asked = await ask_approval(harness)
     await harness.react("🎉", APPROVAL_MESSAGE)
     await harness.react("👍", "32")
@@ -144,7 +144,7 @@ async def test_other_reactions_and_other_messages_say_nothing(harness: IngressHa
 
 
 async def test_one_of_many_at_once_decides(harness: IngressHarness) -> None:
-    """Everybody else learns what stands, and it is told once."""
+    """Later deciders get the result, and it is announced once."""
     asked = await ask_approval(harness)
 
     async def one(number: int) -> str:
@@ -163,7 +163,7 @@ async def test_one_of_many_at_once_decides(harness: IngressHarness) -> None:
 
 
 async def test_an_approval_for_a_sandbox_that_changed_is_asked_for_anew(harness: IngressHarness) -> None:
-    """What was approved is void, the new question says why, and deciding it again is what counts."""
+    """The earlier approval is void, the new question has the reason, and only its decision counts."""
     asked = await ask_approval(harness, sandbox="before")
     await harness.press(f"approve:{asked.id}")
     (turn,) = await harness.list_open_turns()
@@ -201,7 +201,7 @@ def _is_approval_request(event: Event) -> bool:
 async def test_typing_a_command_approves_it_only_for_who_may_approve(
     database: Database, rule: Any, by: Author, may: bool
 ) -> None:
-    """H6: what an asker types counts as their approval where the rule would take their press."""
+    """H6: a typed command counts as its asker's approval where the rule would accept their press."""
     stage = await open_ingress_harness(database, approvers=rule)
     await stage.send_message("!ls", by=by)
     (turn,) = await stage.list_open_turns()

@@ -38,7 +38,7 @@ class PermanentLease(Lease):
 
 
 class PartialTextAgent(Agent):
-    """Begins to say something."""
+    """An agent that begins a text."""
 
     async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
         """Say the first half."""
@@ -47,12 +47,12 @@ class PartialTextAgent(Agent):
 
 
 async def discard_text(*_what: object) -> None:
-    """Let nobody hear it."""
+    """Drop the text."""
 
 
 @pytest.fixture
 async def harness(database: Database) -> IngressHarness:
-    """A reception that lets anyone in."""
+    """An update handler that admits everybody."""
     return await open_ingress_harness(database)
 
 
@@ -83,7 +83,7 @@ async def queue_follow_up(stage: IngressHarness) -> None:
 
 
 def make_attempt(stage: IngressHarness, turn: Turn, fence: int) -> TurnAttempt:
-    """Return a performance of a claimed turn."""
+    """Return an attempt at a claimed turn."""
     deltas = Deltas(turn.conversation, turn.id, turn.attempt, publish_transient=discard_text, on_text=None)
     return TurnAttempt(
         turn,
@@ -136,7 +136,7 @@ async def test_collect_makes_one_next_turn_of_what_a_person_says(harness: Ingres
 
 
 async def test_an_edit_of_a_joined_message_changes_its_part_alone(harness: IngressHarness) -> None:
-    """What the others said stays as it is."""
+    """Other users' messages stay as they are."""
     await start_turn(harness, "collect")
     first = await harness.send_message("one")
     await harness.send_message("two")
@@ -145,7 +145,7 @@ async def test_an_edit_of_a_joined_message_changes_its_part_alone(harness: Ingre
 
 
 async def test_a_turn_begins_with_all_that_joined_it(harness: IngressHarness) -> None:
-    """The claim reads the input as it stands then, whatever was read before; nothing joins afterwards."""
+    """The claim reads the input at that moment, whatever was read before; nothing joins afterwards."""
     first = await start_turn(harness, "collect")
     await harness.send_message("one")
     seen = (await harness.list_open_turns())[1]
@@ -213,7 +213,7 @@ async def test_interrupt_ends_the_running_turn_and_says_why(harness: IngressHarn
 
 
 async def test_a_jobs_result_is_never_interrupted_or_joined(harness: IngressHarness) -> None:
-    """A follow-up at work goes on, one that waits stays, and `/stop` leaves what has not begun."""
+    """A running follow-up goes on, a waiting one stays, and `/stop` spares unstarted ones."""
     await harness.send_message("work")
     await harness.send_command("queue", "interrupt")
     (first,) = await harness.list_open_turns()
@@ -247,7 +247,7 @@ async def test_an_open_question_is_not_interrupted(harness: IngressHarness) -> N
 
 
 async def test_steering_is_heard_once_by_the_running_turn(harness: IngressHarness) -> None:
-    """What is said meanwhile is taken in for good, with its turn over; a later attempt hears it all again."""
+    """Steering input is merged for good, and its turn ends; a later attempt reads all of it again."""
     running = await start_turn(harness, "steer")
     fence = await raise_fence(harness, running)
     player = make_attempt(harness, running, fence)
@@ -265,7 +265,7 @@ async def test_steering_is_heard_once_by_the_running_turn(harness: IngressHarnes
 
 
 async def test_what_was_not_heard_becomes_the_next_turn(harness: IngressHarness) -> None:
-    """A turn that ends before its next step leaves what was said to it in line."""
+    """A turn that ends before its next step leaves steering input in the queue."""
     running = await start_turn(harness, "steer")
     await harness.send_message("left")
     async with harness.database.begin() as connection:
@@ -275,7 +275,7 @@ async def test_what_was_not_heard_becomes_the_next_turn(harness: IngressHarness)
 
 
 async def test_followups_and_cancelled_ones_do_not_steer(harness: IngressHarness) -> None:
-    """Only what was said for steering is taken in; a stopped message and a job's result are not."""
+    """Only steering input is merged; a stopped message and a job's result are not."""
     running = await start_turn(harness, "followup")
     await harness.send_message("later")
     await harness.send_command("queue", "steer")
@@ -303,7 +303,7 @@ async def test_the_queue_is_told_and_set_in_the_chat(harness: IngressHarness) ->
 
 
 async def test_what_was_being_said_stays_when_a_turn_is_cut_short(harness: IngressHarness) -> None:
-    """The half said message stands in the history, and the end of the turn says why it ended."""
+    """The partial message is in the history, and the turn's end has the reason."""
     running = await start_turn(harness, "interrupt")
     player = make_attempt(harness, running, await raise_fence(harness, running))
     await player.run(PartialTextAgent(), turn_input(agent_spec()), RecordingTools())

@@ -1,4 +1,4 @@
-"""M20: a flood costs little: what is turned away is hardly written, said once a minute, and stays away."""
+"""M20: a flood is cheap: dropped messages are hardly written, refused once a minute, and stay dropped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_what_is_turned_away_costs_next_to_nothing(database: Database) -> 
 
 
 async def test_a_line_is_looked_at_again_after_an_order(database: Database) -> None:
-    """What is said right after `/stop` is judged by what waits then; what was refused stays it."""
+    """A message right after `/stop` is checked against the present queue; refused ones stay refused."""
     stage = await open_ingress_harness(database, clock=lambda: 0.0, limit=1)
     for text in ("first", "second", "third"):
         await stage.send_message(text, key=text)
@@ -47,7 +47,7 @@ async def test_a_line_is_looked_at_again_after_an_order(database: Database) -> N
 async def test_what_strangers_say_costs_next_to_nothing(
     database: Database, allow: tuple[str, ...], looks: int, notices: int
 ) -> None:
-    """A thousand messages of one whom nobody knows are a few transactions; some need no look at all."""
+    """A thousand messages of an unknown sender are a few transactions; some need no query at all."""
     now = [0.0]
     commits: list[str] = []
     stage = await open_ingress_harness(database, clock=lambda: now[0], checkpoint=commits.append)
@@ -64,7 +64,7 @@ async def test_what_strangers_say_costs_next_to_nothing(
 
 
 async def test_a_stranger_who_was_let_in_is_heard_at_once(database: Database) -> None:
-    """Who says a few things before and right after the operator lets them in loses none of the latter."""
+    """A sender who writes before and right after the pairing is approved loses none of the later messages."""
     stage = await open_ingress_harness(database, clock=lambda: 0.0)
     for _ in range(3):
         await stage.send_message("let me in", by=BOB, context={"allow": ("pairing",)})

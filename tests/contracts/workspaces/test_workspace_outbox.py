@@ -47,7 +47,7 @@ async def sandbox(workspace: Path, tmp_path: Path) -> AsyncIterator[Sandbox]:
 
 
 def make_location(sandbox: Sandbox, directory: Path | None) -> OutboxLocation:
-    """Return where to look."""
+    """Return the outbox's location."""
 
     async def there() -> Sandbox:
         return sandbox
@@ -89,7 +89,7 @@ def test_any_listing_can_be_read(listing: bytes) -> None:
 
 
 def test_the_sandbox_s_clock_may_be_wrong() -> None:
-    """Times are told by the gateway's clock."""
+    """Times are by the gateway's clock."""
     asked = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     behind = int(asked.timestamp()) - 3600
     (left,) = workspace_outbox.parse_listing(f"{behind}\n7 {behind - 2} outbox/a\n".encode(), asked)

@@ -55,7 +55,7 @@ async def test_a_second_poller_is_a_conflict(simulator: Simulator) -> None:
 
 
 async def test_a_hand_over_between_pollers_is_no_conflict(simulator: Simulator) -> None:
-    """While the old poller dies the new one is patient, and it gets what is said."""
+    """The new poller waits while the old one dies, and gets the messages."""
     ear = UpdateRecorder()
     async with (
         open_connection(plugin, simulator.settings(poll_seconds=5)) as old,
@@ -154,7 +154,7 @@ async def serve_webhook(
 
 
 async def test_a_webhook_is_registered_and_posted_to_until_it_accepts(simulator: Simulator) -> None:
-    """Telegram repeats what could not be stored; nothing is lost and the order is kept."""
+    """Telegram repeats updates that could not be stored; none is lost and the order is kept."""
     ear = UpdateRecorder(refusals=2)
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET)
     async with (
@@ -174,7 +174,7 @@ async def test_a_webhook_is_registered_and_posted_to_until_it_accepts(simulator:
 
 
 async def test_a_webhook_that_somebody_took_away_is_registered_again(simulator: Simulator) -> None:
-    """Telegram is asked now and then where it posts; what was said meanwhile arrives."""
+    """The webhook's address is checked now and then; messages sent in the meantime arrive."""
     ear = UpdateRecorder()
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_check_seconds=0.05)
     async with (
@@ -192,7 +192,7 @@ async def test_a_webhook_that_somebody_took_away_is_registered_again(simulator: 
 
 
 async def test_posts_that_do_not_get_through_are_told(simulator: Simulator) -> None:
-    """Telegram says why it cannot post; when it can again the channel receives."""
+    """Telegram's reason for failed posts is reported; when posts work again the channel receives."""
     ear = UpdateRecorder(refusals=10**9)
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_check_seconds=0.05)
     async with (
@@ -222,7 +222,7 @@ async def test_an_inbox_waiting_for_posts_stops_within_a_second(simulator: Simul
 
 
 async def test_a_webhook_telegram_refuses_needs_the_operator(simulator: Simulator) -> None:
-    """Telegram posts to https only, and says so when the webhook is set."""
+    """Telegram posts to https only, and refuses other URLs when the webhook is set."""
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_url="http://gateway.test/")
     async with open_connection(plugin, settings) as connection:
         with pytest.raises(Unauthorized, match="HTTPS"):
@@ -232,7 +232,7 @@ async def test_a_webhook_telegram_refuses_needs_the_operator(simulator: Simulato
 async def test_a_group_that_became_a_supergroup_is_followed(
     simulator: Simulator, telegram: Connection
 ) -> None:
-    """The room's new id is told, and a message to the old one arrives in the new one."""
+    """The room's new id is reported, and a message to the old one arrives in the new one."""
     await simulator.group(-42)
     ear = UpdateRecorder()
     async with receiving(telegram, ear):
@@ -299,7 +299,7 @@ async def test_editing_a_message_that_is_gone_is_rejected(telegram: Connection) 
 async def test_a_picture_is_a_photo_where_telegram_takes_it(
     simulator: Simulator, telegram: Connection, content: bytes, method: str
 ) -> None:
-    """What Telegram does not take as a photo is sent as a document."""
+    """A file that Telegram refuses as a photo is sent as a document."""
     file = File(name="plot.png", media_type="image/png", content=content, caption="a plot")
     await telegram.sender.upload(ROOM, file, key="dlv_1.1")
     assert simulator.calls[-1][0] == method
@@ -326,7 +326,7 @@ async def test_typing_is_shown_in_the_topic(simulator: Simulator, telegram: Conn
 
 
 async def test_half_a_download_is_an_error(simulator: Simulator, telegram: Connection) -> None:
-    """A file that stops in the middle is never taken for the whole."""
+    """A file that stops in the middle is never accepted as complete."""
     ear = UpdateRecorder()
     async with receiving(telegram, ear):
         await simulator.send_file(7, b"x" * 100_000, name="a.bin")

@@ -28,12 +28,12 @@ async def simulator() -> AsyncIterator[Simulator]:
 
 
 def message_summaries(updates: list[Update]) -> list[tuple[str, int]]:
-    """Return what each message says and how many files it has."""
+    """Return each message's text and its number of files."""
     return [(update.text, len(update.attachments)) for update in updates if isinstance(update, Message)]
 
 
 async def test_an_album_is_one_message(simulator: Simulator) -> None:
-    """All its pictures and its words arrive together, and what is said after it comes after it."""
+    """All its pictures and its caption arrive together, before later messages."""
     ear = UpdateRecorder()
     async with open_connection(plugin, simulator.settings(album_seconds=0.2)) as bot, receiving(bot, ear):
         await simulator.send_album(7, PICTURES, caption="Compare these")
@@ -57,7 +57,7 @@ async def test_parts_that_come_in_separate_answers_are_one_message(simulator: Si
 
 
 async def test_other_rooms_do_not_wait_for_an_album(simulator: Simulator) -> None:
-    """What is said elsewhere arrives before an album that is waited for, and is not repeated after it."""
+    """Messages of other chats arrive before an album that is still open, and are not repeated after it."""
     ear = UpdateRecorder()
     async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
         await simulator.send_album(7, PICTURES)
@@ -77,7 +77,7 @@ async def test_a_full_album_is_not_waited_for(simulator: Simulator) -> None:
 
 
 async def test_an_album_survives_a_restart_in_its_middle(simulator: Simulator) -> None:
-    """A part that was seen and not yet told is asked for again, by whoever polls next."""
+    """A part that was read and not yet handled is requested again by the next poller."""
     ear = UpdateRecorder()
     async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
         await simulator.send_album(7, PICTURES[:1], caption="Compare these")
@@ -131,7 +131,7 @@ async def album_updates(simulator: Simulator) -> list[dict[str, Any]]:
 
 
 async def test_posted_parts_are_one_message(simulator: Simulator) -> None:
-    """Telegram posts the next part when the last is answered: each is answered, and all are told once."""
+    """Telegram posts the next part when the last is answered: each is answered, and all are handled once."""
     ear, notes = UpdateRecorder(), MemoryChannelState()
     async with open_connection(plugin, webhook_settings(simulator, album_seconds=0.1), notes) as bot:
         for part in await album_updates(simulator):
@@ -142,7 +142,7 @@ async def test_posted_parts_are_one_message(simulator: Simulator) -> None:
 
 
 async def test_what_is_posted_after_an_album_comes_after_it(simulator: Simulator) -> None:
-    """Something else from the same chat shows that the album is complete: it is told at once, and first."""
+    """Another message of the same chat completes the album: it is handled at once, and first."""
     ear = UpdateRecorder()
     async with open_connection(plugin, webhook_settings(simulator, album_seconds=1)) as bot:
         parts = await album_updates(simulator)
@@ -168,7 +168,7 @@ async def test_a_posted_part_that_cannot_be_kept_is_not_acknowledged(simulator: 
 
 
 async def test_posted_parts_survive_a_restart(simulator: Simulator) -> None:
-    """What was acknowledged and not yet told is told by whoever receives next."""
+    """Parts that were acknowledged and not yet handled are handled by the next receiver."""
     ear, notes = UpdateRecorder(), MemoryChannelState()
     async with open_connection(plugin, webhook_settings(simulator, album_seconds=1), notes) as bot:
         for part in await album_updates(simulator):
@@ -181,7 +181,7 @@ async def test_posted_parts_survive_a_restart(simulator: Simulator) -> None:
 
 
 async def test_a_posted_album_that_cannot_be_stored_is_tried_again(simulator: Simulator) -> None:
-    """It is ours once its parts are acknowledged: it stays on the shelf until it is stored."""
+    """An acknowledged album stays in the channel state until its turn is stored."""
     ear = UpdateRecorder(refusals=1)
     async with open_connection(plugin, webhook_settings(simulator, album_seconds=0.1)) as bot:
         for part in await album_updates(simulator):
@@ -191,7 +191,7 @@ async def test_a_posted_album_that_cannot_be_stored_is_tried_again(simulator: Si
 
 
 async def test_a_late_part_is_a_message_of_its_own_and_a_repeated_one_is_not(simulator: Simulator) -> None:
-    """Nothing is lost when a part comes after the others were told, and nothing is told twice."""
+    """A part that comes after the others were handled is not lost, and nothing is handled twice."""
     ear = UpdateRecorder()
     async with open_connection(plugin, webhook_settings(simulator, album_seconds=0.1)) as bot:
         *parts, late = await album_updates(simulator)
