@@ -36,7 +36,7 @@ ENDS = ("completed", "failed", "cancelled")
 async def open_failing_gateway(
     data: Path,
 ) -> AsyncIterator[tuple[GatewayProcess, Simulator, WebhookReceiver]]:
-    """Run a gateway that tells everything it may, with a platform, a model and a receiver that fail."""
+    """Run a gateway at its most verbose, with a platform, a model and a receiver that fail."""
     script = [
         ScriptedTurn(fault="401"),
         ScriptedTurn(fault="500"),
@@ -63,7 +63,7 @@ async def open_failing_gateway(
 
 
 async def _exercise(process: GatewayProcess, platform: Simulator, receiver: WebhookReceiver) -> list[str]:
-    """Live through the day; return all that was answered over HTTP, and every key that was told once."""
+    """Run every story once; return all HTTP answers, and every key that was shown once."""
     async with aiohttp.ClientSession() as session:
         mine = ApiClient(session=session, url=process.url, key=process.key)
         agent, keys = await _make(mine, receiver)
@@ -84,7 +84,7 @@ async def _exercise(process: GatewayProcess, platform: Simulator, receiver: Webh
 
 
 async def _make(mine: ApiClient, receiver: WebhookReceiver) -> tuple[str, list[str]]:
-    """Make records with secrets in them; return an agent that needs no model, and what was told once."""
+    """Create records with secrets in them; return an agent that needs no model, and the secrets shown once."""
     variables = {"envVars": {"CANARY": CANARIES["variable"]}}
     box = await mine.call("POST", "/accounts/me/sandboxes", {"name": "secretive", "config": variables})
     assert box.status == 201, box.body

@@ -56,7 +56,7 @@ class AccountView:
                 await asyncio.sleep(0.05)
 
     async def replaced(self, snapshot: str) -> None:
-        """Wait until another snapshot has taken its place: only then is the older one dropped."""
+        """Wait until another snapshot has replaced it: only then is the older one deleted."""
         async with asyncio.timeout(PATIENCE):
             while not (kept := self.snapshots()) or snapshot in kept:  # noqa: ASYNC110 - in the gateway
                 await asyncio.sleep(0.05)
@@ -67,7 +67,7 @@ class AccountView:
         return sorted(path.name for path in kept if not path.name.startswith("."))
 
     async def sandbox_events(self, kind: str, *, many: int = 1) -> list[dict[str, Any]]:
-        """Wait until the only conversation was told so many events of a kind, and return them."""
+        """Wait until the only conversation has so many events of a kind, and return them."""
         _status, found = await self.ask("GET", "/conversations")
         (conversation,) = found["items"]
         async with asyncio.timeout(PATIENCE):
@@ -81,7 +81,7 @@ class AccountView:
 
 @pytest.fixture
 async def account_view(tmp_path: Path) -> AsyncIterator[AccountView]:
-    """A gateway that keeps snapshots on its disk and looks for idle sandboxes often."""
+    """A gateway that stores snapshots on its disk and checks for idle sandboxes often."""
     env = {
         "DOVECOTE_SANDBOX__SNAPSHOTS": "local",
         "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2",
@@ -107,7 +107,7 @@ async def _cli(face: AccountView, *words: str) -> tuple[int, str]:
 
 
 async def test_a_reserved_sandbox_lives_through_sleep_and_removal(account_view: AccountView) -> None:
-    """Commands share one machine; idle it sleeps, which is told; used it wakes; deleted it is gone."""
+    """Commands share one instance; idle it is suspended with an event; used it wakes; deleted it is gone."""
     patch = {"config": {"lifecycle": {"idleTimeoutSeconds": 1}}}
     assert (await account_view.ask("PATCH", "/accounts/me/sandboxes/default", patch))[0] == 200
     assert "kept" in (await account_view.turn("echo kept > $HOME/note; cat $HOME/note"))["output"]
@@ -177,7 +177,7 @@ def _write_wheel(directory: Path) -> None:
 async def test_what_pip_installed_is_there_again_after_the_sandbox_was_destroyed(
     account_view: AccountView,
 ) -> None:
-    """Installed into HOME, destroyed with its machine, imported by the next turn from the snapshot."""
+    """Installed into HOME, destroyed with its instance, restored by the next turn from the snapshot."""
     await account_view.turn("true")
     await account_view.saved()
     (empty,) = account_view.snapshots()
@@ -216,7 +216,7 @@ async def test_a_removed_workspace_takes_its_sandbox_along(account_view: Account
 
 
 async def test_a_removed_account_takes_its_sandboxes_along(account_view: AccountView) -> None:
-    """Deleting an account leaves neither machines nor snapshots of it; others keep theirs."""
+    """Deleting an account deletes its instances and snapshots; others keep theirs."""
     await account_view.turn("true")
     async with aiohttp.ClientSession(
         account_view.process.url, headers={"Authorization": f"Bearer {ADMIN}"}
@@ -242,7 +242,7 @@ async def test_a_removed_account_takes_its_sandboxes_along(account_view: Account
 
 
 async def test_a_job_that_outlives_its_sandbox_is_told_of(account_view: AccountView) -> None:
-    """At the end of its life a sandbox goes although a job runs, and the chat hears why the job failed."""
+    """At its maximum age a sandbox is deleted although a job runs, and the chat gets the job's failure."""
     lifecycle = {"lifecycle": {"idleTimeoutSeconds": 1, "maxLifetimeSeconds": 4}}
     await account_view.ask("PATCH", "/accounts/me/sandboxes/default", {"config": lifecycle})
     await account_view.turn("true")

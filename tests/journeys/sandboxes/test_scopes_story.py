@@ -1,4 +1,4 @@
-"""Who shares a reserved sandbox: conversations, people and agents, by the isolation of its record."""
+"""Which conversations, users and agents share a reserved sandbox, by the isolation of its record."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SHARING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopesGateway:
-    """A gateway, and the keys of two people."""
+    """A gateway, and the keys of two users."""
 
     process: GatewayProcess
     keys: dict[str, str]
@@ -95,7 +95,7 @@ async def test_a_scope_says_who_works_in_one_sandbox(scopes_gateway: ScopesGatew
 
 
 async def test_people_of_a_group_have_sandboxes_of_their_own(tmp_path: Path) -> None:
-    """With USER two people in one room do not share, one in two rooms does; a name tells the platform."""
+    """With USER two users in one room do not share, one in two rooms does; the name includes the platform."""
     async with telegram_gateway(tmp_path / "data") as (platform, process):
         await platform.group(GROUP)
         async with process.http() as session:
