@@ -244,7 +244,7 @@ async def test_a_kill_between_send_and_record_says_it_once(
 
 
 async def test_a_posted_command_is_answered_in_its_place(platform: Simulator, tmp_path: Path) -> None:
-    """Without a socket Discord posts a signed command, it is deferred, and the answer fills the placeholder."""
+    """Without a socket Discord posts a signed command, and the answer fills the deferred placeholder."""
     env = settings_of(platform, mode="interactions", public_key=platform.public_key)
     question = [{"name": "question", "type": 3, "value": "!echo hello"}]
     asked, raw = platform.create_interaction(ROOM, {"type": 2, "data": {"name": "ask", "options": question}})

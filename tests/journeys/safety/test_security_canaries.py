@@ -84,7 +84,7 @@ async def _exercise(process: GatewayProcess, platform: Simulator, receiver: Webh
 
 
 async def _make(mine: ApiClient, receiver: WebhookReceiver) -> tuple[str, list[str]]:
-    """Create records with secrets in them; return an agent that needs no model, and the secrets shown once."""
+    """Create records with secrets in them; return an agent without a model, and the secrets shown once."""
     variables = {"envVars": {"CANARY": CANARIES["variable"]}}
     box = await mine.call("POST", "/accounts/me/sandboxes", {"name": "secretive", "config": variables})
     assert box.status == 201, box.body
