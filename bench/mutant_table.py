@@ -163,8 +163,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a Retry-After shortens a webhook's schedule",
         file="delivery/deliveries/retry_schedule.py",
-        old="asked if schedule.honors_retry_after else max(delay, asked)",
-        new="asked",
+        old="requested if schedule.honors_retry_after else max(delay, requested)",
+        new="requested",
         tests=("tests/unit/sending/test_retry_schedule.py",),
     ),
     Mutant(
@@ -206,7 +206,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="X-Forwarded-For is trusted from any peer",
         file="gateway/web/http/auth_lockout.py",
-        old="while chain and _within(current, trusted):",
+        old="while chain and is_within(current, trusted):",
         new="while chain:",
         tests=("tests/unit/web/test_auth_lockout.py",),
     ),

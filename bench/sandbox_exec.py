@@ -98,8 +98,8 @@ async def main(count: int, at_once: int) -> None:
     binary = str(bubblewrap.find() or shutil.which("bwrap") or "bwrap")
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        around = ProviderContext(state=here / "state", callbacks=here / "callbacks")
-        async with plugin("host").open(HostSettings(), around) as provider:
+        context = ProviderContext(state=here / "state", callbacks=here / "callbacks")
+        async with plugin("host").open(HostSettings(), context) as provider:
             spec = SandboxSpec(label="bench", namespace="bench", workspace=here / "workspace")
             reserved = replace(spec, label="reserved", workspace=None, persistent=True)
             ways = {

@@ -41,8 +41,8 @@ async def test_the_real_platform_shows_previews_signs_and_files() -> None:
         final = Reply(text="Let me **see**", key="live-shown")
         place = shown.platform_id if shown else None
         sent = await (channel.edit(address, place, final) if place else channel.send(address, final))
-        for sign in (*StatusReaction, None):
-            await channel.react(address, sent.platform_id, sign)
+        for reaction in (*StatusReaction, None):
+            await channel.react(address, sent.platform_id, reaction)
         file = File(name="live.txt", media_type="text/plain", content=b"live", caption="**a file**")
         assert (await channel.upload(address, file, key="live-file")).platform_id
 

@@ -65,10 +65,10 @@ class ScriptHost:
 @pytest.fixture
 async def script_host(tmp_path: Path) -> AsyncIterator[ScriptHost]:
     """Return a sandbox; its jobs are ended afterwards."""
-    box = ScriptHost(tmp_path)
-    yield box
+    sandbox = ScriptHost(tmp_path)
+    yield sandbox
     for job_id in (JOB, OTHER_JOB):
-        await BackgroundJobs(run=box.run).stop(job_id)
+        await BackgroundJobs(run=sandbox.run).stop(job_id)
 
 
 @pytest.fixture

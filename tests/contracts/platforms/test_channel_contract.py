@@ -108,10 +108,10 @@ async def test_a_message_is_received_with_an_address_that_answers(
 
 async def test_the_reply_lands_in_its_thread(connection: Connection, rig: ChannelRig) -> None:
     """A message of a thread has that thread in its address, and the answer goes there."""
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         thread = await rig.say_in_thread("in here")
-        (update,) = await ear.wait(1)
+        (update,) = await recorder.wait(1)
     assert isinstance(update, Message)
     assert update.address.thread == thread
     await connection.sender.send(update.address, make_reply("yes"))
@@ -238,13 +238,13 @@ async def test_a_pressed_button_comes_back(
         pytest.skip("the channel has no buttons")
     buttons = (Button(label="Yes", data="apr_1:yes"), Button(label="No", data="apr_1:no"))
     sent = await connection.sender.send(user_message.address, make_reply("May I?", buttons=buttons))
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.press(sent.platform_id, "apr_1:no")
         async with asyncio.timeout(20):
-            while not isinstance(ear.updates[-1] if ear.updates else None, ButtonPress):
-                await ear.wait(len(ear.updates) + 1)
-    press = ear.updates[-1]
+            while not isinstance(recorder.updates[-1] if recorder.updates else None, ButtonPress):
+                await recorder.wait(len(recorder.updates) + 1)
+    press = recorder.updates[-1]
     assert isinstance(press, ButtonPress)
     assert (press.data, press.address, press.author) == (
         "apr_1:no",
@@ -261,21 +261,25 @@ async def test_files_go_both_ways(
     if not {ChannelFeature.UPLOAD, ChannelFeature.DOWNLOAD} <= plugin.features:
         pytest.skip("the channel has no files")
     content = bytes(range(256)) * 1000
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.send_file(content)
         async with asyncio.timeout(20):
-            while not _attachments(ear):
-                await ear.wait(len(ear.updates) + 1)
-    (attachment,) = _attachments(ear)
+            while not _attachments(recorder):
+                await recorder.wait(len(recorder.updates) + 1)
+    (attachment,) = _attachments(recorder)
     assert await _fetch(connection.sender, attachment.ref) == content
     file = File(name="result.bin", media_type="application/octet-stream", content=content, caption="here")
     assert (await connection.sender.upload(user_message.address, file, key="dlv_2.0")).platform_id
 
 
-def _attachments(ear: UpdateRecorder) -> tuple[Any, ...]:
+def _attachments(recorder: UpdateRecorder) -> tuple[Any, ...]:
     return next(
-        (update.attachments for update in ear.updates if isinstance(update, Message) and update.attachments),
+        (
+            update.attachments
+            for update in recorder.updates
+            if isinstance(update, Message) and update.attachments
+        ),
         (),
     )
 

@@ -156,15 +156,15 @@ async def test_two_pollers_of_one_bot_are_deafness(database: Database, tmp_path:
     assert plugin.simulate is not None
     async with plugin.simulate() as (simulator, _):
         settings = cast("Simulator", simulator).settings
-        bench = await _make_replicas(
+        environment = await _make_replicas(
             database, tmp_path, "telegram", settings(poll_seconds=5, conflict_seconds=0)
         )
-        async with bench.run_replica() as board:
+        async with environment.run_replica() as board:
             await until(lambda: board.count_by_state()["receiving"])
             async with (
                 open_connection(plugin, settings(poll_seconds=5, conflict_seconds=600)) as other,
                 receiving(other, UpdateRecorder()),
             ):
                 await until(lambda: "Conflict" in board.errors().get("bot", ""))
-                bench.now += GRACE_SECONDS + 1
+                environment.now += GRACE_SECONDS + 1
                 assert "Conflict" in board.not_receiving()["bot"]

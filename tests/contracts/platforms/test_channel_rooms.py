@@ -52,11 +52,11 @@ async def test_a_rooms_agent_is_found_by_name_when_the_record_is_written(
         "owner/repo~1": {"agent": "helper"},
         "quiet": {"groups": "command"},
     }
-    desk, other = await make_channel(database, tmp_path, rooms)
-    assert desk.agent_in("-100") == other
-    assert desk.agent_in("owner/repo~1") == other
-    assert desk.agent_in("quiet") is None
-    assert (desk.groups_in("-100"), desk.groups_in("quiet"), desk.groups_in("else")) == (
+    context, other = await make_channel(database, tmp_path, rooms)
+    assert context.agent_in("-100") == other
+    assert context.agent_in("owner/repo~1") == other
+    assert context.agent_in("quiet") is None
+    assert (context.groups_in("-100"), context.groups_in("quiet"), context.groups_in("else")) == (
         "always",
         "command",
         "mention",

@@ -72,8 +72,8 @@ async def test_a_crash_after_the_making_leaks_nothing(rig: ProviderRig) -> None:
     def crash(name: str) -> None:
         raise RuntimeError(name)
 
-    around = rig.provider_context
-    crashing = type(around)(state=around.state, callbacks=around.callbacks, checkpoint=crash)
+    context = rig.provider_context
+    crashing = type(context)(state=context.state, callbacks=context.callbacks, checkpoint=crash)
     async with rig.plugin.open(rig.settings, crashing) as provider:
         with pytest.raises(RuntimeError, match="create"):
             await provider.create(rig.spec())

@@ -21,11 +21,11 @@ from sandbox.registry import plugin
 @pytest.fixture
 async def provider(tmp_path: Path) -> AsyncIterator[Provider]:
     """A host provider; skipped where no sandbox can be made."""
-    around = ProviderContext(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
+    context = ProviderContext(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
     for ability in plugin("host").capabilities(HostSettings()):
         if ability.name == "isolation" and not ability.present:
             pytest.skip(ability.detail)
-    async with plugin("host").open(HostSettings(), around) as opened:
+    async with plugin("host").open(HostSettings(), context) as opened:
         yield opened
 
 

@@ -79,10 +79,10 @@ async def test_a_model_starts_looks_and_stops(sandbox: Sandbox, rig: ProviderRig
     """The tool reports the result, and an error for an unknown service."""
     if rig.plugin.name != "host":
         pytest.skip("the tool is the same on every provider")
-    desk = make_tool_context(SandboxConfig(provider="host", persistent=True), sandbox, rig)
+    context = make_tool_context(SandboxConfig(provider="host", persistent=True), sandbox, rig)
 
     async def use(**args: Any) -> ToolResult:
-        return await service.run(desk, args, "key")
+        return await service.run(context, args, "key")
 
     started = await use(action="start", name="web", command=f"echo hello; {SERVER}", port=8765)
     assert (started.ok, dict(started.detail)["ready"]) == (True, True)

@@ -26,8 +26,8 @@ async def _nats(directory: Path, stack: AsyncExitStack) -> SnapshotStore:
     server = NatsServer(directory)
     await server.start()
     stack.push_async_callback(server.stop)
-    link = await stack.enter_async_context(connect(server.url, token=TOKEN))
-    return await NatsSnapshotStore.open(link)
+    nats_connection = await stack.enter_async_context(connect(server.url, token=TOKEN))
+    return await NatsSnapshotStore.open(nats_connection)
 
 
 async def _s3(stack: AsyncExitStack) -> SnapshotStore:

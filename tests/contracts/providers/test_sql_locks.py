@@ -96,16 +96,16 @@ async def test_who_lost_its_presence_stops_when_somebody_took_over(database: Dat
     """It checks at once, not at the next renewal, because another replica may hold the lock."""
     broker = MemoryLeases()
     presence = _presence(broker, "here")
-    guard = SandboxLocks(SqlLocks(database, presence.name, presence=presence), ttl=LONG)
-    async with presence.maintained(guard.recheck):
+    locks = SandboxLocks(SqlLocks(database, presence.name, presence=presence), ttl=LONG)
+    async with presence.maintained(locks.recheck):
         with pytest.raises(ProviderUnreachable, match="lost"):
-            await _work_while_another_takes_over(guard, broker, presence, database)
+            await _work_while_another_takes_over(locks, broker, presence, database)
 
 
 async def _work_while_another_takes_over(
-    guard: SandboxLocks, broker: MemoryLeases, presence: ReplicaPresence, database: Database
+    locks: SandboxLocks, broker: MemoryLeases, presence: ReplicaPresence, database: Database
 ) -> None:
-    async with guard.shared(LABEL):
+    async with locks.shared(LABEL):
         held = await _lease(database)
         async with database.begin() as connection:
             assert await sandboxes.acquire_lock(
@@ -120,20 +120,20 @@ async def test_who_lost_its_presence_goes_on_when_nobody_took_over(database: Dat
     broker = MemoryLeases()
     presence = _presence(broker, "here")
     leases = SqlLocks(database, presence.name, presence=presence)
-    guard = SandboxLocks(leases, ttl=LONG, timeout=60.0)
+    locks = SandboxLocks(leases, ttl=LONG, timeout=60.0)
     doubted = asyncio.Event()
 
     def doubt() -> None:
-        guard.recheck()
+        locks.recheck()
         doubted.set()
 
-    async with presence.maintained(doubt), guard.shared(LABEL):
+    async with presence.maintained(doubt), locks.shared(LABEL):
         before = await _lease(database)
         doubted.clear()
         broker.revoke(f"p:{presence.name}")
         await doubted.wait()
         assert await leases.acquire("another label", ttl=LONG) is None
-        async with guard.shared("another label"):
+        async with locks.shared("another label"):
             assert presence.is_confirmed
         async with asyncio.timeout(60):
             while await _lease(database) == before:  # noqa: ASYNC110 - renewed in a task that tells nobody
@@ -155,10 +155,10 @@ def _do_nothing() -> None:
 
 async def test_a_call_that_was_cut_short_keeps_nobody_out(database: Database) -> None:
     """The lease may have been written when the call that asked for it was cancelled: it is still ours."""
-    guard = SandboxLocks(SqlLocks(database, "here"), ttl=LONG, timeout=60.0)
+    locks = SandboxLocks(SqlLocks(database, "here"), ttl=LONG, timeout=60.0)
 
     async def enter() -> None:
-        async with guard.shared(LABEL):
+        async with locks.shared(LABEL):
             pass
 
     for passes in range(12):
@@ -167,5 +167,5 @@ async def test_a_call_that_was_cut_short_keeps_nobody_out(database: Database) ->
             await asyncio.sleep(0)
         entering.cancel()
         await asyncio.wait({entering})
-        async with guard.shared(LABEL):
+        async with locks.shared(LABEL):
             pass

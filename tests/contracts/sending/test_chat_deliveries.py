@@ -129,9 +129,9 @@ async def test_a_429_for_the_bot_holds_every_replica(database: Database, channel
     async with one.running(), other.running():
         await one.wait_for_states(await one.create_deliveries(ROOM, ["one"]), "retrying")
         waiting = await other.create_deliveries(OTHER, ["two"])
-        budget = other.bots["chn_1"].rate_limiter
+        rate_limiter = other.bots["chn_1"].rate_limiter
         async with asyncio.timeout(10):
-            while budget.wait(SendPriority.FINAL, OTHER.destination) < 50:  # noqa: ASYNC110 - a budget tells nobody
+            while rate_limiter.wait(SendPriority.FINAL, OTHER.destination) < 50:  # noqa: ASYNC110 - a budget tells nobody
                 await asyncio.sleep(0.01)
         assert await other.states(waiting) == ["pending"]
     assert calls(channel) == ["send"]
@@ -176,10 +176,10 @@ async def test_platforms_that_can_tell_are_told_once(
     async with AsyncExitStack() as stack:
         rig = await stack.enter_async_context(open_rig(plugin))
         connection = await stack.enter_async_context(open_connection(plugin, rig.settings()))
-        ear = UpdateRecorder()
-        await stack.enter_async_context(receiving(connection, ear))
+        recorder = UpdateRecorder()
+        await stack.enter_async_context(receiving(connection, recorder))
         await rig.say("hello")
-        (told,) = await ear.wait(1)
+        (told,) = await recorder.wait(1)
         assert isinstance(told, Message)
         bot = make_bot(connection.sender, plugin.features, replace(plugin.limits, room_sends_per_second=100))
         line = DeliveryWorkerHarness(database=database, bots={CHANNEL: bot})

@@ -160,12 +160,12 @@ async def test_a_deleted_draft_is_said_afresh() -> None:
 
 async def test_a_send_that_may_have_arrived_is_repeated_where_the_platform_recognises_it() -> None:
     """A lost answer is uncertain on an ordinary platform, and harmless where the key is recognised."""
-    for features, verdict in (
+    for features, outcome in (
         ((ChannelFeature.TYPING,), OutcomeKind.AMBIGUOUS),
         ((ChannelFeature.IDEMPOTENT_SEND,), OutcomeKind.RETRY),
     ):
         channel = MemoryChannel(lost_answers=1)
-        assert (await make_chat_sink(channel, *features).send(make_delivery())).kind is verdict
+        assert (await make_chat_sink(channel, *features).send(make_delivery())).kind is outcome
 
 
 async def test_a_platform_without_edits_is_sent_to() -> None:
@@ -229,10 +229,10 @@ async def test_a_held_account_holds_every_room() -> None:
 
 async def test_a_cut_connection_is_no_accident() -> None:
     """A receiver that resets the connection is treated as a temporary error."""
-    async with open_webhook_sink() as stage:
-        assert isinstance(stage, WebhookSinkHarness)
-        stage.receiver.script.append(reset_connection)
-        assert (await stage.sink.send(stage.delivery)).kind is OutcomeKind.RETRY
+    async with open_webhook_sink() as harness:
+        assert isinstance(harness, WebhookSinkHarness)
+        harness.receiver.script.append(reset_connection)
+        assert (await harness.sink.send(harness.delivery)).kind is OutcomeKind.RETRY
 
 
 async def test_a_busy_bot_is_refused_once_a_room_and_loses_nothing() -> None:
@@ -261,7 +261,7 @@ async def _send_all(sink: Sink, chat: int) -> None:
             target=replace(ROOM, room=str(chat)).encode(),
             body=encode_part(Part(text=f"text {number}")),
         )
-        verdict = OutcomeKind.RETRY
-        while verdict is not OutcomeKind.DELIVERED:
+        outcome = OutcomeKind.RETRY
+        while outcome is not OutcomeKind.DELIVERED:
             async with AsyncExitStack() as held:
-                verdict = (await sink.send(replace(delivery, exit_stack=held))).kind
+                outcome = (await sink.send(replace(delivery, exit_stack=held))).kind

@@ -90,15 +90,15 @@ async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_pa
     async with AsyncExitStack() as stack:
         stack.push_async_callback(database.close)
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        link = await stack.enter_async_context(connect(server.url, token=server.token))
-        epoch = await epochs.open_streams(database, link, layout)
-        events = await stack.enter_async_context(jetstream_events.open_events(link, epoch=epoch))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        epoch = await epochs.open_streams(database, nats_connection, layout)
+        events = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch=epoch))
         seq = await events.append(Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(1), expected=0)
-        watching = asyncio.create_task(epochs.run(database, link, layout, events, stop=stop))
+        watching = asyncio.create_task(epochs.run(database, nats_connection, layout, events, stop=stop))
         reader = frames(events, "cnv_a", after=0)
         while not isinstance(await anext(reader), CaughtUp):
             pass
-        await link.api_request("STREAM.DELETE.EVENTS")
+        await nats_connection.api_request("STREAM.DELETE.EVENTS")
         await server.restart()  # a reconnection makes the watch look at once
         async with asyncio.timeout(20):
             given = await anext(reader)

@@ -49,9 +49,9 @@ async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         return
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(link, STREAM_CONFIG)
-        yield await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure_streams(nats_connection, STREAM_CONFIG)
+        yield await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
 
 
 async def next_event(follower: AsyncIterator[StoredEvent | None]) -> StoredEvent:
@@ -182,9 +182,9 @@ async def test_events_survive_the_death_of_the_broker(tmp_path: Path) -> None:
     """After SIGKILL of the server all confirmed events are there, appends work, followers must re-read."""
     async with AsyncExitStack() as stack:
         server: NatsServer = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(link, STREAM_CONFIG)
-        events = await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure_streams(nats_connection, STREAM_CONFIG)
+        events = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
         seqs = await appended(events, 3)
         async with events.subscribe("cnv_a") as follower:
             await server.kill()
@@ -200,9 +200,9 @@ async def test_a_dead_broker_is_unreachable_and_whispers_are_dropped(tmp_path: P
     """Without a broker an append raises Unreachable and a delta is dropped silently."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(link, STREAM_CONFIG)
-        events = await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure_streams(nats_connection, STREAM_CONFIG)
+        events = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
         await server.kill()
         with pytest.raises(BrokerUnreachable):
             await events.append(make_event(1), expected=0)

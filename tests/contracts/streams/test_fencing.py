@@ -99,9 +99,9 @@ async def _end_attempt(
     database: Database, due: DueDelivery, number: int, outcome: Outcome, state: DeliveryState
 ) -> bool:
     async with database.begin() as connection:
-        judgement = Transition(state=state)
+        transition = Transition(state=state)
         return await store.end_attempt(
-            connection, due.delivery.id, number, outcome, judgement, duration_ms=1.0
+            connection, due.delivery.id, number, outcome, transition, duration_ms=1.0
         )
 
 

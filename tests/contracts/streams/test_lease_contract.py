@@ -32,9 +32,9 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 @pytest.fixture
 async def nats_connection(server: NatsServer) -> AsyncIterator[NatsConnection]:
     """Connect to a server with our streams."""
-    async with connect(server.url, token=server.token) as link:
-        await ensure_streams(link, STREAM_CONFIG)
-        yield link
+    async with connect(server.url, token=server.token) as nats_connection:
+        await ensure_streams(nats_connection, STREAM_CONFIG)
+        yield nats_connection
 
 
 @pytest.fixture(params=["memory", "jetstream"])

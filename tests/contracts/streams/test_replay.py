@@ -54,9 +54,11 @@ async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         return
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(link, StreamConfig(max_bytes=500_000_000, max_events_per_conversation=RETAINED))
-        yield await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure_streams(
+            nats_connection, StreamConfig(max_bytes=500_000_000, max_events_per_conversation=RETAINED)
+        )
+        yield await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
 
 
 @pytest.fixture

@@ -62,11 +62,11 @@ CASES = [
 @pytest.fixture
 async def harness(database: Database) -> IngressHarness:
     """An update handler whose channel admits one user, in private."""
-    stage = await open_ingress_harness(database)
+    harness = await open_ingress_harness(database)
     async with database.begin() as connection:
-        code, _new = await pairings.issue_code(connection, stage.address("room"), PERSON, name="Ann")
-        await pairings.pair(connection, stage.channel_context.record.id, code)
-    return stage
+        code, _new = await pairings.issue_code(connection, harness.address("room"), PERSON, name="Ann")
+        await pairings.pair(connection, harness.channel_context.record.id, code)
+    return harness
 
 
 async def test_every_kind_of_update_is_judged_alike(harness: IngressHarness) -> None:
@@ -74,11 +74,11 @@ async def test_every_kind_of_update_is_judged_alike(harness: IngressHarness) -> 
     wrong = []
     async with harness.database.read() as connection:
         for what, allow, person, room, expected in CASES:
-            desk = replace(harness.channel_context, allow=allow, bot_user_id=OWN)
+            context = replace(harness.channel_context, allow=allow, bot_user_id=OWN)
             for is_bot in (False, True):
                 author = Author(id=person, name="7", is_bot=is_bot)
                 for update in updates(harness.address("room"), author, room):
-                    said = await authorize(connection, update, desk)
+                    said = await authorize(connection, update, context)
                     if said is not (IGNORED if is_bot else expected):
                         wrong.append((what, type(update).__name__, is_bot, said))
     assert wrong == []

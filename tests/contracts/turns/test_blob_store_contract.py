@@ -65,7 +65,7 @@ async def test_another_replica_reads_what_one_kept(tmp_path: Path) -> None:
     """What is shared is shared; half a file is none."""
     async with nats_server(tmp_path / "nats") as server, AsyncExitStack() as stack:
         links = [await stack.enter_async_context(connect(server.url, token=server.token)) for _ in range(2)]
-        one, two = (NatsBlobStore(link) for link in links)
+        one, two = (NatsBlobStore(nats_connection) for nats_connection in links)
         await one.write(digest_of(b"mine"), b"mine")
         assert await read_all(two, digest_of(b"mine")) == b"mine"
         await links[0].publish(f"file.{digest_of(b'half')}.0", b"ha")

@@ -31,8 +31,8 @@ async def file_store(database: Database, tmp_path: Path) -> FileStore:
         conversation = Conversation(id="cnv_1", account="acc_1", agent="agt_1", created_at=NOW)
         await conversations.insert_conversation(connection, conversation)
         await outbox.create_stream(connection, conversation="cnv_1", account="acc_1", agent="agt_1")
-    depot = DirectoryBlobStore(tmp_path / "files")
-    return FileStore(database, depot, retention=timedelta(days=1), grace=timedelta(0), tries=2)
+    blobs = DirectoryBlobStore(tmp_path / "files")
+    return FileStore(database, blobs, retention=timedelta(days=1), grace=timedelta(0), tries=2)
 
 
 def make_file(digest: str, **changes: object) -> FileRow:

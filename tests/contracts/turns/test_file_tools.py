@@ -61,16 +61,16 @@ def _make_harness(sandbox: Sandbox, spec: SandboxSpec) -> ToolHarness:
         person="",
         workspace="wsp_1",
     )
-    bench = Environment(config=SandboxConfig(), spec=spec, owner=owner)
+    environment = Environment(config=SandboxConfig(), spec=spec, owner=owner)
     whatever = cast("Any", None)
-    desk = ToolContext(
+    context = ToolContext(
         turn=whatever,
-        environment=bench,
+        environment=environment,
         environment_resolver=cast("Any", SingleSandboxFiles(sandbox)),
         jobs=whatever,
         files=whatever,
     )
-    return ToolHarness(desk, sandbox)
+    return ToolHarness(context, sandbox)
 
 
 @pytest.fixture(params=list(all_rigs()))
@@ -163,8 +163,8 @@ async def test_lines_are_found_by_expression(harness: ToolHarness) -> None:
         await harness.run_tool(grep, pattern="two", ignore_case=True, output="files")
     ).content == "s/a.py\ns/b.txt"
     assert (await harness.run_tool(grep, pattern="o", glob="*.py", output="count")).content == "s/a.py:2"
-    around = await harness.run_tool(grep, pattern="Two", path="s/a.py", context=1)
-    assert around.content.splitlines() == ["s/a.py-1-one", "s/a.py:2:Two 22", "s/a.py-3-three"]
+    context = await harness.run_tool(grep, pattern="Two", path="s/a.py", context=1)
+    assert context.content.splitlines() == ["s/a.py-1-one", "s/a.py:2:Two 22", "s/a.py-3-three"]
     assert (await harness.run_tool(grep, pattern="nowhere")).content == "nothing matches"
     refused = await harness.run_tool(grep, pattern="(")
     assert not refused.ok

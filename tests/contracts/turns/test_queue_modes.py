@@ -56,21 +56,21 @@ async def harness(database: Database) -> IngressHarness:
     return await open_ingress_harness(database)
 
 
-async def start_turn(stage: IngressHarness, mode: str) -> Turn:
+async def start_turn(harness: IngressHarness, mode: str) -> Turn:
     """Have a turn run in a conversation of this mode."""
-    await stage.send_message("work")
-    running = await stage.start_first_turn()
-    await stage.send_command("queue", mode)
+    await harness.send_message("work")
+    running = await harness.start_first_turn()
+    await harness.send_command("queue", mode)
     return running
 
 
-async def queue_follow_up(stage: IngressHarness) -> None:
+async def queue_follow_up(harness: IngressHarness) -> None:
     """Queue what a job's end causes."""
-    talk = await stage.get_conversation()
-    async with stage.database.begin() as connection:
+    talk = await harness.get_conversation()
+    async with harness.database.begin() as connection:
         job = Turn(
             id=new_id("trn"),
-            account=stage.account,
+            account=harness.account,
             conversation=talk.id,
             agent=talk.agent,
             trigger="job",
@@ -82,28 +82,28 @@ async def queue_follow_up(stage: IngressHarness) -> None:
         await turns.insert_turn(connection, job)
 
 
-def make_attempt(stage: IngressHarness, turn: Turn, fence: int) -> TurnAttempt:
+def make_attempt(harness: IngressHarness, turn: Turn, fence: int) -> TurnAttempt:
     """Return an attempt at a claimed turn."""
     deltas = Deltas(turn.conversation, turn.id, turn.attempt, publish_transient=discard_text, on_text=None)
     return TurnAttempt(
         turn,
         fence=fence,
         lease=PermanentLease(),
-        transactions=stage.transactions,
+        transactions=harness.transactions,
         deltas=deltas,
         replies_before=0,
     )
 
 
-async def raise_fence(stage: IngressHarness, turn: Turn) -> int:
+async def raise_fence(harness: IngressHarness, turn: Turn) -> int:
     """Take a conversation over, as the next holder would."""
-    async with stage.database.begin() as connection:
+    async with harness.database.begin() as connection:
         return await conversations.raise_fence(connection, turn.conversation)
 
 
-async def open_inputs(stage: IngressHarness) -> list[str]:
+async def open_inputs(harness: IngressHarness) -> list[str]:
     """Return what the open turns ask, in order."""
-    return [turn.input for turn in await stage.list_open_turns()]
+    return [turn.input for turn in await harness.list_open_turns()]
 
 
 async def test_followup_gives_each_message_a_turn(harness: IngressHarness) -> None:
@@ -180,23 +180,23 @@ async def test_a_collecting_caller_gets_the_turn_its_message_joined(harness: Ing
 @pytest.mark.parametrize("mode", ["followup", "collect", "steer", "interrupt"])
 async def test_every_mode_is_bounded(database: Database, mode: str) -> None:
     """Beyond the limit a message is refused politely, whether it would wait or join."""
-    stage = await open_ingress_harness(database, limit=3)
-    await start_turn(stage, mode)
+    harness = await open_ingress_harness(database, limit=3)
+    await start_turn(harness, mode)
     for number in range(8):
-        await stage.send_message(str(number))
+        await harness.send_message(str(number))
     spoken = 0
-    async with stage.database.read() as connection:
-        for turn in await stage.list_open_turns():
+    async with harness.database.read() as connection:
+        for turn in await harness.list_open_turns():
             spoken += len(await messages.list_for_turn(connection, turn.id))
     assert spoken <= 4
-    assert any("at most 3 may" in owed for owed in await stage.list_delivery_bodies())
+    assert any("at most 3 may" in owed for owed in await harness.list_delivery_bodies())
     with pytest.raises(QueueFull):
-        await stage.submissions.submit(
+        await harness.submissions.submit(
             Submission(
-                account=stage.account,
+                account=harness.account,
                 text="x",
                 asker=ANN.id,
-                conversation=(await stage.get_conversation()).id,
+                conversation=(await harness.get_conversation()).id,
             )
         )
 
@@ -326,8 +326,8 @@ async def test_what_was_being_said_stays_when_a_turn_is_cut_short(harness: Ingre
 async def test_two_say_something_at_the_same_moment(harness: IngressHarness) -> None:
     """Whatever the order, each message is in exactly one turn."""
     await start_turn(harness, "collect")
-    people = [Author(id=str(number % 2)) for number in range(8)]
-    await asyncio.gather(*(harness.send_message(f"m{number}", by=by) for number, by in enumerate(people)))
+    users = [Author(id=str(number % 2)) for number in range(8)]
+    await asyncio.gather(*(harness.send_message(f"m{number}", by=by) for number, by in enumerate(users)))
     line = await harness.list_open_turns()
     said = sorted(part for turn in line[1:] for part in turn.input.split("\n\n"))
     assert said == sorted(f"m{number}" for number in range(8))

@@ -21,9 +21,9 @@ async def harness(database: Database) -> IngressHarness:
     return await open_ingress_harness(database)
 
 
-async def open_inputs(stage: IngressHarness, room: str = "room") -> list[str]:
+async def open_inputs(harness: IngressHarness, room: str = "room") -> list[str]:
     """Return what the open turns of a room ask."""
-    return [turn.input for turn in await stage.list_open_turns(room)]
+    return [turn.input for turn in await harness.list_open_turns(room)]
 
 
 async def test_an_unknown_command_is_said_to_the_agent(harness: IngressHarness) -> None:
@@ -66,13 +66,13 @@ async def test_a_room_says_which_messages_are_for_the_bot(
 ) -> None:
     """A room's own policy goes before the channel's; a command is always meant."""
     rooms = {"room": RoomSettings.model_validate({"groups": policy})}
-    desk = {"rooms": rooms, "groups": "mention" if policy == "always" else "always"}
-    await harness.send_message("hi", context=desk, **in_group())
-    await harness.send_message("@bot hi", context=desk, **in_group(mentions_bot=True))
-    await harness.send_message("!ls", context=desk, **in_group())
+    context = {"rooms": rooms, "groups": "mention" if policy == "always" else "always"}
+    await harness.send_message("hi", context=context, **in_group())
+    await harness.send_message("@bot hi", context=context, **in_group(mentions_bot=True))
+    await harness.send_message("!ls", context=context, **in_group())
     await harness.receive(
         Command(key="word", address=harness.address(), author=ANN, name="weather", rest="", sent_at=NOW),
-        **desk,
+        **context,
     )
     assert await open_inputs(harness) == [*heard, "/weather"]
 
@@ -183,20 +183,20 @@ async def test_what_is_needed_to_fetch_a_file_is_kept_and_not_shown(harness: Ing
 async def test_a_flood_is_refused_once_and_does_not_come_back(database: Database) -> None:
     """Beyond the rate one refusal is sent; the rest is dropped for good; `/stop` and others pass."""
     now = [0.0]
-    stage = await open_ingress_harness(database, clock=lambda: now[0])
-    desk = {"messages_per_minute": 2}
+    harness = await open_ingress_harness(database, clock=lambda: now[0])
+    context = {"messages_per_minute": 2}
     for number in range(6):
-        await stage.send_message(f"m{number}", key=f"flood{number}", context=desk)
-    assert await open_inputs(stage) == ["m0", "m1"]
-    (refusal,) = await stage.list_delivery_bodies()
+        await harness.send_message(f"m{number}", key=f"flood{number}", context=context)
+    assert await open_inputs(harness) == ["m0", "m1"]
+    (refusal,) = await harness.list_delivery_bodies()
     assert "2 messages a minute" in refusal
-    await stage.send_message("calm", by=BOB, context=desk)
-    await stage.send_message("/stop", context=desk)
-    assert all(turn.cancel for turn in await stage.list_open_turns())
+    await harness.send_message("calm", by=BOB, context=context)
+    await harness.send_message("/stop", context=context)
+    assert all(turn.cancel for turn in await harness.list_open_turns())
     now[0] = 3600.0
-    await stage.send_message("m4", key="flood4", context=desk)
-    await stage.send_message("later", context=desk)
-    assert await open_inputs(stage) == ["m0", "m1", "calm", "later"]
+    await harness.send_message("m4", key="flood4", context=context)
+    await harness.send_message("later", context=context)
+    assert await open_inputs(harness) == ["m0", "m1", "calm", "later"]
 
 
 async def test_a_strangers_slash_command_is_answered_to_them_alone(harness: IngressHarness) -> None:
@@ -220,8 +220,8 @@ async def test_a_strangers_slash_command_is_answered_to_them_alone(harness: Ingr
 async def test_a_room_without_its_agent_is_told_of_and_served(harness: IngressHarness) -> None:
     """Removing the agent that a room names leaves the room to the channel's agent."""
     second = harness.agents["second"]
-    desk = replace(harness.channel_context, rooms={"room": RoomSettings(agent=second.id)})
+    context = replace(harness.channel_context, rooms={"room": RoomSettings(agent=second.id)})
     async with harness.database.begin() as connection:
         await records.delete_record(connection, harness.account, second.id)
-    await harness.send_message("hi", context={"rooms": desk.rooms})
+    await harness.send_message("hi", context={"rooms": context.rooms})
     assert (await harness.get_conversation()).agent == harness.agents["first"].id

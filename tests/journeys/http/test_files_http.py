@@ -312,13 +312,13 @@ async def test_a_model_sees_what_is_attached_and_delivers_files(tmp_path: Path) 
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         async with gateway(tmp_path / "data", env=ENV | env) as process, aiohttp.ClientSession() as session:
             mine = ApiClient(session=session, url=process.url, key=process.key)
-            stage = FilesGateway(process=process, mine=mine, other=mine, anonymous=mine)
+            harness = FilesGateway(process=process, mine=mine, other=mine, anonymous=mine)
             sandbox = {"config": {"provider": "host", "permissionMode": "bypass"}}
             assert (await mine.call("PATCH", "/accounts/me/sandboxes/default", sandbox)).status == 200
-            conversation, _ = await stage.turn("model", "go on", attachments=[inline("cat.png", PNG)])
-            await stage.turn("model", "again")
+            conversation, _ = await harness.turn("model", "go on", attachments=[inline("cat.png", PNG)])
+            await harness.turn("model", "again")
             said = [
-                one for one in await stage.events_of_kind(conversation, "message.completed") if one["files"]
+                one for one in await harness.events_of_kind(conversation, "message.completed") if one["files"]
             ]
     first, *_, last = model.bodies
     assert images_of(first) == ["data:image/png;base64," + base64.b64encode(PNG).decode()]

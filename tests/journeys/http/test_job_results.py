@@ -39,14 +39,14 @@ class RecordingWebhook:
 @pytest.fixture
 async def receiver() -> AsyncIterator[RecordingWebhook]:
     """Listen for webhooks."""
-    hearing = RecordingWebhook()
+    receiving = RecordingWebhook()
     application = web.Application()
-    application.router.add_post("/hook", hearing.receive)
+    application.router.add_post("/hook", receiving.receive)
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    hearing.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
-    yield hearing
+    receiving.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    yield receiving
     await runner.cleanup()
 
 

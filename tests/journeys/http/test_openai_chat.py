@@ -222,8 +222,8 @@ async def test_a_client_that_goes_away_ends_nothing(openai_gateway: OpenAIChatGa
     assert not [line for line in openai_gateway.process.log if "[error" in line or "Traceback" in line]
 
 
-async def _turns_of(stage: OpenAIChatGateway, conversation: str) -> list[str]:
-    answer = await stage.mine.call("GET", f"/conversations/{conversation}/snapshot")
+async def _turns_of(harness: OpenAIChatGateway, conversation: str) -> list[str]:
+    answer = await harness.mine.call("GET", f"/conversations/{conversation}/snapshot")
     if answer.status != 200:
         return []
     return [message["turn"] for message in answer.body["messages"] if message["role"] == "user"]

@@ -23,9 +23,9 @@ def _settings(server: OpenAIServer, **more: str) -> dict[str, str]:
 
 async def _ask(process: GatewayProcess, server: OpenAIServer) -> dict[str, Any]:
     """Submit a message and return its turn once the model has the request."""
-    async with process.http() as session:
-        async with session.post("/agents/default/turns", json={"input": "hello"}) as response:
-            queued: dict[str, Any] = await response.json()
+    body = {"input": "hello"}
+    async with process.http() as session, session.post("/agents/default/turns", json=body) as response:
+        queued: dict[str, Any] = await response.json()
     async with asyncio.timeout(30):
         await server.asked.wait()
     return queued

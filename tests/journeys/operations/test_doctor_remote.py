@@ -46,9 +46,9 @@ async def test_nats_is_asked_for_room_and_time(tmp_path: Path) -> None:
         settings = loaded(tmp_path, DOVECOTE_NATS_URL=f"nats://{TOKEN}@127.0.0.1:{server.port}")
         (room,) = await found(check_jetstream, settings)
         assert room.state is CheckState.OK, room
-        async with connect(server.url, token=TOKEN) as link:
-            await ensure_streams(link, StreamConfig(max_bytes=64 * 1024**2))
-            assert "error" not in await link.api_request(f"STREAM.INFO.{EVENTS}")
+        async with connect(server.url, token=TOKEN) as nats_connection:
+            await ensure_streams(nats_connection, StreamConfig(max_bytes=64 * 1024**2))
+            assert "error" not in await nats_connection.api_request(f"STREAM.INFO.{EVENTS}")
         room, clock = await found(check_jetstream, settings)
         assert clock.state is CheckState.OK, clock
         assert room.detail == "the event log takes 0% of its room"

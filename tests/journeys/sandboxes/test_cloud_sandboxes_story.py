@@ -102,9 +102,9 @@ async def test_a_workspace_is_carried_to_a_sandbox_elsewhere_and_back(tmp_path: 
             assert taken.status == 202, taken.body
             return str((await _ended(mine, f"/status/{taken.body['turnId']}")).body["output"])
 
-        box = {"provider": "daytona", "permissionMode": "bypass"}
+        sandbox = {"provider": "daytona", "permissionMode": "bypass"}
         await mine.call("POST", "/accounts/me/workspaces", {"name": "work"})
-        await mine.call("POST", "/accounts/me/sandboxes", {"name": "box", "config": box})
+        await mine.call("POST", "/accounts/me/sandboxes", {"name": "box", "config": sandbox})
         agent = {"sandbox": "box", "workspaces": [{"name": "work", "workspaceId": "work"}]}
         made = await mine.call("POST", "/accounts/me/agents", {"name": "a", "config": agent})
         assert made.status == 201, made.body

@@ -36,8 +36,8 @@ async def test_a_record_may_name_a_provider_that_has_a_table(tmp_path: Path, *, 
         process.http() as session,
     ):
         mine = ApiClient(session=session, url=process.url, key=process.key)
-        box = {"name": "box", "config": {"provider": "memory"}}
-        assert (await mine.call("POST", "/accounts/me/sandboxes", box)).status == 201
+        sandbox = {"name": "box", "config": {"provider": "memory"}}
+        assert (await mine.call("POST", "/accounts/me/sandboxes", sandbox)).status == 201
         agent = {"name": "there", "config": {"model": "builtin:shell", "sandbox": "box"}}
         assert (await mine.call("POST", "/accounts/me/agents", agent)).status == 201
         asked = {"model": "there", "messages": [{"role": "user", "content": "!echo pigeon"}]}

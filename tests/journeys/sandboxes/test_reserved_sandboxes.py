@@ -111,15 +111,15 @@ async def test_a_reserved_sandbox_lives_through_sleep_and_removal(account_view: 
     patch = {"config": {"lifecycle": {"idleTimeoutSeconds": 1}}}
     assert (await account_view.ask("PATCH", "/accounts/me/sandboxes/default", patch))[0] == 200
     assert "kept" in (await account_view.turn("echo kept > $HOME/note; cat $HOME/note"))["output"]
-    (box,) = await account_view.list_sandboxes()
-    assert (box["state"], box["scope"], box["boot"]) == ("active", "WORKSPACE", 1)
+    (sandbox,) = await account_view.list_sandboxes()
+    assert (sandbox["state"], sandbox["scope"], sandbox["boot"]) == ("active", "WORKSPACE", 1)
     await account_view.sandbox_events("sandbox.suspended")
-    (box,) = await account_view.list_sandboxes()
-    assert (box["paused"], box["seconds"] > 0) == (True, True)
+    (sandbox,) = await account_view.list_sandboxes()
+    assert (sandbox["paused"], sandbox["seconds"] > 0) == (True, True)
     assert "kept" in (await account_view.turn("cat $HOME/note"))["output"]
     started = await account_view.sandbox_events("sandbox.started", many=2)
     assert [event["data"]["reason"] for event in started] == ["created", "woken"]
-    status, _ = await account_view.ask("DELETE", f"/sandboxes/{box['id']}")
+    status, _ = await account_view.ask("DELETE", f"/sandboxes/{sandbox['id']}")
     assert status == 204
     assert await account_view.list_sandboxes() == []
     (stopped,) = await account_view.sandbox_events("sandbox.stopped")
@@ -130,14 +130,18 @@ async def test_a_reserved_sandbox_lives_through_sleep_and_removal(account_view: 
 async def test_the_command_line_shows_and_uses_sandboxes(account_view: AccountView) -> None:
     """`dovecote sandboxes list|show|exec|stop|sweep|rm`, with a result for programs too."""
     await account_view.turn("true")
-    (box,) = await account_view.list_sandboxes()
+    (sandbox,) = await account_view.list_sandboxes()
     _status, used = await account_view.ask("GET", "/accounts/me/usage")
     assert used["total"]["sandbox_seconds"] > 0
     code, printed = await _cli(account_view, "sandboxes", "list", "--json")
-    assert (code, json.loads(printed)[0]["id"], json.loads(printed)[0]["name"]) == (0, box["id"], "default")
+    assert (code, json.loads(printed)[0]["id"], json.loads(printed)[0]["name"]) == (
+        0,
+        sandbox["id"],
+        "default",
+    )
     code, printed = await _cli(account_view, "sandboxes", "exec", "default", "echo out; echo err >&2; exit 3")
     assert (code, sorted(printed.split())) == (3, ["err", "out"])
-    code, printed = await _cli(account_view, "sandboxes", "stop", box["id"])
+    code, printed = await _cli(account_view, "sandboxes", "stop", sandbox["id"])
     assert (code, (await account_view.list_sandboxes())[0]["state"]) == (0, "suspended")
     orphan = account_view.process.data / "sandboxes" / "sandboxes" / "host-orphan"
     orphan.mkdir(parents=True)
@@ -149,7 +153,7 @@ async def test_the_command_line_shows_and_uses_sandboxes(account_view: AccountVi
     code, printed = await _cli(account_view, "sandboxes", "sweep")
     assert (code, printed.strip()) == (0, "1 removed")
     assert (orphan.exists(), foreign.exists()) == (False, True)
-    assert (await _cli(account_view, "sandboxes", "rm", box["id"]))[0] == 0
+    assert (await _cli(account_view, "sandboxes", "rm", sandbox["id"]))[0] == 0
     assert await account_view.list_sandboxes() == []
     _status, used = await account_view.ask("GET", "/accounts/me/usage")
     assert next((part["kind"], part["what"]) for part in used["parts"]) == ("sandbox", "host")
@@ -207,8 +211,8 @@ async def test_a_removed_workspace_takes_its_sandbox_along(account_view: Account
     use = {"name": "mine", "workspaceId": made["workspaces"]["id"], "sandbox": made["sandboxes"]["id"]}
     await account_view.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": [use]}})
     await account_view.turn("true")
-    (box,) = await account_view.list_sandboxes()
-    assert box["workspace"] == made["workspaces"]["id"]
+    (sandbox,) = await account_view.list_sandboxes()
+    assert sandbox["workspace"] == made["workspaces"]["id"]
     await account_view.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": []}})
     assert (await account_view.ask("DELETE", "/accounts/me/workspaces/mine"))[0] == 204
     assert await account_view.list_sandboxes() == []

@@ -72,15 +72,15 @@ class ScopesGateway:
 async def scopes_gateway(tmp_path: Path) -> AsyncIterator[ScopesGateway]:
     """Run a gateway with three agents on two workspaces."""
     async with gateway(tmp_path / "data") as process:
-        stage = ScopesGateway(process=process, keys={"ada": process.key})
-        made = await stage.ask("POST", "/accounts/me/keys", {"name": "bob", "scopes": ["chat"]})
-        stage.keys["bob"] = made["key"]
-        await stage.ask("POST", "/accounts/me/workspaces", {"name": "apart"})
+        harness = ScopesGateway(process=process, keys={"ada": process.key})
+        made = await harness.ask("POST", "/accounts/me/keys", {"name": "bob", "scopes": ["chat"]})
+        harness.keys["bob"] = made["key"]
+        await harness.ask("POST", "/accounts/me/workspaces", {"name": "apart"})
         for name, workspace in (("other", "default"), ("apart", "apart")):
             use = {"name": "work", "workspaceId": workspace}
             config = {"sandbox": "default", "workspaces": [use]}
-            await stage.ask("POST", "/accounts/me/agents", {"name": name, "config": config})
-        yield stage
+            await harness.ask("POST", "/accounts/me/agents", {"name": name, "config": config})
+        yield harness
 
 
 async def test_a_scope_says_who_works_in_one_sandbox(scopes_gateway: ScopesGateway) -> None:

@@ -68,12 +68,12 @@ async def services_gateway(tmp_path: Path) -> AsyncIterator[ServicesGateway]:
             yield ServicesGateway(process=process, model=model, script=script)
 
 
-async def _cli(stage: ServicesGateway, *words: str) -> Any:
+async def _cli(harness: ServicesGateway, *words: str) -> Any:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
     child = await gateway_command(
         *("sandboxes", *words, "--json"),
-        env={**kept, "DOVECOTE_URL": stage.process.url, "DOVECOTE_KEY": stage.process.key},
-        cwd=stage.process.data.parent,
+        env={**kept, "DOVECOTE_URL": harness.process.url, "DOVECOTE_KEY": harness.process.key},
+        cwd=harness.process.data.parent,
         stdout=PIPE,
     )
     printed, _ = await child.communicate()

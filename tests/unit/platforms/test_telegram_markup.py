@@ -71,7 +71,12 @@ def test_a_language_and_an_address_are_part_of_the_entity() -> None:
     (fence,) = render("```python\nx\n```").entities
     (link,) = render("[x](https://x.test/)").entities
     assert encode_entity(fence) == {"type": "pre", "offset": 0, "length": 1, "language": "python"}
-    assert encode_entity(link) == {"type": "text_link", "offset": 0, "length": 1, "url": "https://x.test/"}
+    assert encode_entity(link) == {
+        "type": "text_link",
+        "offset": 0,
+        "length": 1,
+        "url": "https://x.test/",
+    }
 
 
 def assert_telegram_takes(rendered: RenderedText) -> None:

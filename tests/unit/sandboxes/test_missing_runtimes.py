@@ -22,11 +22,11 @@ def described(*lacks: str) -> str:
     """Return how bash is described where these runtimes are missing."""
     owner = Owner(account="a", scope=Scope.SESSION, conversation="c", agent="g", person="")
     spec = SandboxSpec(label="one", namespace="space")
-    bench = Environment(config=SandboxConfig(), spec=spec, owner=owner, missing_runtimes=lacks)
+    environment = Environment(config=SandboxConfig(), spec=spec, owner=owner, missing_runtimes=lacks)
     nothing = cast("Any", None)
     return bash.spec(
         ToolContext(
-            turn=nothing, environment=bench, environment_resolver=nothing, jobs=nothing, files=nothing
+            turn=nothing, environment=environment, environment_resolver=nothing, jobs=nothing, files=nothing
         )
     ).description
 

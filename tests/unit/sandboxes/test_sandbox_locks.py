@@ -43,16 +43,16 @@ async def test_waiting_is_bounded_and_told() -> None:
 
 async def test_alone_is_alone() -> None:
     """A sandbox in use cannot be locked exclusively, and an exclusive lock excludes every other call."""
-    guard = SandboxLocks(timeout=0.05)
-    async with guard.shared(LABEL):
+    locks = SandboxLocks(timeout=0.05)
+    async with locks.shared(LABEL):
         with pytest.raises(SandboxBusy):
-            async with guard.exclusive(LABEL):
+            async with locks.exclusive(LABEL):
                 raise AssertionError("not alone")
-    async with guard.exclusive(LABEL):
+    async with locks.exclusive(LABEL):
         with pytest.raises(SandboxBusy):
-            async with guard.shared(LABEL):
+            async with locks.shared(LABEL):
                 raise AssertionError("not alone")
-    async with guard.shared(LABEL):
+    async with locks.shared(LABEL):
         pass
 
 

@@ -80,8 +80,8 @@ class ReaperHarness:
         async def end_jobs(_row: Reservation, why: str) -> None:
             self.end_reasons.append(why)
 
-        around = ReaperHooks(get_spec=spec_of, list_running_jobs=jobs_in, end_jobs=end_jobs)
-        return Reaper(self.reservations, endings, around, clock=lambda: self.now)
+        context = ReaperHooks(get_spec=spec_of, list_running_jobs=jobs_in, end_jobs=end_jobs)
+        return Reaper(self.reservations, endings, context, clock=lambda: self.now)
 
 
 @pytest.fixture

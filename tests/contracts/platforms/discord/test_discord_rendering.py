@@ -64,8 +64,8 @@ def message_objects(body: Any) -> Iterator[dict[str, Any]]:
 
 async def test_nobody_is_ever_notified(simulator: Simulator, discord: Connection) -> None:
     """Every send, edit, file, answer and notice forbids mentions and link previews."""
-    channel, ear = discord.sender, UpdateRecorder()
-    async with receiving(discord, ear):
+    channel, recorder = discord.sender, UpdateRecorder()
+    async with receiving(discord, recorder):
         await simulator.wait_until(lambda: simulator.sessions.identified == 1)
         sent = await channel.send(ROOM, make_reply("@everyone <@7>", buttons=(Button(label="Y", data="y"),)))
         await channel.edit(ROOM, sent.platform_id, make_reply("@here"))
@@ -78,12 +78,12 @@ async def test_nobody_is_ever_notified(simulator: Simulator, discord: Connection
         _, foreign = simulator.create_interaction(CHAT, {"type": 2, "data": {"name": "weather"}})
         await simulator.push("INTERACTION_CREATE", foreign)
         await simulator.say(CHAT, "a sign")
-        await ear.wait(5)
+        await recorder.wait(5)
     await channel.send(ROOM, make_reply("@everyone in its place", key="a"))
-    for update in ear.updates:
+    for update in recorder.updates:
         if isinstance(update, ButtonPress | Command):
             await channel.reply_privately(update, "@everyone noted")
-    (late,) = [one for one in ear.updates if isinstance(one, Command) and one.name == "jobs"]
+    (late,) = [one for one in recorder.updates if isinstance(one, Command) and one.name == "jobs"]
     simulator.world.interactions.clear()
     await channel.reply_privately(late, "@everyone late")
     said = [(name, body) for name, _, fields in simulator.calls for body in message_objects(fields)]

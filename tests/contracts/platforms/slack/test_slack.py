@@ -129,17 +129,19 @@ async def test_what_slack_only_lets_us_know_is_taken(
     posted_to: Connection, body: bytes, content_type: str
 ) -> None:
     """A certificate check and a notice of dropped events get a plain 200."""
-    ear = UpdateRecorder()
-    assert (await posted_to.receiver.receive(signed_request(body, content_type), ear.accept)).status == 200
-    assert ear.updates == []
+    recorder = UpdateRecorder()
+    assert (
+        await posted_to.receiver.receive(signed_request(body, content_type), recorder.accept)
+    ).status == 200
+    assert recorder.updates == []
 
 
 async def test_a_mention_told_twice_is_one_message(simulator: Simulator, slack: Connection) -> None:
     """Message and app_mention have one key, so that the store accepts one of them."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.say("C0ROOM", "<@U0BOT> run the tests")
-        one, two = await ear.wait(2)
+        one, two = await recorder.wait(2)
     assert one == two
     assert isinstance(one, Message)
     assert (one.text, one.mentions_bot, one.room) == ("run the tests", True, RoomKind.GROUP)
@@ -148,9 +150,9 @@ async def test_a_mention_told_twice_is_one_message(simulator: Simulator, slack: 
 async def test_a_posted_slash_command_with_odd_fields_is_taken(posted_to: Connection) -> None:
     """A form without the needed fields is accepted and ignored."""
     body = urlencode({"command": "/dovecote", "text": "status"}).encode()
-    ear = UpdateRecorder()
-    assert (await posted_to.receiver.receive(signed_request(body, FORM), ear.accept)).status == 200
-    assert ear.updates == []
+    recorder = UpdateRecorder()
+    assert (await posted_to.receiver.receive(signed_request(body, FORM), recorder.accept)).status == 200
+    assert recorder.updates == []
 
 
 @pytest.mark.parametrize(

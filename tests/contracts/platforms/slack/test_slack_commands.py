@@ -35,22 +35,22 @@ def received_texts(recorder: UpdateRecorder) -> list[str]:
 
 async def test_a_slash_command_comes_as_a_command(simulator: Simulator, slack: Connection) -> None:
     """`/dovecote status` is a command, other words are a question, and nothing at all asks for help."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         for text in ("Jobs  logs job_1", "what now?", ""):
             await simulator.slash("C0ROOM", text)
-        await ear.wait(3)
-    orders = [(update.name, update.rest) for update in ear.updates if isinstance(update, Command)]
-    assert (orders, received_texts(ear)) == ([("jobs", "logs job_1"), ("help", "")], ["what now?"])
-    assert len({update.key for update in ear.updates}) == 3
+        await recorder.wait(3)
+    orders = [(update.name, update.rest) for update in recorder.updates if isinstance(update, Command)]
+    assert (orders, received_texts(recorder)) == ([("jobs", "logs job_1"), ("help", "")], ["what now?"])
+    assert len({update.key for update in recorder.updates}) == 3
 
 
 async def test_a_command_is_answered_at_its_own_address(simulator: Simulator, slack: Connection) -> None:
     """Only the user sees it, also where the bot is no member; after that URL expires it is ephemeral."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.slash("C0ROOM", "status", user="U0BOB")
-        (command,) = await ear.wait(1)
+        (command,) = await recorder.wait(1)
     assert isinstance(command, Command)
     await slack.sender.reply_privately(command, "all well <!here>")
     await simulator.advance(1801)
@@ -90,10 +90,10 @@ async def test_the_vocabulary_after_a_mention_is_a_command(
     simulator: Simulator, slack: Connection, text: str, order: tuple[str, str] | None
 ) -> None:
     """`@bot stop` in a thread is a command; the same words elsewhere are a message."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.say("C0ROOM", text, thread="1767225600.000001")
-        (update, *_) = await ear.wait(1)
+        (update, *_) = await recorder.wait(1)
     assert (isinstance(update, Command) and (update.name, update.rest)) == (order or False)
     assert not isinstance(update, RoomMigrated)
     assert update.address.thread == "1767225600.000001"
@@ -101,11 +101,11 @@ async def test_the_vocabulary_after_a_mention_is_a_command(
 
 async def test_an_edit_is_another_event_of_the_message(simulator: Simulator, slack: Connection) -> None:
     """What a person changes later comes as edited, with a key of its own."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         ts = await simulator.say("C0ROOM", "one")
         await simulator.edit("C0ROOM", ts, "two")
-        first, second = await ear.wait(2)
+        first, second = await recorder.wait(2)
     assert isinstance(first, Message)
     assert isinstance(second, Message)
     assert (second.text, second.edited, second.platform_id) == ("two", True, first.platform_id)
@@ -115,10 +115,10 @@ async def test_an_edit_is_another_event_of_the_message(simulator: Simulator, sla
 async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Connection) -> None:
     """Nobody else sees the notice."""
     sent = await slack.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.press("C0ROOM", sent.platform_id, "y", user="U0BOB")
-        press = await wait_for_update(ear, ButtonPress)
+        press = await wait_for_update(recorder, ButtonPress)
     await slack.sender.reply_privately(press, "noted <!here>")
     assert simulator.world.notices == [{"room": "C0ROOM", "user": "U0BOB", "text": "noted &lt;!here&gt;"}]
     assert [method for method, _ in simulator.calls][-1] == "response_url"
@@ -126,27 +126,27 @@ async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Co
 
 async def test_what_nobody_typed_is_no_edit(simulator: Simulator, slack: Connection) -> None:
     """Link previews and the bot's own edits change no user's message."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         ts = await simulator.say("C0ROOM", "see https://example.org")
         await simulator.unfurl("C0ROOM", ts)
         await simulator.edit("C0ROOM", ts, "see https://example.org")
         sent = await slack.sender.send(ROOM, make_reply("one"))
         await simulator.edit("C0ROOM", sent.platform_id, "two")
         await simulator.say("C0ROOM", "done")
-        await ear.wait(2)
-    assert received_texts(ear) == ["see https://example.org", "done"]
+        await recorder.wait(2)
+    assert received_texts(recorder) == ["see https://example.org", "done"]
 
 
 async def test_a_sign_under_a_message_is_told(simulator: Simulator, slack: Connection) -> None:
     """Users' added and removed reactions arrive; the bot's own do not."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         ts = await simulator.say("C0ROOM", "hello")
         await simulator.react("C0ROOM", ts, "eyes", user="U0BOT")
         await simulator.react("C0ROOM", ts, "+1::skin-tone-3", user="U0BOB")
         await simulator.react("C0ROOM", ts, "+1::skin-tone-3", user="U0BOB", added=False)
-        _, put, taken = await ear.wait(3)
+        _, put, taken = await recorder.wait(3)
     assert isinstance(put, Reaction)
     assert isinstance(taken, Reaction)
     assert (put.emoji, put.added, put.platform_id, put.author.id) == ("+1", True, ts, "U0BOB")
@@ -158,13 +158,13 @@ async def test_a_sign_of_ours_takes_the_place_of_the_last(simulator: Simulator, 
     ts = await simulator.say("C0ROOM", "hello")
     post = simulator.world.get_post("C0ROOM", ts)
     assert post is not None
-    for sign, shown in (
+    for reaction, shown in (
         (StatusReaction.SEEN, ["eyes"]),
         (StatusReaction.DONE, ["white_check_mark"]),
         (StatusReaction.FAILED, ["x"]),
     ):
         for _ in range(2):
-            await slack.sender.react(ROOM, ts, sign)
+            await slack.sender.react(ROOM, ts, reaction)
         assert list(post.reactions) == shown
     await slack.sender.react(ROOM, ts, None)
     assert list(post.reactions) == []
@@ -173,8 +173,8 @@ async def test_a_sign_of_ours_takes_the_place_of_the_last(simulator: Simulator, 
 async def test_signs_that_come_at_once_are_put_in_order(simulator: Simulator, slack: Connection) -> None:
     """The later reaction stays, however long the calls take."""
     ts = await simulator.say("C0ROOM", "hello")
-    signs = (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.SEEN, StatusReaction.FAILED)
-    await asyncio.gather(*(slack.sender.react(ROOM, ts, sign) for sign in signs))
+    reactions = (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.SEEN, StatusReaction.FAILED)
+    await asyncio.gather(*(slack.sender.react(ROOM, ts, reaction) for reaction in reactions))
     post = simulator.world.get_post("C0ROOM", ts)
     assert post is not None
     assert list(post.reactions) == ["x"]
@@ -205,13 +205,13 @@ async def test_a_sign_needs_no_leave_to_look(simulator: Simulator, slack: Connec
 async def test_a_button_asks_for_words(simulator: Simulator, slack: Connection) -> None:
     """The modal opens at once; the press is handled when the modal is submitted, with its text."""
     sent = await slack.sender.send(ROOM, make_reply("May I?", buttons=(PROMPT_BUTTON,)))
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.press("C0ROOM", sent.platform_id, "apr_1:no", user="U0BOB")
         await simulator.wait_until(lambda: bool(simulator.open_modals()))
         (modal,) = simulator.open_modals()
         await simulator.submit("too risky")
-        press = await wait_for_update(ear, ButtonPress)
+        press = await wait_for_update(recorder, ButtonPress)
     assert modal.raw["blocks"][0]["label"]["text"] == "Why not?"
     assert len(modal.raw["private_metadata"]) <= 3000
     assert (press.data, press.comment, press.author.id) == ("apr_1:no", "too risky", "U0BOB")
@@ -223,11 +223,11 @@ async def test_a_button_asks_for_words(simulator: Simulator, slack: Connection) 
 async def test_a_button_asks_for_words_by_posts(simulator: Simulator, posted_to: Connection) -> None:
     """The same over HTTP: both posts are answered 200."""
     sent = await posted_to.sender.send(ROOM, make_reply("May I?", buttons=(PROMPT_BUTTON,)))
-    ear = UpdateRecorder()
-    async with serve_webhook(posted_to, ear.accept) as simulator.request_url:
+    recorder = UpdateRecorder()
+    async with serve_webhook(posted_to, recorder.accept) as simulator.request_url:
         await simulator.press("C0ROOM", sent.platform_id, "apr_1:no")
         await simulator.submit("")
-    (press,) = ear.updates
+    (press,) = recorder.updates
     assert isinstance(press, ButtonPress)
     assert (press.data, press.comment, simulator.statuses) == ("apr_1:no", "", [[200], [200]])
 
@@ -239,10 +239,10 @@ async def test_a_modal_that_does_not_open_keeps_nobody_from_deciding(
     """The press counts without words; but a trigger that is spent was seen before, or comes too late."""
     sent = await posted_to.sender.send(ROOM, make_reply("May I?", buttons=(PROMPT_BUTTON,)))
     await simulator.fail(error, method="views.open")
-    ear = UpdateRecorder()
-    async with serve_webhook(posted_to, ear.accept) as simulator.request_url:
+    recorder = UpdateRecorder()
+    async with serve_webhook(posted_to, recorder.accept) as simulator.request_url:
         await simulator.press("C0ROOM", sent.platform_id, "apr_1:no")
-    assert [type(update) for update in ear.updates] == [ButtonPress] * pressed
+    assert [type(update) for update in recorder.updates] == [ButtonPress] * pressed
 
 
 @pytest.mark.parametrize("metadata", ["", "{}", "[]", '{"data": 1}', "x" * 3001])

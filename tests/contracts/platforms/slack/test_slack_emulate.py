@@ -124,8 +124,8 @@ async def test_without_streams_and_status_a_message_grows(url: str, slack: Conne
 async def test_signs_and_files_go_there_and_back(url: str, slack: Connection, room: Address) -> None:
     """One reaction at a time; a file in three steps, found by its key, and downloaded again."""
     root = await slack.sender.send(room, Reply(text="hello", key="dlv_1.0"))
-    for sign in (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.DONE):
-        await slack.sender.react(room, root.platform_id, sign)
+    for reaction in (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.DONE):
+        await slack.sender.react(room, root.platform_id, reaction)
     told = await call(url, "reactions.get", channel=room.room, timestamp=root.platform_id)
     assert [one["name"] for one in told["message"]["reactions"]] == ["white_check_mark"]
     file = File(name="r.txt", media_type="text/plain", content=b"result", caption="here")

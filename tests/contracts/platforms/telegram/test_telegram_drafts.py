@@ -137,8 +137,8 @@ async def test_signs_are_put_and_taken_away(simulator: Simulator, telegram: Conn
     """Each reaction replaces the one before; None removes it."""
     number = await simulator.say(7, "please")
     seen = []
-    for sign in (*StatusReaction, None):
-        await telegram.sender.react(ROOM, str(number), sign)
+    for reaction in (*StatusReaction, None):
+        await telegram.sender.react(ROOM, str(number), reaction)
         seen.append([one["emoji"] for one in simulator.world.posts[7, number].raw["reactions"]])
     assert seen == [["👀"], ["👍"], ["👎"], []]
 
@@ -172,12 +172,12 @@ async def test_a_reaction_to_a_message_that_is_gone_is_rejected(
 async def test_a_persons_reaction_arrives(simulator: Simulator, telegram: Connection) -> None:
     """Telegram sends reactions only when they are requested by name; the bot's own are ignored."""
     sent = await telegram.sender.send(GROUP, Reply(text="done", key="dlv_1.0"))
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.wait_until(lambda: "getUpdates" in simulator.answered_methods)
         await simulator.react(-42, int(sent.platform_id), "👍", user=7)
         await simulator.react(-42, int(sent.platform_id), None, user=7)
-        first, second = await ear.wait(2)
+        first, second = await recorder.wait(2)
     assert isinstance(first, Reaction)
     assert isinstance(second, Reaction)
     assert (first.emoji, first.added, first.platform_id) == ("👍", True, sent.platform_id)
@@ -186,10 +186,10 @@ async def test_a_persons_reaction_arrives(simulator: Simulator, telegram: Connec
 
 async def test_a_command_has_nothing_to_answer(simulator: Simulator, telegram: Connection) -> None:
     """Telegram wants no answer to a command itself; the answer is a message like any other."""
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.say(7, "/status")
-        (command,) = await ear.wait(1)
+        (command,) = await recorder.wait(1)
     assert isinstance(command, Command)
     await telegram.sender.reply_privately(command, "fine")
     assert "answerCallbackQuery" not in [name for name, _ in simulator.calls]
@@ -198,10 +198,10 @@ async def test_a_command_has_nothing_to_answer(simulator: Simulator, telegram: C
 async def test_the_menu_of_commands_is_set_once(simulator: Simulator) -> None:
     """It is compared first, so a restart changes nothing."""
     for _ in range(2):
-        ear = UpdateRecorder()
-        async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, ear):
+        recorder = UpdateRecorder()
+        async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, recorder):
             await simulator.say(7, "hello")
-            await ear.wait(1)
+            await recorder.wait(1)
     assert [name for name, _ in simulator.calls].count("setMyCommands") == 1
     assert {"stop", "queue", "help"} <= {one["command"] for one in simulator.methods.commands}
 
@@ -209,8 +209,8 @@ async def test_the_menu_of_commands_is_set_once(simulator: Simulator) -> None:
 async def test_a_menu_that_cannot_be_set_harms_nobody(simulator: Simulator) -> None:
     """The bot receives all the same."""
     await simulator.forget("getMyCommands")
-    ear = UpdateRecorder()
-    async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, ear):
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, recorder):
         await simulator.say(7, "hello")
-        await ear.wait(1)
-    assert ear.states[-1] is True
+        await recorder.wait(1)
+    assert recorder.states[-1] is True

@@ -125,10 +125,10 @@ async def test_a_caption_is_formatted_where_telegram_takes_it(
 @pytest.mark.parametrize("kind", ["document", "audio", "voice", "video", "video_note", "animation"])
 async def test_every_kind_of_file_is_fetched(simulator: Simulator, telegram: Connection, kind: str) -> None:
     """Users' files can be read, whatever Telegram calls their kind."""
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.send_file(7, b"content", name="a.bin", kind=kind)
-        (update,) = await ear.wait(1)
+        (update,) = await recorder.wait(1)
     assert isinstance(update, Message)
     (attachment,) = update.attachments
     assert b"".join([part async for part in telegram.sender.download(attachment.ref)]) == b"content"
@@ -136,10 +136,10 @@ async def test_every_kind_of_file_is_fetched(simulator: Simulator, telegram: Con
 
 async def test_the_largest_size_of_a_photo_is_fetched(simulator: Simulator, telegram: Connection) -> None:
     """A photo comes in several sizes."""
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.send_file(7, b"the whole picture")
-        (update,) = await ear.wait(1)
+        (update,) = await recorder.wait(1)
     assert isinstance(update, Message)
     (attachment,) = update.attachments
     assert b"".join([part async for part in telegram.sender.download(attachment.ref)]) == b"the whole picture"
@@ -147,10 +147,10 @@ async def test_the_largest_size_of_a_photo_is_fetched(simulator: Simulator, tele
 
 async def test_a_file_too_large_to_fetch_is_rejected(simulator: Simulator, telegram: Connection) -> None:
     """Bots get files of 20 MB at the most."""
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.send_file(7, bytes(20_000_001), name="a.bin")
-        (update,) = await ear.wait(1)
+        (update,) = await recorder.wait(1)
     assert isinstance(update, Message)
     with pytest.raises(Rejected, match="too big"):
         _ = [part async for part in telegram.sender.download(update.attachments[0].ref)]

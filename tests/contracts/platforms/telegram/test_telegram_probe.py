@@ -101,10 +101,10 @@ async def test_the_menu_of_commands_is_looked_at() -> None:
     """Before the first start there is none, after it there is."""
     async with probe_simulator() as (simulator, found):
         assert "when the gateway starts" in found["commands"].detail
-        ear = UpdateRecorder()
-        async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, ear):
+        recorder = UpdateRecorder()
+        async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, recorder):
             await simulator.say(7, "hello")
-            await ear.wait(1)
+            await recorder.wait(1)
         assert (await findings(simulator))["commands"].detail == "the menu is set"
         await simulator.fail(502, method="getMyCommands")
         assert not (await findings(simulator))["commands"].ok

@@ -353,8 +353,8 @@ async def test_a_reaction_is_one_of_those_telegram_has(bot: BotClient) -> None:
     number = await bot.simulator.say(7, "well done")
 
     async def react(*emoji: str) -> Any:
-        signs = [{"type": "emoji", "emoji": one} for one in emoji]
-        return await bot.call("setMessageReaction", chat_id=7, message_id=number, reaction=signs)
+        reactions = [{"type": "emoji", "emoji": one} for one in emoji]
+        return await bot.call("setMessageReaction", chat_id=7, message_id=number, reaction=reactions)
 
     assert "REACTION_INVALID" in (await react("\N{SNAIL}"))[1]
     assert "TOO_MANY" in (await react("👍", "👎"))[1]
