@@ -90,9 +90,9 @@ async def open_setup(directory: Path, chats: int) -> AsyncIterator[ChatLimitSetu
         settings = plugin.settings.model_validate(platform.settings())
         connection = await stack.enter_async_context(plugin.open("chn_1", settings, MemoryChannelState()))
         limits = replace(plugin.limits, room_sends_per_second=PER_SECOND, account_sends_per_second=1000)
-        budget = RateLimiter(limits, is_group=lambda _room: False)
+        rate_limiter = RateLimiter(limits, is_group=lambda _room: False)
         bot = ConnectedBot(
-            sender=connection.sender, features=plugin.features, rate_limiter=budget, limits=limits
+            sender=connection.sender, features=plugin.features, rate_limiter=rate_limiter, limits=limits
         )
         url = f"sqlite+aiosqlite:///{directory / 'gateway.db'}"
         database = await stack.enter_async_context(open_empty_database(url))

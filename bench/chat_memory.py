@@ -33,14 +33,14 @@ class MemoryGrowth:
 
 async def measure(directory: Path, *, messages: int, warm: int = 200, chats: int = 50) -> MemoryGrowth:
     """Have so many messages answered, after a warm-up, in so many chats at a time."""
-    async with open_bench_gateway(directory) as ground:
-        talk = ChatUsers(ground, chats)
+    async with open_bench_gateway(directory) as deployment:
+        talk = ChatUsers(deployment, chats)
         await talk.send_messages(warm)
-        start = most = resident(ground.gateway.pid)
+        start = most = resident(deployment.gateway.pid)
         for _ in range(10):
             await talk.send_messages(messages // 10)
-            most = max(most, resident(ground.gateway.pid))
-        end = resident(ground.gateway.pid)
+            most = max(most, resident(deployment.gateway.pid))
+        end = resident(deployment.gateway.pid)
     return MemoryGrowth(messages=messages, start=start, most=most, end=end)
 
 

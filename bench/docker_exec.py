@@ -57,9 +57,9 @@ async def main(host: str, image: str, count: int) -> None:
     """Measure and print the table."""
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        around = ProviderContext(state=here / "state", callbacks=here / "callbacks")
+        context = ProviderContext(state=here / "state", callbacks=here / "callbacks")
         settings = DockerSettings(host=host, image=image)
-        async with plugin("docker").open(settings, around) as provider, Docker(url=host) as docker:
+        async with plugin("docker").open(settings, context) as provider, Docker(url=host) as docker:
             sandbox = await provider.create(
                 SandboxSpec(label=name, namespace="bench", workspace=here / "workspace")
             )

@@ -71,8 +71,8 @@ async def main(times: int) -> None:
     """Print a line for each handover."""
     print("| hand-over | from SIGTERM to exit | from exit to the next attempt |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as directory:
-        async with open_deployment(Path(directory), replicas=2, env=ENVIRONMENT) as ground:
-            one, two = ground.replicas
+        async with open_deployment(Path(directory), replicas=2, env=ENVIRONMENT) as deployment:
+            one, two = deployment.replicas
             for place in range(times):
                 handed = await hand_over(one, two, conversation=f"handed over {place}")
                 print(f"| {place + 1} | {handed.stopped:.2f} s | {handed.taken_over:.2f} s |", flush=True)

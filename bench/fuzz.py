@@ -123,16 +123,16 @@ class _Errors(logging.Handler):
 @contextmanager
 def measure(name: str) -> Iterator[FuzzResult]:
     """Count the results, and collect the errors that the server logs."""
-    came = FuzzResult(name)
-    handler = _Errors(came.errors)
+    result = FuzzResult(name)
+    handler = _Errors(result.errors)
     logs = [logging.getLogger(one) for one in ("aiohttp.server", "asyncio")]
     for log in logs:
         log.addHandler(handler)
     begun, before = time.monotonic(), resident(os.getpid())
     try:
-        yield came
+        yield result
     finally:
-        came.seconds, came.grown = time.monotonic() - begun, resident(os.getpid()) - before
+        result.seconds, result.grown = time.monotonic() - begun, resident(os.getpid()) - before
         for log in logs:
             log.removeHandler(handler)
 
@@ -160,7 +160,7 @@ async def channel(kind: str, examples: int, number: int = 1) -> FuzzResult:
     """Post generated input to a channel's inbox, rightly and wrongly signed."""
     plugin = installed()[kind]
     async with open_rig(plugin) as rig, open_connection(plugin, rig.webhook_settings()) as connection:
-        with measure(f"posts to {kind}") as came:
+        with measure(f"posts to {kind}") as result:
 
             @fuzz_settings(examples, number)
             @given(BODIES, HEADERS, some.booleans())
@@ -168,11 +168,11 @@ async def channel(kind: str, examples: int, number: int = 1) -> FuzzResult:
                 right = dict(rig.webhook_request(body, secret=WEBHOOK_SECRET).headers) if signed else {}
                 request = WebhookRequest(headers={**right, **headers} if headers else right, body=body)
                 answer = asyncio.run(_with_timeout(connection.receiver.receive(request, _accept)))
-                came.outcomes[answer.status] += 1
+                result.outcomes[answer.status] += 1
                 assert answer.status in {200, 400, 401}, answer
 
             await asyncio.to_thread(post)
-    return came
+    return result
 
 
 async def _accept(_: object) -> None:
@@ -201,7 +201,7 @@ async def api(directory: Path, examples: int, number: int = 1) -> FuzzResult:
             last = answer.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
             return int(last.split(b" ", 2)[1]) if last else 0
 
-        with measure("requests to the API") as came:
+        with measure("requests to the API") as result:
 
             @fuzz_settings(examples, number)
             @given(
@@ -217,12 +217,12 @@ async def api(directory: Path, examples: int, number: int = 1) -> FuzzResult:
                 head = [line.encode() for line in (*first, f"Content-Length: {len(body)}")]
                 whole = b"\r\n".join([*head, *lines, b"", b""]) + body
                 status = asyncio.run_coroutine_threadsafe(ask(whole), loop).result(2 * TIMEOUT_SECONDS)
-                came.outcomes[status] += 1
+                result.outcomes[status] += 1
                 assert status < 500, (status, whole[:2000])
 
             await asyncio.to_thread(send)
             assert (await face.mine.call("GET", "/accounts/me")).status == 200
-    return came
+    return result
 
 
 def verifier(name: str, examples: int, number: int = 1) -> FuzzResult:
@@ -239,17 +239,17 @@ def verifier(name: str, examples: int, number: int = 1) -> FuzzResult:
     shown = some.fixed_dictionaries({one: near(value) for one, value in right.items()})
     bodies = some.just(BODY) | BODIES
 
-    with measure(f"signatures of {name}") as came:
+    with measure(f"signatures of {name}") as result:
 
         @fuzz_settings(examples, number)
         @given(shown, bodies)
         def judge(given_headers: Mapping[str, str], body: bytes) -> None:
             passed = check(given_headers, body)
-            came.outcomes["passed" if passed else "refused"] += 1
+            result.outcomes["passed" if passed else "refused"] += 1
             assert not passed or _is_right(right, given_headers, header, body), given_headers
 
         judge()
-    return came
+    return result
 
 
 def _is_right(right: Mapping[str, str], given_headers: Mapping[str, str], header: str, body: bytes) -> bool:
@@ -302,7 +302,7 @@ async def sockets(examples: int, number: int = 1) -> FuzzResult:
     """Write frames of every kind, each list into its own connection, and check how that ends."""
     async with stream_server(MemoryEvents()) as face:
         loop = asyncio.get_running_loop()
-        with measure("frames to a WebSocket") as came:
+        with measure("frames to a WebSocket") as result:
 
             @fuzz_settings(examples, number)
             @given(some.lists(FRAMES, min_size=1, max_size=6))
@@ -310,12 +310,12 @@ async def sockets(examples: int, number: int = 1) -> FuzzResult:
                 code = asyncio.run_coroutine_threadsafe(_send_frames(face, pieces), loop).result(
                     2 * TIMEOUT_SECONDS
                 )
-                came.outcomes[code] += 1
+                result.outcomes[code] += 1
                 assert code in CODES or code in _closes(pieces), code
 
             await asyncio.to_thread(send)
             assert await _send_frames(face, []) == 1006, "one that says nothing odd is answered"
-    return came
+    return result
 
 
 async def _send_frames(server: StreamServer, frames: list[FuzzFrame]) -> int:
@@ -374,9 +374,9 @@ async def main(examples: int, number: int) -> int:
     found: list[str] = []
     await asyncio.to_thread(warm_up, examples, number)
     with tempfile.TemporaryDirectory() as directory:
-        async for came in run_all(Path(directory), examples, number):
-            print(row(came), flush=True)
-            found += came.errors
+        async for result in run_all(Path(directory), examples, number):
+            print(row(result), flush=True)
+            found += result.errors
     parts = [f"{name} {version(name)}" for name in ("hypothesis", "aiohttp")]
     print(f"\nSeed {number}. Python {platform.python_version()}, {', '.join(parts)}.")
     print(*sorted(set(found))[:20], sep="\n")

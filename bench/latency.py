@@ -114,8 +114,8 @@ async def on_socket(setup: BenchGateway, text: str) -> AsyncIterator[tuple[Ask, 
                 await listening
 
 
-async def _conversation(ground: BenchGateway, name: str) -> str:
-    async with ground.gateway.http() as session:
+async def _conversation(deployment: BenchGateway, name: str) -> str:
+    async with deployment.gateway.http() as session:
         while True:
             async with session.get("/conversations") as answer:
                 items = (await answer.json())["items"]
@@ -154,11 +154,11 @@ async def run(given: Any) -> list[LatencyRow]:
 
 async def _measure_all(name: str, text: str, model_url: str | None, given: Any) -> list[LatencyRow]:
     with tempfile.TemporaryDirectory() as directory:
-        async with open_bench_gateway(Path(directory), model=model_url) as ground:
-            pid = ground.gateway.pid
-            ways = on_telegram(ground.platform, text)
+        async with open_bench_gateway(Path(directory), model=model_url) as deployment:
+            pid = deployment.gateway.pid
+            ways = on_telegram(deployment.platform, text)
             first = await measure(f"Telegram, {name}", pid, *ways, given)
-            async with on_socket(ground, text) as way:
+            async with on_socket(deployment, text) as way:
                 return [first, await measure(f"WebSocket, {name}", pid, *way, given)]
 
 

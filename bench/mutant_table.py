@@ -86,7 +86,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="delivery/broker/leases.py",
         old="if self._lost.is_set() or self.remaining <= 0:",
         new="if self._lost.is_set():",
-        tests=("tests/faults/test_frozen_lease_holder.py",),
+        tests=("tests/contracts/streams/test_lease_contract.py", "-k", "past_its_time"),
     ),
     Mutant(
         name="a held lease is taken over",
@@ -206,7 +206,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="X-Forwarded-For is trusted from any peer",
         file="gateway/web/http/auth_lockout.py",
-        old="while chain and _within(current, trusted):",
+        old="while chain and is_within(current, trusted):",
         new="while chain:",
         tests=("tests/unit/web/test_auth_lockout.py",),
     ),
@@ -229,6 +229,6 @@ MUTANTS: tuple[Mutant, ...] = (
         file="sandbox/paths.py",
         old='if plain.split("/")[0] == "..":',
         new="if False:",
-        tests=("tests/contracts/exec/test_shell_files.py",),
+        tests=("tests/unit/sandboxes/test_workspace_paths.py",),
     ),
 )

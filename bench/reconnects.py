@@ -83,10 +83,10 @@ async def open_setup(directory: Path, conversations: int) -> AsyncIterator[Recon
     """Run everything against a real broker."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(directory / "nats"))
-        link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(link, StreamConfig(max_bytes=500_000_000))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure_streams(nats_connection, StreamConfig(max_bytes=500_000_000))
         stream = await stack.enter_async_context(
-            jetstream_events.open_events(link, epoch=EPOCH, check_every=2.0)
+            jetstream_events.open_events(nats_connection, epoch=EPOCH, check_every=2.0)
         )
         face = await stack.enter_async_context(stream_server(stream))
         yield ReconnectSetup(server, stream, face, {f"cnv_{number}": [0] for number in range(conversations)})
@@ -163,19 +163,22 @@ async def write(setup: ReconnectSetup, conversation: str, count: int) -> None:
 async def run_reconnects(directory: Path, size: ReconnectPlan) -> ReconnectTally:
     """Write, read, kill, and count what every client saw."""
     begun = time.monotonic()
-    async with open_setup(directory, size.conversations) as ground, ground.http_server.http() as session:
+    async with (
+        open_setup(directory, size.conversations) as deployment,
+        deployment.http_server.http() as session,
+    ):
         followers = [
             ReconnectingClient(f"cnv_{number % size.conversations}", size, size.seed * 1_000_003 + number)
             for number in range(size.clients)
         ]
         async with asyncio.TaskGroup() as group:
-            for conversation in ground.seqs:
-                group.create_task(write(ground, conversation, size.events))
+            for conversation in deployment.seqs:
+                group.create_task(write(deployment, conversation, size.events))
             for follower in followers:
                 group.create_task(follower.run(session))
             for kill in range(size.kills):
-                await ground.written(size.events * (kill + 1) // (size.kills + 1))
-                await ground.server.restart()
+                await deployment.written(size.events * (kill + 1) // (size.kills + 1))
+                await deployment.server.restart()
     return ReconnectTally(
         reconnects=sum(one.reconnects for one in followers),
         frames=sum(len(one.seen) for one in followers),

@@ -4,8 +4,8 @@
 
 All users write at once over Telegram. When the process is killed, their turns wait for the model, or for a
 worker (`turn_workers`). Then an embedded gateway is started again on its data directory, or the other one of
-two replicas over PostgreSQL and one nats-server takes over when the leases end. From then on the model answers
-in 200 ms. The table counts missing, repeated and unrequested answers.
+two replicas over PostgreSQL and one nats-server takes over when the leases end. From then on the model
+answers in 200 ms. The table counts missing, repeated and unrequested answers.
 """
 
 from __future__ import annotations
@@ -73,23 +73,23 @@ async def measure(directory: Path, *, chats: int, replicas: int) -> tuple[Recove
         env = env_variables("AGENT", {"model": "openai:loopback", "base_url": server.base_url})
         env |= env_variables("CHANNELS__TELEGRAM", {"sends_per_second": SENDS_PER_SECOND})
         env["OPENAI_API_KEY"] = "a key for a loopback model"
-        async with open_deployment(directory, replicas=replicas, env=env) as ground:
-            for other in ground.replicas[1:]:
+        async with open_deployment(directory, replicas=replicas, env=env) as deployment:
+            for other in deployment.replicas[1:]:
                 await other.stop()
-            await ground.platform.say(WARM_UP_CHAT, "hello")
-            await ground.platform.wait_for_messages(1, chat=WARM_UP_CHAT, seconds=TIMEOUT_SECONDS)
+            await deployment.platform.say(WARM_UP_CHAT, "hello")
+            await deployment.platform.wait_for_messages(1, chat=WARM_UP_CHAT, seconds=TIMEOUT_SECONDS)
             model.is_hanging = True
             for chat in everybody:
-                await ground.platform.say(chat, _word(chat))
-            await ground.platform.wait_until(
-                lambda: not ground.platform.world.updates, seconds=TIMEOUT_SECONDS
+                await deployment.platform.say(chat, _word(chat))
+            await deployment.platform.wait_until(
+                lambda: not deployment.platform.world.updates, seconds=TIMEOUT_SECONDS
             )
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 while model.hanging_requests < min(chats, WORKERS):  # noqa: ASYNC110 - what another process asks for
                     await asyncio.sleep(0.05)
             model.is_hanging = False
-            times = await _recover(ground, everybody)
-            said = {chat: [post.text for post in ground.platform.messages(chat)] for chat in everybody}
+            times = await _recover(deployment, everybody)
+            said = {chat: [post.text for post in deployment.platform.messages(chat)] for chat in everybody}
             return times, count(said)
 
 

@@ -56,7 +56,10 @@ def broker_of(process: GatewayProcess) -> str:
 
 async def fill(url: str, conversation: str, count: int) -> None:
     """Put events into a conversation's stream."""
-    async with connect(url) as link, jetstream_events.open_events(link, epoch="bench") as stream:
+    async with (
+        connect(url) as nats_connection,
+        jetstream_events.open_events(nats_connection, epoch="bench") as stream,
+    ):
         tail = await stream.tail(conversation)
         seq, n = (tail.seq, tail.n) if tail else (0, 0)
         for number in range(n + 1, count + 1):

@@ -3,9 +3,9 @@
     python -m bench.sandbox_exec [--count 200] [--at-once 4]
 
 Each row is `bash -c true`: as a bare process, in the smallest useful bubblewrap, and through the host
-provider. The provider adds the read-only /etc, scratch file systems, limits and control groups, output pipes, and the
-guarantee that no process is left. A reserved sandbox prewarms its next namespaces while it is idle. The rows
-alternate, so that a busy machine slows all of them.
+provider. The provider adds the read-only /etc, scratch file systems, limits and control groups, output pipes,
+and the guarantee that no process is left. A reserved sandbox prewarms its next namespaces while it is idle.
+The rows alternate, so that a busy machine slows all of them.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ async def main(count: int, at_once: int) -> None:
     binary = str(bubblewrap.find() or shutil.which("bwrap") or "bwrap")
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        around = ProviderContext(state=here / "state", callbacks=here / "callbacks")
-        async with plugin("host").open(HostSettings(), around) as provider:
+        context = ProviderContext(state=here / "state", callbacks=here / "callbacks")
+        async with plugin("host").open(HostSettings(), context) as provider:
             spec = SandboxSpec(label="bench", namespace="bench", workspace=here / "workspace")
             reserved = replace(spec, label="reserved", workspace=None, persistent=True)
             ways = {

@@ -114,11 +114,11 @@ async def _read(
 async def _connect_stuck_reader(server: StreamServer) -> RawSocket:
     """Subscribe over a narrow connection that is never read from again."""
     parts = urlsplit(server.url)
-    link = socket.socket()
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BUFFER)
-    link.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(link, (parts.hostname or "", parts.port or 0))
-    reader, writer = await asyncio.open_connection(sock=link, limit=NARROW_BUFFER)
+    connected = socket.socket()
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BUFFER)
+    connected.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(connected, (parts.hostname or "", parts.port or 0))
+    reader, writer = await asyncio.open_connection(sock=connected, limit=NARROW_BUFFER)
     lines = (
         "GET /ws HTTP/1.1",
         f"Host: {parts.netloc}",

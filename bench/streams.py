@@ -133,11 +133,11 @@ async def compare(count: int, readers: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         async with (
             nats_server(Path(directory)) as server,
-            connect(server.url, token=server.token) as link,
+            connect(server.url, token=server.token) as nats_connection,
         ):
-            await ensure_streams(link, StreamConfig(max_bytes=1_000_000_000))
+            await ensure_streams(nats_connection, StreamConfig(max_bytes=1_000_000_000))
             async with (
-                jetstream_events.open_events(link, epoch="bench") as events,
+                jetstream_events.open_events(nats_connection, epoch="bench") as events,
                 stream_server(events) as face,
             ):
                 print("| stream | ours | bare nats-py | ratio |\n|---|---|---|---|")

@@ -85,13 +85,13 @@ async def run(given: Any) -> list[ThroughputRow]:
         with tempfile.TemporaryDirectory() as directory:
             async with (
                 run_model(given.delay) as url,
-                open_bench_gateway(Path(directory), model=url) as ground,
+                open_bench_gateway(Path(directory), model=url) as deployment,
             ):
                 # The first turn imports the model's libraries; that is the start's price, not a message's.
-                await ground.platform.say(1, "hello")
-                await ground.platform.wait_for_messages(1, chat=1, seconds=TIMEOUT_SECONDS)
-                pid = ground.gateway.pid
-                rows.append(await measure("gateway", ground.platform, pid, chats, given.messages))
+                await deployment.platform.say(1, "hello")
+                await deployment.platform.wait_for_messages(1, chat=1, seconds=TIMEOUT_SECONDS)
+                pid = deployment.gateway.pid
+                rows.append(await measure("gateway", deployment.platform, pid, chats, given.messages))
     return rows
 
 

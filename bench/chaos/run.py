@@ -74,28 +74,28 @@ async def run(
     directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - before anything runs
     async with (
         asyncio.timeout(plan.deadline),
-        open_deployment(directory, replicas=plan.replicas, env=plan.env) as ground,
+        open_deployment(directory, replicas=plan.replicas, env=plan.env) as deployment,
     ):
-        people = ChaosUsers(
-            ground.platform,
+        users = ChaosUsers(
+            deployment.platform,
             chats=plan.conversations,
             errors=plan.errors,
             repeats=plan.repeats,
             seed=plan.seed,
         )
-        async with _report_progress(ground, people, plan, report_progress):
-            async with _kill_at_random(ground, plan):
-                await people.send_all(plan.turns, within=_duration(plan))
-            stuck = await people.wait(plan.patience)
+        async with _report_progress(deployment, users, plan, report_progress):
+            async with _kill_at_random(deployment, plan):
+                await users.send_all(plan.turns, within=_duration(plan))
+            stuck = await users.wait(plan.patience)
         return ChaosReport(
             plan=plan,
-            tally=await _tally(ground, people),
-            gateway_kills=ground.gateway_kills,
-            nats_kills=ground.nats_kills,
-            freezes=ground.freezes,
-            errors=people.errors,
-            repeats=people.repeats,
-            recovery=max(ground.recoveries, default=0.0),
+            tally=await _tally(deployment, users),
+            gateway_kills=deployment.gateway_kills,
+            nats_kills=deployment.nats_kills,
+            freezes=deployment.freezes,
+            errors=users.errors,
+            repeats=users.repeats,
+            recovery=max(deployment.recoveries, default=0.0),
             stuck=stuck,
         )
 

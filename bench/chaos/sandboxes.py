@@ -89,10 +89,10 @@ class ChaosSandboxSetup:
         faults = FaultPoints(fault)
         relay = Relay(database, MemoryEvents(), faults.checkpoint)
         router = Router(lambda _channel: ChannelLimits(text=4000))
-        ledger = Transactions(database, relay, router, MemoryWakeUps(), faults.checkpoint)
-        register = SqlReservations(ledger, Metrics())
+        transactions = Transactions(database, relay, router, MemoryWakeUps(), faults.checkpoint)
+        register = SqlReservations(transactions, Metrics())
         leases = SqlLocks(database, uuid.uuid4().hex, clock=lambda: now_utc() + later)
-        stand = Backend(
+        backend = Backend(
             provider=DirectoryProvider(self.directory / "yard"),
             reservations=register,
             locks=SandboxLocks(leases, ttl=3.0, timeout=20.0),
@@ -102,11 +102,11 @@ class ChaosSandboxSetup:
             checkpoint=faults.checkpoint,
             clock=lambda: now_utc() + later,
         )
-        pool = Pool(stand)
+        pool = Pool(backend)
         try:
             yield SandboxClient(
                 pool=pool,
-                teardown=Teardown(stand, pool.evict),
+                teardown=Teardown(backend, pool.evict),
                 reservations=register,
                 request=self.request(key),
             )
@@ -245,16 +245,16 @@ def wait_for_exit(pid: int) -> int:
 
 
 async def _run_until_killed(setup: ChaosSandboxSetup, key: str, point: str) -> None:
-    async with setup.client(key, fault=point) as line:
-        await POINTS[point](line)
+    async with setup.client(key, fault=point) as client:
+        await POINTS[point](client)
 
 
 async def check_recovered(setup: ChaosSandboxSetup, key: str) -> None:
     """Check that what a killed process left keeps the promise; raises AssertionError."""
-    async with setup.client(key, later=LATER) as line:
+    async with setup.client(key, later=LATER) as client:
 
         async def spec_of(row: Reservation) -> SandboxSpec:
-            return replace(line.request.spec, label=row.label)
+            return replace(client.request.spec, label=row.label)
 
         async def jobs_in(_row: Reservation) -> Sequence[str]:
             return ()
@@ -262,17 +262,17 @@ async def check_recovered(setup: ChaosSandboxSetup, key: str) -> None:
         async def end_jobs(_row: Reservation, _why: str) -> None:
             return None
 
-        around = ReaperHooks(get_spec=spec_of, list_running_jobs=jobs_in, end_jobs=end_jobs)
-        reaper = Reaper(line.reservations, {"yard": line.teardown}, around, clock=_later)
+        context = ReaperHooks(get_spec=spec_of, list_running_jobs=jobs_in, end_jobs=end_jobs)
+        reaper = Reaper(client.reservations, {"yard": client.teardown}, context, clock=_later)
         await reaper.run_once()
         await reaper.sweep(installation_prefix(INSTALLATION))
-        await _assert_clean(line)
-        before = await line.reservations.get(line.request.spec.label)
-        said = (await line.run_command("after")).decode().split()
+        await _assert_clean(client)
+        before = await client.reservations.get(client.request.spec.label)
+        said = (await client.run_command("after")).decode().split()
         assert said[-1] == "after"
         assert before is None or before.snapshot is None or said[0] == "one", said
-        await line.teardown.delete(line.request.spec.label, reason="removed")
-        await _assert_clean(line)
+        await client.teardown.delete(client.request.spec.label, reason="removed")
+        await _assert_clean(client)
 
 
 def _later() -> datetime:
@@ -302,8 +302,8 @@ def acquire_concurrently(setup: ChaosSandboxSetup, key: str, *, processes: int =
     """Have so many processes acquire one sandbox so many times at once; returns how many were created."""
 
     async def crowd() -> None:
-        async with setup.client(key) as line:
-            await asyncio.gather(*(line.run_command("one") for _ in range(each)))
+        async with setup.client(key) as client:
+            await asyncio.gather(*(client.run_command("one") for _ in range(each)))
 
     pids = [fork_call(crowd) for _ in range(processes)]
     assert [wait_for_exit(pid) for pid in pids] == [0] * processes
@@ -314,12 +314,12 @@ def main(rounds: int, database: str | None) -> None:
     """Kill at every point, so many times each."""
     with tempfile.TemporaryDirectory() as name:
         url = database or f"sqlite+aiosqlite:///{name}/gateway.db"
-        ground = asyncio.run(prepare(url, Path(name)))
-        made = acquire_concurrently(ground, "herd")
+        setup = asyncio.run(prepare(url, Path(name)))
+        made = acquire_concurrently(setup, "herd")
         print(f"20 acquires of one key in two processes made {made} sandbox")
         for point in POINTS:
             for number in range(rounds):
-                kill_at(ground, point, number)
+                kill_at(setup, point, number)
             print(f"{point}: {rounds} kills, nothing left over")
             sys.stdout.flush()
 

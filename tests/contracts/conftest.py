@@ -36,9 +36,9 @@ async def connection(plugin: ChannelPlugin, rig: ChannelRig) -> AsyncIterator[Co
 @pytest.fixture
 async def user_message(connection: Connection, rig: ChannelRig) -> Message:
     """Return a message a person sent in the room."""
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.say("hello")
-        (update,) = await ear.wait(1)
+        (update,) = await recorder.wait(1)
     assert isinstance(update, Message)
     return update

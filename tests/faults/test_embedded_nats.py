@@ -39,8 +39,10 @@ def arguments_of(pid: int | None) -> str:
 
 async def test_streams_fit_into_the_budget(embedded_nats: EmbeddedNats) -> None:
     """The broker accepts streams of the size that its own budget allows."""
-    async with connect(embedded_nats.url, token=embedded_nats.token) as link:
-        assert (await ensure_streams(link, StreamConfig(max_bytes=embedded_nats.storage_bytes))).last_seq == 0
+    async with connect(embedded_nats.url, token=embedded_nats.token) as nats_connection:
+        assert (
+            await ensure_streams(nats_connection, StreamConfig(max_bytes=embedded_nats.storage_bytes))
+        ).last_seq == 0
 
 
 async def test_a_stranger_is_refused(embedded_nats: EmbeddedNats) -> None:
@@ -53,9 +55,9 @@ async def test_a_stranger_is_refused(embedded_nats: EmbeddedNats) -> None:
 
 async def test_a_broker_without_room_says_what_to_raise(tmp_path: Path) -> None:
     """An external nats-server that is too small for the streams is refused with the remedy."""
-    async with nats_server(tmp_path) as small, connect(small.url, token=small.token) as link:
+    async with nats_server(tmp_path) as small, connect(small.url, token=small.token) as nats_connection:
         with pytest.raises(BrokerRefused, match=r"need up to .* GiB: raise max_file_store"):
-            await ensure_streams(link, StreamConfig())
+            await ensure_streams(nats_connection, StreamConfig())
 
 
 async def test_files_are_private(embedded_nats: EmbeddedNats, tmp_path: Path) -> None:
@@ -71,18 +73,18 @@ async def test_a_killed_broker_comes_back_with_everything_on_the_same_port(
     embedded_nats: EmbeddedNats,
 ) -> None:
     """Kill -9 of the child is repaired by its supervision; the link finds it again."""
-    async with connect(embedded_nats.url, token=embedded_nats.token) as link:
-        before = await ensure_streams(link, StreamConfig(max_bytes=embedded_nats.storage_bytes))
-        await link.publish("lease.t.x", b"kept", {})
+    async with connect(embedded_nats.url, token=embedded_nats.token) as nats_connection:
+        before = await ensure_streams(nats_connection, StreamConfig(max_bytes=embedded_nats.storage_bytes))
+        await nats_connection.publish("lease.t.x", b"kept", {})
         url, killed = embedded_nats.url, embedded_nats.pid
         assert killed is not None
         back = asyncio.Event()
-        link.on_reconnect(back.set)
+        nats_connection.on_reconnect(back.set)
         os.kill(killed, signal.SIGKILL)
         async with asyncio.timeout(15):
             await back.wait()
         assert (embedded_nats.url, embedded_nats.restarts) == (url, 1)
-        after = await get_identity(link)
+        after = await get_identity(nats_connection)
         assert (after.created, after.last_seq) == (before.created, before.last_seq + 1)
 
 
@@ -90,19 +92,19 @@ async def test_a_frozen_broker_is_restarted_by_the_one_who_notices(embedded_nats
     """A server that accepts the connection and does not answer is killed and started again."""
     async with connect(
         embedded_nats.url, token=embedded_nats.token, on_unresponsive=embedded_nats.restart
-    ) as link:
-        await ensure_streams(link, StreamConfig(max_bytes=embedded_nats.storage_bytes))
+    ) as nats_connection:
+        await ensure_streams(nats_connection, StreamConfig(max_bytes=embedded_nats.storage_bytes))
         frozen = embedded_nats.pid
         assert frozen is not None
         back = asyncio.Event()
-        link.on_reconnect(back.set)
+        nats_connection.on_reconnect(back.set)
         os.kill(frozen, signal.SIGSTOP)
         async with asyncio.timeout(20):
             while not back.is_set():
                 with suppress(BrokerUnreachable):
-                    await link.publish("lease.t.x", b"", {}, timeout=0.2)
+                    await nats_connection.publish("lease.t.x", b"", {}, timeout=0.2)
         assert embedded_nats.pid != frozen
-        await link.publish("lease.t.x", b"", {})
+        await nats_connection.publish("lease.t.x", b"", {})
 
 
 async def test_a_second_instance_is_told_which_directory_is_taken(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 @pytest.fixture
 async def nats_connection(server: NatsServer) -> AsyncIterator[NatsConnection]:
     """Connect to a server with our streams."""
-    async with connect(server.url, token=server.token) as link:
-        await ensure_streams(link, StreamConfig(max_bytes=500_000_000))
-        yield link
+    async with connect(server.url, token=server.token) as nats_connection:
+        await ensure_streams(nats_connection, StreamConfig(max_bytes=500_000_000))
+        yield nats_connection
 
 
 @asynccontextmanager

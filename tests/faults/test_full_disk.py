@@ -60,12 +60,14 @@ async def small_disk_nats(small_disk: Path) -> AsyncIterator[SmallDiskNats]:
     async with AsyncExitStack() as stack:
         lock = stack.enter_context(DataDirLock(small_disk / "data"))
         broker = await stack.enter_async_context(open_embedded_nats(lock))
-        link = await stack.enter_async_context(
+        nats_connection = await stack.enter_async_context(
             connect(broker.url, token=broker.token, on_unresponsive=broker.restart)
         )
-        await ensure_streams(link, StreamConfig(max_bytes=broker.storage_bytes))
+        await ensure_streams(nats_connection, StreamConfig(max_bytes=broker.storage_bytes))
         yield SmallDiskNats(
-            broker, link, await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+            broker,
+            nats_connection,
+            await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1")),
         )
 
 

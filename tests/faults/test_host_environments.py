@@ -55,13 +55,13 @@ async def test_a_kernel_without_namespaces_is_told_with_its_remedy(rig: Provider
     assert "sysctl" in told["isolation"].detail
 
 
-async def test_a_plain_host_is_told_loudly(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Plain processes run only where they were allowed, and the log shouts it."""
+async def test_missing_isolation_is_logged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Plain processes run only where the operator allows them, and the log has a warning."""
     rig = VARIANTS["host"]["plain"](tmp_path)
     async with rig.open() as provider:
         sandbox = await provider.create(rig.spec())
         assert (await sandbox.run(ExecRequest(script="echo ran"))).stdout == b"ran\n"
-    assert "PLAIN PROCESSES" in capfd.readouterr().out
+    assert "sandbox.isolation_disabled" in capfd.readouterr().out
 
 
 def _unprivileged_python() -> list[str]:

@@ -46,10 +46,12 @@ async def rig(tmp_path: Path) -> AsyncIterator[ClusterRig]:
     async with AsyncExitStack() as stack:
         servers = await stack.enter_async_context(nats_cluster(tmp_path / "nats"))
         urls = ",".join(server.url for server in servers)
-        link = await stack.enter_async_context(connect(urls, token=servers[0].token))
-        await ensure_streams(link, STREAM_CONFIG, timeout=30)
+        nats_connection = await stack.enter_async_context(connect(urls, token=servers[0].token))
+        await ensure_streams(nats_connection, STREAM_CONFIG, timeout=30)
         yield ClusterRig(
-            servers, link, await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+            servers,
+            nats_connection,
+            await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1")),
         )
 
 
@@ -96,8 +98,8 @@ async def test_leases_and_signals_survive_the_death_of_the_leader(rig: ClusterRi
     """A lease stays exclusive, and a wake-up arrives, although the leader dies."""
     mine = JetStreamLeases(rig.connection, LeaseHolder(instance="one", boot="1"))
     theirs = JetStreamLeases(rig.connection, LeaseHolder(instance="two", boot="1"))
-    signals, stop = JetStreamWakeUps(rig.connection, STREAM_CONFIG), asyncio.Event()
-    heard = signals.subscribe(WorkQueue.TURN, at_most=2, stop=stop)
+    wake_ups, stop = JetStreamWakeUps(rig.connection, STREAM_CONFIG), asyncio.Event()
+    heard = wake_ups.subscribe(WorkQueue.TURN, at_most=2, stop=stop)
     async with asyncio.timeout(90):
         async with mine.acquire("t:a", ttl=20) as lease:
             await (await rig.leader()).kill()
@@ -112,11 +114,11 @@ async def test_leases_and_signals_survive_the_death_of_the_leader(rig: ClusterRi
             lease.ensure_held()
         waiting = asyncio.ensure_future(anext(heard))
         while not waiting.done():
-            await signals.publish(WorkQueue.TURN, "k")
+            await wake_ups.publish(WorkQueue.TURN, "k")
             await asyncio.wait({waiting}, timeout=0.2)
         assert waiting.result().key == "k"
     stop.set()
-    assert [signal async for signal in heard] == []
+    assert [wake_up async for wake_up in heard] == []
 
 
 async def test_racing_writers_on_a_cluster_make_one_order(rig: ClusterRig) -> None:

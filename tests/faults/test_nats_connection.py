@@ -41,10 +41,14 @@ async def proxied_stream(tmp_path: Path) -> AsyncIterator[ProxiedStream]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
         proxy = await stack.enter_async_context(fault_proxy(server.port))
-        link = await stack.enter_async_context(connect(f"nats://127.0.0.1:{proxy.port}", token=server.token))
-        await ensure_streams(link, StreamConfig(max_bytes=500_000_000))
+        nats_connection = await stack.enter_async_context(
+            connect(f"nats://127.0.0.1:{proxy.port}", token=server.token)
+        )
+        await ensure_streams(nats_connection, StreamConfig(max_bytes=500_000_000))
         yield ProxiedStream(
-            proxy, link, await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+            proxy,
+            nats_connection,
+            await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1")),
         )
 
 

@@ -30,8 +30,8 @@ async def _run(plan: ChaosPlan, directory: Path) -> ChaosReport:
 @asynccontextmanager
 async def _two(directory: Path, **env: str) -> AsyncIterator[Deployment]:
     try:
-        async with open_deployment(directory, replicas=2, env=env) as ground:
-            yield ground
+        async with open_deployment(directory, replicas=2, env=env) as deployment:
+            yield deployment
     except PostgresUnavailable as error:
         pytest.skip(f"two replicas need PostgreSQL: {error}")
 
@@ -69,30 +69,30 @@ async def test_g4_g5_a_frozen_replica_commits_nothing_when_it_wakes(tmp_path: Pa
 
 async def test_g4_another_replica_takes_over_from_a_dead_one(tmp_path: Path) -> None:
     """With one of two replicas dead for good, whichever it was, the other goes on with its conversations."""
-    async with _two(tmp_path, DOVECOTE_LEASE_TTL="2") as ground:
-        said = ground.platform
+    async with _two(tmp_path, DOVECOTE_LEASE_TTL="2") as deployment:
+        said = deployment.platform
         await said.say(7, "!sleep 2; echo pigeon")
         await said.wait_until(lambda: not said.world.updates, seconds=30)
-        await ground.replicas[0].kill()
+        await deployment.replicas[0].kill()
         await said.say(7, "!echo second")
         await said.wait_until(lambda: any("second" in post.text for post in said.messages(7)), seconds=60)
-        ground.replicas[0] = ground.replicas[1]
-        conversation = (await ground.conversations())[7]
-        log = await ground.log_of(conversation)
+        deployment.replicas[0] = deployment.replicas[1]
+        conversation = (await deployment.conversations())[7]
+        log = await deployment.log_of(conversation)
     assert [event["type"] for event in log].count("turn.completed") == 2
 
 
 async def test_g2_restarts_without_work_say_nothing(tmp_path: Path) -> None:
     """Killed and started again and again with nothing to do, the gateway sends nothing."""
-    async with open_deployment(tmp_path, replicas=1) as ground:
-        said = ground.platform
+    async with open_deployment(tmp_path, replicas=1) as deployment:
+        said = deployment.platform
         await said.say(7, "!echo pigeon")
         await said.wait_until(lambda: any("pigeon" in post.text for post in said.messages(7)), seconds=30)
-        await ground.until_relayed((await ground.conversations())[7], ended=1)
-        await ground.kill_gateway(0)
+        await deployment.until_relayed((await deployment.conversations())[7], ended=1)
+        await deployment.kill_gateway(0)
         sends = [call for call in said.calls if call[0] in {"sendMessage", "editMessageText"}]
         for _ in range(3):
-            await ground.kill_gateway(0)
+            await deployment.kill_gateway(0)
         await said.say(8, "!echo other")
         await said.wait_until(lambda: any("other" in post.text for post in said.messages(8)), seconds=30)
         later = [call for call in said.calls if call[0] in {"sendMessage", "editMessageText"}]

@@ -25,19 +25,19 @@ MUCH = 64
 @pytest.mark.parametrize("kind", sorted(installed()))
 async def test_g15_no_post_to_a_channel_is_a_fault(kind: str) -> None:
     """Rightly signed nonsense and wrongly signed anything are 2xx, 400 or 401."""
-    came = await fuzz.channel(kind, EXAMPLES // 2)
-    assert came.outcomes[401]
-    assert came.grown < MUCH
-    assert came.errors == []
+    result = await fuzz.channel(kind, EXAMPLES // 2)
+    assert result.outcomes[401]
+    assert result.grown < MUCH
+    assert result.errors == []
 
 
 async def test_g15_no_request_is_a_fault(tmp_path: Path) -> None:
     """Bodies, methods and headers of every kind over a real connection: never a 5xx, never a hang."""
-    came = await fuzz.api(tmp_path, EXAMPLES)
-    assert came.outcomes[400]
-    assert came.outcomes[401]
-    assert came.grown < MUCH
-    assert came.errors == []
+    result = await fuzz.api(tmp_path, EXAMPLES)
+    assert result.outcomes[400]
+    assert result.outcomes[401]
+    assert result.grown < MUCH
+    assert result.errors == []
 
 
 @pytest.mark.parametrize("name", sorted(SIGNATURE_CASES))
@@ -48,7 +48,7 @@ def test_g15_nothing_that_is_nearly_signed_passes_or_breaks(name: str) -> None:
 
 async def test_g15_frames_of_any_kind_end_their_own_connection() -> None:
     """G8: broken, cut, giant and nonsensical frames end with a code of the protocol; no fault is logged."""
-    came = await fuzz.sockets(EXAMPLES // 4)
-    assert came.outcomes[1002]
-    assert came.grown < MUCH
-    assert came.errors == []
+    result = await fuzz.sockets(EXAMPLES // 4)
+    assert result.outcomes[1002]
+    assert result.grown < MUCH
+    assert result.errors == []

@@ -34,20 +34,20 @@ HELD = 6
 @asynccontextmanager
 async def _two(directory: Path, **env: str) -> AsyncIterator[Deployment]:
     try:
-        async with open_deployment(directory, replicas=2, env=env) as ground:
-            yield ground
+        async with open_deployment(directory, replicas=2, env=env) as deployment:
+            yield deployment
     except PostgresUnavailable as error:
         pytest.skip(f"two replicas need PostgreSQL: {error}")
 
 
-async def _tally(ground: Deployment, people: ChaosUsers) -> Tally:
-    conversations = await ground.conversations()
+async def _tally(deployment: Deployment, users: ChaosUsers) -> Tally:
+    conversations = await deployment.conversations()
     logs = {}
-    for chat, asked in people.asked.items():
-        await ground.until_relayed(conversations[chat], ended=asked)
-        logs[chat] = await ground.log_of(conversations[chat])
-    answers = {chat: [post.text for post in ground.platform.messages(chat)] for chat in people.asked}
-    return count(answers, logs, asked=people.asked)
+    for chat, asked in users.asked.items():
+        await deployment.until_relayed(conversations[chat], ended=asked)
+        logs[chat] = await deployment.log_of(conversations[chat])
+    answers = {chat: [post.text for post in deployment.platform.messages(chat)] for chat in users.asked}
+    return count(answers, logs, asked=users.asked)
 
 
 def _exact(tally: Tally) -> bool:
@@ -56,42 +56,42 @@ def _exact(tally: Tally) -> bool:
 
 async def test_g17_replicas_that_are_told_to_stop_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """Each SIGTERM under load ends in ten seconds, without loss, repeat or delay for what was in flight."""
-    async with _two(tmp_path, **ENVIRONMENT) as ground:
-        people = ChaosUsers(ground.platform, chats=4, seed=3)
-        talking = asyncio.create_task(people.send_all(20, within=6))
+    async with _two(tmp_path, **ENVIRONMENT) as deployment:
+        users = ChaosUsers(deployment.platform, chats=4, seed=3)
+        sending = asyncio.create_task(users.send_all(20, within=6))
         for turn in range(2):
-            process = ground.replicas[turn % 2]
+            process = deployment.replicas[turn % 2]
             assert await stop_and_wait(process) < EXIT_WITHIN + SLACK
             await process.start(wait=False)
             await process.until_ready(60)
-        await talking
-        assert await people.wait(60) == 0
-        tally = await _tally(ground, people)
+        await sending
+        assert await users.wait(60) == 0
+        tally = await _tally(deployment, users)
         assert _exact(tally), tally
-        handed = await hand_over(*ground.replicas, conversation="handed over")
+        handed = await hand_over(*deployment.replicas, conversation="handed over")
         assert handed.stopped < EXIT_WITHIN + SLACK
         assert handed.taken_over < TAKEN_OVER_WITHIN + SLACK
 
 
 async def test_g14_clocks_that_disagree_by_twenty_minutes_change_nothing(tmp_path: Path) -> None:
     """One replica ten minutes ahead, one behind, one of them killed: nothing lost, doubled or reordered."""
-    async with _two(tmp_path, DOVECOTE_LEASE_TTL="3") as ground:
-        for process, skew in zip(ground.replicas, ("600", "-600"), strict=True):
+    async with _two(tmp_path, DOVECOTE_LEASE_TTL="3") as deployment:
+        for process, skew in zip(deployment.replicas, ("600", "-600"), strict=True):
             await stop_and_wait(process)
             process.env |= {"SKEW_SECONDS": skew, "PYTHONPATH": f"{SKEWED}:{ROOT}"}
             await process.start(wait=False)
             await process.until_ready(60)
-        people = ChaosUsers(ground.platform, chats=4, seed=5)
-        talking = asyncio.create_task(people.send_all(16, within=5))
+        users = ChaosUsers(deployment.platform, chats=4, seed=5)
+        sending = asyncio.create_task(users.send_all(16, within=5))
         await asyncio.sleep(2)
-        await ground.kill_gateway(1)
-        await talking
-        assert await people.wait(60) == 0
-        tally = await _tally(ground, people)
-        dates, moments = zip(*[await _now_of(process) for process in ground.replicas], strict=True)
-        await stop_and_wait(ground.replicas[1])
-        waits = [await _measure_handover(ground, 901, *ground.replicas)]
-        waits += [await _measure_handover(ground, 902, *reversed(ground.replicas))]
+        await deployment.kill_gateway(1)
+        await sending
+        assert await users.wait(60) == 0
+        tally = await _tally(deployment, users)
+        dates, moments = zip(*[await _now_of(process) for process in deployment.replicas], strict=True)
+        await stop_and_wait(deployment.replicas[1])
+        waits = [await _measure_handover(deployment, 901, *deployment.replicas)]
+        waits += [await _measure_handover(deployment, 902, *reversed(deployment.replicas))]
     assert tally.lost == tally.reordered == 0, tally
     assert tally.logs_exact == tally.logs, tally
     assert tally.duplicated <= 1
@@ -111,12 +111,12 @@ async def _now_of(process: GatewayProcess) -> tuple[float, float]:
 
 
 async def _measure_handover(
-    ground: Deployment, chat: int, first: GatewayProcess, second: GatewayProcess
+    deployment: Deployment, chat: int, first: GatewayProcess, second: GatewayProcess
 ) -> float:
     """Have the only replica refused for HELD seconds and killed; return when another one sent the answer."""
-    await ground.platform.fail(429, method="sendMessage", chat=chat, retry_after=HELD)
-    await ground.platform.say(chat, "!echo pigeon")
-    await ground.platform.wait_until(lambda: _sends(ground, chat) > 0, seconds=30)
+    await deployment.platform.fail(429, method="sendMessage", chat=chat, retry_after=HELD)
+    await deployment.platform.say(chat, "!echo pigeon")
+    await deployment.platform.wait_until(lambda: _sends(deployment, chat) > 0, seconds=30)
     refused = time.monotonic()
     async with asyncio.timeout(30), first.http() as session:
         while True:
@@ -126,12 +126,12 @@ async def _measure_handover(
     await first.kill()
     await second.start(wait=False)
     await second.until_ready(60)
-    await ground.platform.wait_until(lambda: bool(ground.platform.messages(chat)), seconds=60)
+    await deployment.platform.wait_until(lambda: bool(deployment.platform.messages(chat)), seconds=60)
     return time.monotonic() - refused
 
 
-def _sends(ground: Deployment, chat: int) -> int:
+def _sends(deployment: Deployment, chat: int) -> int:
     return sum(
         method == "sendMessage" and str(given.get("chat_id")) == str(chat)
-        for method, given in ground.platform.calls
+        for method, given in deployment.platform.calls
     )

@@ -1,4 +1,4 @@
-"""Daytona itself: needs DAYTONA_API_KEY; skipped, and said so, without it. Costs minutes of one sandbox."""
+"""Daytona itself: needs DAYTONA_API_KEY and skips without it. Costs minutes of one sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real engine: needs DOCKER_HOST and DOVECOTE_LIVE_DOCKER=1; skipped, and said so, without them."""
+"""A real engine: needs DOCKER_HOST and DOVECOTE_LIVE_DOCKER=1, and skips without them."""
 
 from __future__ import annotations
 

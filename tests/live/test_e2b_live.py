@@ -1,4 +1,4 @@
-"""E2B itself: needs E2B_API_KEY; skipped, and said so, without it. Costs a minute of one small sandbox."""
+"""E2B itself: needs E2B_API_KEY and skips without it. Costs a minute of one small sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telegram itself: needs a bot's token and a chat it may write to; skipped, and said so, without them."""
+"""Telegram itself: needs a bot's token and a chat it may write to, and skips without them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 async def test_the_real_platform_takes_a_reply_and_its_edit() -> None:
-    """A reply is sent to the real Telegram and edited; saying the same again is no error."""
+    """A reply is sent to the real Telegram and edited; repeating the same edit is no error."""
     telegram = plugin("telegram")
     settings = telegram.settings.model_validate({"token": TOKEN})
     address = Address(channel="chn_live", room=CHAT)
@@ -31,7 +31,7 @@ async def test_the_real_platform_takes_a_reply_and_its_edit() -> None:
 
 
 async def test_the_real_platform_shows_previews_signs_and_files() -> None:
-    """What is being said is shown and ends as one message; it takes our signs, and a file by its type."""
+    """A draft grows and ends as one message; the message takes reactions, and a file is sent by its type."""
     telegram = plugin("telegram")
     settings = telegram.settings.model_validate({"token": TOKEN})
     address = Address(channel="chn_live", room=CHAT)
@@ -41,8 +41,8 @@ async def test_the_real_platform_shows_previews_signs_and_files() -> None:
         final = Reply(text="Let me **see**", key="live-shown")
         place = shown.platform_id if shown else None
         sent = await (channel.edit(address, place, final) if place else channel.send(address, final))
-        for sign in (*StatusReaction, None):
-            await channel.react(address, sent.platform_id, sign)
+        for reaction in (*StatusReaction, None):
+            await channel.react(address, sent.platform_id, reaction)
         file = File(name="live.txt", media_type="text/plain", content=b"live", caption="**a file**")
         assert (await channel.upload(address, file, key="live-file")).platform_id
 

@@ -25,7 +25,7 @@ STATUS = ToolSpec(name="async_status", description="Tell of background jobs.", s
 
 
 class RecordingTools(Tools):
-    """Answers every call with `answer`; `needs_approval_for` commands wait until `approved` has their call id.
+    """Answers every call with `answer`; `needs_approval_for` commands wait until `approved` has their id.
 
     Like the gateway's tools it runs a call id once and repeats the recorded result afterwards.
     """

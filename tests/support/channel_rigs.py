@@ -183,7 +183,7 @@ class _TelegramRig(ChannelRig):
 
     def reactions(self, platform_id: str) -> list[str]:
         raw = self._simulator.world.posts[self.room, int(platform_id)].raw
-        return [sign["emoji"] for sign in raw.get("reactions", [])]
+        return [reaction["emoji"] for reaction in raw.get("reactions", [])]
 
     async def send_file(self, content: bytes) -> None:
         await self._simulator.send_file(self.room, content, name="notes.txt", media_type="text/plain", user=7)

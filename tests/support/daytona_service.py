@@ -1,8 +1,8 @@
 """A service that speaks Daytona's API on loopback, written from the clients in the daytona package (0.226).
 
 The control plane (sandboxes created, listed, started, stopped, archived, deleted, their timers) and the
-toolbox (commands, files), with real commands in sandboxes behind them. Network settings are stored for tests to read
-and are not enforced. There are no events over Socket.IO: the SDK then polls.
+toolbox (commands, files), with real commands in sandboxes behind them. Network settings are stored for tests
+to read and are not enforced. There are no events over Socket.IO: the SDK then polls.
 """
 
 from __future__ import annotations
@@ -111,47 +111,47 @@ class DaytonaService:
                 return _problem(401, "Invalid credentials")
             if "id" not in request.match_info:
                 return await handler(request)  # type: ignore[no-any-return]
-            machine = self.machines.get(request.match_info["id"])
-            if machine is None:
+            instance = self.machines.get(request.match_info["id"])
+            if instance is None:
                 return _problem(404, f"Sandbox with ID or name {request.match_info['id']} not found")
-            return await handler(request, machine)  # type: ignore[no-any-return]
+            return await handler(request, instance)  # type: ignore[no-any-return]
 
         return answer
 
     def _toolbox(self, handler: Any) -> Any:
         async def answer(request: web.Request) -> web.StreamResponse:
-            machine = self.machines.get(request.match_info["id"])
+            instance = self.machines.get(request.match_info["id"])
             if request.headers.get("Authorization") != f"Bearer {API_KEY}":
                 return _problem(401, "unauthorized")
-            if machine is None:
+            if instance is None:
                 return _problem(404, "sandbox not found")
-            if machine.state != "started":
+            if instance.state != "started":
                 return _problem(400, "bad request: failed to get runner info: sandbox is not started")
-            return await handler(request, machine)  # type: ignore[no-any-return]
+            return await handler(request, instance)  # type: ignore[no-any-return]
 
         return answer
 
-    def _instance_response(self, machine: DaytonaInstance) -> web.Response:
-        return web.json_response(machine.to_json(self.url))
+    def _instance_response(self, instance: DaytonaInstance) -> web.Response:
+        return web.json_response(instance.to_json(self.url))
 
     async def _create(self, request: web.Request) -> web.Response:
         asked = await request.json()
         number = secrets.token_hex(16)
-        machine = DaytonaInstance(
+        instance = DaytonaInstance(
             id=number, process_host=ProcessHost(self.directory / number[:8], HOME), asked=asked
         )
-        machine.timers = {name: asked[name] for name in INTERVALS.values() if asked.get(name) is not None}
-        await machine.process_host.start()
-        machine.created = datetime.now(UTC)
-        self.machines[number] = machine
-        return self._instance_response(machine)
+        instance.timers = {name: asked[name] for name in INTERVALS.values() if asked.get(name) is not None}
+        await instance.process_host.start()
+        instance.created = datetime.now(UTC)
+        self.machines[number] = instance
+        return self._instance_response(instance)
 
     async def _list(self, request: web.Request) -> web.Response:
         wanted = json.loads(request.query.get("labels", "{}"))
         found = [
-            machine.to_json(self.url)
-            for machine in sorted(self.machines.values(), key=lambda one: one.created)
-            if wanted.items() <= dict(machine.asked.get("labels") or {}).items()
+            instance.to_json(self.url)
+            for instance in sorted(self.machines.values(), key=lambda one: one.created)
+            if wanted.items() <= dict(instance.asked.get("labels") or {}).items()
         ]
         begin = int(request.query.get("cursor", "0"))
         end = begin + int(request.query.get("limit", "100"))
@@ -159,61 +159,61 @@ class DaytonaService:
             {"items": found[begin:end], "nextCursor": str(end) if end < len(found) else None}
         )
 
-    async def _get(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
-        return self._instance_response(machine)
+    async def _get(self, _request: web.Request, instance: DaytonaInstance) -> web.Response:
+        return self._instance_response(instance)
 
-    async def _delete(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
-        await self.delete(machine.id)
-        machine.state = "destroyed"
-        return self._instance_response(machine)
+    async def _delete(self, _request: web.Request, instance: DaytonaInstance) -> web.Response:
+        await self.delete(instance.id)
+        instance.state = "destroyed"
+        return self._instance_response(instance)
 
     async def delete(self, number: str) -> None:
         """Take a sandbox away, as its lifetime or an operator at the service would."""
         await self.machines.pop(number).process_host.terminate()
 
-    async def _start(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
-        if machine.state == "started":
+    async def _start(self, _request: web.Request, instance: DaytonaInstance) -> web.Response:
+        if instance.state == "started":
             return _problem(409, "Sandbox is not in a state that can be started")
-        await machine.process_host.start()
-        machine.state = "started"
-        return self._instance_response(machine)
+        await instance.process_host.start()
+        instance.state = "started"
+        return self._instance_response(instance)
 
-    async def _stop(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
-        await self.stop(machine.id)
-        return self._instance_response(machine)
+    async def _stop(self, _request: web.Request, instance: DaytonaInstance) -> web.Response:
+        await self.stop(instance.id)
+        return self._instance_response(instance)
 
     async def stop(self, number: str) -> None:
         """Stop a sandbox, as its idle timer would; files stay, processes do not."""
-        machine = self.machines[number]
-        await machine.process_host.stop()
-        machine.state = "stopped"
+        instance = self.machines[number]
+        await instance.process_host.stop()
+        instance.state = "stopped"
 
-    async def _archive(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
-        if machine.state != "stopped":
+    async def _archive(self, _request: web.Request, instance: DaytonaInstance) -> web.Response:
+        if instance.state != "stopped":
             return _problem(400, "Sandbox is not stopped")
-        machine.state = "archived"
-        return self._instance_response(machine)
+        instance.state = "archived"
+        return self._instance_response(instance)
 
-    async def _activity(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
-        machine.active += 1
+    async def _activity(self, _request: web.Request, instance: DaytonaInstance) -> web.Response:
+        instance.active += 1
         return web.Response(status=201)
 
-    async def _timer(self, request: web.Request, machine: DaytonaInstance) -> web.Response:
-        machine.timers[INTERVALS[request.match_info["timer"]]] = int(request.match_info["minutes"])
-        return self._instance_response(machine)
+    async def _timer(self, request: web.Request, instance: DaytonaInstance) -> web.Response:
+        instance.timers[INTERVALS[request.match_info["timer"]]] = int(request.match_info["minutes"])
+        return self._instance_response(instance)
 
-    async def _preview(self, request: web.Request, machine: DaytonaInstance) -> web.Response:
+    async def _preview(self, request: web.Request, instance: DaytonaInstance) -> web.Response:
         port = int(request.match_info["port"])
         url = f"https://{port}-signedtoken.proxy.example"
-        return web.json_response({"sandboxId": machine.id, "port": port, "token": "signedtoken", "url": url})
+        return web.json_response({"sandboxId": instance.id, "port": port, "token": "signedtoken", "url": url})
 
     async def _home(self, _request: web.Request, _machine: DaytonaInstance) -> web.Response:
         return web.json_response({"dir": HOME})
 
-    async def _execute(self, request: web.Request, machine: DaytonaInstance) -> web.Response:
+    async def _execute(self, request: web.Request, instance: DaytonaInstance) -> web.Response:
         asked = await request.json()
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": HOME, **(asked.get("envs") or {})}
-        said = machine.process_host.run(
+        said = instance.process_host.run(
             ["/bin/sh", "-c", asked["command"]], env=env, cwd=asked.get("cwd") or HOME
         )
         try:
@@ -222,14 +222,14 @@ class DaytonaService:
         except TimeoutError:
             return _problem(408, "command execution timeout")
 
-    async def _upload(self, request: web.Request, machine: DaytonaInstance) -> web.Response:
+    async def _upload(self, request: web.Request, instance: DaytonaInstance) -> web.Response:
         parts, name = await request.multipart(), ""
         while (part := await parts.next()) is not None:
             content = bytes(await part.read())  # type: ignore[union-attr]
             if str(part.name).endswith(".path"):  # type: ignore[union-attr]
                 name = content.decode()
             else:
-                await machine.process_host.write_file(name, content)
+                await instance.process_host.write_file(name, content)
         return web.Response(status=200)
 
     async def close(self) -> None:

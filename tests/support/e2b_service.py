@@ -125,23 +125,23 @@ class E2bService:
                 return _problem(401, "invalid API key")
             if "id" not in request.match_info:
                 return await handler(request)  # type: ignore[no-any-return]
-            machine = self.machines.get(request.match_info["id"])
-            if machine is None:
+            instance = self.machines.get(request.match_info["id"])
+            if instance is None:
                 return _problem(404, f"sandbox {request.match_info['id']} not found")
-            return await handler(request, machine)  # type: ignore[no-any-return]
+            return await handler(request, instance)  # type: ignore[no-any-return]
 
         return answer
 
     def _data(self, handler: Any) -> Any:
         async def answer(request: web.Request) -> web.StreamResponse:
-            machine = self.machines.get(request.headers.get("E2b-Sandbox-Id", ""))
-            if machine is None or request.headers.get("E2b-Sandbox-Port") != "49983":
+            instance = self.machines.get(request.headers.get("E2b-Sandbox-Id", ""))
+            if instance is None or request.headers.get("E2b-Sandbox-Port") != "49983":
                 return _problem(502, NOT_FOUND)
-            if machine.process_host.frozen:
+            if instance.process_host.frozen:
                 return _problem(502, "the sandbox is paused")
-            if request.headers.get("X-Access-Token") != machine.token:
+            if request.headers.get("X-Access-Token") != instance.token:
                 return _problem(401, "no access to envd")
-            return await handler(request, machine)  # type: ignore[no-any-return]
+            return await handler(request, instance)  # type: ignore[no-any-return]
 
         return answer
 
@@ -150,20 +150,20 @@ class E2bService:
         if key and self._keys.get(key) in self.machines:
             return web.json_response(self.machines[self._keys[key]].opened(), status=201)
         number = f"i{secrets.token_hex(8)}"
-        machine = E2bInstance(
+        instance = E2bInstance(
             id=number,
             template=asked["templateID"],
             process_host=ProcessHost(self.directory / number, HOME),
             asked=asked,
         )
-        await machine.process_host.start()
-        machine.started = datetime.now(UTC)
-        machine.set_timeout(asked.get("timeout", 300))
-        self.machines[number] = machine
+        await instance.process_host.start()
+        instance.started = datetime.now(UTC)
+        instance.set_timeout(asked.get("timeout", 300))
+        self.machines[number] = instance
         self.made += 1
         if key:
             self._keys[key] = number
-        return web.json_response(machine.opened(), status=201)
+        return web.json_response(instance.opened(), status=201)
 
     async def _list(self, request: web.Request) -> web.Response:
         wanted = {
@@ -171,65 +171,65 @@ class E2bService:
         }
         states = set(",".join(request.query.getall("state", [])).split(",")) - {""}
         found = [
-            machine.to_json()
-            for machine in sorted(self.machines.values(), key=lambda one: one.started)
-            if wanted.items() <= machine.metadata.items()
-            and (not states or machine.to_json()["state"] in states)
+            instance.to_json()
+            for instance in sorted(self.machines.values(), key=lambda one: one.started)
+            if wanted.items() <= instance.metadata.items()
+            and (not states or instance.to_json()["state"] in states)
         ]
         begin = int(request.query.get("nextToken", "0"))
         end = begin + int(request.query.get("limit", "100"))
         headers = {"X-Next-Token": str(end)} if end < len(found) else {}
         return web.json_response(found[begin:end], headers=headers)
 
-    async def _get(self, _request: web.Request, machine: E2bInstance) -> web.Response:
-        return web.json_response(machine.to_json())
+    async def _get(self, _request: web.Request, instance: E2bInstance) -> web.Response:
+        return web.json_response(instance.to_json())
 
-    async def _kill(self, _request: web.Request, machine: E2bInstance) -> web.Response:
-        await self.kill(machine.id)
+    async def _kill(self, _request: web.Request, instance: E2bInstance) -> web.Response:
+        await self.kill(instance.id)
         return web.Response(status=204)
 
     async def kill(self, number: str) -> None:
         """End a sandbox, as its time-out or an operator at the service would."""
-        machine = self.machines.pop(number)
-        await machine.process_host.terminate()
+        instance = self.machines.pop(number)
+        await instance.process_host.terminate()
 
-    async def _connect(self, request: web.Request, machine: E2bInstance) -> web.Response:
+    async def _connect(self, request: web.Request, instance: E2bInstance) -> web.Response:
         asked = await request.json()
-        was_paused = machine.process_host.frozen
-        machine.process_host.freeze(frozen=False)
-        machine.set_timeout(asked.get("timeout", 300))
-        return web.json_response(machine.opened(), status=201 if was_paused else 200)
+        was_paused = instance.process_host.frozen
+        instance.process_host.freeze(frozen=False)
+        instance.set_timeout(asked.get("timeout", 300))
+        return web.json_response(instance.opened(), status=201 if was_paused else 200)
 
-    async def _pause(self, _request: web.Request, machine: E2bInstance) -> web.Response:
-        if machine.process_host.frozen:
+    async def _pause(self, _request: web.Request, instance: E2bInstance) -> web.Response:
+        if instance.process_host.frozen:
             return _problem(409, "the sandbox is paused already")
-        machine.process_host.freeze(frozen=True)
+        instance.process_host.freeze(frozen=True)
         return web.Response(status=204)
 
-    async def _timeout(self, request: web.Request, machine: E2bInstance) -> web.Response:
-        machine.set_timeout((await request.json())["timeout"])
+    async def _timeout(self, request: web.Request, instance: E2bInstance) -> web.Response:
+        instance.set_timeout((await request.json())["timeout"])
         return web.Response(status=204)
 
     async def _health(self, _request: web.Request, _machine: E2bInstance) -> web.Response:
         return web.Response(status=204)
 
-    async def _upload(self, request: web.Request, machine: E2bInstance) -> web.Response:
+    async def _upload(self, request: web.Request, instance: E2bInstance) -> web.Response:
         path = request.query.get("path", "")
         parts = await request.multipart()
         written = []
         while (part := await parts.next()) is not None:
             name = path or unquote(part.filename or "")  # type: ignore[union-attr]
-            await machine.process_host.write_file(name, bytes(await part.read()))  # type: ignore[union-attr]
+            await instance.process_host.write_file(name, bytes(await part.read()))  # type: ignore[union-attr]
             written.append({"path": name, "name": name.rsplit("/", 1)[-1], "type": "file"})
         return web.json_response(written)
 
-    async def _download(self, request: web.Request, machine: E2bInstance) -> web.Response:
-        content = await machine.process_host.read_file(request.query["path"])
+    async def _download(self, request: web.Request, instance: E2bInstance) -> web.Response:
+        content = await instance.process_host.read_file(request.query["path"])
         if content is None:
             return _problem(404, f"path {request.query['path']} does not exist")
         return web.Response(body=content)
 
-    async def _start(self, request: web.Request, machine: E2bInstance) -> web.StreamResponse:
+    async def _start(self, request: web.Request, instance: E2bInstance) -> web.StreamResponse:
         asked = (await _messages(request))[0]
         about = asked["process"]
         env = {
@@ -240,7 +240,7 @@ class E2bService:
         }
         response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
         await response.prepare(request)
-        said = machine.process_host.run(
+        said = instance.process_host.run(
             [about["cmd"], *about.get("args", [])],
             env=env,
             cwd=about.get("cwd") or HOME,
@@ -252,10 +252,10 @@ class E2bService:
             await response.write(_envelope({}, last=True))
         return response
 
-    async def _signal(self, request: web.Request, machine: E2bInstance) -> web.Response:
+    async def _signal(self, request: web.Request, instance: E2bInstance) -> web.Response:
         asked = await request.json()
         number = {"SIGNAL_SIGKILL": 9, "SIGNAL_SIGTERM": 15}[asked["signal"]]
-        answer = await machine.process_host.request_once(
+        answer = await instance.process_host.request_once(
             do="kill", pid=asked["process"]["pid"], number=number
         )
         if "error" in answer:

@@ -174,7 +174,7 @@ async def open_ingress_harness(
         for record in (*agents.values(), channel):
             await records.add(connection, record)
     relay = Relay(database, cast("EventStream", None), lambda _name: None)
-    ledger = Transactions(
+    transactions = Transactions(
         database, relay, Router(lambda _channel: ChannelLimits(text=4000)), MemoryWakeUps(), checkpoint
     )
     answered: list[str] = []
@@ -183,14 +183,14 @@ async def open_ingress_harness(
     async def answer(_to: ButtonPress | Command, text: str) -> None:
         answered.append(text)
 
-    intake = Submissions(ledger, limit=limit, cancel=cancelled.append)
-    approvals = Approvals(ledger)
+    submissions = Submissions(transactions, limit=limit, cancel=cancelled.append)
+    approvals = Approvals(transactions)
     commands = ChatCommands(
         answer, SandboxCommands(cast("Transactions", None), cast("Jobs", None)), limit=limit
     )
-    reception = UpdateHandler(
-        ledger,
-        intake,
+    handler = UpdateHandler(
+        transactions,
+        submissions,
         approvals,
         commands,
         rate_limiter=SenderRateLimiter(clock) if clock else None,
@@ -198,14 +198,14 @@ async def open_ingress_harness(
         unknown_senders=UnknownSenders(clock) if clock else None,
         cancel=cancelled.append,
     )
-    desk = ChannelContext(record=channel, agent=agents["first"].id, allow=("*",), approvers=approvers)
+    context = ChannelContext(record=channel, agent=agents["first"].id, allow=("*",), approvers=approvers)
     return IngressHarness(
         database=database,
         account=account.id,
-        channel_context=desk,
-        update_handler=reception,
-        submissions=intake,
-        transactions=ledger,
+        channel_context=context,
+        update_handler=handler,
+        submissions=submissions,
+        transactions=transactions,
         approvals=approvals,
         agents=agents,
         replies=answered,

@@ -24,8 +24,8 @@ SERVER = (
 async def run_lifecycle(name: str, settings: Mapping[str, Any], directory: Path) -> None:
     """Create, run, start a job, suspend, wake, expose and destroy; check what the service reports of each."""
     chosen = plugin(name)
-    around = ProviderContext(state=directory / "state", callbacks=directory / "callbacks")
-    for place in (around.state, around.callbacks):
+    context = ProviderContext(state=directory / "state", callbacks=directory / "callbacks")
+    for place in (context.state, context.callbacks):
         place.mkdir()
     spec = SandboxSpec(
         label=f"dovecote-live-{secrets.token_hex(6)}",
@@ -37,7 +37,7 @@ async def run_lifecycle(name: str, settings: Mapping[str, Any], directory: Path)
         max_lifetime=1800.0,
     )
     (directory / "workspace").mkdir()
-    async with chosen.open(chosen.settings.model_validate(dict(settings)), around) as provider:
+    async with chosen.open(chosen.settings.model_validate(dict(settings)), context) as provider:
         try:
             async with asyncio.timeout(3 * TIMEOUT_SECONDS):
                 await _run_steps(provider, spec)

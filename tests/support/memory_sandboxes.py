@@ -67,16 +67,16 @@ class MemorySandbox(Sandbox):
 
     async def run(self, command: ExecRequest) -> ExecResult:
         """Run `echo WORDS`, `keep NAME TEXT` (writes a file in HOME) and `kept NAME` (prints it)."""
-        machine = self._wake()
+        instance = self._wake()
         verb, _, rest = command.script.partition(" ")
         if verb == "echo":
             return ExecResult(exit_code=0, stdout=f"{rest}\n".encode(), stderr=b"")
         if verb == "keep":
             name, _, text = rest.partition(" ")
-            machine.home[name] = text.encode()
+            instance.home[name] = text.encode()
             return ExecResult(exit_code=0, stdout=b"", stderr=b"")
-        if verb == "kept" and rest in machine.home:
-            return ExecResult(exit_code=0, stdout=machine.home[rest], stderr=b"")
+        if verb == "kept" and rest in instance.home:
+            return ExecResult(exit_code=0, stdout=instance.home[rest], stderr=b"")
         return ExecResult(exit_code=127, stdout=b"", stderr=f"{verb}: not found\n".encode())
 
     async def spawn(self, job: BackgroundJob) -> None:
@@ -128,12 +128,12 @@ class MemorySandbox(Sandbox):
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
         """Take HOME from a gzip tar."""
-        machine = self._wake()
+        instance = self._wake()
         packed = b"".join([chunk async for chunk in archive])
         with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
             for member in tar.getmembers():
                 content = tar.extractfile(member)
-                machine.home[member.name.removeprefix("home/")] = content.read() if content else b""
+                instance.home[member.name.removeprefix("home/")] = content.read() if content else b""
 
 
 class MemoryProvider(Provider):
@@ -145,8 +145,8 @@ class MemoryProvider(Provider):
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Return the instance of this label, created if missing."""
-        for sandbox_id, machine in self.instances.items():
-            if machine.label == spec.label:
+        for sandbox_id, instance in self.instances.items():
+            if instance.label == spec.label:
                 return MemorySandbox(sandbox_id, self.instances)
         self.created_count += 1
         fresh = SandboxId(f"memory-{self.created_count}")
@@ -167,7 +167,7 @@ class MemoryProvider(Provider):
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
         """Return the instances by label."""
         found = self.instances.items()
-        return [(one, machine.label) for one, machine in found if machine.label.startswith(label_prefix)]
+        return [(one, instance.label) for one, instance in found if instance.label.startswith(label_prefix)]
 
 
 def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:

@@ -28,8 +28,8 @@ def make_tool_context(config: SandboxConfig, sandbox: Sandbox | None, rig: Provi
     """Return a tool context whose environment has this config."""
     owner = Owner(account="a", scope=Scope.SESSION, conversation="c", agent="g", person="")
     nothing = cast("Any", None)
-    bench = Environment(config=config, spec=rig.spec(), owner=owner)
+    environment = Environment(config=config, spec=rig.spec(), owner=owner)
     workbench = cast("Any", SingleSandboxEnvironments(sandbox)) if sandbox else nothing
     return ToolContext(
-        turn=nothing, environment=bench, environment_resolver=workbench, jobs=nothing, files=nothing
+        turn=nothing, environment=environment, environment_resolver=workbench, jobs=nothing, files=nothing
     )

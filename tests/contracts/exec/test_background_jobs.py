@@ -1,4 +1,4 @@
-"""Jobs in a box that can only run scripts: the real shell programs, in a directory of their own."""
+"""Jobs in a sandbox that can only run scripts: the real shell programs, in a directory of their own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _program(name: str) -> Path:
 
 
 class ScriptHost:
-    """A directory that plays a box: HOME and the working directory are in it, the shell is chosen."""
+    """A directory that acts as a sandbox: HOME and the working directory are in it, the shell is chosen."""
 
     def __init__(self, directory: Path, *programs: str) -> None:
         self.home = directory / "home"
@@ -42,7 +42,7 @@ class ScriptHost:
                 Path(self.path, name).symlink_to(_program(name))
 
     async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script as a box would."""
+        """Run a script as a sandbox would."""
         process = await asyncio.create_subprocess_exec(
             "/bin/bash",
             "-c",
@@ -64,16 +64,16 @@ class ScriptHost:
 
 @pytest.fixture
 async def script_host(tmp_path: Path) -> AsyncIterator[ScriptHost]:
-    """Return a box; its jobs are ended afterwards."""
-    box = ScriptHost(tmp_path)
-    yield box
+    """Return a sandbox; its jobs are ended afterwards."""
+    sandbox = ScriptHost(tmp_path)
+    yield sandbox
     for job_id in (JOB, OTHER_JOB):
-        await BackgroundJobs(run=box.run).stop(job_id)
+        await BackgroundJobs(run=sandbox.run).stop(job_id)
 
 
 @pytest.fixture
 def jobs(script_host: ScriptHost) -> BackgroundJobs:
-    """Return the jobs of the box."""
+    """Return the jobs of the sandbox."""
     return BackgroundJobs(run=script_host.run)
 
 
@@ -150,7 +150,7 @@ async def test_an_endless_flood_is_bounded(script_host: ScriptHost, jobs: Backgr
 
 
 async def test_stopping_asks_first(jobs: BackgroundJobs) -> None:
-    """TERM lets a job clean up, and its own exit code is told."""
+    """TERM lets a job clean up, and its own exit code is reported."""
     nap = unique_sleep_seconds()
     script = f"trap 'echo cleaned; exit 3' TERM; echo begun; sleep {nap} & wait"
     await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script))
@@ -230,7 +230,7 @@ MINIMAL_PROGRAMS = (
 @pytest.mark.parametrize("limit", [100, 3])
 @pytest.mark.parametrize("poster", ["python3", "curl", "wget"])
 async def test_the_end_is_told_by_what_there_is(tmp_path: Path, poster: str, limit: int) -> None:
-    """python3, curl and GNU wget tell it over HTTP alike, and no token is on a command line."""
+    """python3, curl and GNU wget report over HTTP alike, and no token is on a command line."""
     if shutil.which(poster) is None:
         pytest.skip(f"no {poster} on this machine")
     taken: asyncio.Queue[tuple[str, object, bool]] = asyncio.Queue()
@@ -262,7 +262,7 @@ async def test_the_end_is_told_by_what_there_is(tmp_path: Path, poster: str, lim
 
 
 async def test_a_box_without_a_poster_keeps_its_job(tmp_path: Path) -> None:
-    """Nothing to tell with is no trouble: the reconciler asks."""
+    """A sandbox without an HTTP client is no error: the reconciler polls."""
     jobs = BackgroundJobs(
         run=ScriptHost(tmp_path, *MINIMAL_PROGRAMS).run, callback=CompletionCallback(url="http://127.0.0.1:9")
     )
@@ -271,7 +271,7 @@ async def test_a_box_without_a_poster_keeps_its_job(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_passed_on_is_refused(jobs: BackgroundJobs) -> None:
-    """NUL, scripts too long and tokens that are none do not reach the box; a full box says why."""
+    """NUL, scripts that are too long and invalid tokens are refused early; a full one gives the reason."""
     for script in ("a\0b", "x" * 200_000):
         with pytest.raises(UnsafePath):
             await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script))
@@ -287,6 +287,6 @@ async def test_what_cannot_be_passed_on_is_refused(jobs: BackgroundJobs) -> None
 
 @pytest.mark.parametrize("answer", [b"", b"what\n", b"exited -\n", b"exited 0\n", b"running - no\nA"])
 def test_nonsense_is_no_answer(answer: bytes) -> None:
-    """A box that says something else than a report is one that does not answer."""
+    """A sandbox that prints something else than a report counts as not answering."""
     with pytest.raises(ProviderUnreachable):
         parse_report(answer)

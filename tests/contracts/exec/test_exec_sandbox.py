@@ -1,4 +1,4 @@
-"""Commands in a box elsewhere, tried with a real shell on this machine as the box."""
+"""Commands in a remote sandbox, with a real shell on this machine in its place."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LocalShellExec:
 
 @pytest.fixture(params=SHELLS)
 def exec_sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> ExecSandbox:
-    """Return a box with each shell."""
+    """Return a sandbox with each shell."""
     env = {"GREETING": "hello 'w\u00f6rld'\n2", "PATH": "/nowhere"}
     return ExecSandbox(
         exec=LocalShellExec(tmp_path, request.param),
@@ -70,7 +70,7 @@ async def test_a_result_is_told_byte_for_byte(exec_sandbox: ExecSandbox) -> None
 
 
 async def test_the_environment_is_what_was_given(exec_sandbox: ExecSandbox) -> None:
-    """Declared variables arrive, the runtime's own win, and nothing of the box's own does."""
+    """Declared variables arrive, the runtime's own win, and none of the sandbox's own does."""
     os.environ["CANARY"] = "seen"
     try:
         result = await exec_sandbox.run(ExecRequest(script='echo "$GREETING"; env | cut -d= -f1 | sort; pwd'))

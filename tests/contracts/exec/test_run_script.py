@@ -1,4 +1,4 @@
-"""What the program that runs commands in a box keeps in mind about its own shell."""
+"""How the program that runs commands in a sandbox handles its own shell."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_subshell_that_is_killed_at_once_takes_no_output_along(shell: str, tmp
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 @pytest.mark.parametrize("mount", ["there", "no-directory/there"])
 def test_a_run_leaves_no_directory_behind(shell: str, mount: str, tmp_path: Path) -> None:
-    """It is removed when the result is told, and also when the workspace cannot be entered."""
+    """Its directory is removed when the result is reported, and when the workspace cannot be entered."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "no-directory").touch()
     words = (
@@ -42,7 +42,7 @@ def test_a_run_leaves_no_directory_behind(shell: str, mount: str, tmp_path: Path
 
 
 def _run(shell: str, script: str) -> str:
-    """Run a script to its end, and return what it said."""
+    """Run a script to its end, and return its output."""
     return subprocess.run(
         [shell, "-c", script], capture_output=True, check=True, text=True, timeout=30
     ).stdout

@@ -1,4 +1,4 @@
-"""Files of a box that can only run scripts: the real shell program, by bash and by dash."""
+"""Files of a sandbox that can only run scripts: the real shell program, by bash and by dash."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_hostile_names_are_names(files: ShellFiles) -> None:
 
 
 async def test_kinds_are_told(files: ShellFiles) -> None:
-    """Files, directories, links and the rest are told apart; hidden names are listed."""
+    """Files, directories, links and the rest are distinguished; hidden names are listed."""
     root = Path(files.root)
     await files.write(".hidden", b"four")
     await files.mkdir("a/b")
@@ -88,7 +88,7 @@ async def test_kinds_are_told(files: ShellFiles) -> None:
 
 
 async def test_links_do_not_lead_out(files: ShellFiles) -> None:
-    """Whatever a link says, nothing outside is read or written; links inside work."""
+    """No link leads reading or writing outside; links inside work."""
     root = Path(files.root)
     outside = root.parent / "outside"
     outside.mkdir()
@@ -140,7 +140,7 @@ async def test_what_is_not_there_is_told(files: ShellFiles) -> None:
 
 
 def test_a_replaced_file_keeps_its_mode(files: ShellFiles) -> None:
-    """Writing keeps what may be done with a file, never a set-id bit, and leaves nothing beside it."""
+    """Writing keeps a file's permissions, never a set-id bit, and leaves nothing beside it."""
     program = Path(files.root, "program")
     program.write_text("old")
     program.chmod(0o4755)

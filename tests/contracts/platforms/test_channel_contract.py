@@ -62,7 +62,7 @@ def test_every_installed_channel_has_a_rig_and_samples() -> None:
 
 @pytest.mark.parametrize(("name", "path"), SAMPLES)
 def test_a_sample_decodes_as_recorded(name: str, path: Any) -> None:
-    """Each recorded payload gives the update, or the reason to ignore it, that stands beside it."""
+    """Each recorded payload decodes to the update, or the reason to ignore it, in the same sample."""
     sample = json.loads(path.read_text())
     codec = import_module(f"{MODULES[name]}.receive.codec")
     decoded = codec.decode(sample["update"], channel="chn_sample", bot=codec.Bot(**sample["bot"]))
@@ -97,7 +97,7 @@ def test_an_address_survives_dump_and_load(address: Address) -> None:
 async def test_a_message_is_received_with_an_address_that_answers(
     connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
-    """What a person says arrives, and a reply to its address is heard in the room."""
+    """A user's message arrives, and a reply to its address is shown in the room."""
     assert (user_message.text, user_message.address.channel) == ("hello", CHANNEL)
     sent = await connection.sender.send(Address.decode(user_message.address.encode()), make_reply("good day"))
     assert sent.platform_id
@@ -108,10 +108,10 @@ async def test_a_message_is_received_with_an_address_that_answers(
 
 async def test_the_reply_lands_in_its_thread(connection: Connection, rig: ChannelRig) -> None:
     """A message of a thread has that thread in its address, and the answer goes there."""
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         thread = await rig.say_in_thread("in here")
-        (update,) = await ear.wait(1)
+        (update,) = await recorder.wait(1)
     assert isinstance(update, Message)
     assert update.address.thread == thread
     await connection.sender.send(update.address, make_reply("yes"))
@@ -121,7 +121,7 @@ async def test_the_reply_lands_in_its_thread(connection: Connection, rig: Channe
 async def test_a_long_reply_is_split_and_loses_nothing(
     plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
-    """Every part of a long answer is taken by the platform, and each line arrives."""
+    """The platform accepts every part of a long answer, and each line arrives."""
     lines = [f"line{number} \N{GRINNING FACE} if a<b and c>d" for number in range(600)]
     text = "Intro\n\n```python\n" + "\n".join(lines) + "\n```\n\nThe *end*."
     for part in split(text, plugin.limits.text, plugin.limits.measure):
@@ -134,7 +134,7 @@ async def test_a_long_reply_is_split_and_loses_nothing(
 async def test_a_rate_limit_carries_the_platforms_delay(
     connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
-    """The caller learns how long to wait, and nothing was said."""
+    """The caller gets the wait, and nothing was sent."""
     await rig.throttle(17)
     with pytest.raises(RateLimited) as caught:
         await connection.sender.send(user_message.address, make_reply("too fast"))
@@ -165,7 +165,7 @@ async def test_opening_with_a_wrong_token_needs_the_operator(plugin: ChannelPlug
 
 
 async def test_the_probe_finds_a_working_channel_well(plugin: ChannelPlugin, rig: ChannelRig) -> None:
-    """`channels test` says what it looked at."""
+    """`channels test` names what it checked."""
     findings = await plugin.probe(plugin.settings(**rig.settings()))
     assert findings
     assert all(finding.ok for finding in findings)
@@ -182,7 +182,7 @@ async def test_a_kicked_bot_gives_up(connection: Connection, rig: ChannelRig, us
 async def test_a_fault_of_the_server_is_ambiguous(
     connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
-    """After a 5xx nobody knows whether the message was sent; the adapter sends it once only."""
+    """After a 5xx it is unknown whether the message was sent; the adapter sends it once only."""
     await rig.fail()
     with pytest.raises(Ambiguous):
         await connection.sender.send(user_message.address, make_reply("once"))
@@ -201,7 +201,7 @@ async def test_a_broken_connection_is_ambiguous(
 
 
 async def test_a_platform_that_cannot_be_reached_was_told_nothing(plugin: ChannelPlugin) -> None:
-    """A refused connection is told apart from an ambiguous one."""
+    """A refused connection is distinguished from an ambiguous one."""
     async with AsyncExitStack() as stack:
         async with open_rig(plugin) as rig:
             connection = await stack.enter_async_context(open_connection(plugin, rig.settings()))
@@ -212,7 +212,7 @@ async def test_a_platform_that_cannot_be_reached_was_told_nothing(plugin: Channe
 async def test_refused_markup_is_sent_as_plain_text(
     connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
-    """Words matter more than their looks."""
+    """If formatting is refused, the plain text is sent."""
     await rig.refuse_markup()
     await connection.sender.send(user_message.address, make_reply("**bold** words"))
     assert [heard.text for heard in rig.visible_messages()] == ["**bold** words"]
@@ -221,7 +221,7 @@ async def test_refused_markup_is_sent_as_plain_text(
 async def test_an_edit_may_be_repeated(
     plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
-    """A message can be made to say something else, and saying the same again succeeds."""
+    """A message can be edited, and repeating the edit succeeds."""
     if ChannelFeature.EDIT not in plugin.features:
         pytest.skip("the channel cannot edit")
     sent = await connection.sender.send(user_message.address, make_reply("first"))
@@ -238,13 +238,13 @@ async def test_a_pressed_button_comes_back(
         pytest.skip("the channel has no buttons")
     buttons = (Button(label="Yes", data="apr_1:yes"), Button(label="No", data="apr_1:no"))
     sent = await connection.sender.send(user_message.address, make_reply("May I?", buttons=buttons))
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.press(sent.platform_id, "apr_1:no")
         async with asyncio.timeout(20):
-            while not isinstance(ear.updates[-1] if ear.updates else None, ButtonPress):
-                await ear.wait(len(ear.updates) + 1)
-    press = ear.updates[-1]
+            while not isinstance(recorder.updates[-1] if recorder.updates else None, ButtonPress):
+                await recorder.wait(len(recorder.updates) + 1)
+    press = recorder.updates[-1]
     assert isinstance(press, ButtonPress)
     assert (press.data, press.address, press.author) == (
         "apr_1:no",
@@ -261,21 +261,25 @@ async def test_files_go_both_ways(
     if not {ChannelFeature.UPLOAD, ChannelFeature.DOWNLOAD} <= plugin.features:
         pytest.skip("the channel has no files")
     content = bytes(range(256)) * 1000
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.send_file(content)
         async with asyncio.timeout(20):
-            while not _attachments(ear):
-                await ear.wait(len(ear.updates) + 1)
-    (attachment,) = _attachments(ear)
+            while not _attachments(recorder):
+                await recorder.wait(len(recorder.updates) + 1)
+    (attachment,) = _attachments(recorder)
     assert await _fetch(connection.sender, attachment.ref) == content
     file = File(name="result.bin", media_type="application/octet-stream", content=content, caption="here")
     assert (await connection.sender.upload(user_message.address, file, key="dlv_2.0")).platform_id
 
 
-def _attachments(ear: UpdateRecorder) -> tuple[Any, ...]:
+def _attachments(recorder: UpdateRecorder) -> tuple[Any, ...]:
     return next(
-        (update.attachments for update in ear.updates if isinstance(update, Message) and update.attachments),
+        (
+            update.attachments
+            for update in recorder.updates
+            if isinstance(update, Message) and update.attachments
+        ),
         (),
     )
 
@@ -316,7 +320,7 @@ def _make_press(message: Message) -> ButtonPress:
 async def test_secrets_are_in_no_repr_and_no_log(
     plugin: ChannelPlugin, rig: ChannelRig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tokens and webhook secrets show up nowhere: not in reprs, errors or logs, whatever goes wrong."""
+    """Tokens and webhook secrets appear in no repr, error or log, whatever fails."""
     caplog.set_level(logging.DEBUG)
     parsed = plugin.settings(**rig.webhook_settings())
     seen = [repr(parsed), str(parsed), parsed.model_dump_json()]

@@ -80,7 +80,7 @@ def _kind_of(sample: dict[str, object]) -> str:
 async def test_an_undeclared_feature_raises(
     plugin: ChannelPlugin, connection: Connection, user_message: Message, feature: ChannelFeature
 ) -> None:
-    """A method of a feature that is not declared says so, before anything is sent."""
+    """A method of an undeclared feature raises Unsupported, before anything is sent."""
     if feature in plugin.features:
         pytest.skip("declared: the tests below show that it works")
     channel, address, since = connection.sender, user_message.address, datetime.now(UTC)
@@ -95,10 +95,10 @@ async def test_an_undeclared_feature_raises(
 
 async def test_an_order_is_a_command(connection: Connection, rig: ChannelRig, user_message: Message) -> None:
     """However the platform spells it: a lower-case word without a slash, and what follows it."""
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.send_command("status")
-        command = await wait_for_update(ear, Command)
+        command = await wait_for_update(recorder, Command)
     assert isinstance(command, Command)
     assert (command.name, command.rest, command.address.room) == ("status", "", user_message.address.room)
     assert command.author.id == user_message.author.id
@@ -109,13 +109,13 @@ async def test_a_changed_message_is_told_as_one(
     connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """The change has the message's id, a key of its own and the text as it is now."""
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.edit_message(user_message.platform_id, "hello again")
         async with asyncio.timeout(20):
-            while not [update for update in ear.updates if getattr(update, "edited", False)]:
-                await ear.wait(len(ear.updates) + 1)
-    update = ear.updates[-1]
+            while not [update for update in recorder.updates if getattr(update, "edited", False)]:
+                await recorder.wait(len(recorder.updates) + 1)
+    update = recorder.updates[-1]
     assert isinstance(update, Message)
     assert (update.text, update.platform_id, update.address) == (
         "hello again",
@@ -128,10 +128,10 @@ async def test_a_changed_message_is_told_as_one(
 async def test_our_signs_replace_each_other(
     plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
-    """One sign at a time is under a message; putting it again succeeds, and None takes it away."""
+    """A message has one reaction of the bot at a time; repeating it succeeds, and None removes it."""
     needs(plugin, ChannelFeature.REACT)
     seen = []
-    for sign in (
+    for reaction in (
         StatusReaction.SEEN,
         StatusReaction.SEEN,
         StatusReaction.DONE,
@@ -139,11 +139,11 @@ async def test_our_signs_replace_each_other(
         None,
         None,
     ):
-        await connection.sender.react(user_message.address, user_message.platform_id, sign)
+        await connection.sender.react(user_message.address, user_message.platform_id, reaction)
         seen.append(rig.reactions(user_message.platform_id))
-    assert [len(signs) for signs in seen] == [1, 1, 1, 1, 0, 0]
+    assert [len(reactions) for reactions in seen] == [1, 1, 1, 1, 0, 0]
     assert seen[0] == seen[1]
-    assert len({signs[0] for signs in seen[:4]}) == 3
+    assert len({reactions[0] for reactions in seen[:4]}) == 3
 
 
 async def test_a_persons_sign_is_told(
@@ -152,16 +152,16 @@ async def test_a_persons_sign_is_told(
     """It names the message, the person, and whether it came or went."""
     needs(plugin, ChannelFeature.REACT)
     sent = await connection.sender.send(user_message.address, Reply(text="done", key=new_key()))
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.say("listening?")
-        await ear.wait(1)
+        await recorder.wait(1)
         for added in (True, False):
             await rig.react(sent.platform_id, added=added)
         async with asyncio.timeout(20):
-            while len([update for update in ear.updates if isinstance(update, Reaction)]) < 2:
-                await ear.wait(len(ear.updates) + 1)
-    came, went = [update for update in ear.updates if isinstance(update, Reaction)]
+            while len([update for update in recorder.updates if isinstance(update, Reaction)]) < 2:
+                await recorder.wait(len(recorder.updates) + 1)
+    came, went = [update for update in recorder.updates if isinstance(update, Reaction)]
     assert (came.added, went.added) == (True, False)
     assert {came.platform_id, went.platform_id} == {sent.platform_id}
     assert (came.author.id, came.emoji, came.address.room) == (
@@ -204,10 +204,10 @@ async def test_a_button_may_ask_for_words(
     sent = await connection.sender.send(
         user_message.address, Reply(text="May I?", key=new_key(), buttons=(button,))
     )
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.press_with_text(sent.platform_id, button, "too risky")
-        press = await wait_for_update(ear, ButtonPress)
+        press = await wait_for_update(recorder, ButtonPress)
     assert isinstance(press, ButtonPress)
     assert (press.data, press.comment, press.author.id) == ("apr_1:no", "too risky", user_message.author.id)
     assert press.platform_id == sent.platform_id
@@ -216,7 +216,7 @@ async def test_a_button_may_ask_for_words(
 async def test_a_send_can_be_looked_up(
     plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
-    """Whether a key was taken, and as which message; an unknown key was not."""
+    """The lookup returns whether a key was used, and the message; an unknown key was not used."""
     needs(plugin, ChannelFeature.FIND)
     rig.show_keys()
     since, key = datetime.now(UTC) - timedelta(minutes=5), new_key()

@@ -27,7 +27,7 @@ from gateway.records.records import Records
 
 @dataclass
 class ChannelReplicas:
-    """One account's channel `bot`, and switchboards whose clock stands still until it is moved."""
+    """One account's channel `bot`, and channel supervisors whose clock moves only on request."""
 
     database: Database
     records: Records
@@ -36,7 +36,7 @@ class ChannelReplicas:
 
     @asynccontextmanager
     async def run_replica(self, *, receives: bool = True) -> AsyncIterator[ChannelSupervisor]:
-        """Run a switchboard, as one replica does."""
+        """Run a channel supervisor, as one replica does."""
 
         class _Nobody:
             def accept(self, _desk: object) -> object:
@@ -61,7 +61,7 @@ class ChannelReplicas:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait until a switchboard says something else."""
+    """Wait until a supervisor's state changes."""
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - what is waited for is told by a platform to an adapter
             await asyncio.sleep(0.005)
@@ -95,14 +95,14 @@ def database_url(tmp_path: Path) -> str:
 async def channel_replicas(
     database: Database, tmp_path: Path, plugin: ChannelPlugin, rig: ChannelRig
 ) -> ChannelReplicas:
-    """Return a bench with a channel of each installed kind."""
+    """Return a setup with a channel of each installed kind."""
     return await _make_replicas(database, tmp_path, plugin.name, rig.settings())
 
 
 async def test_an_interruption_is_told_and_only_a_long_one_is_deafness(
     channel_replicas: ChannelReplicas, rig: ChannelRig
 ) -> None:
-    """Within the grace a channel is in trouble; after it, deaf; and well when it has received for a while."""
+    """Within the grace a channel has an error; after it, it is not receiving; then it recovers."""
     async with channel_replicas.run_replica() as board:
         await until(lambda: not board.starting())
         channel_replicas.now += STEADY_SECONDS
@@ -122,7 +122,7 @@ async def test_an_interruption_is_told_and_only_a_long_one_is_deafness(
 async def test_a_revoked_token_is_deafness_after_the_grace(
     channel_replicas: ChannelReplicas, rig: ChannelRig
 ) -> None:
-    """The reason is told, without a secret."""
+    """The reason is reported, without a secret."""
     async with channel_replicas.run_replica() as board:
         await until(lambda: not board.starting())
         await rig.revoke()
@@ -138,7 +138,7 @@ async def test_a_revoked_token_is_deafness_after_the_grace(
 
 
 async def test_who_stands_by_or_only_sends_is_not_deaf(channel_replicas: ChannelReplicas) -> None:
-    """The other replica receives; when it goes, the one that stood by does."""
+    """The other replica receives; when it ends, the waiting one takes over."""
     async with channel_replicas.run_replica() as first:
         await until(lambda: first.count_by_state()["receiving"])
         async with (
@@ -156,15 +156,15 @@ async def test_two_pollers_of_one_bot_are_deafness(database: Database, tmp_path:
     assert plugin.simulate is not None
     async with plugin.simulate() as (simulator, _):
         settings = cast("Simulator", simulator).settings
-        bench = await _make_replicas(
+        environment = await _make_replicas(
             database, tmp_path, "telegram", settings(poll_seconds=5, conflict_seconds=0)
         )
-        async with bench.run_replica() as board:
+        async with environment.run_replica() as board:
             await until(lambda: board.count_by_state()["receiving"])
             async with (
                 open_connection(plugin, settings(poll_seconds=5, conflict_seconds=600)) as other,
                 receiving(other, UpdateRecorder()),
             ):
                 await until(lambda: "Conflict" in board.errors().get("bot", ""))
-                bench.now += GRACE_SECONDS + 1
+                environment.now += GRACE_SECONDS + 1
                 assert "Conflict" in board.not_receiving()["bot"]

@@ -18,22 +18,22 @@ from channels.port import ChannelPlugin, Connection
 
 async def test_own_messages_are_ignored(connection: Connection, rig: ChannelRig) -> None:
     """The bot never answers itself."""
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.echo("my own words")
         await rig.say("not mine")
-        updates = await ear.wait(1)
+        updates = await recorder.wait(1)
     assert [update.text for update in updates if isinstance(update, Message)] == ["not mine"]
 
 
 async def test_the_same_update_twice_has_one_key(connection: Connection, rig: ChannelRig) -> None:
     """An update that could not be stored comes again, with the same key and after no later one."""
-    ear = UpdateRecorder(refusals=2)
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder(refusals=2)
+    async with receiving(connection, recorder):
         await rig.say("first")
         await rig.say("second")
-        updates = await ear.wait(2)
-    assert ear.refused == 2
+        updates = await recorder.wait(2)
+    assert recorder.refused == 2
     assert [update.text for update in updates if isinstance(update, Message)] == ["first", "second"]
     assert len({update.key for update in updates}) == 2
 
@@ -42,52 +42,52 @@ async def test_what_was_accepted_is_not_delivered_again(
     plugin: ChannelPlugin, connection: Connection, rig: ChannelRig
 ) -> None:
     """A restarted inbox gets at most the updates whose acknowledgement was under way, with their keys."""
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.say("before")
-        await ear.wait(1)
+        await recorder.wait(1)
         await rig.say("also before")
-        await ear.wait(2)
-    async with open_connection(plugin, rig.settings()) as second, receiving(second, ear):
+        await recorder.wait(2)
+    async with open_connection(plugin, rig.settings()) as second, receiving(second, recorder):
         await rig.say("after")
         async with asyncio.timeout(20):
-            while ear.updates[-1] != _last_text(ear, "after"):
-                await ear.wait(len(ear.updates) + 1)
-    assert len({update.key for update in ear.updates}) == 3
+            while recorder.updates[-1] != _last_text(recorder, "after"):
+                await recorder.wait(len(recorder.updates) + 1)
+    assert len({update.key for update in recorder.updates}) == 3
 
 
-def _last_text(ear: UpdateRecorder, text: str) -> object:
+def _last_text(recorder: UpdateRecorder, text: str) -> object:
     return next(
-        (update for update in ear.updates if isinstance(update, Message) and update.text == text), None
+        (update for update in recorder.updates if isinstance(update, Message) and update.text == text), None
     )
 
 
 async def test_a_connection_cut_mid_stream_reconnects_without_loss(
     connection: Connection, rig: ChannelRig
 ) -> None:
-    """Everything said around broken connections arrives, in order, and the inbox says when it receives."""
-    ear = UpdateRecorder()
-    async with receiving(connection, ear):
+    """All messages around broken connections arrive, in order, and the receiver reports when it receives."""
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
         await rig.say("0")
-        await ear.wait(1)
+        await recorder.wait(1)
         await rig.cut_receiving()
         for number in range(1, 10):
             await rig.say(str(number))
-        updates = await ear.wait(10)
+        updates = await recorder.wait(10)
     texts = [update.text for update in updates if isinstance(update, Message)]
     assert list(dict.fromkeys(texts)) == [str(number) for number in range(10)]
-    assert ear.states[0] is True
-    assert ear.states[-1] is True
-    assert False in ear.states
-    assert ear.reasons
+    assert recorder.states[0] is True
+    assert recorder.states[-1] is True
+    assert False in recorder.states
+    assert recorder.reasons
 
 
 async def test_the_inbox_stops_within_a_second(connection: Connection, rig: ChannelRig) -> None:
     """Cancelled while it waits for updates, the inbox is gone at once."""
-    ear = UpdateRecorder()
-    task = asyncio.create_task(connection.receiver.run(ear.accept, receiving=ear.record_status))
+    recorder = UpdateRecorder()
+    task = asyncio.create_task(connection.receiver.run(recorder.accept, receiving=recorder.record_status))
     await rig.say("now it waits")
-    await ear.wait(1)
+    await recorder.wait(1)
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=1)
     assert done == {task}
@@ -97,7 +97,7 @@ async def test_the_inbox_stops_within_a_second(connection: Connection, rig: Chan
 async def test_the_inbox_stops_even_when_a_cancellation_is_swallowed(
     connection: Connection, rig: ChannelRig
 ) -> None:
-    """Something below `accept` may swallow a cancellation (Python 3.11 does); nothing more is taken then."""
+    """Code below `accept` may swallow a cancellation (Python 3.11); no further update is accepted then."""
     taken: list[Update] = []
     entered = asyncio.Event()
 
@@ -119,7 +119,7 @@ async def test_the_inbox_stops_even_when_a_cancellation_is_swallowed(
 
 @pytest.mark.parametrize("secret", ["", " ", None])
 def test_a_webhook_without_a_secret_is_refused(plugin: ChannelPlugin, secret: str | None) -> None:
-    """No setting leaves the door open."""
+    """No setting admits unsigned requests."""
     if plugin.name != "telegram":
         pytest.skip("signs with a key of another name")
     given = {"token": "1:a", "mode": "webhook", "webhook_secret": secret}
@@ -133,11 +133,11 @@ async def test_a_posted_update_is_answered_after_it_is_accepted(
 ) -> None:
     """2xx means stored: a failed store is a 503, which the platform repeats."""
     async with open_connection(plugin, rig.webhook_settings()) as connection:
-        ear = UpdateRecorder(refusals=1)
+        recorder = UpdateRecorder(refusals=1)
         request = rig.webhook_request(rig.update("posted"))
-        statuses = [(await connection.receiver.receive(request, ear.accept)).status for _ in range(2)]
+        statuses = [(await connection.receiver.receive(request, recorder.accept)).status for _ in range(2)]
     assert statuses == [503, 200]
-    assert [update.text for update in ear.updates if isinstance(update, Message)] == ["posted"]
+    assert [update.text for update in recorder.updates if isinstance(update, Message)] == ["posted"]
 
 
 BAD_SECRETS = [
@@ -153,14 +153,14 @@ BAD_SECRETS = [
 
 @pytest.mark.parametrize("secret", BAD_SECRETS)
 async def test_a_wrong_signature_is_401(plugin: ChannelPlugin, rig: ChannelRig, secret: str | None) -> None:
-    """Nothing unsigned, wrongly signed or doubly signed is looked at."""
-    ear = UpdateRecorder()
+    """Unsigned, wrongly signed and doubly signed requests are not read."""
+    recorder = UpdateRecorder()
     async with open_connection(plugin, rig.webhook_settings()) as connection:
         for body in (rig.update("x"), b"garbage"):
             assert (
-                await connection.receiver.receive(rig.webhook_request(body, secret=secret), ear.accept)
+                await connection.receiver.receive(rig.webhook_request(body, secret=secret), recorder.accept)
             ).status == 401
-    assert ear.updates == []
+    assert recorder.updates == []
 
 
 async def test_a_channel_that_polls_takes_no_posts(connection: Connection, rig: ChannelRig) -> None:

@@ -57,7 +57,7 @@ def test_a_long_reply_is_split_between_blocks_and_loses_nothing(plugin: ChannelP
 
 
 def _is_plain(block: str) -> bool:
-    """Whether a block stands in its part as it is: a paragraph or heading of one line."""
+    """Whether a block is unchanged in its part: a paragraph or heading of one line."""
     return "\n" not in block and not block.startswith(("```", "|", ">", "-")) and not block[0].isdecimal()
 
 
@@ -67,7 +67,7 @@ def _contains_block(part: str, block: str) -> bool:
 
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_no_renderer_is_superlinear(plugin: ChannelPlugin, unit: str) -> None:
-    """Twice the hostile text takes about twice the steps: a model's words never block the loop."""
+    """Twice the hostile text takes about twice the steps, so a model's text never blocks the loop."""
     render = renderer(plugin)
     texts = [(unit * 1200)[:size] for size in (300, 600, 1200)]
     steps = [count_lines(lambda text=text: render(text)) for text in texts]  # type: ignore[misc]
@@ -75,7 +75,7 @@ def test_no_renderer_is_superlinear(plugin: ChannelPlugin, unit: str) -> None:
 
 
 def test_text_like_html_is_not_lost(plugin: ChannelPlugin) -> None:
-    """What looks like a tag is words of the reply."""
+    """Text that looks like a tag stays text of the reply."""
     shown = renderer(plugin)("if a<b and c>d use Vec<T>")
     for escaped, character in (("&lt;", "<"), ("&gt;", ">"), ("\\", "")):
         shown = shown.replace(escaped, character)

@@ -1,4 +1,4 @@
-"""A channel's record says which agent answers in single rooms; a name that nobody has is refused."""
+"""A channel's record names the agents of single rooms; an unknown name is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.records.records import Records
 
 
 async def make_channel(database: Database, data: Path, rooms: dict[str, Any]) -> tuple[ChannelContext, str]:
-    """Make a channel with these rooms; returns its desk and the id of the agent `helper`."""
+    """Create a channel with these rooms; returns its context and the id of the agent `helper`."""
     book = Records(open_vault(data))
     async with database.begin() as connection:
         account, _key = await api_keys.create_account(connection, "one")
@@ -52,11 +52,11 @@ async def test_a_rooms_agent_is_found_by_name_when_the_record_is_written(
         "owner/repo~1": {"agent": "helper"},
         "quiet": {"groups": "command"},
     }
-    desk, other = await make_channel(database, tmp_path, rooms)
-    assert desk.agent_in("-100") == other
-    assert desk.agent_in("owner/repo~1") == other
-    assert desk.agent_in("quiet") is None
-    assert (desk.groups_in("-100"), desk.groups_in("quiet"), desk.groups_in("else")) == (
+    context, other = await make_channel(database, tmp_path, rooms)
+    assert context.agent_in("-100") == other
+    assert context.agent_in("owner/repo~1") == other
+    assert context.agent_in("quiet") is None
+    assert (context.groups_in("-100"), context.groups_in("quiet"), context.groups_in("else")) == (
         "always",
         "command",
         "mention",

@@ -1,4 +1,4 @@
-"""What an adapter notes is there after a restart, in every database; what it emptied is forgotten."""
+"""An adapter's state survives a restart, in every database; deleted state stays deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.store.tables import channel_notes
 
 
 async def test_notes_are_kept_for_each_channel(database: Database) -> None:
-    """A later note takes the place of an earlier one; another channel sees neither."""
+    """A later value replaces an earlier one; another channel sees neither."""
     notes = SqlChannelState(database, "chn_1")
     await notes.set({"seen:1": "a", "seen:2": "b"})
     await notes.set({"seen:1": "c"})
@@ -29,7 +29,7 @@ async def test_notes_are_kept_for_each_channel(database: Database) -> None:
 
 
 async def test_notes_are_found_by_how_their_names_begin(database: Database) -> None:
-    """What stands for anything in SQL stands for itself in a name."""
+    """SQL wildcards in a name are ordinary characters."""
     notes = SqlChannelState(database, "chn_1")
     await notes.set({"a_b:1": "1", "axb:1": "2", "a%:1": "3", "a": "4"})
     assert await notes.list("a_") == {"a_b:1": "1"}

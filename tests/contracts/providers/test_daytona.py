@@ -1,4 +1,4 @@
-"""What is Daytona's own: how its errors fold, what it is told, and how a stopped sandbox is started."""
+"""Daytona's own rules: how its errors map, which requests it gets, and how a stopped sandbox starts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_stopped_sandbox_is_started_by_the_next_call(
 
 
 async def test_a_job_that_ended_with_its_machine_says_so(provider: Provider, service: DaytonaService) -> None:
-    """A stop ends processes: the job is told as recreated, never as running for ever."""
+    """A stop ends processes: the job is reported as recreated, never as running for ever."""
     sandbox = await provider.create(_spec())
     await sandbox.spawn(BackgroundJob(id="job_1", script="sleep 600", token="t"))
     await service.stop(sandbox.id)
@@ -94,7 +94,7 @@ async def test_a_deleted_sandbox_is_gone(provider: Provider, service: DaytonaSer
 
 
 async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, service: DaytonaService) -> None:
-    """Of sandboxes with one label one is kept, whoever made it."""
+    """Of several sandboxes with one label one is kept, whichever process created it."""
     made = await asyncio.gather(*(provider.create(_spec()) for _ in range(3)))
     assert {sandbox.id for sandbox in made} == set(service.machines)
     assert len(service.machines) == 1

@@ -53,7 +53,7 @@ def engine_request(method: str, path: str) -> str:
 
 
 async def output_of(sandbox: Sandbox, script: str) -> bytes:
-    """Return what a script says."""
+    """Return a script's output."""
     return (await sandbox.run(ExecRequest(script=script))).stdout
 
 
@@ -72,8 +72,8 @@ async def test_a_crash_after_the_making_leaks_nothing(rig: ProviderRig) -> None:
     def crash(name: str) -> None:
         raise RuntimeError(name)
 
-    around = rig.provider_context
-    crashing = type(around)(state=around.state, callbacks=around.callbacks, checkpoint=crash)
+    context = rig.provider_context
+    crashing = type(context)(state=context.state, callbacks=context.callbacks, checkpoint=crash)
     async with rig.plugin.open(rig.settings, crashing) as provider:
         with pytest.raises(RuntimeError, match="create"):
             await provider.create(rig.spec())
@@ -123,7 +123,7 @@ async def test_pausing_keeps_everything(tmp_path: Path) -> None:
 
 
 async def test_a_running_job_keeps_its_sandbox_awake(provider: Provider, rig: ProviderRig) -> None:
-    """Suspension is refused while a job runs; a job that lost its container says so."""
+    """Suspension is refused while a job runs; a job that lost its container is reported as lost."""
     sandbox = await provider.create(rig.spec(persistent=True))
     await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script="echo begun; sleep 60"))
     await wait_for_output(sandbox, "job_1", b"begun")
@@ -214,7 +214,7 @@ async def test_a_port_is_reached_by_its_url(tmp_path: Path) -> None:
 
 
 async def test_the_operator_says_what_is_used(provider: Provider, rig: ProviderRig) -> None:
-    """Mounts are the operator's, read-only; images are those allowed; what the engine lacks is said."""
+    """Mounts are the operator's, read-only; images are those allowed; missing features are reported."""
     sandbox = await provider.create(rig.spec())
     assert (
         await output_of(sandbox, "cat /opt/more/file; touch /opt/more/x 2>/dev/null || echo no")
@@ -241,7 +241,7 @@ async def test_files_belong_to_both(provider: Provider, rig: ProviderRig) -> Non
 
 
 async def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
-    """Without an engine every call is Unreachable, and doctor says why."""
+    """Without an engine every call raises ProviderUnreachable, and doctor gives the reason."""
     settings = DockerSettings(host=f"unix://{tmp_path}/no.sock")
     rig = ProviderRig(name="none", plugin=installed()["docker"], settings=settings, directory=tmp_path)
     async with rig.open() as provider:
@@ -259,7 +259,7 @@ async def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
 
 
 async def test_doctor_hears_what_the_engine_has(rig: ProviderRig) -> None:
-    """Isolation, limits and the image are told, also from inside an event loop."""
+    """Isolation, limits and the image are reported, from inside an event loop too."""
     told = {ability.name: ability for ability in rig.plugin.capabilities(rig.settings)}
     assert told["isolation"].present
     assert told["image"].present
@@ -267,7 +267,7 @@ async def test_doctor_hears_what_the_engine_has(rig: ProviderRig) -> None:
 
 
 def test_a_config_is_judged_field_by_field() -> None:
-    """Every field that means nothing here is named, and the rest is taken."""
+    """Every field without a meaning here is named, and the rest is accepted."""
     plugin = installed()["docker"]
     options = {
         "template": "x",
@@ -313,7 +313,7 @@ def test_errors_are_folded(status: int, kind: type[Exception]) -> None:
 
 
 def test_a_socket_that_may_not_be_used() -> None:
-    """Whoever may not use the socket is told to join the group."""
+    """A user who may not use the socket is advised to join the group."""
     with pytest.raises(ProviderUnauthorized, match="group"), translate_errors():
         raise DockerError(900, "Cannot connect to Docker Engine: Permission denied")
 

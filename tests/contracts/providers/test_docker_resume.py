@@ -1,4 +1,4 @@
-"""Waking a container while the engine has not heard everything: what it says of it is behind for a moment."""
+"""Wake a container while the engine's view of it is behind for a moment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_FOUND = 404
 
 
 class LaggingEngine:
-    """An engine that hears of a pause late: it refuses to start anything in what runs already."""
+    """An engine that notices a pause late: it refuses to start what already runs."""
 
     def __init__(self, refusals: int) -> None:
         self.refusals = refusals
@@ -75,7 +75,7 @@ async def test_an_engine_that_is_behind_is_asked_again() -> None:
 
 
 async def test_one_that_stays_behind_is_believed() -> None:
-    """What the engine says is told in the end, not asked for ever."""
+    """The engine's error is reported in the end; the retries are bounded."""
     late = LaggingEngine(refusals=1000)
     async with TestServer(late.app()) as server, open_engine(_settings(server)) as engine:
         with pytest.raises(DockerError, match="paused"):
@@ -86,7 +86,7 @@ async def test_one_that_stays_behind_is_believed() -> None:
 
 
 async def test_resting_twice_is_no_fault() -> None:
-    """Whoever comes second to a container that rests is content; other refusals are told."""
+    """The second caller that wakes a container succeeds; other refusals are reported."""
     paused = DockerSettings(suspend="pause")
     late = LaggingEngine(refusals=0)
     async with TestServer(late.app()) as server:

@@ -1,4 +1,4 @@
-"""What is E2B's own: how its errors fold, what it is told, and how a paused sandbox is woken."""
+"""E2B's own rules: how its errors map, which requests it gets, and how a paused sandbox is woken."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_paused_sandbox_wakes_with_its_processes(provider: Provider, ser
 
 
 async def test_a_sandbox_with_a_running_job_is_not_paused(provider: Provider) -> None:
-    """A pause would let the job stand still."""
+    """A pause would stop the job."""
     sandbox = await provider.create(_spec())
     await sandbox.spawn(BackgroundJob(id="job_1", script="sleep 30", token="t"))
     with pytest.raises(ProviderRefused):
@@ -79,7 +79,7 @@ async def test_a_killed_sandbox_is_gone(provider: Provider, service: E2bService)
 
 
 async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, service: E2bService) -> None:
-    """Of sandboxes with one label one is kept, whoever made it."""
+    """Of several sandboxes with one label one is kept, whichever process created it."""
     made = await asyncio.gather(*(provider.create(_spec()) for _ in range(4)))
     assert {sandbox.id for sandbox in made} == set(service.machines)
     assert len(service.machines) == 1

@@ -31,7 +31,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
 
 @pytest.fixture
 async def tool_context(rig: ProviderRig) -> AsyncIterator[ToolContext]:
-    """Return a desk with a sandbox."""
+    """Return a tool context with a sandbox."""
     async with rig.open() as provider:
         sandbox = await provider.create(rig.spec())
         yield make_tool_context(SandboxConfig(provider=rig.plugin.name, persistent=True), sandbox, rig)

@@ -1,4 +1,4 @@
-"""A reserved host sandbox has its next namespaces waiting: nobody can tell but by the clock."""
+"""A reserved host sandbox has its next namespaces prewarmed: only its speed differs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from sandbox.registry import plugin
 @pytest.fixture
 async def provider(tmp_path: Path) -> AsyncIterator[Provider]:
     """A host provider; skipped where no sandbox can be made."""
-    around = ProviderContext(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
+    context = ProviderContext(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
     for ability in plugin("host").capabilities(HostSettings()):
         if ability.name == "isolation" and not ability.present:
             pytest.skip(ability.detail)
-    async with plugin("host").open(HostSettings(), around) as opened:
+    async with plugin("host").open(HostSettings(), context) as opened:
         yield opened
 
 

@@ -16,7 +16,7 @@ VAULT = Vault(["key-" + "k" * 40])
 
 
 async def test_more_memory_than_the_operator_allows_is_refused(database: Database) -> None:
-    """Made or changed, a record is told which field, what was given and what is allowed."""
+    """On create and update, the error has the field, the given value and the allowed one."""
     book = Records(VAULT, max_memory_mb=600)
     async with database.begin() as connection:
         account, _key = await api_keys.create_account(connection, "one")

@@ -80,7 +80,7 @@ async def test_a_signal_shows_in_the_exit_code(sandbox: Sandbox) -> None:
 
 
 async def test_what_fits_is_not_called_truncated(sandbox: Sandbox) -> None:
-    """Output of exactly the limit is whole; one byte more is cut and says so."""
+    """Output of exactly the limit is complete; one byte more is cut and marked."""
     exact = await sandbox.run(ExecRequest(script="printf %1024s x", output_limit=1024))
     assert (len(exact.stdout), exact.stdout_truncated) == (1024, False)
     over = await sandbox.run(ExecRequest(script="printf %1025s x >&2", output_limit=1024))
@@ -149,7 +149,7 @@ async def test_the_environment_is_what_was_given(provider: Provider, rig: Provid
 
 
 async def test_bytes_go_round_unchanged(sandbox: Sandbox) -> None:
-    """Files and standard streams carry every byte."""
+    """Files and standard streams pass every byte unchanged."""
     await sandbox.write("deep/down/file.bin", EVERY_BYTE)
     assert await sandbox.read("deep/down/file.bin", limit=1 << 20) == EVERY_BYTE
     assert await sandbox.read("deep/down/file.bin", limit=10) == EVERY_BYTE[:10]
@@ -158,7 +158,7 @@ async def test_bytes_go_round_unchanged(sandbox: Sandbox) -> None:
 
 
 async def test_a_command_that_ignores_its_input_is_no_trouble(sandbox: Sandbox) -> None:
-    """Input nobody reads neither blocks nor fails the run."""
+    """Unread input neither blocks nor fails the run."""
     result = await sandbox.run(ExecRequest(script="echo fine", stdin=b"x" * 1_000_000))
     assert result.stdout == b"fine\n"
 
@@ -225,7 +225,7 @@ async def test_a_sandbox_is_found_again_by_its_id(rig: ProviderRig) -> None:
 
 
 async def test_gone_is_gone(provider: Provider, sandbox: Sandbox, rig: ProviderRig) -> None:
-    """Destroying twice is no error; after it, and for an id nobody knows, everything raises Gone."""
+    """Destroying twice is no error; afterwards, and for an unknown id, every call raises SandboxGone."""
     await sandbox.write("file", b"kept")
     await provider.destroy(sandbox.id)
     await provider.destroy(sandbox.id)
@@ -239,7 +239,7 @@ async def test_gone_is_gone(provider: Provider, sandbox: Sandbox, rig: ProviderR
 
 
 async def test_suspending_keeps_the_files(provider: Provider, sandbox: Sandbox, rig: ProviderRig) -> None:
-    """A suspended sandbox has its files when it is used again; where it cannot, it says so."""
+    """A suspended sandbox has its files when it is used again; a provider without the feature refuses."""
     await sandbox.write("file", b"kept")
     if Feature.SUSPEND not in rig.plugin.features:
         with pytest.raises(FeatureUnsupported):
@@ -263,7 +263,7 @@ async def test_an_undeclared_feature_is_unsupported(provider: Provider, rig: Pro
 async def test_a_job_outlives_its_sandbox_object(
     provider: Provider, sandbox: Sandbox, rig: ProviderRig
 ) -> None:
-    """A job runs on while nobody holds it, shows its output while it runs, and its exit code at the end."""
+    """A job runs on without a connection, shows its output while it runs, and its exit code at the end."""
     await sandbox.spawn(
         BackgroundJob(
             id="job_1", token=TOKEN, script="echo begun; while ! test -e go; do sleep 0.05; done; exit 4"
@@ -290,7 +290,7 @@ async def test_a_job_is_started_once(sandbox: Sandbox) -> None:
 
 
 async def test_a_jobs_output_is_its_end(sandbox: Sandbox) -> None:
-    """Of stdout and stderr merged the last bytes are kept, and it says that more was dropped."""
+    """Of stdout and stderr merged the last bytes are kept, and the cut is marked."""
     script = "for i in $(seq 20000); do echo $i; done; echo bad >&2; echo last"
     await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=script, output_limit=1000))
     report = await wait_for_job(sandbox, "job_1")
@@ -317,7 +317,7 @@ async def test_a_job_is_told_to_the_gateway(sandbox: Sandbox, rig: ProviderRig) 
 
 
 async def test_a_job_waits_for_a_gateway_that_is_down(sandbox: Sandbox, rig: ProviderRig) -> None:
-    """A callback that finds nobody listening is repeated until somebody is."""
+    """A callback without a listener is repeated until there is one."""
     if Feature.CALLBACK not in rig.plugin.features:
         pytest.skip("nothing leads from the sandbox to the gateway: the reconciler asks")
     await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script="exit 0"))

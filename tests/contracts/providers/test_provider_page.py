@@ -37,8 +37,8 @@ async def test_a_provider_is_found_by_its_entry_point(tmp_path: Path) -> None:
     wrong = SandboxConfig(provider="memory", network={"mode": "allow-all"})  # type: ignore[arg-type]  # as JSON says it
     assert [problem.pointer for problem in problems(wrong, plugin)] == ["/network/mode"]
     assert not problems(SandboxConfig(provider="memory", persistent=True), plugin)
-    around = ProviderContext(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
-    async with plugin.open(plugin.settings(), around) as provider:
+    context = ProviderContext(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
+    async with plugin.open(plugin.settings(), context) as provider:
         sandbox = await provider.create(SandboxSpec(label="dovecote-here-one", namespace="space"))
         assert (
             await provider.create(SandboxSpec(label="dovecote-here-one", namespace="space"))

@@ -1,4 +1,4 @@
-"""Services are kept running in the sandboxes of every provider that keeps any, one way each."""
+"""Services run in the sandboxes of every provider that supports them, with one behaviour."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ async def test_a_sandbox_has_at_most_five(sandbox: Sandbox, rig: ProviderRig) ->
 
 
 async def test_a_model_starts_looks_and_stops(sandbox: Sandbox, rig: ProviderRig) -> None:
-    """The tool tells what became of it, in words where there is no such thing."""
+    """The tool reports the result, and an error for an unknown service."""
     if rig.plugin.name != "host":
         pytest.skip("the tool is the same on every provider")
-    desk = make_tool_context(SandboxConfig(provider="host", persistent=True), sandbox, rig)
+    context = make_tool_context(SandboxConfig(provider="host", persistent=True), sandbox, rig)
 
     async def use(**args: Any) -> ToolResult:
-        return await service.run(desk, args, "key")
+        return await service.run(context, args, "key")
 
     started = await use(action="start", name="web", command=f"echo hello; {SERVER}", port=8765)
     assert (started.ok, dict(started.detail)["ready"]) == (True, True)
@@ -99,7 +99,7 @@ async def test_a_model_starts_looks_and_stops(sandbox: Sandbox, rig: ProviderRig
 
 
 def test_it_is_offered_in_reserved_sandboxes(tmp_path: Path) -> None:
-    """What does not last keeps nothing running; people are asked as for commands."""
+    """A sandbox that is not reserved runs no service; approvals work as for commands."""
     rig = all_rigs()["host-rlimits"](tmp_path)
     reserved, passing = SandboxConfig(persistent=True), SandboxConfig()
     assert service.is_available(make_tool_context(reserved, None, rig))

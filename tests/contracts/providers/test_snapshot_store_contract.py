@@ -1,4 +1,4 @@
-"""Every store of snapshots keeps files whole, by name, and forgets them; none makes up what is not there."""
+"""Every snapshot store keeps files complete, by name, and deletes them; a missing one is an error."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def _nats(directory: Path, stack: AsyncExitStack) -> SnapshotStore:
     server = NatsServer(directory)
     await server.start()
     stack.push_async_callback(server.stop)
-    link = await stack.enter_async_context(connect(server.url, token=TOKEN))
-    return await NatsSnapshotStore.open(link)
+    nats_connection = await stack.enter_async_context(connect(server.url, token=TOKEN))
+    return await NatsSnapshotStore.open(nats_connection)
 
 
 async def _s3(stack: AsyncExitStack) -> SnapshotStore:

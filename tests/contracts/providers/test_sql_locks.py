@@ -1,4 +1,4 @@
-"""The leases on sandboxes, on both databases: who may take one, and when."""
+"""Locks on sandboxes, on both databases: which replica may take one, and when."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG = 240.0
 
 
 async def test_another_replica_waits_for_the_end_of_a_lease(database: Database) -> None:
-    """What a live one holds nobody takes; what one left, or let expire, is free, with a higher fence."""
+    """A live lock excludes others; a released or expired one is free, with a higher fence."""
     later = timedelta(0)
 
     def clock() -> datetime:
@@ -65,7 +65,7 @@ async def test_what_a_replica_held_that_is_gone_is_free(database: Database) -> N
 
 
 async def test_a_replica_waits_for_one_that_is_present(database: Database) -> None:
-    """It asks the broker, and gets nothing; what the broker cannot tell keeps it waiting as well."""
+    """It asks the broker and gets no lock; while the broker is unreachable it waits as well."""
     broker = MemoryLeases()
     here, there = (_presence(broker, name) for name in ("here", "there"))
     wanted = SqlLocks(database, there.name, presence=there)
@@ -75,7 +75,7 @@ async def test_a_replica_waits_for_one_that_is_present(database: Database) -> No
 
 
 async def test_who_came_back_meanwhile_keeps_what_it_has_taken_since(database: Database) -> None:
-    """A replica that seemed to be gone may be at work again when its lease is to be taken over."""
+    """A replica that seemed to be gone may have acquired the lock again before it is taken over."""
     broker = MemoryLeases()
     back = _presence(broker, "here")
     again = SqlLocks(database, back.name, presence=back)
@@ -93,19 +93,19 @@ async def test_who_came_back_meanwhile_keeps_what_it_has_taken_since(database: D
 
 
 async def test_who_lost_its_presence_stops_when_somebody_took_over(database: Database) -> None:
-    """It looks at once, not when the lease is to be renewed: another may be at work there."""
+    """It checks at once, not at the next renewal, because another replica may hold the lock."""
     broker = MemoryLeases()
     presence = _presence(broker, "here")
-    guard = SandboxLocks(SqlLocks(database, presence.name, presence=presence), ttl=LONG)
-    async with presence.maintained(guard.recheck):
+    locks = SandboxLocks(SqlLocks(database, presence.name, presence=presence), ttl=LONG)
+    async with presence.maintained(locks.recheck):
         with pytest.raises(ProviderUnreachable, match="lost"):
-            await _work_while_another_takes_over(guard, broker, presence, database)
+            await _work_while_another_takes_over(locks, broker, presence, database)
 
 
 async def _work_while_another_takes_over(
-    guard: SandboxLocks, broker: MemoryLeases, presence: ReplicaPresence, database: Database
+    locks: SandboxLocks, broker: MemoryLeases, presence: ReplicaPresence, database: Database
 ) -> None:
-    async with guard.shared(LABEL):
+    async with locks.shared(LABEL):
         held = await _lease(database)
         async with database.begin() as connection:
             assert await sandboxes.acquire_lock(
@@ -116,24 +116,24 @@ async def _work_while_another_takes_over(
 
 
 async def test_who_lost_its_presence_goes_on_when_nobody_took_over(database: Database) -> None:
-    """A call is not ended because the broker was away; what is to be taken meanwhile waits for it."""
+    """A broker outage ends no running call; a new lock waits for the broker."""
     broker = MemoryLeases()
     presence = _presence(broker, "here")
     leases = SqlLocks(database, presence.name, presence=presence)
-    guard = SandboxLocks(leases, ttl=LONG, timeout=60.0)
+    locks = SandboxLocks(leases, ttl=LONG, timeout=60.0)
     doubted = asyncio.Event()
 
     def doubt() -> None:
-        guard.recheck()
+        locks.recheck()
         doubted.set()
 
-    async with presence.maintained(doubt), guard.shared(LABEL):
+    async with presence.maintained(doubt), locks.shared(LABEL):
         before = await _lease(database)
         doubted.clear()
         broker.revoke(f"p:{presence.name}")
         await doubted.wait()
         assert await leases.acquire("another label", ttl=LONG) is None
-        async with guard.shared("another label"):
+        async with locks.shared("another label"):
             assert presence.is_confirmed
         async with asyncio.timeout(60):
             while await _lease(database) == before:  # noqa: ASYNC110 - renewed in a task that tells nobody
@@ -155,10 +155,10 @@ def _do_nothing() -> None:
 
 async def test_a_call_that_was_cut_short_keeps_nobody_out(database: Database) -> None:
     """The lease may have been written when the call that asked for it was cancelled: it is still ours."""
-    guard = SandboxLocks(SqlLocks(database, "here"), ttl=LONG, timeout=60.0)
+    locks = SandboxLocks(SqlLocks(database, "here"), ttl=LONG, timeout=60.0)
 
     async def enter() -> None:
-        async with guard.shared(LABEL):
+        async with locks.shared(LABEL):
             pass
 
     for passes in range(12):
@@ -167,5 +167,5 @@ async def test_a_call_that_was_cut_short_keeps_nobody_out(database: Database) ->
             await asyncio.sleep(0)
         entering.cancel()
         await asyncio.wait({entering})
-        async with guard.shared(LABEL):
+        async with locks.shared(LABEL):
             pass

@@ -1,4 +1,4 @@
-"""Services rest with their sandbox: they stand still in it, or are started again when it is awake."""
+"""Services are suspended with their sandbox: they pause in it, or are started again after it wakes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def sandbox(rig: ProviderRig) -> AsyncIterator[Sandbox]:
 async def test_services_sleep_with_their_sandbox_and_are_there_when_it_wakes(
     sandbox: Sandbox, rig: ProviderRig
 ) -> None:
-    """Kept processes go on where they were; others begin anew, which is told; stopped ones never do."""
+    """Paused processes continue; others start anew, which is reported; stopped ones never start."""
     services = SandboxServices(sandbox=sandbox)
     await services.start("beat", "echo begun >>~/begun; exec sleep 300")
     await services.start("over", "exec sleep 300")

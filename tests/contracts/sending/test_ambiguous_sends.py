@@ -41,7 +41,7 @@ def calls(channel: MemoryChannel) -> list[str]:
 
 
 async def test_what_arrived_is_found_and_not_repeated() -> None:
-    """A send whose answer was lost is looked up by its key, since before its first attempt."""
+    """A send whose answer was lost is looked up by its key, from before its first attempt on."""
     channel = MemoryChannel(lost_answers=1)
     sink = make_sink(channel, FINDS)
     lost = await sink.send(make_delivery())
@@ -54,7 +54,7 @@ async def test_what_arrived_is_found_and_not_repeated() -> None:
 
 
 async def test_what_did_not_arrive_is_sent() -> None:
-    """Where the platform has not taken it, it is said now, once."""
+    """If the platform does not have it, it is sent now, once."""
     channel = MemoryChannel()
     outcome = await make_sink(channel, FINDS).send(retried_delivery())
     assert (outcome.kind, calls(channel)) == (OutcomeKind.DELIVERED, ["find", "send"])
@@ -81,7 +81,7 @@ async def test_nothing_is_repeated_while_it_cannot_be_looked_up(trouble: Channel
 async def test_where_nobody_can_tell_the_settings_decide(
     policy: AmbiguityPolicy, verdict: OutcomeKind, said: int, features: frozenset[ChannelFeature]
 ) -> None:
-    """Without a way to look, or leave to do so, it is said again or left and marked."""
+    """Without a lookup, or without the right to it, the message is sent again or left and marked."""
     channel = MemoryChannel()
     if ChannelFeature.FIND in features:
         channel.errors.append(NotPermitted("Read Message History"))
@@ -115,7 +115,7 @@ async def test_who_has_waited_too_long_says_nothing() -> None:
 async def test_few_messages_are_on_their_way_where_none_is_recognised(
     features: frozenset[ChannelFeature], at_once: int
 ) -> None:
-    """So many may be said twice after a kill; the next one leaves when an outcome has been recorded."""
+    """At most so many may be sent twice after a kill; the next is sent when an outcome is recorded."""
     channel = MemoryChannel()
     sink = make_sink(channel, features)
     recorded = [AsyncExitStack() for _ in range(2 * IN_FLIGHT)]

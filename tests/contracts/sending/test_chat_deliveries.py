@@ -62,7 +62,7 @@ def calls(channel: MemoryChannel) -> list[str]:
 async def test_a_dead_chat_is_called_once_and_told_once(
     worker: DeliveryWorkerHarness, channel: MemoryChannel
 ) -> None:
-    """What waits for it is suppressed with the reason, without a call, and the log says it once."""
+    """Its waiting deliveries are suppressed with the reason, without a call, and logged once."""
     channel.errors.append(Undeliverable("blocked"))
     with capture_logs() as logs:
         conversation = await worker.create_deliveries(ROOM, ["one", "two", "three"])
@@ -76,7 +76,7 @@ async def test_a_dead_chat_is_called_once_and_told_once(
 async def test_a_dead_chat_that_speaks_again_is_alive(
     worker: DeliveryWorkerHarness, channel: MemoryChannel, database: Database
 ) -> None:
-    """Once a person is heard there, and once an operator asks for it, the chat is tried again."""
+    """After a user writes there, or an operator retries a delivery, the chat is used again."""
     channel.errors.append(Undeliverable("kicked"))
     dead = await worker.create_deliveries(ROOM, ["one"])
     (suppressed,) = await worker.wait_for_states(dead, "suppressed")
@@ -94,7 +94,7 @@ async def test_a_dead_chat_that_speaks_again_is_alive(
 async def test_a_missing_right_makes_a_delivery_wait(
     worker: DeliveryWorkerHarness, channel: MemoryChannel
 ) -> None:
-    """The right's name stands in the delivery, the chat is not dead, and an operator's word tries again."""
+    """The delivery names the missing right, the chat is not dead, and an operator's retry sends again."""
     channel.errors.append(NotPermitted("Send Messages"))
     conversation = await worker.create_deliveries(ROOM, ["hello"])
     (waiting,) = await worker.wait_for_states(conversation, "retrying")
@@ -111,7 +111,7 @@ async def test_a_missing_right_makes_a_delivery_wait(
 async def test_a_429_holds_its_chat_and_no_other(
     worker: DeliveryWorkerHarness, channel: MemoryChannel
 ) -> None:
-    """While one chat waits for as long as the platform says, another is spoken to at once."""
+    """While one chat waits as long as the platform asks, another gets its messages at once."""
     channel.errors.append(RateLimited(60))
     held = await worker.create_deliveries(ROOM, ["one", "two"])
     async with asyncio.timeout(20):
@@ -123,15 +123,15 @@ async def test_a_429_holds_its_chat_and_no_other(
 
 
 async def test_a_429_for_the_bot_holds_every_replica(database: Database, channel: MemoryChannel) -> None:
-    """Another process, which was told nothing by the platform, leaves all of the bot's chats alone too."""
+    """Another process, which got no refusal itself, pauses all of the bot's chats too."""
     channel.errors.append(RateLimited(60, scope="account"))
     one, other = make_worker(database, channel), make_worker(database, channel)
     async with one.running(), other.running():
         await one.wait_for_states(await one.create_deliveries(ROOM, ["one"]), "retrying")
         waiting = await other.create_deliveries(OTHER, ["two"])
-        budget = other.bots["chn_1"].rate_limiter
+        rate_limiter = other.bots["chn_1"].rate_limiter
         async with asyncio.timeout(10):
-            while budget.wait(SendPriority.FINAL, OTHER.destination) < 50:  # noqa: ASYNC110 - a budget tells nobody
+            while rate_limiter.wait(SendPriority.FINAL, OTHER.destination) < 50:  # noqa: ASYNC110 - a budget tells nobody
                 await asyncio.sleep(0.01)
         assert await other.states(waiting) == ["pending"]
     assert calls(channel) == ["send"]
@@ -152,7 +152,7 @@ async def test_a_lost_answer_is_looked_up_once_and_nothing_repeated(
 async def test_two_replicas_never_speak_in_one_chat_at_once(
     database: Database, channel: MemoryChannel
 ) -> None:
-    """Woken for the same chats all the time, two workers bring every part once and in order."""
+    """Woken for the same chat all the time, two workers deliver every part once and in order."""
     one = make_worker(database, channel)
     other = replace(one, bots={"chn_1": make_bot(channel, frozenset())})
     texts = [str(number) for number in range(15)]
@@ -176,10 +176,10 @@ async def test_platforms_that_can_tell_are_told_once(
     async with AsyncExitStack() as stack:
         rig = await stack.enter_async_context(open_rig(plugin))
         connection = await stack.enter_async_context(open_connection(plugin, rig.settings()))
-        ear = UpdateRecorder()
-        await stack.enter_async_context(receiving(connection, ear))
+        recorder = UpdateRecorder()
+        await stack.enter_async_context(receiving(connection, recorder))
         await rig.say("hello")
-        (told,) = await ear.wait(1)
+        (told,) = await recorder.wait(1)
         assert isinstance(told, Message)
         bot = make_bot(connection.sender, plugin.features, replace(plugin.limits, room_sends_per_second=100))
         line = DeliveryWorkerHarness(database=database, bots={CHANNEL: bot})

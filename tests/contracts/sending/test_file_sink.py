@@ -1,4 +1,4 @@
-"""Files in chats: attached once, or told of in words with a way to get them, and noted when refused."""
+"""Files in chats: attached once, or described with a link, and recorded when refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL = ChannelLimits(text=4096, upload_bytes=1000, room_sends_per_second=1000, 
 
 @dataclass(slots=True)
 class FileChannel(MemoryChannel):
-    """A platform in memory that takes files."""
+    """A platform in memory that accepts files."""
 
     files: list[tuple[Address, File, str]] = field(default_factory=list)
 
@@ -85,22 +85,22 @@ def test_a_file_part_is_stored_and_read_again() -> None:
 
 async def test_a_file_is_attached_in_its_thread() -> None:
     """Bytes, name, type, caption and the delivery's own key reach the platform."""
-    stage = FileSinkHarness()
-    outcome = await stage.send(make_delivery(body=BODY))
+    harness = FileSinkHarness()
+    outcome = await harness.send(make_delivery(body=BODY))
     assert outcome == Outcome(kind=OutcomeKind.DELIVERED, platform_id="file-1")
-    ((address, file, key),) = stage.channel.files
+    ((address, file, key),) = harness.channel.files
     assert address == ROOM
     assert file == File(name="result.txt", media_type="text/plain", content=b"pigeon", caption="here")
     assert key == idempotency_key("dlv_1")
-    assert not stage.refused
+    assert not harness.refused
 
 
 async def test_what_was_attached_is_not_attached_again() -> None:
     """A delivery that has its platform id shows already."""
-    stage = FileSinkHarness()
-    outcome = await stage.send(make_delivery(body=BODY, platform_id="file-1"))
+    harness = FileSinkHarness()
+    outcome = await harness.send(make_delivery(body=BODY, platform_id="file-1"))
     assert outcome.kind is OutcomeKind.DELIVERED
-    assert not stage.channel.calls
+    assert not harness.channel.calls
 
 
 @pytest.mark.parametrize(
@@ -115,33 +115,33 @@ async def test_what_was_attached_is_not_attached_again() -> None:
 async def test_what_cannot_be_attached_is_told_in_words_with_a_link(
     features: frozenset[ChannelFeature], size: int, trouble: ChannelError | None, why: str
 ) -> None:
-    """People read why and where to fetch it; the model is to be told as well."""
-    stage = FileSinkHarness(features=frozenset(features))
+    """The chat gets the reason and a link; the model gets a note as well."""
+    harness = FileSinkHarness(features=frozenset(features))
     if trouble is not None:
-        stage.channel.errors.append(trouble)
+        harness.channel.errors.append(trouble)
     body = encode_part(Part(text="", file=FilePart(id="fil_1", name="r`.txt", media_type="a/b", size=size)))
-    outcome = await stage.send(make_delivery(body=body))
+    outcome = await harness.send(make_delivery(body=body))
     assert outcome.kind is OutcomeKind.DELIVERED
-    (words,) = stage.channel.texts("42")
+    (words,) = harness.channel.texts("42")
     assert why in words
     assert "`r'.txt`" in words
     assert words.endswith("https://doves.example/files/fil_1")
-    ((file, noted),) = stage.refused
+    ((file, noted),) = harness.refused
     assert (file, why in noted) == ("fil_1", True)
 
 
 async def test_without_a_public_address_the_words_name_the_workspace() -> None:
-    """A link nobody could open is not given."""
-    stage = FileSinkHarness(features=frozenset(), public=False)
-    await stage.send(make_delivery(body=BODY))
-    assert stage.channel.texts("42")[0].endswith("It is in the workspace as `outbox/result.txt`.")
+    """A link that would not work is left out."""
+    harness = FileSinkHarness(features=frozenset(), public=False)
+    await harness.send(make_delivery(body=BODY))
+    assert harness.channel.texts("42")[0].endswith("It is in the workspace as `outbox/result.txt`.")
 
 
 async def test_a_file_that_is_gone_is_told_of() -> None:
-    """A delivery that waited longer than the file was kept ends in words."""
-    stage = FileSinkHarness(contents={})
-    assert (await stage.send(make_delivery(body=BODY))).kind is OutcomeKind.DELIVERED
-    assert "no longer stored" in stage.channel.texts("42")[0]
+    """A delivery that waited longer than the file is retained ends as text."""
+    harness = FileSinkHarness(contents={})
+    assert (await harness.send(make_delivery(body=BODY))).kind is OutcomeKind.DELIVERED
+    assert "no longer stored" in harness.channel.texts("42")[0]
 
 
 @pytest.mark.parametrize(
@@ -155,22 +155,22 @@ async def test_a_file_that_is_gone_is_told_of() -> None:
 )
 async def test_passing_trouble_is_judged_as_for_words(error: ChannelError, verdict: OutcomeKind) -> None:
     """No words replace a file that may yet be attached."""
-    stage = FileSinkHarness()
-    stage.channel.errors.append(error)
-    assert (await stage.send(make_delivery(body=BODY))).kind is verdict
-    assert not stage.channel.texts("42")
-    assert not stage.refused
+    harness = FileSinkHarness()
+    harness.channel.errors.append(error)
+    assert (await harness.send(make_delivery(body=BODY))).kind is verdict
+    assert not harness.channel.texts("42")
+    assert not harness.refused
 
 
 async def test_bytes_that_cannot_be_read_now_are_read_later() -> None:
     """The database or the broker may be away."""
-    stage = FileSinkHarness(content_error=DatabaseUnavailable("away"))
-    assert (await stage.send(make_delivery(body=BODY))).kind is OutcomeKind.RETRY
-    assert not stage.channel.calls
+    harness = FileSinkHarness(content_error=DatabaseUnavailable("away"))
+    assert (await harness.send(make_delivery(body=BODY))).kind is OutcomeKind.RETRY
+    assert not harness.channel.calls
 
 
 async def test_a_platform_that_is_silent_ends_in_time() -> None:
     """An upload without an answer may have arrived."""
-    stage = FileSinkHarness()
-    stage.channel.frozen = asyncio.Event()
-    assert (await stage.send(make_delivery(body=BODY))).kind is OutcomeKind.AMBIGUOUS
+    harness = FileSinkHarness()
+    harness.channel.frozen = asyncio.Event()
+    assert (await harness.send(make_delivery(body=BODY))).kind is OutcomeKind.AMBIGUOUS

@@ -1,4 +1,4 @@
-"""Allowances as rows: the same on SQLite and PostgreSQL, whoever draws on them at once."""
+"""Token buckets as rows: the same on SQLite and PostgreSQL, with concurrent requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def slow_bucket(now: float) -> TokenBucket:
 
 
 async def test_those_who_draw_at_once_share_what_there_is(database: Database) -> None:
-    """Twenty draws at the same moment get four tokens in all, and the rest is told how long to wait."""
+    """Twenty concurrent requests get four tokens in all, and the rest get the wait."""
     one, other = SqlTokenBuckets(database), SqlTokenBuckets(database)
     wish = TokenRequest(priority=SendPriority.FINAL, wanted=1)
     grants = await asyncio.gather(*((one, other)[n % 2].acquire("bot", wish, slow_bucket) for n in range(20)))
@@ -25,7 +25,7 @@ async def test_those_who_draw_at_once_share_what_there_is(database: Database) ->
 
 
 async def test_what_was_spent_without_asking_counts(database: Database) -> None:
-    """Final texts that were told of afterwards leave nothing for drafts."""
+    """Final texts that were counted afterwards leave nothing for drafts."""
     allowances = SqlTokenBuckets(database)
     await allowances.acquire("bot", TokenRequest(priority=SendPriority.FINAL, spent=3), slow_bucket)
     edit = await allowances.acquire("bot", TokenRequest(priority=SendPriority.EDIT, wanted=1), slow_bucket)

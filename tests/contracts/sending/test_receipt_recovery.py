@@ -1,4 +1,4 @@
-"""A message that arrived just before its worker died is recorded, not said again."""
+"""A message that arrived just before its worker died is recorded, not sent again."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def run_until_killed(database: Database, channel: MemoryChannel, notes: Pa
 
 @pytest.mark.parametrize("point", ["delivery.noted", "delivery.settle.before_commit"])
 async def test_what_was_noted_is_recorded_by_the_next(point: str, database: Database, tmp_path: Path) -> None:
-    """Each message is said once, with its platform id, and the next one follows."""
+    """Each message is sent once, with its platform id, and the next one follows."""
     channel = MemoryChannel()
     conversation = await run_until_killed(database, channel, tmp_path / "arrivals", at=point)
     line = make_worker(database, channel, tmp_path / "arrivals")
@@ -71,7 +71,7 @@ async def test_what_was_noted_is_recorded_by_the_next(point: str, database: Data
 
 
 async def test_what_was_not_noted_is_said_again(database: Database, tmp_path: Path) -> None:
-    """A platform that recognises nothing is told twice rather than never."""
+    """On a platform without a lookup a message is sent twice rather than never."""
     channel = MemoryChannel()
     notes = tmp_path / "arrivals"
     conversation = await run_until_killed(database, channel, notes, at="delivery.after_send")

@@ -49,7 +49,7 @@ async def harness(request: pytest.FixtureRequest) -> AsyncIterator[SinkHarness]:
 
 
 async def test_a_far_end_that_takes_it_is_delivered(harness: SinkHarness) -> None:
-    """An attempt that is taken is delivered, and made once."""
+    """An accepted attempt is delivered, and made once."""
     assert (await harness.sink.send(harness.delivery)).kind is OutcomeKind.DELIVERED
     assert len(harness.attempt_ids()) == 1
 
@@ -62,7 +62,7 @@ async def test_passing_trouble_is_to_be_retried(harness: SinkHarness) -> None:
 
 
 async def test_a_far_end_that_is_gone_is_given_up(harness: SinkHarness) -> None:
-    """A far end that will never take anything again ends the delivery and is remembered."""
+    """A receiver that is gone for good ends the delivery and is recorded."""
     await harness.fail("gone")
     outcome = await harness.sink.send(harness.delivery)
     assert outcome.kind is OutcomeKind.GIVE_UP
@@ -85,7 +85,7 @@ async def test_silence_ends_in_time(harness: SinkHarness) -> None:
 
 
 async def test_every_attempt_has_the_same_identity(harness: SinkHarness) -> None:
-    """The far end can tell a repeat from a new delivery."""
+    """The receiver can recognise a repeat."""
     for attempt in (1, 2, 3):
         await harness.sink.send(replace(harness.delivery, attempt=attempt))
     assert len(harness.attempt_ids()) == 3
@@ -136,7 +136,7 @@ async def test_a_platform_s_errors_are_judged_by_their_remedy(error: Exception, 
 
 
 async def test_what_shows_already_is_edited_however_often() -> None:
-    """A delivery with a platform id repeats the edit, and people read the text once."""
+    """A delivery with a platform id repeats the edit, and the text is shown once."""
     channel = MemoryChannel()
     sink = make_chat_sink(channel)
     first = await sink.send(make_delivery())
@@ -160,12 +160,12 @@ async def test_a_deleted_draft_is_said_afresh() -> None:
 
 async def test_a_send_that_may_have_arrived_is_repeated_where_the_platform_recognises_it() -> None:
     """A lost answer is uncertain on an ordinary platform, and harmless where the key is recognised."""
-    for features, verdict in (
+    for features, outcome in (
         ((ChannelFeature.TYPING,), OutcomeKind.AMBIGUOUS),
         ((ChannelFeature.IDEMPOTENT_SEND,), OutcomeKind.RETRY),
     ):
         channel = MemoryChannel(lost_answers=1)
-        assert (await make_chat_sink(channel, *features).send(make_delivery())).kind is verdict
+        assert (await make_chat_sink(channel, *features).send(make_delivery())).kind is outcome
 
 
 async def test_a_platform_without_edits_is_sent_to() -> None:
@@ -187,7 +187,7 @@ async def test_buttons_go_where_there_are_buttons(features: tuple[ChannelFeature
 
 
 async def test_keys_of_one_millisecond_differ_from_their_first_letters() -> None:
-    """Reply keys of ids that begin alike are different within any prefix a platform may look at."""
+    """Idempotency keys of similar ids differ within any prefix that a platform compares."""
     keys = {idempotency_key(f"dlv_01hq3v8x2k{number:04}") for number in range(1000)}
     assert len({key[:8] for key in keys}) == 1000
     assert all(len(key) == 25 and key.isascii() for key in keys)
@@ -228,15 +228,15 @@ async def test_a_held_account_holds_every_room() -> None:
 
 
 async def test_a_cut_connection_is_no_accident() -> None:
-    """A receiver that resets the connection is judged like any trouble of the moment."""
-    async with open_webhook_sink() as stage:
-        assert isinstance(stage, WebhookSinkHarness)
-        stage.receiver.script.append(reset_connection)
-        assert (await stage.sink.send(stage.delivery)).kind is OutcomeKind.RETRY
+    """A receiver that resets the connection is treated as a temporary error."""
+    async with open_webhook_sink() as harness:
+        assert isinstance(harness, WebhookSinkHarness)
+        harness.receiver.script.append(reset_connection)
+        assert (await harness.sink.send(harness.delivery)).kind is OutcomeKind.RETRY
 
 
 async def test_a_busy_bot_is_refused_once_a_room_and_loses_nothing() -> None:
-    """Five chats, thirty texts each: a refusal or two a chat, then the limits are kept, and the order."""
+    """Five chats, thirty texts each: one or two refusals a chat, then limits and order are kept."""
     limits = replace(telegram.limits, room_sends_per_second=20, room_sends_per_minute=0)
     async with simulate() as simulator:
         await simulator.limit(room_per_second=20)
@@ -261,7 +261,7 @@ async def _send_all(sink: Sink, chat: int) -> None:
             target=replace(ROOM, room=str(chat)).encode(),
             body=encode_part(Part(text=f"text {number}")),
         )
-        verdict = OutcomeKind.RETRY
-        while verdict is not OutcomeKind.DELIVERED:
+        outcome = OutcomeKind.RETRY
+        while outcome is not OutcomeKind.DELIVERED:
             async with AsyncExitStack() as held:
-                verdict = (await sink.send(replace(delivery, exit_stack=held))).kind
+                outcome = (await sink.send(replace(delivery, exit_stack=held))).kind

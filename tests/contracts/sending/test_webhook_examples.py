@@ -25,7 +25,7 @@ def example(language: str) -> str:
 
 
 def python_verifies(secret: str, headers: dict[str, str], body: bytes) -> bool:
-    """Say whether the Python example takes a message."""
+    """Return whether the Python example accepts a message."""
     namespace: dict[str, object] = {}
     exec(example("python"), namespace)
     verify = namespace["verify"]
@@ -38,7 +38,7 @@ def python_verifies(secret: str, headers: dict[str, str], body: bytes) -> bool:
 
 
 def javascript_verifies(secret: str, headers: dict[str, str], body: bytes) -> bool:
-    """Say whether the JavaScript example takes a message."""
+    """Return whether the JavaScript example accepts a message."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("needs node")
@@ -54,7 +54,7 @@ def javascript_verifies(secret: str, headers: dict[str, str], body: bytes) -> bo
 
 @pytest.mark.parametrize("verifies", [python_verifies, javascript_verifies])
 def test_the_example_verifies_our_messages_and_no_others(verifies: object) -> None:
-    """The example takes a message signed by its secret, also during rotation, and refuses all others."""
+    """The example accepts a message signed by its secret, also during rotation, and refuses all others."""
     assert callable(verifies)
     old, new = new_secret(), new_secret()
     now = datetime.now(UTC)

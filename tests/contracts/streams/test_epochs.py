@@ -28,7 +28,7 @@ async def determine(database: Database, created: str, last_seq: int, *, lost: bo
 
 
 async def test_progress_keeps_the_epoch(database: Database) -> None:
-    """A stream that only grows stays in its epoch, whoever looks."""
+    """A stream that only grows stays in its epoch, whichever replica checks."""
     first = await determine(database, MONDAY, 0)
     assert await determine(database, MONDAY, 10) == first
     assert await determine(database, MONDAY, 10) == first
@@ -51,13 +51,13 @@ async def test_a_stream_that_fell_back_is_another_epoch_for_good(database: Datab
 
 
 async def test_a_machine_that_went_down_begins_another_epoch(database: Database) -> None:
-    """What may have lost its end is not trusted, even if it looks complete."""
+    """A stream that may have lost its end is not trusted, even if it looks complete."""
     first = await determine(database, MONDAY, 10)
     assert await determine(database, MONDAY, 10, lost=True) != first
 
 
 async def test_replicas_that_look_at_different_times_agree(database: Database) -> None:
-    """A replica that looked earlier and writes later neither begins an epoch nor forgets progress."""
+    """A replica that checked earlier and writes later starts no epoch and loses no progress."""
     first = await determine(database, MONDAY, 10)
     async with database.read() as connection:
         before = await epochs.load_checkpoint(connection)
@@ -90,15 +90,15 @@ async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_pa
     async with AsyncExitStack() as stack:
         stack.push_async_callback(database.close)
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        link = await stack.enter_async_context(connect(server.url, token=server.token))
-        epoch = await epochs.open_streams(database, link, layout)
-        events = await stack.enter_async_context(jetstream_events.open_events(link, epoch=epoch))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        epoch = await epochs.open_streams(database, nats_connection, layout)
+        events = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch=epoch))
         seq = await events.append(Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(1), expected=0)
-        watching = asyncio.create_task(epochs.run(database, link, layout, events, stop=stop))
+        watching = asyncio.create_task(epochs.run(database, nats_connection, layout, events, stop=stop))
         reader = frames(events, "cnv_a", after=0)
         while not isinstance(await anext(reader), CaughtUp):
             pass
-        await link.api_request("STREAM.DELETE.EVENTS")
+        await nats_connection.api_request("STREAM.DELETE.EVENTS")
         await server.restart()  # a reconnection makes the watch look at once
         async with asyncio.timeout(20):
             given = await anext(reader)

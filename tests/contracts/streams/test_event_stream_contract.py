@@ -49,13 +49,13 @@ async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         return
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(link, STREAM_CONFIG)
-        yield await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure_streams(nats_connection, STREAM_CONFIG)
+        yield await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
 
 
 async def next_event(follower: AsyncIterator[StoredEvent | None]) -> StoredEvent:
-    """Return the next event of a follower, whatever doubts come before it."""
+    """Return the next event of a follower, after any marked gaps."""
     async with asyncio.timeout(10):
         async for item in follower:
             if item is not None:
@@ -83,7 +83,7 @@ async def test_the_same_event_twice_is_once(stream: EventStream) -> None:
 
 
 async def test_a_writer_who_is_late_is_refused(stream: EventStream) -> None:
-    """An append that expects an older tail raises Conflict, and the tail tells who was first."""
+    """An append that expects an older tail raises AppendConflict, and the tail shows the winner."""
     await stream.append(make_event(1), expected=0)
     winner = make_event(2)
     seqs = await stream.read("cnv_a", after=0)
@@ -96,7 +96,7 @@ async def test_a_writer_who_is_late_is_refused(stream: EventStream) -> None:
 
 
 async def test_an_unknown_conversation_is_empty(stream: EventStream) -> None:
-    """Nothing is kept of a conversation nobody wrote to."""
+    """An unused conversation has nothing stored."""
     assert await stream.tail("cnv_none") is None
     extent = await stream.bounds("cnv_none")
     assert (extent.first_seq, extent.last_seq, extent.first_previous, extent.last_transient) == (
@@ -142,7 +142,7 @@ async def test_deltas_never_push_lasting_events_out(stream: EventStream) -> None
 
 
 async def test_a_trimmed_history_says_so(stream: EventStream) -> None:
-    """The extent tells the first kept event and what stood before it."""
+    """The bounds have the first stored event and the position before it."""
     seqs = await appended(stream, RETAINED + 3)
     extent = await stream.bounds("cnv_a")
     assert (extent.first_seq, extent.last_seq, extent.first_previous) == (seqs[3], seqs[-1], seqs[2])
@@ -179,12 +179,12 @@ async def test_two_racing_writers_make_one_order(stream: EventStream) -> None:
 
 
 async def test_events_survive_the_death_of_the_broker(tmp_path: Path) -> None:
-    """After kill -9 of the server all confirmed events are there, appends go on, followers must look."""
+    """After SIGKILL of the server all confirmed events are there, appends work, followers must re-read."""
     async with AsyncExitStack() as stack:
         server: NatsServer = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(link, STREAM_CONFIG)
-        events = await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure_streams(nats_connection, STREAM_CONFIG)
+        events = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
         seqs = await appended(events, 3)
         async with events.subscribe("cnv_a") as follower:
             await server.kill()
@@ -200,9 +200,9 @@ async def test_a_dead_broker_is_unreachable_and_whispers_are_dropped(tmp_path: P
     """Without a broker an append raises Unreachable and a delta is dropped silently."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(link, STREAM_CONFIG)
-        events = await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure_streams(nats_connection, STREAM_CONFIG)
+        events = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
         await server.kill()
         with pytest.raises(BrokerUnreachable):
             await events.append(make_event(1), expected=0)
@@ -210,7 +210,7 @@ async def test_a_dead_broker_is_unreachable_and_whispers_are_dropped(tmp_path: P
 
 
 async def test_a_forgotten_conversation_leaves_nothing_and_no_other_is_touched(stream: EventStream) -> None:
-    """Lasting and transient events of one conversation are gone, twice over; its neighbour keeps all."""
+    """Durable and transient events of one conversation are purged, repeatedly; others keep theirs."""
     await appended(stream, 3)
     kept = await appended(stream, 2, "cnv_b")
     await stream.publish_transient(delta("half a wo"))

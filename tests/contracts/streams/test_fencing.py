@@ -1,4 +1,4 @@
-"""G5: who has lost a conversation or a delivery without knowing it changes nothing of it any more."""
+"""G5: a worker that lost a conversation or a delivery without noticing changes nothing of it any more."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ async def _end_attempt(
     database: Database, due: DueDelivery, number: int, outcome: Outcome, state: DeliveryState
 ) -> bool:
     async with database.begin() as connection:
-        judgement = Transition(state=state)
+        transition = Transition(state=state)
         return await store.end_attempt(
-            connection, due.delivery.id, number, outcome, judgement, duration_ms=1.0
+            connection, due.delivery.id, number, outcome, transition, duration_ms=1.0
         )
 
 
 async def test_a_worker_that_was_frozen_sends_nothing_that_was_sent_meanwhile(database: Database) -> None:
-    """What a worker read before it froze is not claimed after another one has taken or delivered it."""
+    """A delivery read before a freeze is not claimed after another worker claimed or delivered it."""
     seen = await _make_due_delivery(database)
     number = await _begin_attempt(database, seen)
     with pytest.raises(LeaseLost):

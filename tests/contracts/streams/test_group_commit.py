@@ -53,7 +53,7 @@ async def test_writers_who_wait_together_are_committed_together(database: Databa
 
 
 async def test_a_writer_who_fails_takes_nothing_of_the_others(database: Database) -> None:
-    """Of three writers at once the one whose word is taken fails, alone, with all it had written."""
+    """Of three concurrent writers the one with a duplicate fails, alone, with all its writes."""
 
     async def fail() -> None:
         async with database.begin() as connection:
@@ -68,7 +68,7 @@ async def test_a_writer_who_fails_takes_nothing_of_the_others(database: Database
 
 
 async def test_a_writer_who_gives_up_leaves_the_others(database: Database) -> None:
-    """Cancelling a writer anywhere on its way neither blocks nor undoes those around it."""
+    """Cancelling a writer at any point neither blocks nor undoes the others."""
     for steps in range(8):
         doomed = asyncio.create_task(write(database, f"doomed{steps}"))
         others = [asyncio.create_task(write(database, f"other{steps}-{place}")) for place in range(3)]
@@ -90,7 +90,7 @@ async def test_one_in_a_hurry_waits_for_nobody_behind(database: Database) -> Non
 
 
 async def test_a_transaction_that_the_database_gives_up_fails_for_all(database: Database) -> None:
-    """When SQLite rolls everything back, every writer of that transaction is told; the next one writes."""
+    """When SQLite rolls everything back, every writer of that transaction fails; the next one writes."""
 
     async def give_up() -> None:
         async with database.begin() as connection:

@@ -11,7 +11,7 @@ from time import monotonic
 import pytest
 
 from delivery.broker.connection import NatsConnection, connect
-from delivery.broker.leases import JetStreamLeases, LeaseHolder, MemoryLeases
+from delivery.broker.leases import HeldLease, JetStreamLeases, LeaseHolder, MemoryLeases, lease_subject
 from delivery.broker.port import Leases
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.errors import DeliveryError, LeaseBusy, LeaseLost
@@ -32,9 +32,9 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 @pytest.fixture
 async def nats_connection(server: NatsServer) -> AsyncIterator[NatsConnection]:
     """Connect to a server with our streams."""
-    async with connect(server.url, token=server.token) as link:
-        await ensure_streams(link, STREAM_CONFIG)
-        yield link
+    async with connect(server.url, token=server.token) as nats_connection:
+        await ensure_streams(nats_connection, STREAM_CONFIG)
+        yield nats_connection
 
 
 @pytest.fixture(params=["memory", "jetstream"])
@@ -43,6 +43,16 @@ def leases(request: pytest.FixtureRequest) -> Leases:
     if request.param == "memory":
         return MemoryLeases()
     return JetStreamLeases(request.getfixturevalue("nats_connection"), THIS_HOLDER)
+
+
+def test_a_lease_past_its_time_is_not_trusted() -> None:
+    """A process that wakes after the expiry refuses to act, before any renewal has found the lease lost."""
+    lease = HeldLease("t:a", lease_subject("t:a"), 1.0)
+    lease.extend(1, monotonic())
+    lease.ensure_held()
+    lease.extend(1, monotonic() - 1.0)
+    with pytest.raises(LeaseLost):
+        lease.ensure_held()
 
 
 async def test_a_held_lease_is_refused_to_others_and_free_after_release(leases: Leases) -> None:

@@ -1,4 +1,4 @@
-"""The relay catches up with what SQL says is behind, and appends nothing that the stream has."""
+"""The relay publishes what the outbox has and the stream lacks, and nothing twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delivery.events.relay import Relay
 
 
 async def _record_unpublished(database: Database, texts: list[str], conversation: str = "") -> str:
-    """Record events that nobody offers to a relay; returns their conversation."""
+    """Record events without handing them to a relay; returns their conversation."""
     opened, conversation = conversation, conversation or new_id("cnv")
     async with database.begin() as connection:
         if not opened:

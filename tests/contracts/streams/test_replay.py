@@ -1,4 +1,4 @@
-"""What a reader of a conversation gets: everything once, in order, or a frame that says what is missing."""
+"""A reader of a conversation gets everything once, in order, or a frame that names what is missing."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         return
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(link, StreamConfig(max_bytes=500_000_000, max_events_per_conversation=RETAINED))
-        yield await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure_streams(
+            nats_connection, StreamConfig(max_bytes=500_000_000, max_events_per_conversation=RETAINED)
+        )
+        yield await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ async def test_an_empty_conversation_is_caught_up_at_zero(stream: EventStream) -
 
 
 async def test_a_trimmed_position_gets_a_gap(stream: EventStream, writer: EventWriter) -> None:
-    """A position older than what is kept gets the first and the last missing seq, then the rest."""
+    """A position older than the first stored event gets the first and last missing seq, then the rest."""
     for _ in range(RETAINED + 4):
         await writer.append_event()
     found = await replayed(stream, writer.seqs[0])
@@ -129,7 +131,7 @@ async def test_a_trimmed_position_gets_a_gap(stream: EventStream, writer: EventW
 async def test_a_position_ahead_of_the_tail_is_reset(
     stream: EventStream, writer: EventWriter, beyond: int
 ) -> None:
-    """A position nobody was given is answered by a reset and everything kept."""
+    """An unknown position gets a reset and everything stored."""
     for _ in range(RETAINED + 2):
         await writer.append_event()
     found = await replayed(stream, writer.seqs[-1] + beyond)
@@ -151,7 +153,7 @@ async def test_a_position_of_another_epoch_is_reset(stream: EventStream, writer:
 async def test_deltas_of_a_complete_message_are_not_replayed(
     stream: EventStream, writer: EventWriter
 ) -> None:
-    """What was said in pieces is told whole."""
+    """A message sent in deltas is delivered complete."""
     await writer.append_event()
     await writer.publish_delta("he")
     await writer.publish_delta("llo")
@@ -162,7 +164,7 @@ async def test_deltas_of_a_complete_message_are_not_replayed(
 
 
 async def test_deltas_of_an_unfinished_message_are_replayed(stream: EventStream, writer: EventWriter) -> None:
-    """Of the message being said everything is told, of the one before nothing but the whole."""
+    """The message in progress is replayed with all its deltas, the one before it only as a whole."""
     await writer.publish_delta("old", "msg_1")
     await writer.append_event(EventType.MESSAGE_COMPLETED, message="msg_1", text="old")
     await writer.publish_delta("ne", "msg_2")
@@ -242,7 +244,7 @@ async def test_a_reader_goes_on_live(stream: EventStream, writer: EventWriter) -
 async def test_a_reader_learns_of_a_new_epoch_while_it_reads(
     stream: EventStream, writer: EventWriter
 ) -> None:
-    """When positions start anew every reader is told, and gets what is kept."""
+    """When positions start anew every reader gets a reset, and what is stored."""
     await writer.append_event()
     async with reading(stream, None) as until:
         await until(has_caught_up)

@@ -29,9 +29,9 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 @pytest.fixture
 async def nats_connection(server: NatsServer) -> AsyncIterator[NatsConnection]:
     """Connect to a server with our streams."""
-    async with connect(server.url, token=server.token) as link:
-        await ensure_streams(link, STREAM_CONFIG)
-        yield link
+    async with connect(server.url, token=server.token) as nats_connection:
+        await ensure_streams(nats_connection, STREAM_CONFIG)
+        yield nats_connection
 
 
 @pytest.fixture(params=["memory", "jetstream"])
@@ -57,7 +57,7 @@ class WakeUpReader:
     async def assert_silent(self, seconds: float) -> bool:
         """Tell whether nothing comes for a while; ends the listening."""
         asyncio.get_running_loop().call_later(seconds, self.stop.set)
-        return [signal async for signal in self._wake_ups] == []
+        return [wake_up async for wake_up in self._wake_ups] == []
 
     async def end(self) -> None:
         """Stop listening."""
@@ -69,9 +69,9 @@ async def test_a_signal_reaches_its_queue_with_its_raw_key(wake_ups: WakeUps) ->
     """The key arrives as it was sent, in its own queue only."""
     listening, other = WakeUpReader(wake_ups), WakeUpReader(wake_ups, WorkQueue.HOOK)
     await wake_ups.publish(WorkQueue.TURN, "cnv_*.>é")
-    signal = await listening.next()
-    assert signal.key == "cnv_*.>é"
-    await signal.ack()
+    wake_up = await listening.next()
+    assert wake_up.key == "cnv_*.>é"
+    await wake_up.ack()
     assert await other.assert_silent(0.1)
     assert await listening.assert_silent(0.1)
 
@@ -99,7 +99,7 @@ async def test_a_signal_sent_while_its_key_is_looked_at_comes_afterwards(wake_up
 
 
 async def test_a_signal_given_back_comes_again(wake_ups: WakeUps) -> None:
-    """`later` brings the signal again."""
+    """`nak` delivers the wake-up again."""
     listening = WakeUpReader(wake_ups)
     await wake_ups.publish(WorkQueue.TURN, "a")
     await (await listening.next()).nak(0.05)
@@ -129,10 +129,10 @@ async def test_a_timer_wakes_at_its_moment_and_the_last_one_counts(wake_ups: Wak
     start = datetime.now(UTC)
     for seconds in (30, 20, 1):
         await wake_ups.publish_at(WorkQueue.TURN, "a", start + timedelta(seconds=seconds))
-    signal = await listening.next()
-    assert signal.key == "a"
+    wake_up = await listening.next()
+    assert wake_up.key == "a"
     assert datetime.now(UTC) >= start + timedelta(seconds=0.9)
-    await signal.ack()
+    await wake_up.ack()
     assert await listening.assert_silent(0.2)
 
 
@@ -145,21 +145,21 @@ async def test_listening_ends_at_once_while_idle(wake_ups: WakeUps) -> None:
 
 async def test_two_listeners_share_the_work(nats_connection: NatsConnection) -> None:
     """Each signal goes to one of the listeners."""
-    signals = JetStreamWakeUps(nats_connection, STREAM_CONFIG)
+    wake_ups = JetStreamWakeUps(nats_connection, STREAM_CONFIG)
     seen: list[str] = []
     stop, enough = asyncio.Event(), asyncio.Event()
 
     async def listen() -> None:
-        async with aclosing(signals.subscribe(WorkQueue.TURN, at_most=3, stop=stop)) as heard:  # type: ignore[type-var]
-            async for signal in heard:
-                seen.append(signal.key)
-                await signal.ack()
+        async with aclosing(wake_ups.subscribe(WorkQueue.TURN, at_most=3, stop=stop)) as heard:  # type: ignore[type-var]
+            async for wake_up in heard:
+                seen.append(wake_up.key)
+                await wake_up.ack()
                 if len(seen) >= 40:
                     enough.set()
 
     listeners = [asyncio.create_task(listen()) for _ in range(2)]
     for number in range(40):
-        await signals.publish(WorkQueue.TURN, f"k{number}")
+        await wake_ups.publish(WorkQueue.TURN, f"k{number}")
     async with asyncio.timeout(20):
         await enough.wait()
     stop.set()
@@ -171,13 +171,13 @@ async def test_undelivered_signals_survive_a_broker_restart(
     nats_connection: NatsConnection, server: NatsServer
 ) -> None:
     """Kill -9 of the server loses no wake-up it has stored, and the listener goes on."""
-    signals = JetStreamWakeUps(nats_connection, STREAM_CONFIG)
-    listening = WakeUpReader(signals)
-    await signals.publish(WorkQueue.TURN, "before")
+    wake_ups = JetStreamWakeUps(nats_connection, STREAM_CONFIG)
+    listening = WakeUpReader(wake_ups)
+    await wake_ups.publish(WorkQueue.TURN, "before")
     await (await listening.next()).ack()
     await server.restart()
     assert await nats_connection.wait_connected(10)
-    await signals.publish(WorkQueue.TURN, "after")
+    await wake_ups.publish(WorkQueue.TURN, "after")
     keys = {(await listening.next()).key}
     while "after" not in keys:
         keys.add((await listening.next()).key)
@@ -186,14 +186,14 @@ async def test_undelivered_signals_survive_a_broker_restart(
 
 async def test_a_deleted_stream_is_made_again(nats_connection: NatsConnection) -> None:
     """Wiping the stream in the middle of the work costs the wake-ups in it and nothing else."""
-    signals = JetStreamWakeUps(nats_connection, STREAM_CONFIG)
-    listening = WakeUpReader(signals)
-    await signals.publish(WorkQueue.TURN, "a")
+    wake_ups = JetStreamWakeUps(nats_connection, STREAM_CONFIG)
+    listening = WakeUpReader(wake_ups)
+    await wake_ups.publish(WorkQueue.TURN, "a")
     await (await listening.next()).ack()
     await nats_connection.api_request("STREAM.DELETE.WORK")
     waiting = asyncio.ensure_future(listening.next())
     while not waiting.done():
-        await signals.publish(WorkQueue.TURN, "b")
+        await wake_ups.publish(WorkQueue.TURN, "b")
         await asyncio.wait({waiting}, timeout=0.1)
     assert waiting.result().key == "b"
     await listening.end()

@@ -214,7 +214,7 @@ async def test_a_key_that_may_only_read_cannot_speak(server: StreamServer) -> No
     ],
 )
 async def test_a_wrong_frame_is_an_error_and_the_connection_stays(server: StreamServer, frame: Any) -> None:
-    """What a known frame holds wrongly is told; nothing else happens."""
+    """A known frame with wrong fields gets an error; nothing else happens."""
     async with open_socket(server) as socket:
         answer = await send_and_receive(socket, frame)
         assert (answer["type"], answer["code"]) == ("error", "invalid")
@@ -242,7 +242,7 @@ async def test_binary_and_oversize_frames_end_the_connection(server: StreamServe
 
 
 async def test_a_key_may_come_in_the_first_frame(server: StreamServer) -> None:
-    """Browsers cannot set headers: the first frame says who it is."""
+    """Browsers cannot set headers: the first frame authenticates."""
     async with open_socket(server, "") as socket:
         await socket.send_json({"type": "auth", "key": KEY})
         assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"

@@ -1,4 +1,4 @@
-"""G8: the WebSocket keeps to its protocol (RFC 6455), whatever frames it meets."""
+"""G8: the WebSocket follows RFC 6455, whatever frames it gets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def raw() -> AsyncIterator[RawSocket]:
 
 
 async def test_a_fragmented_message_is_one(raw: RawSocket) -> None:
-    """Fragments are put together, and a control frame may stand between them."""
+    """Fragments are joined, and a control frame may come between them."""
     raw.frame(TEXT, PING_FRAME[:4], final=False)
     raw.frame(PING, b"between")
     raw.frame(CONTINUATION, PING_FRAME[4:9], final=False)
@@ -79,7 +79,7 @@ async def test_a_message_of_fragments_is_bounded_as_a_whole(raw: RawSocket) -> N
 
 @pytest.mark.parametrize(("body", "code"), [(struct.pack("!H", 1000) + b"bye", 1000), (b"", 1000)])
 async def test_a_close_is_answered(raw: RawSocket, body: bytes, code: int) -> None:
-    """Who closes is told so."""
+    """A closing client gets a close frame."""
     raw.frame(CLOSE, body)
     opcode, answer = await raw.receive()
     assert opcode == CLOSE

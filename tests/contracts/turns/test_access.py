@@ -1,4 +1,4 @@
-"""M9: every kind of update passes one gate, which knows people by their immutable ids alone."""
+"""M9: every kind of update passes one admission check, which knows users by immutable ids alone."""
 
 from __future__ import annotations
 
@@ -61,31 +61,31 @@ CASES = [
 
 @pytest.fixture
 async def harness(database: Database) -> IngressHarness:
-    """A reception whose channel has let one person in, in private."""
-    stage = await open_ingress_harness(database)
+    """An update handler whose channel admits one user, in private."""
+    harness = await open_ingress_harness(database)
     async with database.begin() as connection:
-        code, _new = await pairings.issue_code(connection, stage.address("room"), PERSON, name="Ann")
-        await pairings.pair(connection, stage.channel_context.record.id, code)
-    return stage
+        code, _new = await pairings.issue_code(connection, harness.address("room"), PERSON, name="Ann")
+        await pairings.pair(connection, harness.channel_context.record.id, code)
+    return harness
 
 
 async def test_every_kind_of_update_is_judged_alike(harness: IngressHarness) -> None:
-    """Who may speak may edit, command, press and react, and nobody else may; bots never, nor ourselves."""
+    """A user who may write may edit, command, press and react, and no other may; bots never."""
     wrong = []
     async with harness.database.read() as connection:
         for what, allow, person, room, expected in CASES:
-            desk = replace(harness.channel_context, allow=allow, bot_user_id=OWN)
+            context = replace(harness.channel_context, allow=allow, bot_user_id=OWN)
             for is_bot in (False, True):
                 author = Author(id=person, name="7", is_bot=is_bot)
                 for update in updates(harness.address("room"), author, room):
-                    said = await authorize(connection, update, desk)
+                    said = await authorize(connection, update, context)
                     if said is not (IGNORED if is_bot else expected):
                         wrong.append((what, type(update).__name__, is_bot, said))
     assert wrong == []
 
 
 async def test_that_a_room_moved_is_nobodys_word(harness: IngressHarness) -> None:
-    """The platform says so itself: there is no person to judge."""
+    """The platform itself reports it: there is no user to check."""
     moved = RoomMigrated(key="6", old=harness.address("room"), new=harness.address("new"))
     async with harness.database.read() as connection:
         assert await authorize(connection, moved, replace(harness.channel_context, allow=())) is ADMITTED
@@ -93,7 +93,7 @@ async def test_that_a_room_moved_is_nobodys_word(harness: IngressHarness) -> Non
 
 @pytest.mark.parametrize("author", [Author(id="9"), Author(id="7", is_bot=True)])
 async def test_who_is_not_let_in_changes_nothing(harness: IngressHarness, author: Author) -> None:
-    """A stranger's or a bot's updates of every kind open no conversation and queue nothing."""
+    """Updates of unknown senders and bots open no conversation and queue nothing."""
     for update in updates(harness.address("room"), author, RoomKind.DIRECT):
         await harness.receive(update, allow=("7",))
     assert await harness.list_events() == []

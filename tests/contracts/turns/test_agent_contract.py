@@ -1,4 +1,4 @@
-"""What every agent owes the gateway, whoever it is; a new agent joins by its name in AGENTS."""
+"""The rules of every agent; a new agent joins by its name in AGENTS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from openai_server import OpenAIServer, echo
 
 @dataclass(frozen=True, kw_only=True)
 class AgentCase:
-    """An agent, the record it performs for, and what a person types to make it run `ls`."""
+    """An agent, its record, and the text that makes it run `ls`."""
 
     agent: Agent
     spec: AgentSpec
@@ -42,7 +42,7 @@ async def open_shell_agent() -> AsyncIterator[AgentCase]:
 
 @asynccontextmanager
 async def open_model_case() -> AsyncIterator[AgentCase]:
-    """Open the model agent on a loopback model that calls bash when told to."""
+    """Open the model agent on a loopback model that calls bash on request."""
     async with OpenAIServer(echo) as server:
         vendors = Vendors(trusted_base_urls=(server.base_url,))
         async with open_model_agent(vendors) as agent:
@@ -68,7 +68,7 @@ def final_steps(steps: list[AgentEvent]) -> list[AgentEvent]:
 
 
 async def test_a_turn_ends_once_and_last(agent_case: AgentCase) -> None:
-    """The last step, and no other, is Finished or Asked."""
+    """The last step, and no other, is Finished or ApprovalRequired."""
     steps = await collect_steps(agent_case.agent, turn_input(agent_case.spec, "hello"), RecordingTools())
     assert final_steps(steps) == [steps[-1]]
 
@@ -120,7 +120,7 @@ async def test_a_second_attempt_carries_nothing_out_twice(agent_case: AgentCase)
 
 
 async def test_a_jobs_result_is_a_turn_like_any_other(agent_case: AgentCase) -> None:
-    """A follow-up ends with something said of the job."""
+    """A follow-up turn ends with a text about the job."""
     given = turn_input(agent_case.spec, "job_1 ended with exit code 0: all green", trigger="job")
     steps = await collect_steps(agent_case.agent, given, RecordingTools())
     end = steps[-1]
@@ -161,7 +161,7 @@ async def test_what_tools_raise_passes_through(agent_case: AgentCase) -> None:
 
 
 async def test_two_turns_at_once_do_not_meet(agent_case: AgentCase) -> None:
-    """An agent is stateless: conversations performed at the same time keep apart."""
+    """An agent is stateless: concurrent conversations do not mix."""
     orders = [agent_case.command_text.replace("ls", f"ls {number}") for number in range(5)]
     tools = [RecordingTools() for _ in orders]
     await asyncio.gather(
@@ -175,7 +175,7 @@ async def test_two_turns_at_once_do_not_meet(agent_case: AgentCase) -> None:
 
 
 async def test_leaving_after_the_first_step_is_allowed(agent_case: AgentCase) -> None:
-    """A consumer may stop at any step, and the agent performs again afterwards."""
+    """A consumer may stop at any step, and the agent runs again afterwards."""
     await collect_steps_until(
         agent_case.agent, turn_input(agent_case.spec, "hello"), RecordingTools(), lambda _: True
     )

@@ -31,15 +31,15 @@ APPROVAL_MESSAGE = "31"
 """What the platform calls the message that asks."""
 
 
-async def ask_approval(stage: IngressHarness, *, by: Author = ANN, sandbox: str = ENVIRONMENT) -> Approval:
+async def ask_approval(harness: IngressHarness, *, by: Author = ANN, sandbox: str = ENVIRONMENT) -> Approval:
     """Have a turn ask for a command, and the question be shown in the room."""
-    await stage.send_message("clean up", by=by)
-    turn = await stage.start_first_turn()
-    async with stage.transactions.begin("turn.pause") as entry:
+    await harness.send_message("clean up", by=by)
+    turn = await harness.start_first_turn()
+    async with harness.transactions.begin("turn.pause") as entry:
         fence = await conversations.raise_fence(entry.connection, turn.conversation)
         await turns.pause(entry.connection, turn, fence=fence, state=b"")
         await approvals.request(entry, turn, [CALL], sandbox)
-    async with stage.database.begin() as connection:
+    async with harness.database.begin() as connection:
         await connection.execute(
             update(deliveries)
             .where(deliveries.c.event_type == str(EventType.APPROVAL_REQUESTED))
@@ -49,22 +49,22 @@ async def ask_approval(stage: IngressHarness, *, by: Author = ANN, sandbox: str 
     return asked
 
 
-async def get_approval(stage: IngressHarness, asked: Approval) -> Approval:
-    """Return an approval as it stands."""
-    async with stage.database.read() as connection:
-        found = await store.get(connection, stage.account, asked.id)
+async def get_approval(harness: IngressHarness, asked: Approval) -> Approval:
+    """Return an approval's present state."""
+    async with harness.database.read() as connection:
+        found = await store.get(connection, harness.account, asked.id)
     assert found is not None
     return found
 
 
-async def decide(stage: IngressHarness, method: str, asked: Approval, by: Author) -> None:
+async def decide(harness: IngressHarness, method: str, asked: Approval, by: Author) -> None:
     """Approve in one of the ways that a chat offers."""
     if method == "button":
-        await stage.press(f"approve:{asked.id}", by=by)
+        await harness.press(f"approve:{asked.id}", by=by)
     elif method == "word":
-        await stage.send_command("approve", asked.id, by=by)
+        await harness.send_command("approve", asked.id, by=by)
     else:
-        await stage.react("👍", APPROVAL_MESSAGE, by=by)
+        await harness.react("👍", APPROVAL_MESSAGE, by=by)
 
 
 @pytest.mark.parametrize(
@@ -84,17 +84,17 @@ async def test_the_channels_rule_holds_for_every_way_to_decide(
     database: Database, rule: ApproverRule, way: str, by: Author, state: str
 ) -> None:
     """Buttons, words and thumbs count only from whom the channel lets decide; the turn then goes on."""
-    stage = await open_ingress_harness(database, approvers=rule)
-    asked = await ask_approval(stage)
-    await decide(stage, way, asked, by)
-    assert (await get_approval(stage, asked)).state == state
-    (turn,) = await stage.list_open_turns()
+    harness = await open_ingress_harness(database, approvers=rule)
+    asked = await ask_approval(harness)
+    await decide(harness, way, asked, by)
+    assert (await get_approval(harness, asked)).state == state
+    (turn,) = await harness.list_open_turns()
     assert turn.state is (TurnState.QUEUED if state == "approved" else TurnState.WAITING)
 
 
 @pytest.fixture
 async def harness(database: Database) -> IngressHarness:
-    """A reception where anyone may decide."""
+    """An update handler where anyone may decide."""
     return await open_ingress_harness(database)
 
 
@@ -108,7 +108,7 @@ async def test_a_question_is_decided_in_its_own_chat(harness: IngressHarness) ->
 
 
 async def test_a_late_press_is_told_who_decided(harness: IngressHarness) -> None:
-    """By the name people know, after the first decision with its comment stands."""
+    """It names the person, and the first decision with its comment stays."""
     asked = await ask_approval(harness)
     press = ButtonPress(
         key="first",
@@ -134,7 +134,7 @@ async def test_buttons_of_nobody_decide_nothing(harness: IngressHarness) -> None
 
 
 async def test_other_reactions_and_other_messages_say_nothing(harness: IngressHarness) -> None:
-    """Applause under the question, a thumb under something else: nobody's business."""
+    """Other reactions under the question, and a thumb under another message, decide nothing."""
     asked = await ask_approval(harness)
     await harness.react("🎉", APPROVAL_MESSAGE)
     await harness.react("👍", "32")
@@ -144,7 +144,7 @@ async def test_other_reactions_and_other_messages_say_nothing(harness: IngressHa
 
 
 async def test_one_of_many_at_once_decides(harness: IngressHarness) -> None:
-    """Everybody else learns what stands, and it is told once."""
+    """Later deciders get the result, and it is announced once."""
     asked = await ask_approval(harness)
 
     async def one(number: int) -> str:
@@ -163,7 +163,7 @@ async def test_one_of_many_at_once_decides(harness: IngressHarness) -> None:
 
 
 async def test_an_approval_for_a_sandbox_that_changed_is_asked_for_anew(harness: IngressHarness) -> None:
-    """What was approved is void, the new question says why, and deciding it again is what counts."""
+    """The earlier approval is void, the new question has the reason, and only its decision counts."""
     asked = await ask_approval(harness, sandbox="before")
     await harness.press(f"approve:{asked.id}")
     (turn,) = await harness.list_open_turns()
@@ -183,8 +183,8 @@ async def test_an_approval_for_a_sandbox_that_changed_is_asked_for_anew(harness:
     assert approvals.decisions_by_call(await _approvals_of(harness, turn))[CALL.id].approved
 
 
-async def _approvals_of(stage: IngressHarness, turn: Turn) -> list[Approval]:
-    async with stage.database.read() as connection:
+async def _approvals_of(harness: IngressHarness, turn: Turn) -> list[Approval]:
+    async with harness.database.read() as connection:
         return await store.list_for_turn(connection, turn.id)
 
 
@@ -201,11 +201,11 @@ def _is_approval_request(event: Event) -> bool:
 async def test_typing_a_command_approves_it_only_for_who_may_approve(
     database: Database, rule: Any, by: Author, may: bool
 ) -> None:
-    """H6: what an asker types counts as their approval where the rule would take their press."""
-    stage = await open_ingress_harness(database, approvers=rule)
-    await stage.send_message("!ls", by=by)
-    (turn,) = await stage.list_open_turns()
-    async with stage.database.read() as connection:
+    """H6: a typed command counts as its asker's approval where the rule would accept their press."""
+    harness = await open_ingress_harness(database, approvers=rule)
+    await harness.send_message("!ls", by=by)
+    (turn,) = await harness.list_open_turns()
+    async with harness.database.read() as connection:
         assert await may_approve_own_turn(connection, turn) is may
         foreign = replace(turn, asker="key_that_is_none")
         assert await may_approve_own_turn(connection, foreign) is (rule in ("anyone", "asker"))

@@ -1,4 +1,4 @@
-"""H2: a turn ends at once where it is performed, and soon when it was cancelled on another replica."""
+"""H2: a turn ends at once where it runs, and soon when it was cancelled on another replica."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def harness(database: Database) -> IngressHarness:
 
 
 async def test_a_turn_performed_here_ends_without_waiting_for_a_look(harness: IngressHarness) -> None:
-    """With an hour between looks the word still arrives; another turn goes on."""
+    """With an hour between polls a local cancel still works; another turn goes on."""
     cancels = CancellationWatcher(harness.database, interval=3600.0)
     with cancels.track("trn_1") as first, cancels.track("trn_2") as second:
         cancels.cancel("trn_1")
@@ -30,7 +30,7 @@ async def test_a_turn_performed_here_ends_without_waiting_for_a_look(harness: In
 
 
 async def test_a_turn_cancelled_elsewhere_is_looked_for(harness: IngressHarness) -> None:
-    """What another replica wrote is found by the next look."""
+    """A cancel from another replica is found by the next poll."""
     await harness.send_message("work")
     running = await harness.start_first_turn()
     cancels, stop = CancellationWatcher(harness.database, interval=0.01), asyncio.Event()

@@ -1,4 +1,4 @@
-"""The shelf: files are kept once, for their time, and their bytes go with the last of them."""
+"""The file store keeps files once, for their retention, and deletes bytes with the last file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 @pytest.fixture
 async def file_store(database: Database, tmp_path: Path) -> FileStore:
-    """A shelf that keeps files for a day and idle bytes not at all, with an account and its conversation."""
+    """A store with a retention of one day and no grace for idle bytes, and a conversation."""
     async with database.begin() as connection:
         await accounts.add_account(connection, Account(id="acc_1", name="ada", created_at=NOW))
         conversation = Conversation(id="cnv_1", account="acc_1", agent="agt_1", created_at=NOW)
         await conversations.insert_conversation(connection, conversation)
         await outbox.create_stream(connection, conversation="cnv_1", account="acc_1", agent="agt_1")
-    depot = DirectoryBlobStore(tmp_path / "files")
-    return FileStore(database, depot, retention=timedelta(days=1), grace=timedelta(0), tries=2)
+    blobs = DirectoryBlobStore(tmp_path / "files")
+    return FileStore(database, blobs, retention=timedelta(days=1), grace=timedelta(0), tries=2)
 
 
 def make_file(digest: str, **changes: object) -> FileRow:
@@ -55,13 +55,13 @@ def make_file(digest: str, **changes: object) -> FileRow:
 
 
 async def added(database: Database, *rows: FileRow) -> list[bool]:
-    """Insert rows; says which were new."""
+    """Insert rows; returns which were new."""
     async with database.begin() as connection:
         return [await store.add(connection, row) for row in rows]
 
 
 async def test_a_file_found_again_is_the_same(database: Database, file_store: FileStore) -> None:
-    """One identity is one row of its conversation; what is taken to be told is told once."""
+    """One identity is one row of its conversation; a file to be attached is attached once."""
     row = make_file(await file_store.write_blob(b"x"), identity="same")
     assert await added(database, row, make_file(row.sha256 or "", identity="same")) == [True, False]
     async with database.begin() as connection:
@@ -100,7 +100,7 @@ async def test_files_end_with_their_time(database: Database, file_store: FileSto
 
 
 async def test_bytes_whose_file_is_about_to_be_written_down_stay(database: Database, tmp_path: Path) -> None:
-    """Between keeping bytes and telling of them there is an hour's grace."""
+    """Unreferenced bytes have an hour's grace."""
     patient = FileStore(database, DirectoryBlobStore(tmp_path / "files"), retention=timedelta(days=1))
     digest = await patient.write_blob(b"soon")
     await patient.sweep(datetime.now(UTC) + timedelta(minutes=50))
@@ -110,7 +110,7 @@ async def test_bytes_whose_file_is_about_to_be_written_down_stay(database: Datab
 async def test_bytes_are_not_taken_while_they_are_being_dropped(
     database: Database, file_store: FileStore
 ) -> None:
-    """Who keeps the same bytes in that moment waits, and gives up rather than lose them."""
+    """A writer of the same bytes at that moment waits, and fails rather than lose them."""
     await file_store.write_blob(b"x")
     async with database.begin() as connection:
         later = datetime.now(UTC) + timedelta(seconds=1)
@@ -125,7 +125,7 @@ async def test_bytes_are_not_taken_while_they_are_being_dropped(
 async def test_a_note_is_told_by_one_turn_however_often_it_runs(
     database: Database, file_store: FileStore
 ) -> None:
-    """The turn that told it tells it again after a crash; no other does."""
+    """The turn that attached it attaches it again after a crash; no other does."""
     row = make_file(await file_store.write_blob(b"x"))
     await added(database, row)
     async with database.begin() as connection:

@@ -27,7 +27,7 @@ from sandbox_rigs import ProviderRig, all_rigs
 
 @dataclass
 class SingleSandboxFiles:
-    """A workbench with one sandbox on it."""
+    """An environment resolver with one sandbox."""
 
     only_sandbox: Sandbox
 
@@ -42,7 +42,7 @@ class SingleSandboxFiles:
 
 @dataclass
 class ToolHarness:
-    """A sandbox and the tools at work in it."""
+    """A sandbox and the tools that use it."""
 
     context: ToolContext
     sandbox: Sandbox
@@ -61,16 +61,16 @@ def _make_harness(sandbox: Sandbox, spec: SandboxSpec) -> ToolHarness:
         person="",
         workspace="wsp_1",
     )
-    bench = Environment(config=SandboxConfig(), spec=spec, owner=owner)
+    environment = Environment(config=SandboxConfig(), spec=spec, owner=owner)
     whatever = cast("Any", None)
-    desk = ToolContext(
+    context = ToolContext(
         turn=whatever,
-        environment=bench,
+        environment=environment,
         environment_resolver=cast("Any", SingleSandboxFiles(sandbox)),
         jobs=whatever,
         files=whatever,
     )
-    return ToolHarness(desk, sandbox)
+    return ToolHarness(context, sandbox)
 
 
 @pytest.fixture(params=list(all_rigs()))
@@ -84,7 +84,7 @@ async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 async def test_a_file_is_written_read_and_edited(harness: ToolHarness) -> None:
-    """Parents are made, lines are numbered, one exact piece is replaced, and the bytes are what was said."""
+    """Parents are created, lines are numbered, one exact piece is replaced, and bytes are unchanged."""
     text = "first\n\ttabbed \u00fcml\u00e4ut\nlast"
     assert (await harness.run_tool(write, path="a/b c/file.txt", content=text)).ok
     assert (await harness.run_tool(read, path="a/b c/file.txt")).content == (
@@ -96,7 +96,7 @@ async def test_a_file_is_written_read_and_edited(harness: ToolHarness) -> None:
 
 
 async def test_a_part_of_a_long_file_is_read(harness: ToolHarness) -> None:
-    """Offset and limit choose lines, and what is left out is said."""
+    """Offset and limit choose lines, and omitted lines are counted."""
     await harness.run_tool(write, path="long", content="\n".join(str(place) for place in range(1, 5001)))
     part = await harness.run_tool(read, path="long", offset=10, limit=2)
     assert part.content == "    10\t10\n    11\t11\n[4989 more lines; the file has 5000]"
@@ -105,7 +105,7 @@ async def test_a_part_of_a_long_file_is_read(harness: ToolHarness) -> None:
 
 
 async def test_an_edit_needs_one_match(harness: ToolHarness) -> None:
-    """Nothing and several are refused with the count; replace_all takes all of them."""
+    """No match and several matches are refused with the count; replace_all replaces all of them."""
     await harness.run_tool(write, path="f", content="x = 1\nx = 1\n")
     several = await harness.run_tool(edit, path="f", old_text="x = 1", new_text="x = 2")
     assert not several.ok
@@ -163,8 +163,8 @@ async def test_lines_are_found_by_expression(harness: ToolHarness) -> None:
         await harness.run_tool(grep, pattern="two", ignore_case=True, output="files")
     ).content == "s/a.py\ns/b.txt"
     assert (await harness.run_tool(grep, pattern="o", glob="*.py", output="count")).content == "s/a.py:2"
-    around = await harness.run_tool(grep, pattern="Two", path="s/a.py", context=1)
-    assert around.content.splitlines() == ["s/a.py-1-one", "s/a.py:2:Two 22", "s/a.py-3-three"]
+    context = await harness.run_tool(grep, pattern="Two", path="s/a.py", context=1)
+    assert context.content.splitlines() == ["s/a.py-1-one", "s/a.py:2:Two 22", "s/a.py-3-three"]
     assert (await harness.run_tool(grep, pattern="nowhere")).content == "nothing matches"
     refused = await harness.run_tool(grep, pattern="(")
     assert not refused.ok

@@ -1,4 +1,4 @@
-"""M16: a new secret key takes an old one's place, on every database, in everything sealed."""
+"""M16: a new secret key replaces an old one, on every database, in every encrypted column."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OLD, NEW = "old-" + "o" * 40, "new-" + "n" * 40
 
 
 async def _fill(database: Database, vault: Vault, many: int) -> tuple[str, str]:
-    """Seal records, webhooks, a job's token and a kept answer; returns (account, job)."""
+    """Encrypt records, webhooks, a job's token and a stored answer; returns (account, job)."""
     book = Records(vault)
     now = datetime.now(UTC)
     async with database.begin() as connection:
@@ -71,7 +71,7 @@ def _job(account: str, conversation: str, vault: Vault) -> Job:
 
 
 async def test_after_a_rotation_the_old_key_can_go(database: Database) -> None:
-    """Variables, webhook secrets of both ages, job tokens and kept answers open with the new key alone."""
+    """Variables, both webhook secrets, job tokens and stored answers decrypt with the new key alone."""
     account, job_id = await _fill(database, Vault([OLD]), 3)
     assert await reencrypt_all(database, Vault([NEW, OLD])) == 6
     after = Vault([NEW])

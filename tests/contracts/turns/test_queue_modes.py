@@ -38,7 +38,7 @@ class PermanentLease(Lease):
 
 
 class PartialTextAgent(Agent):
-    """Begins to say something."""
+    """An agent that begins a text."""
 
     async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
         """Say the first half."""
@@ -47,30 +47,30 @@ class PartialTextAgent(Agent):
 
 
 async def discard_text(*_what: object) -> None:
-    """Let nobody hear it."""
+    """Drop the text."""
 
 
 @pytest.fixture
 async def harness(database: Database) -> IngressHarness:
-    """A reception that lets anyone in."""
+    """An update handler that admits everybody."""
     return await open_ingress_harness(database)
 
 
-async def start_turn(stage: IngressHarness, mode: str) -> Turn:
+async def start_turn(harness: IngressHarness, mode: str) -> Turn:
     """Have a turn run in a conversation of this mode."""
-    await stage.send_message("work")
-    running = await stage.start_first_turn()
-    await stage.send_command("queue", mode)
+    await harness.send_message("work")
+    running = await harness.start_first_turn()
+    await harness.send_command("queue", mode)
     return running
 
 
-async def queue_follow_up(stage: IngressHarness) -> None:
+async def queue_follow_up(harness: IngressHarness) -> None:
     """Queue what a job's end causes."""
-    talk = await stage.get_conversation()
-    async with stage.database.begin() as connection:
+    talk = await harness.get_conversation()
+    async with harness.database.begin() as connection:
         job = Turn(
             id=new_id("trn"),
-            account=stage.account,
+            account=harness.account,
             conversation=talk.id,
             agent=talk.agent,
             trigger="job",
@@ -82,28 +82,28 @@ async def queue_follow_up(stage: IngressHarness) -> None:
         await turns.insert_turn(connection, job)
 
 
-def make_attempt(stage: IngressHarness, turn: Turn, fence: int) -> TurnAttempt:
-    """Return a performance of a claimed turn."""
+def make_attempt(harness: IngressHarness, turn: Turn, fence: int) -> TurnAttempt:
+    """Return an attempt at a claimed turn."""
     deltas = Deltas(turn.conversation, turn.id, turn.attempt, publish_transient=discard_text, on_text=None)
     return TurnAttempt(
         turn,
         fence=fence,
         lease=PermanentLease(),
-        transactions=stage.transactions,
+        transactions=harness.transactions,
         deltas=deltas,
         replies_before=0,
     )
 
 
-async def raise_fence(stage: IngressHarness, turn: Turn) -> int:
+async def raise_fence(harness: IngressHarness, turn: Turn) -> int:
     """Take a conversation over, as the next holder would."""
-    async with stage.database.begin() as connection:
+    async with harness.database.begin() as connection:
         return await conversations.raise_fence(connection, turn.conversation)
 
 
-async def open_inputs(stage: IngressHarness) -> list[str]:
+async def open_inputs(harness: IngressHarness) -> list[str]:
     """Return what the open turns ask, in order."""
-    return [turn.input for turn in await stage.list_open_turns()]
+    return [turn.input for turn in await harness.list_open_turns()]
 
 
 async def test_followup_gives_each_message_a_turn(harness: IngressHarness) -> None:
@@ -136,7 +136,7 @@ async def test_collect_makes_one_next_turn_of_what_a_person_says(harness: Ingres
 
 
 async def test_an_edit_of_a_joined_message_changes_its_part_alone(harness: IngressHarness) -> None:
-    """What the others said stays as it is."""
+    """Other users' messages stay as they are."""
     await start_turn(harness, "collect")
     first = await harness.send_message("one")
     await harness.send_message("two")
@@ -145,7 +145,7 @@ async def test_an_edit_of_a_joined_message_changes_its_part_alone(harness: Ingre
 
 
 async def test_a_turn_begins_with_all_that_joined_it(harness: IngressHarness) -> None:
-    """The claim reads the input as it stands then, whatever was read before; nothing joins afterwards."""
+    """The claim reads the input at that moment, whatever was read before; nothing joins afterwards."""
     first = await start_turn(harness, "collect")
     await harness.send_message("one")
     seen = (await harness.list_open_turns())[1]
@@ -180,23 +180,23 @@ async def test_a_collecting_caller_gets_the_turn_its_message_joined(harness: Ing
 @pytest.mark.parametrize("mode", ["followup", "collect", "steer", "interrupt"])
 async def test_every_mode_is_bounded(database: Database, mode: str) -> None:
     """Beyond the limit a message is refused politely, whether it would wait or join."""
-    stage = await open_ingress_harness(database, limit=3)
-    await start_turn(stage, mode)
+    harness = await open_ingress_harness(database, limit=3)
+    await start_turn(harness, mode)
     for number in range(8):
-        await stage.send_message(str(number))
+        await harness.send_message(str(number))
     spoken = 0
-    async with stage.database.read() as connection:
-        for turn in await stage.list_open_turns():
+    async with harness.database.read() as connection:
+        for turn in await harness.list_open_turns():
             spoken += len(await messages.list_for_turn(connection, turn.id))
     assert spoken <= 4
-    assert any("its limit (3)" in owed for owed in await stage.list_delivery_bodies())
+    assert any("its limit (3)" in owed for owed in await harness.list_delivery_bodies())
     with pytest.raises(QueueFull):
-        await stage.submissions.submit(
+        await harness.submissions.submit(
             Submission(
-                account=stage.account,
+                account=harness.account,
                 text="x",
                 asker=ANN.id,
-                conversation=(await stage.get_conversation()).id,
+                conversation=(await harness.get_conversation()).id,
             )
         )
 
@@ -213,7 +213,7 @@ async def test_interrupt_ends_the_running_turn_and_says_why(harness: IngressHarn
 
 
 async def test_a_jobs_result_is_never_interrupted_or_joined(harness: IngressHarness) -> None:
-    """A follow-up at work goes on, one that waits stays, and `/stop` leaves what has not begun."""
+    """A running follow-up goes on, a waiting one stays, and `/stop` spares unstarted ones."""
     await harness.send_message("work")
     await harness.send_command("queue", "interrupt")
     (first,) = await harness.list_open_turns()
@@ -247,7 +247,7 @@ async def test_an_open_question_is_not_interrupted(harness: IngressHarness) -> N
 
 
 async def test_steering_is_heard_once_by_the_running_turn(harness: IngressHarness) -> None:
-    """What is said meanwhile is taken in for good, with its turn over; a later attempt hears it all again."""
+    """Steering input is merged for good, and its turn ends; a later attempt reads all of it again."""
     running = await start_turn(harness, "steer")
     fence = await raise_fence(harness, running)
     player = make_attempt(harness, running, fence)
@@ -265,7 +265,7 @@ async def test_steering_is_heard_once_by_the_running_turn(harness: IngressHarnes
 
 
 async def test_what_was_not_heard_becomes_the_next_turn(harness: IngressHarness) -> None:
-    """A turn that ends before its next step leaves what was said to it in line."""
+    """A turn that ends before its next step leaves steering input in the queue."""
     running = await start_turn(harness, "steer")
     await harness.send_message("left")
     async with harness.database.begin() as connection:
@@ -275,7 +275,7 @@ async def test_what_was_not_heard_becomes_the_next_turn(harness: IngressHarness)
 
 
 async def test_followups_and_cancelled_ones_do_not_steer(harness: IngressHarness) -> None:
-    """Only what was said for steering is taken in; a stopped message and a job's result are not."""
+    """Only steering input is merged; a stopped message and a job's result are not."""
     running = await start_turn(harness, "followup")
     await harness.send_message("later")
     await harness.send_command("queue", "steer")
@@ -303,7 +303,7 @@ async def test_the_queue_is_told_and_set_in_the_chat(harness: IngressHarness) ->
 
 
 async def test_what_was_being_said_stays_when_a_turn_is_cut_short(harness: IngressHarness) -> None:
-    """The half said message stands in the history, and the end of the turn says why it ended."""
+    """The partial message is in the history, and the turn's end has the reason."""
     running = await start_turn(harness, "interrupt")
     player = make_attempt(harness, running, await raise_fence(harness, running))
     await player.run(PartialTextAgent(), turn_input(agent_spec()), RecordingTools())
@@ -326,8 +326,8 @@ async def test_what_was_being_said_stays_when_a_turn_is_cut_short(harness: Ingre
 async def test_two_say_something_at_the_same_moment(harness: IngressHarness) -> None:
     """Whatever the order, each message is in exactly one turn."""
     await start_turn(harness, "collect")
-    people = [Author(id=str(number % 2)) for number in range(8)]
-    await asyncio.gather(*(harness.send_message(f"m{number}", by=by) for number, by in enumerate(people)))
+    users = [Author(id=str(number % 2)) for number in range(8)]
+    await asyncio.gather(*(harness.send_message(f"m{number}", by=by) for number, by in enumerate(users)))
     line = await harness.list_open_turns()
     said = sorted(part for turn in line[1:] for part in turn.input.split("\n\n"))
     assert said == sorted(f"m{number}" for number in range(8))

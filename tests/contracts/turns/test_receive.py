@@ -1,4 +1,4 @@
-"""What the reception makes of messages, edits, commands and floods, on both databases."""
+"""How messages, edits, commands and floods are handled, on both databases."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ingress_harness import ANN, BOB, NOW, IngressHarness, attachment, in_group,
 
 @pytest.fixture
 async def harness(database: Database) -> IngressHarness:
-    """A reception that lets anyone in."""
+    """An update handler that admits everybody."""
     return await open_ingress_harness(database)
 
 
-async def open_inputs(stage: IngressHarness, room: str = "room") -> list[str]:
+async def open_inputs(harness: IngressHarness, room: str = "room") -> list[str]:
     """Return what the open turns of a room ask."""
-    return [turn.input for turn in await stage.list_open_turns(room)]
+    return [turn.input for turn in await harness.list_open_turns(room)]
 
 
 async def test_an_unknown_command_is_said_to_the_agent(harness: IngressHarness) -> None:
-    """`/weather today` is a word for the agent; a command of ours is obeyed and answered alone."""
+    """`/weather today` is text for the agent; a known command is executed and answered privately."""
     await harness.send_command("weather", "today")
     assert await open_inputs(harness) == ["/weather today"]
     assert harness.replies == []
@@ -38,7 +38,7 @@ async def test_an_unknown_command_is_said_to_the_agent(harness: IngressHarness) 
 
 
 async def test_a_command_without_a_token_is_answered_in_the_conversation(harness: IngressHarness) -> None:
-    """Where a platform wants no answer to the command itself, the conversation is told."""
+    """Where a platform wants no answer to the command itself, the conversation gets it."""
     await harness.send_command("help", token="")
     assert harness.replies == []
     (owed,) = await harness.list_delivery_bodies()
@@ -66,13 +66,13 @@ async def test_a_room_says_which_messages_are_for_the_bot(
 ) -> None:
     """A room's own policy goes before the channel's; a command is always meant."""
     rooms = {"room": RoomSettings.model_validate({"groups": policy})}
-    desk = {"rooms": rooms, "groups": "mention" if policy == "always" else "always"}
-    await harness.send_message("hi", context=desk, **in_group())
-    await harness.send_message("@bot hi", context=desk, **in_group(mentions_bot=True))
-    await harness.send_message("!ls", context=desk, **in_group())
+    context = {"rooms": rooms, "groups": "mention" if policy == "always" else "always"}
+    await harness.send_message("hi", context=context, **in_group())
+    await harness.send_message("@bot hi", context=context, **in_group(mentions_bot=True))
+    await harness.send_message("!ls", context=context, **in_group())
     await harness.receive(
         Command(key="word", address=harness.address(), author=ANN, name="weather", rest="", sent_at=NOW),
-        **desk,
+        **context,
     )
     assert await open_inputs(harness) == [*heard, "/weather"]
 
@@ -108,7 +108,7 @@ async def test_stop_is_heard_without_a_mention_where_the_bot_works(harness: Ingr
 
 
 async def test_a_stop_ends_what_runs_and_what_waits(harness: IngressHarness) -> None:
-    """All of it is asked to end, and only the one at work will say so."""
+    """All turns are asked to end, and only the running one reports it."""
     for text in ("one", "two", "three"):
         await harness.send_message(text)
     await harness.start_first_turn()
@@ -123,7 +123,7 @@ async def test_a_stop_ends_what_runs_and_what_waits(harness: IngressHarness) -> 
 
 
 async def test_an_edit_changes_what_waits(harness: IngressHarness) -> None:
-    """The turn asks what the message says now, and an event tells of it; the same text is no change."""
+    """The turn gets the edited text, and an event reports it; the same text is no change."""
     first = await harness.send_message("remember teh milk")
     await harness.send_message("remember the milk", key="e1", platform_id=first, edited=True)
     await harness.send_message("remember the milk", key="e2", platform_id=first, edited=True)
@@ -144,7 +144,7 @@ async def test_an_edit_of_what_was_begun_is_asked_anew(harness: IngressHarness) 
 
 
 async def test_edits_that_are_none_of_ours_change_nothing(harness: IngressHarness) -> None:
-    """An edit by another person, of a message nobody meant for us, or into a command is ignored."""
+    """An edit by another user, of an unaddressed message, or into a command is ignored."""
     first = await harness.send_message("mine")
     await harness.send_message("theirs", key="e1", by=BOB, platform_id=first, edited=True)
     await harness.send_message("chatter", key="e2", platform_id="99", edited=True, **in_group())
@@ -181,26 +181,26 @@ async def test_what_is_needed_to_fetch_a_file_is_kept_and_not_shown(harness: Ing
 
 
 async def test_a_flood_is_refused_once_and_does_not_come_back(database: Database) -> None:
-    """Beyond the rate one refusal is said; the rest is dropped for good; `/stop` and others pass."""
+    """Beyond the rate one refusal is sent; the rest is dropped for good; `/stop` and others pass."""
     now = [0.0]
-    stage = await open_ingress_harness(database, clock=lambda: now[0])
-    desk = {"messages_per_minute": 2}
+    harness = await open_ingress_harness(database, clock=lambda: now[0])
+    context = {"messages_per_minute": 2}
     for number in range(6):
-        await stage.send_message(f"m{number}", key=f"flood{number}", context=desk)
-    assert await open_inputs(stage) == ["m0", "m1"]
-    (refusal,) = await stage.list_delivery_bodies()
+        await harness.send_message(f"m{number}", key=f"flood{number}", context=context)
+    assert await open_inputs(harness) == ["m0", "m1"]
+    (refusal,) = await harness.list_delivery_bodies()
     assert "2 messages a minute" in refusal
-    await stage.send_message("calm", by=BOB, context=desk)
-    await stage.send_message("/stop", context=desk)
-    assert all(turn.cancel for turn in await stage.list_open_turns())
+    await harness.send_message("calm", by=BOB, context=context)
+    await harness.send_message("/stop", context=context)
+    assert all(turn.cancel for turn in await harness.list_open_turns())
     now[0] = 3600.0
-    await stage.send_message("m4", key="flood4", context=desk)
-    await stage.send_message("later", context=desk)
-    assert await open_inputs(stage) == ["m0", "m1", "calm", "later"]
+    await harness.send_message("m4", key="flood4", context=context)
+    await harness.send_message("later", context=context)
+    assert await open_inputs(harness) == ["m0", "m1", "calm", "later"]
 
 
 async def test_a_strangers_slash_command_is_answered_to_them_alone(harness: IngressHarness) -> None:
-    """The pairing code goes to who gave the command, and nothing is said in the room."""
+    """The pairing code goes to the command's sender, and nothing is sent to the room."""
     command = Command(
         key="c",
         address=harness.address(),
@@ -220,8 +220,8 @@ async def test_a_strangers_slash_command_is_answered_to_them_alone(harness: Ingr
 async def test_a_room_without_its_agent_is_told_of_and_served(harness: IngressHarness) -> None:
     """Removing the agent that a room names leaves the room to the channel's agent."""
     second = harness.agents["second"]
-    desk = replace(harness.channel_context, rooms={"room": RoomSettings(agent=second.id)})
+    context = replace(harness.channel_context, rooms={"room": RoomSettings(agent=second.id)})
     async with harness.database.begin() as connection:
         await records.delete_record(connection, harness.account, second.id)
-    await harness.send_message("hi", context={"rooms": desk.rooms})
+    await harness.send_message("hi", context={"rooms": context.rooms})
     assert (await harness.get_conversation()).agent == harness.agents["first"].id

@@ -1,4 +1,4 @@
-"""M20: a flood costs little: what is turned away is hardly written, said once a minute, and stays away."""
+"""M20: a flood is cheap: dropped messages are hardly written, refused once a minute, and stay dropped."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ async def test_what_is_turned_away_costs_next_to_nothing(database: Database) -> 
     """A thousand messages to a full line are a few transactions and one notice; all keys are remembered."""
     now = [0.0]
     commits: list[str] = []
-    stage = await open_ingress_harness(database, clock=lambda: now[0], limit=3, checkpoint=commits.append)
+    harness = await open_ingress_harness(database, clock=lambda: now[0], limit=3, checkpoint=commits.append)
     for number in range(1000):
-        await stage.send_message("more", key=f"flood{number}", context={"messages_per_minute": 0})
-    assert len(await stage.list_open_turns()) == 3
+        await harness.send_message("more", key=f"flood{number}", context={"messages_per_minute": 0})
+    assert len(await harness.list_open_turns()) == 3
     assert len([name for name in commits if name.endswith("before_commit")]) <= 3 + 1 + 1000 // 200
-    (notice,) = await stage.list_delivery_bodies()
+    (notice,) = await harness.list_delivery_bodies()
     assert "3 messages are waiting" in notice
     now[0] += 1
-    await stage.send_message("once more", by=BOB)
-    assert len(await stage.list_delivery_bodies()) == 1, "once a minute is enough"
+    await harness.send_message("once more", by=BOB)
+    assert len(await harness.list_delivery_bodies()) == 1, "once a minute is enough"
     async with database.read() as connection:
         keys = (await connection.execute(select(func.count()).select_from(inbox))).scalar_one()
         told = (await connection.execute(select(func.count()).select_from(outbox))).scalar_one()
@@ -33,40 +33,40 @@ async def test_what_is_turned_away_costs_next_to_nothing(database: Database) -> 
 
 
 async def test_a_line_is_looked_at_again_after_an_order(database: Database) -> None:
-    """What is said right after `/stop` is judged by what waits then; what was refused stays it."""
-    stage = await open_ingress_harness(database, clock=lambda: 0.0, limit=1)
+    """A message right after `/stop` is checked against the present queue; refused ones stay refused."""
+    harness = await open_ingress_harness(database, clock=lambda: 0.0, limit=1)
     for text in ("first", "second", "third"):
-        await stage.send_message(text, key=text)
-    await stage.send_command("new")
-    await stage.send_message("third", key="third")
-    await stage.send_message("fourth")
-    assert [turn.input for turn in await stage.list_open_turns()] == ["fourth"]
+        await harness.send_message(text, key=text)
+    await harness.send_command("new")
+    await harness.send_message("third", key="third")
+    await harness.send_message("fourth")
+    assert [turn.input for turn in await harness.list_open_turns()] == ["fourth"]
 
 
 @pytest.mark.parametrize(("allow", "looks", "notices"), [(("pairing",), 5, 1), (("7",), 0, 0)])
 async def test_what_strangers_say_costs_next_to_nothing(
     database: Database, allow: tuple[str, ...], looks: int, notices: int
 ) -> None:
-    """A thousand messages of one whom nobody knows are a few transactions; some need no look at all."""
+    """A thousand messages of an unknown sender are a few transactions; some need no query at all."""
     now = [0.0]
     commits: list[str] = []
-    stage = await open_ingress_harness(database, clock=lambda: now[0], checkpoint=commits.append)
+    harness = await open_ingress_harness(database, clock=lambda: now[0], checkpoint=commits.append)
     for number in range(1000):
-        await stage.send_message("let me in", by=BOB, key=f"flood{number}", context={"allow": allow})
+        await harness.send_message("let me in", by=BOB, key=f"flood{number}", context={"allow": allow})
     assert len([name for name in commits if name.endswith("before_commit")]) <= looks + 1000 // 200
-    assert len(await stage.list_delivery_bodies()) == notices
+    assert len(await harness.list_delivery_bodies()) == notices
     now[0] += 1
-    await stage.send_message("now", by=BOB, context={"allow": ("8",)})
-    assert [turn.input for turn in await stage.list_open_turns()] == ["now"]
+    await harness.send_message("now", by=BOB, context={"allow": ("8",)})
+    assert [turn.input for turn in await harness.list_open_turns()] == ["now"]
     async with database.read() as connection:
         keys = (await connection.execute(select(func.count()).select_from(inbox))).scalar_one()
     assert keys == 1001
 
 
 async def test_a_stranger_who_was_let_in_is_heard_at_once(database: Database) -> None:
-    """Who says a few things before and right after the operator lets them in loses none of the latter."""
-    stage = await open_ingress_harness(database, clock=lambda: 0.0)
+    """A sender who writes before and right after the pairing is approved loses none of the later messages."""
+    harness = await open_ingress_harness(database, clock=lambda: 0.0)
     for _ in range(3):
-        await stage.send_message("let me in", by=BOB, context={"allow": ("pairing",)})
-    await stage.send_message("thanks", by=BOB, context={"allow": ("8", "pairing")})
-    assert [turn.input for turn in await stage.list_open_turns()] == ["thanks"]
+        await harness.send_message("let me in", by=BOB, context={"allow": ("pairing",)})
+    await harness.send_message("thanks", by=BOB, context={"allow": ("8", "pairing")})
+    assert [turn.input for turn in await harness.list_open_turns()] == ["thanks"]

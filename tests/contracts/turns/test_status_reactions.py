@@ -19,14 +19,14 @@ from ingress_harness import IngressHarness, open_ingress_harness
 
 @dataclass
 class ReactionLog:
-    """Where signs appear; `broken` makes the next ones fail."""
+    """A channel that records reactions; `broken` makes the next ones fail."""
 
     reactions: list[tuple[str, StatusReaction]] = field(default_factory=list)
     failures: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def react(self, _address: Address, platform_id: str, sign: StatusReaction) -> None:
-        """Put a sign up."""
+        """Add a reaction."""
         if self.failures:
             self.failures -= 1
             raise RuntimeError("a fault of ours")
@@ -34,7 +34,7 @@ class ReactionLog:
         self.changed.set()
 
     async def until(self, count: int) -> None:
-        """Wait until so many signs are up."""
+        """Wait until so many reactions are there."""
         async with asyncio.timeout(10):
             while len(self.reactions) < count:
                 self.changed.clear()
@@ -91,7 +91,7 @@ async def test_every_message_of_a_turn_shows_how_it_ended(
 async def test_a_sign_that_fails_is_left_out(
     harness: IngressHarness, reaction_log: ReactionLog, status_reactions: StatusReactions
 ) -> None:
-    """The next ones are given all the same; what has no platform id has no sign."""
+    """Later reactions are still added; a message without a platform id gets none."""
     reaction_log.failures = 1
     for platform_id in ("1", None, "2"):
         status_reactions.on_received(harness.address(), platform_id)
@@ -102,7 +102,7 @@ async def test_a_sign_that_fails_is_left_out(
 async def test_signs_nobody_wants_or_that_are_too_many_are_not_kept(
     harness: IngressHarness, reaction_log: ReactionLog
 ) -> None:
-    """Where no channel shows signs nothing waits; at a slow platform no more than a bounded number."""
+    """Without reactions nothing waits; at a slow platform a bounded number waits."""
     unwanted = StatusReactions(harness.database, reaction_log.react, lambda: False)
     unwanted.on_received(harness.address(), "1")
     flooded = StatusReactions(harness.database, reaction_log.react, lambda: True)

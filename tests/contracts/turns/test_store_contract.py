@@ -133,7 +133,7 @@ async def test_a_record_is_found_by_id_and_name_in_its_account_only(database: Da
 
 @pytest.mark.parametrize("wanted", NASTY)
 async def test_a_strange_id_finds_nothing(database: Database, wanted: str) -> None:
-    """What looks like a pattern, a path or SQL is an id like any other, of nothing."""
+    """A pattern, a path or SQL is an ordinary unknown id."""
     account, _ = await _account(database, "one")
     async with database.begin() as connection:
         await records.add(connection, _record(account, "mine"))
@@ -172,7 +172,7 @@ async def test_pages_hold_every_record_once(database: Database) -> None:
 
 
 async def test_endpoints_of_agents_are_no_records(database: Database) -> None:
-    """What an agent brought with it is neither listed nor found by id among the account's records."""
+    """Records that belong to an agent are neither listed nor found among the account's records."""
     account, _ = await _account(database, "one")
     record, brought = _endpoint(account, "mine"), _endpoint(account, origin="agent:agt_1")
     async with database.begin() as connection:
@@ -184,14 +184,14 @@ async def test_endpoints_of_agents_are_no_records(database: Database) -> None:
 
 
 async def test_one_of_many_claims_an_idempotency_key(database: Database) -> None:
-    """Of twenty requests at once with one key, one is carried out."""
+    """Of twenty concurrent requests with one key, one is executed."""
     account, _ = await _account(database, "one")
     claims = await asyncio.gather(*(idempotency.claim(database, account, "key", "digest") for _ in range(20)))
     assert claims.count(True) == 1
 
 
 async def test_one_of_many_takes_over_an_abandoned_key(database: Database) -> None:
-    """When the first request died unanswered, one of those who wait takes its place."""
+    """When the first request died unanswered, a waiting one takes over."""
     account, _ = await _account(database, "one")
     await idempotency.claim(database, account, "key", "digest")
     async with database.read() as connection:
@@ -221,7 +221,7 @@ async def test_answers_are_kept_and_forgotten(database: Database) -> None:
 
 
 async def test_jobs_are_listed_newest_first_whatever_their_ids(database: Database) -> None:
-    """A job's id says nothing of its time; pages go by time and hold every job once."""
+    """A job's id does not reveal its time; pages are ordered by time and contain every job once."""
     account, _ = await _account(database, "one")
     start = datetime.now(UTC)
     async with database.begin() as connection:

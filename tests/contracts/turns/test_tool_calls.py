@@ -26,8 +26,8 @@ RECORDED = {"ok": True, "content": "pigeon", "detail": {"exit_code": 0}}
 async def harness(database: Database, tmp_path: Path) -> TurnWorkerHarness:
     """An agent whose commands need an approval."""
     harness = await open_turn_worker(database, tmp_path)
-    box = await add_sandbox_record(database, harness.agent.account, permissionMode="ask")
-    harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": box.id})
+    sandbox = await add_sandbox_record(database, harness.agent.account, permissionMode="ask")
+    harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": sandbox.id})
     return harness
 
 
@@ -80,10 +80,10 @@ async def test_an_approval_covers_no_other_sandbox_configuration(harness: TurnWo
     """After the sandbox was changed, the same call needs a new approval."""
     turn = await harness.add_turn(running=True)
     await _approve(harness, turn, args=APPROVED)
-    box = await add_sandbox_record(
+    sandbox = await add_sandbox_record(
         harness.database, harness.agent.account, name="larger", permissionMode="ask", memoryLimit=1024
     )
-    harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": box.id})
+    harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": sandbox.id})
     tools = await harness.tools(turn)
     assert await tools.needs_approval("bash", APPROVED, call="call-1")
 

@@ -1,4 +1,4 @@
-"""Working copies of workspaces in a bucket: what one machine did the other has, and nothing is lost."""
+"""Working copies of workspaces in a bucket: each machine gets the other's changes, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_what_one_machine_did_the_other_sees(first_host: GatewayHost, seco
 async def test_nothing_is_asked_of_the_bucket_while_nothing_changes(
     first_host: GatewayHost, endpoint: str
 ) -> None:
-    """A call that only reads costs a look at the disk: not even a bucket that is away is noticed."""
+    """A call that only reads checks the disk alone: not even a bucket outage is noticed."""
     _write(first_host.files / "file", "x")
     await first_host.push_changes()
     first_host.copies.store = _UnreachableStore()
@@ -148,7 +148,7 @@ class _UnreachableStore(S3WorkspaceStore):
 
 
 async def test_the_later_writer_of_one_file_wins(first_host: GatewayHost, second_host: GatewayHost) -> None:
-    """Whichever machine carries last; a file that was written outlives its removal elsewhere."""
+    """The last machine to sync wins; a changed file wins over its removal elsewhere."""
     for name in ("late-here", "late-there", "kept"):
         _write(first_host.files / name, "old", ago=3600)
     await first_host.push_changes()
@@ -167,7 +167,7 @@ async def test_the_later_writer_of_one_file_wins(first_host: GatewayHost, second
 
 
 async def test_a_restarted_gateway_carries_what_it_had_not(first_host: GatewayHost) -> None:
-    """What was written and removed before kill -9 is carried, and nothing that is there is carried twice."""
+    """Changes and removals before SIGKILL are synced, and no synced file is synced twice."""
     _write(first_host.files / "same", "same", ago=3600)
     _write(first_host.files / "gone", "gone", ago=3600)
     await first_host.push_changes()
@@ -181,7 +181,7 @@ async def test_a_restarted_gateway_carries_what_it_had_not(first_host: GatewayHo
 
 
 async def test_what_nobody_remembers_is_compared_by_content(first_host: GatewayHost) -> None:
-    """Killed after files were carried and before that was written down: alike is alike, later is later."""
+    """Killed after a sync and before it was recorded: equal files are equal, later ones win."""
     _write(first_host.files / "alike", "alike", ago=3600)
     _write(first_host.files / "later", "before", ago=3600)
     await first_host.push_changes()
@@ -199,7 +199,7 @@ async def test_what_nobody_remembers_is_compared_by_content(first_host: GatewayH
 async def test_a_copy_that_is_lost_takes_nothing_away(
     first_host: GatewayHost, second_host: GatewayHost
 ) -> None:
-    """An empty directory where files were is no removal: of a disk that was replaced nobody asked for one."""
+    """An empty directory in place of files is no removal: a replaced disk deletes nothing."""
     _write(first_host.files / "precious", "x")
     await first_host.push_changes()
     shutil.rmtree(first_host.place / "workspaces")
@@ -214,7 +214,7 @@ async def test_a_copy_that_is_lost_takes_nothing_away(
 async def test_what_a_directory_held_before_goes_into_the_bucket(
     first_host: GatewayHost, second_host: GatewayHost
 ) -> None:
-    """Whoever changes from a directory to a bucket keeps the files."""
+    """A change from a directory to a bucket keeps the files."""
     _write(first_host.place / "workspaces" / SPACE / "from-before", "x")
     assert first_host.copies.list_existing() == [SPACE]
     await first_host.push_changes()
@@ -236,7 +236,7 @@ async def test_a_workspace_that_is_gone_leaves_no_copy(first_host: GatewayHost) 
 async def test_looks_carry_what_is_held_and_sweep_the_rest(
     first_host: GatewayHost, store: S3WorkspaceStore, tmp_path: Path
 ) -> None:
-    """A copy with unsaved files is carried at the start; copies and objects of what is gone go as well."""
+    """A copy with unsaved files is synced at the start; orphaned copies and objects are deleted."""
     url = await migrated_sqlite(tmp_path / "gateway.db")
     database = Database(url)
     async with database.begin() as connection:
@@ -270,7 +270,7 @@ class _GatewayKilled(Exception):
 
 
 async def _random_step(chance: random.Random, machine: GatewayHost, step: int) -> None:
-    """Do one of the things that happen on a machine, or to the workspace over HTTP."""
+    """Perform one random action on a machine, or on the workspace over HTTP."""
     path = chance.choice(["x", "y", "d/x", "d/y", "e/f/g"])
     match chance.choice(["write", "write", "write", "remove", "upload", "delete", "begin", "look", "look"]):
         case "write":

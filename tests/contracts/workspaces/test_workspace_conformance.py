@@ -24,7 +24,7 @@ RIGS = [name for name in all_rigs() if name in VARIANTS]
 
 @pytest.fixture(params=RIGS, scope="module")
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProviderRig]:
-    """Return each provider, or a stand-in of its service; one sandbox does for nearly all rules."""
+    """Return each provider, or a simulator of its service; one sandbox is enough for nearly all rules."""
     rig = all_rigs()[request.param](tmp_path_factory.mktemp("rig"))
     yield rig
     asyncio.run(_clean(rig))
@@ -92,7 +92,7 @@ class TestConformance(Rules):  # type: ignore[misc,valid-type]
         pytest.skip("a run leaves nothing behind by the port's own promise; jobs outlive it")
 
     async def test_large_file_round_trip(self, rig: ProviderRig, backend: WorkspaceBackend) -> None:
-        """Three hundred commands take the same way on every provider: the fastest is asked."""
+        """Three hundred commands behave the same on every provider: the fastest one is tested."""
         if rig.plugin.name != "host":
             pytest.skip("hundreds of commands of one kind are run on the host alone")
         await RULES["test_large_file_round_trip"](self, backend)

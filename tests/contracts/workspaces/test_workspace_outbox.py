@@ -22,15 +22,15 @@ from sandbox.port import ProviderContext, Sandbox
 @pytest.fixture
 async def workspace(tmp_path: Path) -> Path:
     """A workspace with an outbox that has everything in it."""
-    box = tmp_path / "workspace" / "outbox"
-    (box / "deep" / "er").mkdir(parents=True)
-    (box / "a b.txt").write_bytes(b"12345")
-    (box / "deep" / "er" / "ü.txt").write_bytes(b"1")
-    (box / ".hidden").write_bytes(b"1")
-    (box / "link").symlink_to("/etc/passwd")
-    (box / "out").symlink_to("/etc")
-    os.mkfifo(box / "pipe")
-    return box.parent
+    sandbox = tmp_path / "workspace" / "outbox"
+    (sandbox / "deep" / "er").mkdir(parents=True)
+    (sandbox / "a b.txt").write_bytes(b"12345")
+    (sandbox / "deep" / "er" / "ü.txt").write_bytes(b"1")
+    (sandbox / ".hidden").write_bytes(b"1")
+    (sandbox / "link").symlink_to("/etc/passwd")
+    (sandbox / "out").symlink_to("/etc")
+    os.mkfifo(sandbox / "pipe")
+    return sandbox.parent
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def sandbox(workspace: Path, tmp_path: Path) -> AsyncIterator[Sandbox]:
 
 
 def make_location(sandbox: Sandbox, directory: Path | None) -> OutboxLocation:
-    """Return where to look."""
+    """Return the outbox's location."""
 
     async def there() -> Sandbox:
         return sandbox
@@ -58,15 +58,15 @@ def make_location(sandbox: Sandbox, directory: Path | None) -> OutboxLocation:
 @pytest.mark.parametrize("mounted", [True, False])
 async def test_the_same_files_are_found_both_ways(mounted: bool, workspace: Path, sandbox: Sandbox) -> None:
     """Files of any depth and name, with sizes and times; no links, pipes or hidden ones."""
-    yard = make_location(sandbox, workspace if mounted else None)
-    found = await workspace_outbox.list_files(yard)
+    location = make_location(sandbox, workspace if mounted else None)
+    found = await workspace_outbox.list_files(location)
     assert [(one.path, one.size) for one in found] == [("outbox/a b.txt", 5), ("outbox/deep/er/ü.txt", 1)]
     assert all(abs(one.changed_at - datetime.now(UTC)) < timedelta(seconds=60) for one in found)
-    assert await workspace_outbox.read(yard, found[0].path, limit=5) == b"12345"
+    assert await workspace_outbox.read(location, found[0].path, limit=5) == b"12345"
     with pytest.raises(FileTooLarge):
-        await workspace_outbox.read(yard, found[0].path, limit=4)
+        await workspace_outbox.read(location, found[0].path, limit=4)
     with pytest.raises(UnsafePath):
-        await workspace_outbox.read(yard, "outbox/link", limit=5)
+        await workspace_outbox.read(location, "outbox/link", limit=5)
 
 
 @pytest.mark.parametrize("mounted", [True, False])
@@ -74,11 +74,11 @@ async def test_an_outbox_that_leads_elsewhere_is_empty(
     mounted: bool, workspace: Path, sandbox: Sandbox
 ) -> None:
     """A link in place of the directory gives nothing away, and neither does none at all."""
-    yard = make_location(sandbox, workspace if mounted else None)
+    location = make_location(sandbox, workspace if mounted else None)
     (workspace / "outbox").rename(workspace / "elsewhere")
-    assert await workspace_outbox.list_files(yard) == []
+    assert await workspace_outbox.list_files(location) == []
     (workspace / "outbox").symlink_to("/etc")
-    assert await workspace_outbox.list_files(yard) == []
+    assert await workspace_outbox.list_files(location) == []
 
 
 @given(st.binary(max_size=300))
@@ -89,7 +89,7 @@ def test_any_listing_can_be_read(listing: bytes) -> None:
 
 
 def test_the_sandbox_s_clock_may_be_wrong() -> None:
-    """Times are told by the gateway's clock."""
+    """Times are by the gateway's clock."""
     asked = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     behind = int(asked.timestamp()) - 3600
     (left,) = workspace_outbox.parse_listing(f"{behind}\n7 {behind - 2} outbox/a\n".encode(), asked)

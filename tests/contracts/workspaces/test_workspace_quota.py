@@ -1,4 +1,4 @@
-"""A workspace on this machine that may hold only so much."""
+"""A workspace on this machine with a limited size."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def provider(rig: ProviderRig) -> AsyncIterator[Provider]:
 
 
 async def test_a_command_that_fills_the_workspace_is_ended(provider: Provider, rig: ProviderRig) -> None:
-    """It ends long before its time-out, is told why, and after files are removed work goes on."""
+    """The command ends long before its time-out with the reason; after files are removed work goes on."""
     sandbox = await provider.create(rig.spec(options=SPACE))
     filling = "head -c 30000000 /dev/zero >big; sleep 60"
     async with asyncio.timeout(30):
@@ -71,7 +71,7 @@ async def test_a_full_workspace_may_be_emptied_and_not_filled_further(
 
 
 async def test_a_job_that_fills_the_workspace_is_found_out(provider: Provider, rig: ProviderRig) -> None:
-    """Whoever asks after it is told, so that it can be ended with its reason; a service is ended at once."""
+    """The status has the reason, so that the job can be ended with it; a service is ended at once."""
     sandbox = await provider.create(rig.spec(options=SPACE, persistent=True))
     await sandbox.spawn(
         BackgroundJob(id="fill", script="head -c 30000000 /dev/zero >big; sleep 60", token=TOKEN)

@@ -1,4 +1,4 @@
-"""Every workspace store keeps files by path, refuses what is none, and can be carried from and to."""
+"""Every workspace store keeps files by path, refuses invalid paths, and can be synced both ways."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_directories_are_listed(store: WorkspaceStore) -> None:
 
 
 async def test_files_and_directories_are_told_apart(store: WorkspaceStore) -> None:
-    """As a file system does it, so that whoever asks need not know what the store is."""
+    """As a file system does it, so that callers need not know the kind of store."""
     await store.write(SPACE, "d/file", b"x")
     with pytest.raises(IsADirectoryError):
         await store.read(SPACE, "d", 9)
@@ -140,7 +140,7 @@ async def test_what_is_removed_is_gone(store: WorkspaceStore) -> None:
 
 
 async def test_a_side_takes_what_another_gives(store: WorkspaceStore) -> None:
-    """Contents, times and programs' bits; what is listed afterwards is what was told, until it changes."""
+    """Contents, times and executable bits; a listing matches the upload until a file changes."""
     side = store.replica(SPACE)
     program = FileStat(4, 1_700_000_000 * NANOSECONDS_PER_SECOND, 0o755)
     many = [
@@ -165,7 +165,7 @@ async def test_a_side_takes_what_another_gives(store: WorkspaceStore) -> None:
 
 
 async def test_what_grew_or_went_since_is_left_for_later(store: WorkspaceStore) -> None:
-    """Contents are never more than was said, so that what is carried stays within its bounds."""
+    """Contents never exceed the declared size, so that a sync stays within its limits."""
     await store.write(SPACE, "grown", b"12345")
     wanted = {"grown": FileStat(2, 0, 0o644), "gone": FileStat(2, 0, 0o644)}
     assert await _contents(store, wanted) == {}
@@ -189,7 +189,7 @@ async def test_a_workspace_without_a_sandbox_is_read_from_the_store(store: Works
 
 
 async def test_names_too_long_for_s3_stay_where_they_are(endpoint: str) -> None:
-    """One file that cannot be an object keeps no other from being one."""
+    """One file that cannot be an object does not prevent others."""
     async with open_empty_store(endpoint) as (_, store):
         deep = "/".join(["n" * 200] * 6)
         small = FileStat(1, 0, 0o644)
@@ -198,7 +198,7 @@ async def test_names_too_long_for_s3_stay_where_they_are(endpoint: str) -> None:
 
 
 async def test_objects_of_others_in_the_bucket_are_no_paths(endpoint: str) -> None:
-    """What a path cannot be is not carried into a sandbox, and goes with its workspace."""
+    """An object with an impossible path is not synced into a sandbox, and is deleted with its workspace."""
     async with open_empty_store(endpoint) as (bucket, store):
         for name in ("../out", "a//b", "folder/", "fine"):
             await store.client.put_object(**bucket.key(f"workspaces/{SPACE}/{name}"), Body=b"x")

@@ -1,4 +1,4 @@
-"""A workspace in sandboxes that cannot mount it: carried in and back through the port, at every provider."""
+"""A workspace in sandboxes that cannot mount it: synced in and back through the port, at every provider."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _output_of(sandbox: Sandbox, script: str) -> str:
 async def test_files_go_in_and_come_back(
     rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
 ) -> None:
-    """Contents, times, programs' bits and removals are carried both ways; links and hidden names are safe."""
+    """Contents, times, executable bits and removals are synced both ways; links and hidden names are safe."""
     (rig.workspace / "deep/er").mkdir(parents=True)
     (rig.workspace / "deep/er/file é\n.txt").write_bytes(b"\0stored\xff")
     (rig.workspace / "run.sh").write_text("#!/bin/sh\necho ran\n")
@@ -93,7 +93,7 @@ async def test_files_go_in_and_come_back(
 async def test_a_new_machine_gets_the_files_of_the_old_one(
     rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
 ) -> None:
-    """A machine that is empty because it is new takes nothing away from the store."""
+    """A new, empty instance removes nothing from the store."""
     first = await provider.create(rig.spec(namespace=SPACE))
     await _output_of(first, "echo kept >file")
     await workspace_sync.sync(first, rig.spec(namespace=SPACE))
@@ -124,7 +124,7 @@ async def test_bounds_of_what_is_carried(
 async def test_a_read_only_workspace_goes_in_only(
     rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
 ) -> None:
-    """What a command writes into a read-only workspace elsewhere is never carried to the store."""
+    """A command's writes in a remote read-only workspace are never synced to the store."""
     (rig.workspace / "fixed").write_text("fixed")
     spec = rig.spec(read_only=True, namespace=SPACE)
     sandbox = await provider.create(spec)
@@ -138,7 +138,7 @@ async def test_a_read_only_workspace_goes_in_only(
 async def test_gateways_that_share_a_bucket_carry_for_one_sandbox(
     rig: ProviderRig, provider: Provider
 ) -> None:
-    """Whichever carries knows what the other did: an upload goes in, what was removed does not come back."""
+    """Each syncer sees the other's changes: an upload is synced in, a removed file does not come back."""
     with s3_server() as endpoint:
         async with open_empty_store(endpoint) as (bucket, store):
             one, two = (

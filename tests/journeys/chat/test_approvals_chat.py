@@ -28,7 +28,7 @@ async def chat_gateway(tmp_path: Path) -> AsyncIterator[ChatGateway]:
 
 
 async def wait_until_delivered(process: GatewayProcess) -> None:
-    """Wait until the gateway knows of everything it said that it was said."""
+    """Wait until the gateway has recorded all its sends."""
     async with asyncio.timeout(20), process.http() as session:
         states = {"pending"}
         while states != {"delivered"}:
@@ -83,7 +83,7 @@ async def test_a_late_press_is_told_who_was_first(chat_gateway: ChatGateway) -> 
 async def test_a_typed_decision_counts_like_a_press(
     chat_gateway: ChatGateway, word: str, verdict: str
 ) -> None:
-    """`/approve ID` and `/deny ID` decide; the question shows it, and a second word about it is told so."""
+    """`/approve ID` and `/deny ID` decide; the question shows it, and a second decision gets the first."""
     platform, process = chat_gateway
     post, approval = await wait_for_approval_message(platform, process, "echo pigeon")
     await send_and_wait(platform, f"/{word} {approval}", containing=f"{verdict.split(maxsplit=1)[0]}: ")

@@ -23,7 +23,7 @@ async def platform(tmp_path: Path) -> AsyncIterator[Simulator]:
 
 
 async def start_job(platform: Simulator, script: str) -> str:
-    """Start a background job that waits to be told, and return its id once it runs."""
+    """Start a background job that waits for a signal, and return its id once it runs."""
     started = await send_and_wait(platform, f"!&{script}", containing="Started job")
     await send_and_wait(platform, UNTIL_STARTED, containing="has started")
     found = re.search(r"job_\w+", started)
@@ -45,14 +45,14 @@ async def test_a_running_jobs_output_is_shown_so_far(platform: Simulator) -> Non
 
 
 async def test_a_job_is_stopped_from_the_chat(platform: Simulator) -> None:
-    """`/jobs stop` ends a job, and its end is said in the chat."""
+    """`/jobs stop` ends a job, and the chat gets its end."""
     job = await start_job(platform, WAIT_FOR_FILE)
     await send_and_wait(platform, f"/jobs stop {job}", containing="Stopping job")
     await wait_for_message(platform, "stopped")
 
 
 async def test_a_late_result_of_an_old_conversation_reaches_the_chat(platform: Simulator) -> None:
-    """After `/new` another conversation begins, and the old one's job still comes home to the same chat."""
+    """After `/new` another conversation begins, and the old one's job still reports to the same chat."""
     await start_job(platform, f"{WAIT_FOR_FILE}; echo pigeon")
     old = await send_and_wait(platform, "/status", containing="1 background job is running")
     await send_and_wait(platform, "/new", containing="new conversation")
@@ -63,7 +63,7 @@ async def test_a_late_result_of_an_old_conversation_reaches_the_chat(platform: S
 
 
 async def test_stop_ends_a_running_command(platform: Simulator) -> None:
-    """`/status` says what is at work and who waits; `/stop` ends all of it at once."""
+    """`/status` shows the running and waiting turns; `/stop` ends all of them at once."""
     await platform.say(CHAT, "!sleep 300")
     await platform.say(CHAT, "!echo never")
     said = await send_and_wait(platform, "/status", containing="1 more waits in line")

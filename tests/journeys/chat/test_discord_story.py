@@ -53,7 +53,7 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
 
 
 async def wait_until_settled(process: GatewayProcess) -> None:
-    """Wait until nothing is owed to anybody."""
+    """Wait until no delivery is open."""
     async with asyncio.timeout(30), process.http() as session:
         states = {"pending"}
         while states != {"delivered"}:
@@ -101,7 +101,7 @@ def files(platform: Simulator) -> list[tuple[str, bytes, int]]:
 async def open_gateway(
     platform: Simulator, data: Path, mode: str, model: OpenAIServer
 ) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway whose agent asks the model; in interactions mode Discord is told where to post."""
+    """Run a gateway whose agent asks the model; in interactions mode Discord gets its address."""
     env = settings_of(platform, mode=mode, public_key=platform.public_key)
     env |= {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
     async with gateway(data, env={**env, "OPENAI_API_KEY": "loopback"}) as process:
@@ -129,7 +129,7 @@ async def ask(platform: Simulator, thread: int, mode: str, words: str) -> None:
 async def test_a_story_an_approval_and_a_job_through_kill_9(
     platform: Simulator, tmp_path: Path, mode: str
 ) -> None:
-    """Everything is said once, in the thread it was asked in, whatever the gateway goes through."""
+    """Everything is sent once, in the thread of the question, through kills and restarts."""
     thread = await platform.thread(ROOM)
     async with (
         OpenAIServer(StoryModel()) as model,
@@ -174,7 +174,7 @@ async def test_what_is_said_in_private_is_answered(platform: Simulator, running:
 async def test_a_slash_command_is_answered_in_its_thread(
     platform: Simulator, running: GatewayProcess
 ) -> None:
-    """`/ask` in a thread is answered there, in the place that said "is thinking…"."""
+    """`/ask` in a thread is answered there, in the placeholder "is thinking…"."""
     thread = await platform.thread(ROOM)
     asked = await platform.command(thread, "ask", "!echo hello")
     (answer,) = await platform.wait_for_messages(1, chat=thread)
@@ -202,7 +202,7 @@ async def test_what_was_said_while_the_gateway_was_down_is_answered(
 
 
 async def test_orders_are_obeyed_however_they_are_given(platform: Simulator, running: GatewayProcess) -> None:
-    """`/status` is answered to whoever asked and nobody else, `@bot status` where it was said."""
+    """`/status` is answered privately, `@bot status` in the room."""
     asked = await platform.command(ROOM, "status")
     await platform.wait_until(lambda: bool(asked.notices))
     assert platform.messages(ROOM) == []
@@ -244,7 +244,7 @@ async def test_a_kill_between_send_and_record_says_it_once(
 
 
 async def test_a_posted_command_is_answered_in_its_place(platform: Simulator, tmp_path: Path) -> None:
-    """Without a socket: Discord posts a signed command, it is deferred, and the answer takes its place."""
+    """Without a socket Discord posts a signed command, and the answer fills the deferred placeholder."""
     env = settings_of(platform, mode="interactions", public_key=platform.public_key)
     question = [{"name": "question", "type": 3, "value": "!echo hello"}]
     asked, raw = platform.create_interaction(ROOM, {"type": 2, "data": {"name": "ask", "options": question}})

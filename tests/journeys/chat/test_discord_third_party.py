@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class ThirdPartyDiscord:
-    """The other Discord, a child process that takes one act at a time."""
+    """The other Discord, a child process that runs one action at a time."""
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self._child = child
@@ -57,7 +57,7 @@ class ThirdPartyDiscord:
         }
 
     async def until(self, found: Callable[[list[str]], bool]) -> list[dict[str, Any]]:
-        """Wait until what the bot said is as wanted."""
+        """Wait until the bot's messages are as wanted."""
         said: list[dict[str, Any]] = []
         for _ in range(600):
             messages = await self.act("messages")

@@ -64,7 +64,7 @@ async def test_a_growing_reply_outlives_the_gateway_as_one_message(tmp_path: Pat
 
 
 async def test_a_stopped_reply_is_not_left_unfinished(tmp_path: Path) -> None:
-    """What had been said when it was stopped stands, with the words that it was stopped after it."""
+    """The text so far stays when the turn is stopped, with a note that it was stopped."""
     async with open_gateway(tmp_path / "data", [ScriptedTurn(text=PARTIAL_STORY, fault="stall")]) as (
         process,
         platform,
@@ -79,7 +79,7 @@ async def test_a_stopped_reply_is_not_left_unfinished(tmp_path: Path) -> None:
 
 
 async def test_a_preview_gives_way_to_one_message(tmp_path: Path) -> None:
-    """In a private chat the reply is previewed while it is said, and sent once, as a whole."""
+    """In a private chat the reply is previewed while it grows, and sent once, as a whole."""
     script = [ScriptedTurn(text=PARTIAL_STORY, fault="stall"), ScriptedTurn(text=FULL_STORY)]
     async with open_gateway(tmp_path / "data", script) as (process, platform):
         await platform.say(CHAT, "tell me a story")

@@ -23,7 +23,7 @@ FOLLOW_UP = "completed, exit code 0"
 
 
 class ChatDriver(Protocol):
-    """A platform as its people see it: one thread of a group, and a conversation of two."""
+    """A platform as its users see it: one thread of a group, and a private conversation."""
 
     kind: str
     simulator: Any
@@ -46,7 +46,7 @@ class ChatDriver(Protocol):
 
     @abstractmethod
     def texts(self) -> list[str]:
-        """Return what the bot said, anywhere."""
+        """Return the bot's texts, anywhere."""
 
     @abstractmethod
     def files(self) -> list[tuple[str, bytes, bool]]:
@@ -197,7 +197,7 @@ async def chat(request: pytest.FixtureRequest) -> AsyncIterator[ChatDriver]:
 
 
 def env_of(chat: ChatDriver, **more: str) -> dict[str, str]:
-    """Return the environment of a gateway whose bot hears everything that is said."""
+    """Return the environment of a gateway whose bot receives every message."""
     return {**channel_env(chat.kind, chat.simulator.settings(allow=["*"], groups="always")), **more}
 
 
@@ -209,12 +209,12 @@ async def running(chat: ChatDriver, tmp_path: Path) -> AsyncIterator[GatewayProc
 
 
 async def until(chat: ChatDriver, condition: Callable[[], bool]) -> None:
-    """Wait until something holds of what the bot said."""
+    """Wait until a condition holds for the bot's messages."""
     await chat.simulator.wait_until(condition, seconds=TIMEOUT_SECONDS)
 
 
 async def until_settled(process: GatewayProcess) -> None:
-    """Wait until nothing is owed to anybody."""
+    """Wait until no delivery is open."""
     async with asyncio.timeout(TIMEOUT_SECONDS), process.http() as session:
         while True:
             async with session.get("/deliveries") as answer:
@@ -236,7 +236,7 @@ async def test_a_job_s_file_comes_home_through_kill_9(chat: ChatDriver, running:
 
 
 async def test_a_picture_lands_in_the_inbox(chat: ChatDriver, running: GatewayProcess) -> None:
-    """What a person sends lies in inbox/ under its name, and the bot says so."""
+    """A user's file is in inbox/ under its name, and the bot reports it."""
     await chat.send_picture(PNG)
     came = re.compile(r"\[attached: inbox/photo[-\d]*\.jpg, 72 bytes, image/png\]")
     await until(chat, lambda: any(came.search(text) for text in chat.texts()))

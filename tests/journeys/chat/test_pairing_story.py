@@ -1,4 +1,4 @@
-"""A stranger writes to a bot: a code, an operator who lets them in, and an answer."""
+"""An unknown sender writes to a bot: a code, an operator who approves the pairing, and an answer."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ async def platform() -> AsyncIterator[Simulator]:
 
 @pytest.fixture
 async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway with one Telegram channel that knows nobody."""
+    """Run a gateway with one Telegram channel without pairings."""
     env = channel_env("telegram", platform.settings(allow=["pairing"]))
     async with gateway(tmp_path / "data", env=env) as process:
         yield process
 
 
 async def wait_for_pairing_code(platform: Simulator, chat: int, count: int = 1) -> str:
-    """Wait for the bot's words to a stranger and return the code in them."""
+    """Wait for the bot's answer to an unknown sender and return the code in it."""
     said = await platform.wait_for_messages(count, chat=chat)
     found = re.search(r"pair telegram (\w{8})", said[-1].text)
     assert found is not None, said[-1].text
@@ -56,7 +56,7 @@ async def dovecote(process: GatewayProcess, *words: str) -> str:
 
 
 async def test_who_is_let_in_is_told_and_answered(platform: Simulator, running: GatewayProcess) -> None:
-    """The code a stranger got lets them in, they are told, and what they ask is answered from then on."""
+    """The code pairs its sender, who is notified and gets answers from then on."""
     await platform.say(PERSON, "!echo before", name="Ada")
     code = await wait_for_pairing_code(platform, PERSON)
     assert "Ada" in await dovecote(running, "channels", "pair", "telegram", code.lower())
@@ -70,7 +70,7 @@ async def test_who_is_let_in_is_told_and_answered(platform: Simulator, running: 
 
 
 async def test_a_pairing_stays_where_it_was_made(platform: Simulator, running: GatewayProcess) -> None:
-    """Who was let in privately is a stranger in a group, and is listed as waiting there, without the code."""
+    """A privately paired user is unknown in a group, and is listed there as waiting, without the code."""
     await platform.say(PERSON, "!echo before")
     code = await wait_for_pairing_code(platform, PERSON)
     async with running.http() as session:

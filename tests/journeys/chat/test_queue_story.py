@@ -1,4 +1,4 @@
-"""Messages that come while the agent works: corrected, collected, heard at the next step, or put first."""
+"""Messages that arrive while the agent works: edited, collected, steered, or interrupting."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def until_cancelled(process: GatewayProcess, count: int) -> None:
 async def test_what_is_corrected_while_it_waits_is_answered_once_and_shown(
     chat_gateway: tuple[Simulator, GatewayProcess],
 ) -> None:
-    """The edit takes the place of what waits; eyes and a thumb show what became of each message."""
+    """The edit replaces the waiting text; eyes and a thumb show the state of each message."""
     platform, _process = chat_gateway
     await platform.say(CHAT, WAIT)
     second = await platform.say(CHAT, "!echo teh pigeon")
@@ -106,7 +106,7 @@ async def test_what_is_corrected_while_it_waits_is_answered_once_and_shown(
 
 
 async def test_a_message_interrupts_the_model_at_once(tmp_path: Path) -> None:
-    """The model's server sees the connection go, what it had said stays, and the new message is answered."""
+    """The model's server sees the disconnect, the partial text stays, and the new message is answered."""
 
     def script(body: dict[str, Any]) -> ScriptedTurn:
         stalls = "story" in last_text(body)
@@ -146,7 +146,7 @@ async def test_a_stop_cuts_the_model_off_and_is_said_once(tmp_path: Path) -> Non
 
 
 async def test_messages_are_collected_into_one_question(tmp_path: Path) -> None:
-    """As the agent says, what comes while a command waits for approval is asked together afterwards."""
+    """In the agent's mode, messages that arrive during an approval are asked together afterwards."""
     async with model_chat(tmp_path / "data", echo) as (platform, process, server):
         await patched(process, "/accounts/me/agents/default", {"config": {"queue": "collect"}})
         await send_and_wait(platform, "/queue", containing="Queue mode collect")
@@ -178,7 +178,7 @@ async def test_the_running_turn_hears_what_is_said_at_its_next_step(tmp_path: Pa
 
 
 async def test_a_conversations_queue_is_set_over_http(chat_gateway: tuple[Simulator, GatewayProcess]) -> None:
-    """A mode alone or with a limit, null for what the agent says; anything else is refused."""
+    """A mode alone or with a limit, null for the agent's; anything else is refused."""
     platform, process = chat_gateway
     await send_and_wait(platform, "!echo hi", containing="hi")
     async with process.http() as session, session.get("/conversations") as answer:

@@ -32,7 +32,7 @@ async def platform() -> AsyncIterator[Simulator]:
 async def open_gateway(
     platform: Simulator, data: Path, *, mode: str = "socket", **env: str
 ) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway with one Slack channel that lets anyone in; in http mode Slack is told its address."""
+    """Run a gateway with one Slack channel open to everybody; in http mode Slack gets its address."""
     secret = {"signing_secret": platform.signing_secret} if mode == "http" else {}
     settings = channel_env("slack", platform.settings(mode=mode, **secret))
     async with gateway(data, env={**settings, **env}) as process:
@@ -61,7 +61,7 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
 
 
 async def wait_until_settled(process: GatewayProcess) -> None:
-    """Wait until nothing is owed to anybody."""
+    """Wait until no delivery is open."""
     async with asyncio.timeout(30), process.http() as session:
         states = {"pending"}
         while states != {"delivered"}:
@@ -112,7 +112,7 @@ async def kill_and_restart(process: GatewayProcess) -> None:
 async def test_a_story_an_approval_and_a_job_through_kill_9(
     platform: Simulator, tmp_path: Path, mode: str
 ) -> None:
-    """Everything is said once, in the thread that the question opened, whatever the gateway goes through."""
+    """Everything is sent once, in the thread of the question, through kills and restarts."""
     async with OpenAIServer(StoryModel()) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         env["OPENAI_API_KEY"] = "loopback"
@@ -173,7 +173,7 @@ async def test_a_mention_is_answered_once_in_its_thread(platform: Simulator, run
 
 
 async def test_a_slash_command_is_answered(platform: Simulator, running: GatewayProcess) -> None:
-    """`/dovecote help` tells the commands, to whoever asked and nobody else."""
+    """`/dovecote help` lists the commands privately."""
     await platform.slash(ROOM, "help", user="U0BOB")
     await platform.wait_until(lambda: bool(platform.world.notices), seconds=20)
     (notice,) = platform.world.notices
@@ -194,7 +194,7 @@ async def test_an_order_after_a_mention_is_obeyed_in_its_thread(
 
 
 async def test_an_answer_is_shown_by_a_sign(platform: Simulator, running: GatewayProcess) -> None:
-    """The question bears a sign of the bot's while it is seen, and another once it is answered."""
+    """The question has one reaction of the bot while it is handled, and another once it is answered."""
     asked = await platform.say(ROOM, "<@U0BOT> !echo first")
     post = platform.world.get_post(ROOM, asked)
     assert post is not None

@@ -38,7 +38,7 @@ async def open_gateway(
 
 
 async def wait_for_bot_message(platform: Simulator, chat: int, text: str) -> Post:
-    """Wait until the bot has said these words in a room."""
+    """Wait until the bot has sent this text to a room."""
 
     def found() -> list[Post]:
         return [post for post in platform.messages(chat) if text in post.text]
@@ -48,7 +48,7 @@ async def wait_for_bot_message(platform: Simulator, chat: int, text: str) -> Pos
 
 
 async def wait_until_delivered(process: GatewayProcess) -> None:
-    """Wait until the gateway knows of everything it said that it was said."""
+    """Wait until the gateway has recorded all its sends."""
     async with asyncio.timeout(30), process.http() as session:
         states = {"pending"}
         while states != {"delivered"}:
@@ -58,7 +58,7 @@ async def wait_until_delivered(process: GatewayProcess) -> None:
 
 @pytest.mark.parametrize(("mode", "place"), [("polling", "private"), ("webhook", "topic")])
 async def test_from_the_question_to_the_file_through_kill_9(tmp_path: Path, mode: str, place: str) -> None:
-    """Everything is said once, in the place that asked, whatever the ingress, though it is killed."""
+    """Everything is sent once, in the place of the question, in every ingress mode, through a kill."""
     async with simulate() as platform, OpenAIServer(StoryModel()) as model:
         chat, topic = PRIVATE, None
         if place == "topic":

@@ -42,7 +42,7 @@ async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
 
 
 async def wait_for_bot_message(platform: Simulator, text: str, *, chat: int) -> Post:
-    """Wait until the bot has said these words in a room."""
+    """Wait until the bot has sent this text to a room."""
 
     def found() -> list[Post]:
         return [post for post in platform.messages(chat) if text in post.text]
@@ -64,7 +64,7 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
 async def test_a_topics_job_comes_home_to_its_topic_through_kill_9(
     platform: Simulator, running: GatewayProcess
 ) -> None:
-    """Each topic is a conversation: answer and late result are said where it was asked, with a sign."""
+    """Each topic is a conversation: answer and late result arrive where the question was, with a reaction."""
     topic = await platform.topic(FORUM)
     asked = await platform.say(FORUM, "@dovecote_bot !&sleep 2; echo pigeon", user=7, thread=topic)
     started = await wait_for_bot_message(platform, "Started job", chat=FORUM)

@@ -50,7 +50,7 @@ async def test_a_command_is_answered_in_its_chat(platform: Simulator, running: G
 async def test_a_job_started_in_a_chat_comes_home_through_kill_9(
     platform: Simulator, running: GatewayProcess
 ) -> None:
-    """The result of a job is said in the chat that asked for it, once, although the gateway was killed."""
+    """The result of a job is sent once to the chat that asked for it, although the gateway was killed."""
     await platform.say(CHAT, "!&sleep 2; echo pigeon")
     (started,) = await platform.wait_for_messages(1, chat=CHAT)
     assert "Started job" in started.text
@@ -64,7 +64,7 @@ async def test_a_job_started_in_a_chat_comes_home_through_kill_9(
 async def test_a_message_sent_while_the_gateway_is_down_is_answered(
     platform: Simulator, running: GatewayProcess
 ) -> None:
-    """Telegram keeps what we have not acknowledged; it is answered when the gateway is back."""
+    """Telegram keeps unacknowledged updates; they are answered when the gateway is back."""
     await running.kill()
     await platform.say(CHAT, "!echo patience")
     await running.start()
@@ -73,7 +73,7 @@ async def test_a_message_sent_while_the_gateway_is_down_is_answered(
 
 
 async def test_a_stranger_is_given_a_code_and_no_answer(platform: Simulator, tmp_path: Path) -> None:
-    """By default a stranger gets a pairing code, once, and nothing runs for them."""
+    """By default an unknown sender gets a pairing code, once, and nothing runs for them."""
     env = channel_env("telegram", platform.settings(allow=["pairing"]))
     async with gateway(tmp_path / "data", env=env):
         await platform.say(CHAT, "!echo secret")

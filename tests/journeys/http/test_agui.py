@@ -1,4 +1,4 @@
-"""A user interface that speaks AG-UI 1.0 runs agents: told by AG-UI's own models, run for run."""
+"""A user interface that speaks AG-UI 1.0 runs agents; AG-UI's own models check every event."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def checked(stream: str) -> list[dict[str, Any]]:
 
 
 def text_of(events: list[dict[str, Any]]) -> str:
-    """Return what was said in a run."""
+    """Return the text of a run."""
     return "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
 
 
 def user(text: Any) -> dict[str, Any]:
-    """Return what a person says."""
+    """Return a user's message."""
     return {"id": "m", "role": "user", "content": text}
 
 
@@ -90,7 +90,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_a_run_is_a_turn_of_its_threads_conversation(agui: AguiGateway) -> None:
-    """What is said comes as a message, with what was used; the next run of the thread remembers it."""
+    """The answer comes as a message with its usage; the next run of the thread remembers it."""
     events = await agui.run("talk", user("my number is 7"))
     assert text_of(events) == "echo: my number is 7"
     assert events[-1]["outcome"] == {"type": "success"}
@@ -116,7 +116,7 @@ async def test_tool_calls_are_told_with_their_results(agui: AguiGateway) -> None
 async def test_an_approval_interrupts_a_run_and_the_next_one_goes_on(
     agui: AguiGateway, *, approved: bool
 ) -> None:
-    """The run ends with the question; its answer begins a run that tells only what comes after it."""
+    """The run ends with the question; its answer begins a run with only the later events."""
     thread = f"careful-{approved}"
     events = await agui.run(thread, user("run: echo done-by-hand"))
     assert events[-1]["outcome"]["type"] == "interrupt"
@@ -131,7 +131,7 @@ async def test_an_approval_interrupts_a_run_and_the_next_one_goes_on(
 
 
 async def test_an_abandoned_interrupt_denies(agui: AguiGateway) -> None:
-    """A cancelled interrupt, and anything less than a clear yes, lets nothing be carried out."""
+    """A cancelled interrupt, and anything less than a clear yes, runs nothing."""
     (asked,) = (await agui.run("left", user("run: echo x")))[-1]["outcome"]["interrupts"]
     answer = {"interruptId": asked["id"], "status": "cancelled", "payload": {"approved": True}}
     await agui.run("left", resume=[answer])
@@ -148,7 +148,7 @@ async def test_files_of_a_person_lie_in_the_workspace(agui: AguiGateway) -> None
 
 
 async def test_a_cancelled_turn_ends_its_run(agui: AguiGateway) -> None:
-    """The run is told as cancelled: neither failed nor finished."""
+    """The run is reported as cancelled: neither failed nor finished."""
     body = {"threadId": "long", "runId": "r", "messages": [user("!sleep 300")]}
     headers = {"Authorization": f"Bearer {agui.mine.key}"}
     async with agui.mine.session.post("/agui?agent=shell", json=body, headers=headers) as answer:

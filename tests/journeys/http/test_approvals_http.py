@@ -1,4 +1,4 @@
-"""A model's careful command waits for a person over HTTP, through kill -9, and is carried out once."""
+"""A model's command waits for an approval over HTTP, through SIGKILL, and runs once."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 async def test_an_approved_command_runs_once_through_kill_9(tmp_path: Path) -> None:
-    """Asked, killed, started, approved twice, and the command runs once with its result told by the model."""
+    """Asked, killed, started and approved twice, the command runs once and the model reports its result."""
     async with model_gateway(tmp_path / "data", echo) as (process, server):
         queued = await start_turn(process, "run: echo pigeon >> ran.txt; cat ran.txt")
         conversation = queued["conversationId"]
@@ -95,7 +95,7 @@ async def test_a_denied_command_never_runs_and_the_comment_reaches_the_model(tmp
 
 
 async def test_a_waiting_turn_can_be_cancelled(tmp_path: Path) -> None:
-    """Cancelling a turn that waits for people settles it, and the approval can no longer be given."""
+    """Cancelling a turn that waits for an approval settles it; the approval can no longer be given."""
     async with model_gateway(tmp_path / "data", echo) as (process, server):
         queued = await start_turn(process, "run: sleep 1")
         events = await events_until(process, queued["conversationId"], "approval.requested")
@@ -121,7 +121,7 @@ async def test_cancelling_a_streaming_turn_cuts_the_model_off(tmp_path: Path) ->
 
 
 async def test_a_jobs_result_is_told_by_the_model(tmp_path: Path) -> None:
-    """A background job the model started comes home as a follow-up turn with its result marked untrusted."""
+    """The result of a model's background job is a follow-up turn, marked as untrusted."""
 
     def script(body: dict[str, Any]) -> ScriptedTurn:
         text = last_text(body)

@@ -1,4 +1,4 @@
-"""Channels and webhooks over HTTP: live at once, their secrets told once or never."""
+"""Channels and webhooks over HTTP: active at once, their secrets shown once or never."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_an_agents_webhook_gets_a_secret_that_is_told_once(api: ApiServer)
 
 
 async def test_a_webhooks_secret_is_told_once_and_rotates_with_overlap(api: ApiServer) -> None:
-    """Making and rotating tell a secret; afterwards both old and new sign."""
+    """Creating and rotating return a secret; afterwards both old and new sign."""
     first = await api.mine.call("POST", "/accounts/me/webhooks", {"url": "https://example.org/", "name": "h"})
     second = await api.mine.call("POST", "/webhooks/h/rotate")
     assert (first.status, second.status) == (201, 200)
@@ -74,7 +74,7 @@ async def test_a_wrong_webhook_is_refused(api: ApiServer, body: dict[str, object
 
 
 async def test_a_channel_goes_live_changes_and_closes(api: ApiServer) -> None:
-    """Making, changing and removing a channel each tell the gateway at once; its token is never shown."""
+    """Creating, changing and deleting a channel take effect at once; its token is never shown."""
     made_channel = await api.mine.call("POST", "/accounts/me/channels", TELEGRAM)
     assert made_channel.status == 201, made_channel.body
     channel = made_channel.body["id"]
@@ -143,7 +143,7 @@ class WebhookStub:
 
 @pytest.mark.parametrize(("path", "status"), [("chn_1", 400), ("chn_1", 401), ("chn_1", 503), ("chn_2", 404)])
 async def test_a_refused_post_is_explained(tmp_path: Path, path: str, status: int) -> None:
-    """What an adapter does not take is a problem like every other; what it takes is answered as it says."""
+    """What an adapter refuses is an ordinary problem; what it accepts gets the adapter's answer."""
     async with open_api_server(tmp_path, inboxes=WebhookStub()) as face:
         answer = await face.nobody.call("POST", f"/channels/{path}/inbound", status)
         assert (answer.status, answer.body["status"], bool(answer.body["detail"])) == (status, status, True)

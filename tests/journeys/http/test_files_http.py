@@ -33,7 +33,7 @@ ENV = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesGateway:
-    """A running gateway with two accounts, and somebody without a key."""
+    """A running gateway with two accounts, and a client without a key."""
 
     process: GatewayProcess
     mine: ApiClient
@@ -60,7 +60,7 @@ class FilesGateway:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def files_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FilesGateway]:
-    """Run one gateway for all, which serves two accounts and takes small files."""
+    """Run one gateway for all tests, with two accounts and a small file limit."""
     async with (
         gateway(tmp_path_factory.mktemp("files") / "data", env=ENV) as process,
         aiohttp.ClientSession() as session,
@@ -82,7 +82,7 @@ WRITE_OUTBOX = (
 
 
 async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(files_gateway: FilesGateway) -> None:
-    """Message and finish carry the files; a link is for anybody, a bare path for the owner alone."""
+    """Message and finish have the files; a link is public, a bare path is for the owner alone."""
     conversation, status = await files_gateway.turn("left", WRITE_OUTBOX)
     (said,) = await files_gateway.events_of_kind(conversation, "message.completed")
     (done,) = await files_gateway.events_of_kind(conversation, "agent.finished")
@@ -106,7 +106,7 @@ async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(files_gateway
 
 
 async def test_wrong_and_expired_links_are_the_same_nothing(files_gateway: FilesGateway) -> None:
-    """No change of a link fetches anything, and none says why."""
+    """A changed link fetches nothing, and the refusal does not reveal the reason."""
     conversation, _ = await files_gateway.turn(
         "links", "!mkdir -p outbox; echo x > outbox/x; echo y > outbox/y"
     )
@@ -128,7 +128,7 @@ async def test_wrong_and_expired_links_are_the_same_nothing(files_gateway: Files
 
 
 async def test_each_file_is_sent_once_and_a_changed_one_again(files_gateway: FilesGateway) -> None:
-    """An outbox that nobody empties is not sent anew with every turn, in any conversation."""
+    """Files that stay in the outbox are not sent again with every turn, in any conversation."""
     conversation, _ = await files_gateway.turn("once", "!mkdir -p outbox; echo 1 > outbox/once")
     await files_gateway.turn("once", "!ls outbox; touch outbox/once")
     await files_gateway.turn("once", "!echo 2 > outbox/once")
@@ -139,7 +139,7 @@ async def test_each_file_is_sent_once_and_a_changed_one_again(files_gateway: Fil
 
 
 async def test_links_out_and_what_is_too_much_are_declined(files_gateway: FilesGateway) -> None:
-    """A link is no file; what is too large or too many is told to people, once."""
+    """A symbolic link is not sent; files too large or too many are reported once."""
     script = (
         "!mkdir -p outbox; ln -s $(printf '\\57etc\\57passwd') outbox/link; "
         "yes | head -c 100001 > outbox/a-large; "
@@ -156,7 +156,7 @@ async def test_links_out_and_what_is_too_much_are_declined(files_gateway: FilesG
 
 
 async def test_a_job_s_files_are_told_with_its_end(files_gateway: FilesGateway) -> None:
-    """The job's event and its follow-up's finish carry what it left; the follow-up's message does not."""
+    """The job's event and its follow-up's finish have its files; the follow-up's message does not."""
     conversation, _ = await files_gateway.turn("job", "!&mkdir -p outbox; echo late > outbox/late.txt")
     async with asyncio.timeout(30):
         while len(await files_gateway.events_of_kind(conversation, "agent.finished")) < 2:  # noqa: ASYNC110 - another process
@@ -227,7 +227,7 @@ REFUSED: tuple[dict[str, str], ...] = (
 
 
 async def test_what_cannot_be_attached_is_refused(files_gateway: FilesGateway) -> None:
-    """Nothing is fetched, nothing is stored, and the answer says which part is wrong."""
+    """Nothing is fetched or stored, and the answer names the wrong part."""
     headers = {"Authorization": f"Bearer {files_gateway.mine.key}", "Content-Type": "application/json"}
     for attachment in REFUSED:
         body = io.BytesIO(json.dumps({"input": "x", "attachments": [attachment]}).encode())
@@ -239,7 +239,7 @@ async def test_what_cannot_be_attached_is_refused(files_gateway: FilesGateway) -
 
 
 async def test_what_is_too_large_is_told_to_the_person_and_the_agent(files_gateway: FilesGateway) -> None:
-    """A file beyond the operator's bound is not taken, and both hear why."""
+    """A file above the operator's limit is refused, and the user and the model get the reason."""
     conversation, status = await files_gateway.turn(
         "large", "what is it?", attachments=[inline("large.bin", b"\0" * 100_001)]
     )
@@ -251,7 +251,7 @@ async def test_what_is_too_large_is_told_to_the_person_and_the_agent(files_gatew
 
 
 async def test_without_a_workspace_only_pictures_are_of_use(files_gateway: FilesGateway) -> None:
-    """An agent without a workspace is shown pictures; what it cannot keep is told, and nothing is swept."""
+    """An agent without a workspace gets pictures; what cannot be stored is reported, and nothing is swept."""
     made = await files_gateway.mine.call("POST", "/accounts/me/agents", {"name": "bare", "config": {}})
     assert made.status == 201, made.body
     attached = [inline("cat.png", PNG), inline("a.csv", b"1,2")]
@@ -267,7 +267,7 @@ async def test_without_a_workspace_only_pictures_are_of_use(files_gateway: Files
 
 
 async def test_a_socket_sends_attachments(files_gateway: FilesGateway) -> None:
-    """The WebSocket's send takes small files inline."""
+    """The WebSocket's `send` accepts small files inline."""
     headers = {"Authorization": f"Bearer {files_gateway.mine.key}"}
     async with files_gateway.mine.session.ws_connect(
         f"{files_gateway.mine.url}/ws", headers=headers
@@ -289,7 +289,7 @@ async def test_a_socket_sends_attachments(files_gateway: FilesGateway) -> None:
 
 
 async def test_a_model_sees_what_is_attached_and_delivers_files(tmp_path: Path) -> None:
-    """A picture reaches the model in its turn alone; deliver_file says what is queued and what is refused."""
+    """A picture reaches the model in its turn alone; deliver_file reports queued and refused files."""
 
     def script(body: dict[str, Any]) -> ScriptedTurn:
         results = [message["content"] for message in body["messages"] if message["role"] == "tool"]
@@ -312,13 +312,13 @@ async def test_a_model_sees_what_is_attached_and_delivers_files(tmp_path: Path) 
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         async with gateway(tmp_path / "data", env=ENV | env) as process, aiohttp.ClientSession() as session:
             mine = ApiClient(session=session, url=process.url, key=process.key)
-            stage = FilesGateway(process=process, mine=mine, other=mine, anonymous=mine)
+            harness = FilesGateway(process=process, mine=mine, other=mine, anonymous=mine)
             sandbox = {"config": {"provider": "host", "permissionMode": "bypass"}}
             assert (await mine.call("PATCH", "/accounts/me/sandboxes/default", sandbox)).status == 200
-            conversation, _ = await stage.turn("model", "go on", attachments=[inline("cat.png", PNG)])
-            await stage.turn("model", "again")
+            conversation, _ = await harness.turn("model", "go on", attachments=[inline("cat.png", PNG)])
+            await harness.turn("model", "again")
             said = [
-                one for one in await stage.events_of_kind(conversation, "message.completed") if one["files"]
+                one for one in await harness.events_of_kind(conversation, "message.completed") if one["files"]
             ]
     first, *_, last = model.bodies
     assert images_of(first) == ["data:image/png;base64," + base64.b64encode(PNG).decode()]

@@ -1,4 +1,4 @@
-"""A POST whose replica died before it answered: who repeats it has it carried out, and only then."""
+"""A POST whose replica died before it answered is executed by the repeat, and only then."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _presence(broker: MemoryLeases, instance: str, *, boot: str = "2") -> Replic
 
 
 async def _insert_running_request(database: Database, holder: ReplicaPresence, *, age: float) -> None:
-    """Have the first request under the only key be at work still, in another process."""
+    """Leave the first request under the only key running, in another process."""
     values = {"status": None, "body": None, "holder": holder.name}
     async with database.begin() as connection:
         created = utc_now() - timedelta(seconds=age)

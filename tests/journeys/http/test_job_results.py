@@ -1,4 +1,4 @@
-"""The story the product is built for: a job's result comes home through kill -9, once, everywhere."""
+"""The main story: a job's result is delivered through SIGKILL, once, everywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway_process import GatewayProcess, gateway
 
 
 class RecordingWebhook:
-    """A webhook receiver on loopback that remembers what it was told."""
+    """A webhook receiver on loopback that records what it got."""
 
     def __init__(self) -> None:
         self.deliveries: list[tuple[str, dict[str, Any]]] = []
@@ -39,14 +39,14 @@ class RecordingWebhook:
 @pytest.fixture
 async def receiver() -> AsyncIterator[RecordingWebhook]:
     """Listen for webhooks."""
-    hearing = RecordingWebhook()
+    receiving = RecordingWebhook()
     application = web.Application()
-    application.router.add_post("/hook", hearing.receive)
+    application.router.add_post("/hook", receiving.receive)
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    hearing.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
-    yield hearing
+    receiving.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    yield receiving
     await runner.cleanup()
 
 
@@ -88,7 +88,7 @@ async def until_event(
 
 
 async def test_a_command_answers_in_the_stream_and_at_its_status(running: GatewayProcess) -> None:
-    """`!echo hi` is accepted with 202 and its answer stands in the stream and at the status URL."""
+    """`!echo hi` is accepted with 202 and its answer is in the stream and at the status URL."""
     queued = await post(running, "/agents/default/turns", input="!echo hi", conversation="first")
     (answer,) = await until_event(running, queued["conversationId"], "message.completed")
     assert "hi" in answer["data"]["text"]
@@ -100,7 +100,7 @@ async def test_a_command_answers_in_the_stream_and_at_its_status(running: Gatewa
 
 
 async def test_a_job_comes_home_through_kill_9(running: GatewayProcess, receiver: RecordingWebhook) -> None:
-    """A job outlives the turn and a killed gateway; its result is told once, everywhere."""
+    """A job outlives the turn and a killed gateway; its result is reported once, everywhere."""
     queued = await post(
         running,
         "/agents/default/turns",
@@ -134,7 +134,7 @@ async def test_a_job_comes_home_through_kill_9(running: GatewayProcess, receiver
 
 
 async def test_a_job_that_ends_while_the_gateway_is_down_comes_home(running: GatewayProcess) -> None:
-    """A job that ends with nobody listening is found and told when the gateway is back."""
+    """A job that ends while no gateway runs is found and reported when the gateway is back."""
     queued = await post(running, "/agents/default/turns", input="!&sleep 0.5; echo late", conversation="down")
     await until_event(running, queued["conversationId"], "agent.finished")
     await running.kill()
@@ -145,7 +145,7 @@ async def test_a_job_that_ends_while_the_gateway_is_down_comes_home(running: Gat
 
 
 def _wait_for_end_of_jobs(data: Path) -> None:
-    """Wait until every job's exit code stands in its directory."""
+    """Wait until every job's exit code is in its directory."""
     import time
 
     for _ in range(200):

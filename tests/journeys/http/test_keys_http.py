@@ -1,4 +1,4 @@
-"""Keys, accounts and repeated requests over HTTP, and what stands ready at every start."""
+"""Keys, accounts and repeated requests over HTTP, and the records that exist at every start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def create_record(client: ApiClient, plural: str, name: str = "mine", **co
 
 
 async def test_a_key_learns_its_own_id(api: ApiServer) -> None:
-    """Who asks for the account is told the id of its key, under which its messages are shown."""
+    """The account's response has the id of the asking key, under which its messages are shown."""
     keys = {key["name"]: key["id"] for key in (await api.mine.call("GET", "/accounts/me/keys")).body["items"]}
     assert (await api.mine.call("GET", "/accounts/me")).body["key"] == keys["default"]
 
@@ -70,7 +70,7 @@ async def test_a_revoked_key_opens_nothing(api: ApiServer) -> None:
 
 
 async def test_only_the_operator_makes_accounts(api: ApiServer) -> None:
-    """An account's own key is not enough, whatever fields come with it; nobody is 401."""
+    """An account's own key is not enough, whatever fields come with it; without a key it is 401."""
     body = {"name": "new"}
     assert (await api.mine.call("POST", "/accounts", body)).status == 403
     assert (await api.nobody.call("POST", "/accounts", body)).status == 401
@@ -83,7 +83,7 @@ async def test_only_the_operator_makes_accounts(api: ApiServer) -> None:
 
 
 async def test_the_operator_sees_and_ends_accounts(api: ApiServer) -> None:
-    """Accounts are listed, found by id or name, given a further key, and deleted; by nobody else."""
+    """Accounts are listed, found by id or name, given a further key, and deleted by the operator only."""
     theirs = (await api.other.call("GET", "/accounts/me")).body
     listed = (await api.operator.call("GET", "/accounts")).body["items"]
     assert [one["name"] for one in listed] == ["default", "other"]
@@ -149,7 +149,7 @@ async def test_a_refused_post_gives_its_key_back(api: ApiServer) -> None:
 
 
 async def test_the_same_post_at_once_is_carried_out_once(api: ApiServer) -> None:
-    """Of ten concurrent requests with one key one is carried out, and all get its answer."""
+    """Of ten concurrent requests with one key one is executed, and all get its answer."""
     body = {"name": "k"}
     answers = await asyncio.gather(
         *(api.mine.call("POST", "/accounts/me/keys", body, Idempotency_Key="k") for _ in range(10))
@@ -161,7 +161,7 @@ async def test_the_same_post_at_once_is_carried_out_once(api: ApiServer) -> None
 
 
 async def test_told_secrets_are_not_kept_in_clear(api: ApiServer, tmp_path: Path) -> None:
-    """An answer that is kept for repeats is sealed."""
+    """A stored answer is encrypted."""
     told = await api.mine.call("POST", "/accounts/me/keys", {"name": "k"}, Idempotency_Key="k")
     assert not files_with_text(tmp_path, told.body["key"])
 
@@ -203,7 +203,7 @@ async def test_a_revoked_default_key_is_replaced_at_the_next_start(api: ApiServe
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
 @pytest.mark.parametrize("path", ["/nothing", "/nothing.js", "/vendor/nothing.mjs", "/v2/x"])
 async def test_what_does_not_exist_has_no_methods(api: ApiServer, method: str, path: str) -> None:
-    """An unknown path is 404 whatever is done to it; the console's own files take GET alone."""
+    """An unknown path is 404 for every method; the console's own files accept GET alone."""
     body: dict[str, str] | None = {} if method in ("POST", "PUT") else None
     assert (await api.mine.call(method, path, body)).status == 404
     assert (await api.mine.call("GET", "/app.js")).status == (await api.mine.call("GET", "/")).status == 200

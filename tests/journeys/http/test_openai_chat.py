@@ -1,4 +1,4 @@
-"""OpenAI's own client talks to a gateway's agents, and is told what it would be told by OpenAI."""
+"""OpenAI's own client talks to a gateway's agents, and gets the responses that OpenAI would send."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def user(text: str) -> ChatCompletionMessageParam:
-    """Return what a person says."""
+    """Return a user's message."""
     return {"role": "user", "content": text}
 
 
@@ -65,7 +65,7 @@ async def test_agents_are_listed_as_models(openai_gateway: OpenAIChatGateway) ->
 
 
 async def test_a_completion_is_a_turn(openai_gateway: OpenAIChatGateway) -> None:
-    """The answer is what the agent said, with what it used; the turn is found by the completion's id."""
+    """The answer has the agent's text and usage; the turn is found by the completion's id."""
     made = await openai_gateway.client.chat.completions.create(
         model="default", messages=[user("hello there")], temperature=0.2
     )
@@ -93,7 +93,7 @@ async def test_a_completion_streams_while_the_model_writes(openai_gateway: OpenA
 
 
 async def test_a_shell_runs_only_what_is_said_now(openai_gateway: OpenAIChatGateway) -> None:
-    """A command of an earlier message is told as said before, and is not run again."""
+    """A command of an earlier message is history, and does not run again."""
     said: list[ChatCompletionMessageParam] = [
         {"role": "system", "content": "!echo from the system"},
         user("hello\n!echo earlier"),
@@ -109,7 +109,7 @@ async def test_a_shell_runs_only_what_is_said_now(openai_gateway: OpenAIChatGate
 async def test_earlier_messages_reach_a_model_that_does_not_know_them(
     openai_gateway: OpenAIChatGateway,
 ) -> None:
-    """Without a conversation the whole of what the client knows is told; with one the agent remembers."""
+    """Without a conversation the client's whole history is sent; with one the agent remembers."""
     said: list[ChatCompletionMessageParam] = [
         user("the number is 7"),
         {"role": "assistant", "content": "noted"},
@@ -149,7 +149,7 @@ async def test_pictures_go_to_the_model(openai_gateway: OpenAIChatGateway) -> No
 
 
 async def test_what_an_agent_cannot_do_is_refused(openai_gateway: OpenAIChatGateway) -> None:
-    """A caller's own tools, two choices, an unknown agent and an empty question are told as errors."""
+    """A caller's own tools, two choices, an unknown agent and an empty question are errors."""
     create: Any = openai_gateway.client.chat.completions.create
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
     refused: list[dict[str, Any]] = [
@@ -166,7 +166,7 @@ async def test_what_an_agent_cannot_do_is_refused(openai_gateway: OpenAIChatGate
 
 
 async def test_an_answer_waits_for_the_decision_of_a_person(openai_gateway: OpenAIChatGateway) -> None:
-    """The stream says what it waits for, and goes on once somebody has approved it."""
+    """The stream shows what it waits for, and goes on after the approval."""
     stream = await openai_gateway.client.chat.completions.create(
         model="default", messages=[user("run: echo approved")], stream=True
     )
@@ -185,7 +185,7 @@ async def test_an_answer_waits_for_the_decision_of_a_person(openai_gateway: Open
 async def test_a_cancelled_turn_is_an_error_that_is_not_asked_again(
     openai_gateway: OpenAIChatGateway,
 ) -> None:
-    """A turn that somebody cancels ends the completion with its reason; the client asks once."""
+    """A cancelled turn ends the completion with its reason; the client asks once."""
     asking = asyncio.create_task(
         openai_gateway.client.chat.completions.create(
             model="shell", messages=[user("!sleep 300")], extra_body={"conversation": "long"}
@@ -222,8 +222,8 @@ async def test_a_client_that_goes_away_ends_nothing(openai_gateway: OpenAIChatGa
     assert not [line for line in openai_gateway.process.log if "[error" in line or "Traceback" in line]
 
 
-async def _turns_of(stage: OpenAIChatGateway, conversation: str) -> list[str]:
-    answer = await stage.mine.call("GET", f"/conversations/{conversation}/snapshot")
+async def _turns_of(harness: OpenAIChatGateway, conversation: str) -> list[str]:
+    answer = await harness.mine.call("GET", f"/conversations/{conversation}/snapshot")
     if answer.status != 200:
         return []
     return [message["turn"] for message in answer.body["messages"] if message["role"] == "user"]

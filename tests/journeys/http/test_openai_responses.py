@@ -112,7 +112,7 @@ async def test_a_response_in_the_background_survives_kill_9(responses_gateway: R
 
 
 async def test_a_response_is_cancelled(responses_gateway: ResponsesGateway) -> None:
-    """The running command ends, and the response says so; its stream ends as failed."""
+    """The running command ends, and the response reports it; its stream ends as failed."""
     queued = await responses_gateway.client.responses.create(
         model="shell", input="!sleep 300", background=True
     )

@@ -1,4 +1,4 @@
-"""The OpenAPI document and a real gateway agree, whatever a generator thinks of."""
+"""The OpenAPI document and a real gateway agree on generated requests."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ OPERATIONS = [
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_answers_are_as_the_document_says(served: Served, operation: Any, mode: GenerationMode) -> None:
-    """No request, right or wrong, is a 5xx, and every answer has a status, type and shape that is told."""
+    """No request, right or wrong, is a 5xx, and every answer has a documented status, type and shape."""
     key = ADMIN_KEY if operation.path == "/accounts" else served.key
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -101,5 +101,5 @@ def test_answers_are_as_the_document_says(served: Served, operation: Any, mode: 
 
 
 def test_the_document_is_served_as_it_is_made(served: Served) -> None:
-    """What a client reads is what the routes say."""
+    """The served document is the one of the route table."""
     assert requests.get(f"{served.url}/openapi.json", timeout=10).json() == document(ROUTES)

@@ -43,7 +43,7 @@ async def receive_frame(socket: aiohttp.ClientWebSocketResponse, *kinds: str) ->
 
 
 async def wait_for_webhooks(receiver: WebhookReceiver, times: int) -> None:
-    """Wait until a receiver was told so many times."""
+    """Wait until a receiver got so many requests."""
     async with asyncio.timeout(20):
         while len(receiver.requests) < times:
             receiver.request_received.clear()
@@ -53,13 +53,13 @@ async def wait_for_webhooks(receiver: WebhookReceiver, times: int) -> None:
 async def send_message(
     socket: aiohttp.ClientWebSocketResponse, conversation: str, text: str
 ) -> dict[str, Any]:
-    """Say something under the id "1"; returns what the gateway says to that."""
+    """Send a message with the id "1"; returns the gateway's response."""
     await socket.send_json({"type": "send", "conversation": conversation, "text": text, "id": "1"})
     return await receive_frame(socket, "accepted", "error")
 
 
 async def test_a_name_can_be_followed_before_anything_is_said(running: GatewayProcess) -> None:
-    """Who follows a conversation by a new name of his own hears the first message in it."""
+    """A client that follows a conversation by a new name gets its first message."""
     async with running.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": "early"})
         subscribed = await receive_frame(socket, "subscribed", "error")
@@ -99,7 +99,7 @@ async def test_a_client_counts_anew_in_every_conversation(running: GatewayProces
 async def test_a_webhook_tells_the_same_position_as_the_stream_after_a_crash(
     running: GatewayProcess, receiver: WebhookReceiver
 ) -> None:
-    """A delivery whose event was appended before the crash carries its seq all the same."""
+    """A delivery whose event was appended before the crash still has its seq."""
     receiver.script.append(respond(500))
     webhook = {"url": receiver.url, "secret": "as plain as day"}
     body = {"input": "!echo hi", "webhook": webhook}
@@ -121,7 +121,7 @@ async def test_a_webhook_tells_the_same_position_as_the_stream_after_a_crash(
 
 
 async def test_lost_secret_keys_are_told_at_the_start(running: GatewayProcess) -> None:
-    """A gateway that cannot open what its database holds sealed says so and ends."""
+    """A gateway that cannot decrypt its database names the problem and exits."""
     async with (
         running.http() as session,
         session.post("/accounts/me/webhooks", json={"url": "https://example.com/hook"}) as made,
@@ -135,7 +135,7 @@ async def test_lost_secret_keys_are_told_at_the_start(running: GatewayProcess) -
 
 
 async def test_output_that_was_cut_is_told_as_cut(running: GatewayProcess) -> None:
-    """The event of a tool call says so when the sandbox kept only the first of the output."""
+    """The event of a tool call is marked if the sandbox kept only the first part of the output."""
     async with running.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": "much"})
         await send_message(socket, "much", "!seq 1 50000")
@@ -143,7 +143,7 @@ async def test_output_that_was_cut_is_told_as_cut(running: GatewayProcess) -> No
 
 
 async def test_a_jobs_output_that_was_cut_is_told_as_cut(running: GatewayProcess) -> None:
-    """The event of a job with much output leads to its log, and both say that it is the end of more."""
+    """The event of a job with much output links to its log, and both are marked as the end of more."""
     async with running.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": "much"})
         await send_message(socket, "much", "!&seq 1 100000")

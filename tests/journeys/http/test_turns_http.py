@@ -65,7 +65,7 @@ async def turns_gateway(tmp_path: Path) -> AsyncIterator[TurnsGateway]:
 
 
 async def test_a_turn_is_asked_for_and_its_log_kept(turns_gateway: TurnsGateway) -> None:
-    """The command's output is the turn's, and the run log tells the call with its arguments."""
+    """The command's output is the turn's, and the run log has the call with its arguments."""
     done = await turns_gateway.turn("!echo over http")
     assert "over http" in done.body["output"]
     log = (await turns_gateway.mine.call("GET", f"/turns/{done.body['id']}/log")).body["items"]
@@ -102,7 +102,7 @@ async def test_a_running_command_is_cancelled(turns_gateway: TurnsGateway) -> No
 
 
 async def test_a_job_is_listed_read_and_stopped(turns_gateway: TurnsGateway) -> None:
-    """A background job shows its output while it runs, and stops when it is told to."""
+    """A background job shows its output while it runs, and stops on request."""
     await turns_gateway.mine.call(
         "POST", "/accounts/me/webhooks", {"url": "https://10.0.0.1/", "events": ["job.*"]}
     )

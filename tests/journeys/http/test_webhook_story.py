@@ -44,7 +44,7 @@ async def ask(running: GatewayProcess, method: str, path: str, body: object = No
 
 
 async def wait_for_requests(receiver: WebhookReceiver, count: int) -> list[ReceivedRequest]:
-    """Wait until the receiver has heard so much."""
+    """Wait until the receiver got so many requests."""
     async with asyncio.timeout(PATIENCE):
         while len(receiver.requests) < count:
             receiver.request_received.clear()
@@ -149,7 +149,7 @@ async def test_a_dead_letter_is_sent_again_on_request(
 
 
 async def test_an_endpoint_inside_is_never_called(running: GatewayProcess) -> None:
-    """An address outside the allowed network is refused: dead after one attempt that says why."""
+    """An address outside the allowed network is refused: dead after one attempt, with the reason."""
     await start_turn(running, "!echo hello", webhook={"url": "http://169.254.169.254/latest/meta-data/"})
     dead = await wait_for_state(running, "dead")
     assert [attempt["status"] for attempt in dead["attempts"]] == [None]

@@ -19,7 +19,7 @@ FILES = "/accounts/me/workspaces/default/files"
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    """A face that takes files of up to 100 kB."""
+    """An API that accepts files of up to 100 kB."""
     async with open_api_server(tmp_path, bounds=WebLimits(file_bytes=100_000, auth_failures=1000)) as running:
         yield running
 
@@ -62,7 +62,7 @@ async def test_a_file_goes_up_comes_down_and_goes(api: ApiServer) -> None:
 
 
 async def test_a_page_written_in_a_sandbox_is_stored_not_shown(api: ApiServer) -> None:
-    """A browser gets every file as data to keep."""
+    """A browser gets every file as a download."""
     await put(api.mine, "page.html", b"<script>alert(1)</script>")
     answer = await api.mine.call("GET", f"{FILES}/page.html")
     assert answer.headers["Content-Type"] == "application/octet-stream"

@@ -1,4 +1,4 @@
-"""What happens when models fail, run away or are not what the configuration says."""
+"""Models that fail, loop, or are not what the configuration names."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_no_failover_once_a_model_has_spoken() -> None:
 
 
 async def test_a_refused_key_does_not_fail_over() -> None:
-    """A wrong key is the operator's to mend, and says so."""
+    """A wrong key is reported as the operator's to fix."""
 
     def script(body: dict[str, Any]) -> ScriptedTurn:
         return ScriptedTurn(fault="401") if body["model"] == "first" else ScriptedTurn(text="second")
@@ -85,7 +85,7 @@ async def test_a_failed_model_call_is_told_and_may_be_tried_again(fault: Any, wo
 
 
 async def test_all_models_down_names_each() -> None:
-    """When the whole list fails the error says what each model did."""
+    """When the whole list fails the error has each model's reason."""
     async with open_loopback_model(lambda _: ScriptedTurn(fault="500")) as (server, agent):
         listed = agent_spec(server.base_url, models=("openai:first", "openai:second"))
         error = await failure_of(agent, turn_input(listed))
@@ -137,7 +137,7 @@ async def test_limits_count_across_a_restart() -> None:
 
 
 async def test_the_same_call_again_and_again_is_stopped() -> None:
-    """Identical calls in a row end the turn at the configured number, before the last is carried out."""
+    """Identical calls in a row end the turn at the configured number, before the last one runs."""
     async with open_loopback_model(lambda _: ScriptedTurn(calls=[LS])) as (server, agent):
         tools = RecordingTools()
         given = turn_input(agent_spec(server.base_url, limits=TurnLimits(repeated_calls=3)))
@@ -147,7 +147,7 @@ async def test_the_same_call_again_and_again_is_stopped() -> None:
 
 
 async def test_broken_arguments_and_unknown_tools_go_back_to_the_model() -> None:
-    """The model hears of its mistake and may mend it."""
+    """The model gets its mistake and may correct it."""
     script = [
         ScriptedTurn(calls=[ToolCall(name="bash", raw='{"command": ')]),
         ScriptedTurn(calls=[ToolCall(name="no_such_tool")]),
@@ -160,7 +160,7 @@ async def test_broken_arguments_and_unknown_tools_go_back_to_the_model() -> None
 
 
 async def test_an_empty_answer_is_an_error_not_silence() -> None:
-    """A model that keeps saying nothing ends the turn with a clear message."""
+    """A model that keeps returning nothing ends the turn with a clear message."""
     async with open_loopback_model(lambda _: ScriptedTurn()) as (server, agent):
         error = await failure_of(agent, turn_input(agent_spec(server.base_url)))
     assert "no usable answer" in str(error)

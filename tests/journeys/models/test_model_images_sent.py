@@ -1,4 +1,4 @@
-"""Pictures that people send reach models that see, and do not stop those that do not."""
+"""Users' pictures reach models that accept images, and do not stop those that do not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADDRESS = "data:image/png;base64," + base64.b64encode(PIXEL).decode()
 
 
 async def test_a_picture_arrives_at_the_model_with_its_label() -> None:
-    """The model gets the bytes as a data URL, after the words that say where the picture lies."""
+    """The model gets the bytes as a data URL, after the text with the picture's path."""
     async with open_loopback_model([ScriptedTurn(text="a cat")]) as (server, agent):
         given = replace(
             turn_input(agent_spec(server.base_url)),
@@ -35,7 +35,7 @@ async def test_a_picture_arrives_at_the_model_with_its_label() -> None:
 
 
 async def test_a_model_that_refuses_pictures_is_asked_once_more_without() -> None:
-    """It is told that there was one, and answers."""
+    """It gets a note that there was one, and answers."""
 
     def script(body: dict[str, Any]) -> ScriptedTurn:
         return ScriptedTurn(fault="blind") if images_of(body) else ScriptedTurn(text="I cannot see it")

@@ -62,7 +62,7 @@ async def test_a_conversation_of_hundreds_of_turns_goes_on_with_a_small_model() 
 
 
 async def test_approvals_and_job_results_outlive_compaction_word_for_word() -> None:
-    """What people decided and what jobs came to is told again beside the model's own summary."""
+    """Decisions and job results are repeated beside the model's own summary."""
     memory = Memory()
 
     def script(body: dict[str, Any]) -> ScriptedTurn:
@@ -96,7 +96,7 @@ async def test_approvals_and_job_results_outlive_compaction_word_for_word() -> N
 
 
 async def test_one_turn_with_many_large_results_is_compacted_in_its_middle() -> None:
-    """A turn whose tool results outgrow the model keeps the request it works on and goes on."""
+    """A turn whose tool results outgrow the model keeps its request and goes on."""
     memory = Memory()
 
     def script(body: dict[str, Any]) -> ScriptedTurn:

@@ -1,4 +1,4 @@
-"""The same turn performed by the other vendors' models, against stand-ins of their APIs."""
+"""The same turn run by the other vendors' models, against simulators of their APIs."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def gateway_settings(database: str, nats: NatsServer) -> dict[str, str]:
 
 
 async def test_a_dump_goes_on_at_an_empty_broker(tmp_path: Path, postgres: PostgresCluster) -> None:
-    """The turn in line is performed, the webhook called with its old id, readers begin anew, chats go on."""
+    """The queued turn runs, the webhook is called with its old id, readers reset, chats go on."""
     first = postgres.create_database()
     async with webhook_receiver(*[respond(503)] * 100) as receiver:
         async with (

@@ -1,4 +1,4 @@
-"""What was copied goes on on another machine: the queued turn, the owed delivery, the job that is gone."""
+"""A copy continues on another machine: the queued turn, the open delivery, the job that is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def supervisor_finished(data: Path) -> None:
 
 
 async def leave_work_unfinished(data: Path, url: str) -> dict[str, dict[str, Any]]:
-    """Run a gateway until it owes a webhook, has a job running and a turn queued, and let it die."""
+    """Run a gateway until a webhook is open, a job runs and a turn is queued, and kill it."""
     async with gateway(data, env=ALLOWED) as process:
         owed = await start_turn(process, "!echo owed", webhook={"url": url})
         await poll_until(process, "/deliveries", lambda found: "retrying" in item_states(found))
@@ -53,7 +53,7 @@ async def leave_work_unfinished(data: Path, url: str) -> dict[str, dict[str, Any
 
 
 async def test_a_copied_directory_goes_on(tmp_path: Path) -> None:
-    """On another machine the turn is performed, the webhook called, and the job honestly told as ended."""
+    """On another machine the turn runs, the webhook is called, and the job is reported as ended."""
     async with webhook_receiver(*[respond(503)] * 100) as receiver:
         left = await leave_work_unfinished(tmp_path / "old", receiver.url)
         end_job()
@@ -65,7 +65,7 @@ async def test_a_copied_directory_goes_on(tmp_path: Path) -> None:
 
 
 def move(old: Path, new: Path) -> None:
-    """Copy a directory as `cp -a` does, without sockets, and forget the first."""
+    """Copy a directory as `cp -a` does, without sockets, and delete the first."""
     shutil.copytree(old, new, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
     shutil.rmtree(old)
 
@@ -98,7 +98,7 @@ async def back_up(data: Path, target: Path) -> None:
 
 
 async def test_a_copy_of_a_running_gateway_goes_on(tmp_path: Path) -> None:
-    """A backup made while it runs has the conversation; readers of its stream are told to begin anew."""
+    """A backup of a running gateway has the conversation; readers of its stream get a reset."""
     async with gateway(tmp_path / "old") as process:
         said = await start_turn(process, "!echo before > kept; cat kept", conversation="one")
         await poll_until(process, f"/status/{said['turnId']}", is_finished)

@@ -1,4 +1,4 @@
-"""compose.yaml is what Docker Compose takes, and names what the gateway knows."""
+"""Docker Compose accepts compose.yaml, and its variables are the gateway's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPOSE = ROOT / "compose.yaml"
 
 
 def test_it_is_valid_by_the_compose_schema() -> None:
-    """Debian's own Compose reads it, and says what it lacks without the key that secrets are sealed with."""
+    """Debian's own Compose reads it, and reports the missing encryption key."""
     program = shutil.which("docker-compose")
     if program is None:
         pytest.skip("docker-compose is not installed")

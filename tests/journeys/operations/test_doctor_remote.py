@@ -1,4 +1,4 @@
-"""The doctor asks NATS, the database and the platforms, and says what is wrong there."""
+"""The doctor checks NATS, the database and the platforms, and reports what is wrong."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ async def found(check: Callable[[Settings], Iterator[DoctorCheck]], settings: Se
 
 
 async def test_nats_is_asked_for_room_and_time(tmp_path: Path) -> None:
-    """A real server has JetStream, our time, and says how full the event log is once it is there."""
+    """A real server has JetStream and our time, and the event log's usage is reported once it exists."""
     async with nats_server(tmp_path) as server:
         settings = loaded(tmp_path, DOVECOTE_NATS_URL=f"nats://{TOKEN}@127.0.0.1:{server.port}")
         (room,) = await found(check_jetstream, settings)
         assert room.state is CheckState.OK, room
-        async with connect(server.url, token=TOKEN) as link:
-            await ensure_streams(link, StreamConfig(max_bytes=64 * 1024**2))
-            assert "error" not in await link.api_request(f"STREAM.INFO.{EVENTS}")
+        async with connect(server.url, token=TOKEN) as nats_connection:
+            await ensure_streams(nats_connection, StreamConfig(max_bytes=64 * 1024**2))
+            assert "error" not in await nats_connection.api_request(f"STREAM.INFO.{EVENTS}")
         room, clock = await found(check_jetstream, settings)
         assert clock.state is CheckState.OK, clock
         assert room.detail == "the event log takes 0% of its room"
@@ -57,7 +57,7 @@ async def test_nats_is_asked_for_room_and_time(tmp_path: Path) -> None:
 
 
 def account(storage: int, most: int) -> dict[str, Any]:
-    """Return what NATS says of an account."""
+    """Return NATS's answer about an account."""
     return {"storage": storage, "reserved_storage": storage, "limits": {"max_storage": most}}
 
 
@@ -80,14 +80,14 @@ def test_room_is_judged_before_it_is_missed() -> None:
 
 
 async def test_the_clock_of_the_database_is_compared(tmp_path: Path, database_url: str) -> None:
-    """SQLite and PostgreSQL tell their time, which is ours."""
+    """SQLite and PostgreSQL report their time, which is ours."""
     settings = loaded(tmp_path, DOVECOTE_DATABASE_URL=database_url)
     (clock,) = await found(check_clocks, settings)
     assert clock.state is CheckState.OK, clock
 
 
 async def test_the_bucket_of_workspaces_is_tried(tmp_path: Path) -> None:
-    """It is written to and deleted from, and one that is not there is told by its name."""
+    """The check writes to it and deletes again; a missing one is named."""
     assert await found(check_bucket, loaded(tmp_path)) == []
     with s3_server() as endpoint:
         async with open_empty_store(endpoint) as (bucket, store):

@@ -1,4 +1,4 @@
-"""Each line of a story in the log has the ids by which the rest is found; a dead letter is told of."""
+"""Each log line of a story has the ids that lead to the rest; a dead letter is logged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def until_logged(process: GatewayProcess, *events: str) -> None:
 
 
 async def metric(process: GatewayProcess, name: str) -> float:
-    """Return a number that the gateway tells."""
+    """Return the value of a metric."""
     async with process.http() as session, session.get("/metrics") as answer:
         text = await answer.text()
     return next(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))

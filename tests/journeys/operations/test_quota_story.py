@@ -31,7 +31,7 @@ class QuotaGateway:
             return answer.status, await answer.json() if answer.content_length else None
 
     async def upload(self, name: str, size: int) -> tuple[int, str]:
-        """Put a file of so many bytes; returns the status and what is said against it."""
+        """Put a file of so many bytes; returns the status and the refusal."""
         async with self.session.put(f"{FILES}/{name}", data=BytesIO(bytes(size))) as answer:
             return answer.status, (await answer.json())["detail"] if answer.content_length else ""
 
@@ -63,7 +63,7 @@ async def quota_gateway(tmp_path: Path) -> AsyncIterator[QuotaGateway]:
 
 
 async def test_a_job_that_fills_the_workspace_says_so(quota_gateway: QuotaGateway) -> None:
-    """It fails with the reason beside its exit code, in its status and in what its chat hears."""
+    """It fails with the reason beside its exit code, in its status and in its chat."""
     await quota_gateway.turn(f"!&head -c {2 * LIMIT} /dev/zero >big; echo filled; sleep 300")
     _status, jobs = await quota_gateway.ask("GET", "/jobs")
     (job,) = jobs["items"]

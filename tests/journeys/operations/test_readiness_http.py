@@ -1,4 +1,4 @@
-"""`/readyz` is for whoever restarts or alerts, and with `exclude` for a load balancer."""
+"""`/readyz` is for restarts and alerts, and with `exclude` for a load balancer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.observability.readiness import Health
 
 
 async def test_a_load_balancer_may_leave_the_channels_out(tmp_path: Path) -> None:
-    """What channels lack is told all the same; what else is missing counts."""
+    """Errors of channels are still reported; other missing parts count."""
     checks = {"database": "ok", "channels": "not receiving: bot (ConnectedElsewhere)"}
 
     async def health() -> Health:

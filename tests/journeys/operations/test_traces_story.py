@@ -1,4 +1,4 @@
-"""One trace tells a story from the platform's message to its last answer, through kill -9 and a job."""
+"""One trace covers a story from the platform's message to its last answer, through SIGKILL and a job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def count_spans(traces: TraceCollector) -> dict[str, int]:
 
 
 async def test_one_trace_through_kill_and_job(tmp_path: Path) -> None:
-    """A killed turn with a tool call and a job is one trace, whose spans stand below what caused them."""
+    """A killed turn with a tool call and a job is one trace, whose spans are below their causes."""
     async with trace_collector() as traces:
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": traces.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
         fault = {"DOVECOTE_FAULT_POINT": "step.end.after_commit"}
@@ -53,7 +53,7 @@ async def test_one_trace_through_kill_and_job(tmp_path: Path) -> None:
 
 
 def check_story(traces: TraceCollector) -> None:
-    """One trace; every span but the first has its parent; what was cut off says so."""
+    """One trace; every span but the first has its parent; interrupted ones are marked."""
     (message,), (job,) = traces.spans_named("message"), traces.spans_named("job")
     spans = traces.spans
     assert len({span.trace_id for span in spans.values()}) == 1
@@ -70,7 +70,7 @@ def check_story(traces: TraceCollector) -> None:
 
 
 async def test_a_webhook_names_the_trace(tmp_path: Path) -> None:
-    """Its receiver is told the trace and the attempt, which is a span of that trace."""
+    """Its receiver gets the trace and the attempt, which is a span of that trace."""
     async with trace_collector() as traces, webhook_receiver() as receiver:
         env = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url,
@@ -91,12 +91,12 @@ async def test_a_webhook_names_the_trace(tmp_path: Path) -> None:
 
 
 def is_traced(traces: TraceCollector, turns: int) -> bool:
-    """Say whether so many turns with one request each have been told of."""
+    """Return whether so many turns with one request each were exported."""
     return count_spans(traces).get("turn") == count_spans(traces).get(ASKED) == turns
 
 
 async def test_each_request_to_a_model_is_a_span(tmp_path: Path) -> None:
-    """It stands below the attempt that sent it, also when the model refuses, and is measured as well."""
+    """It is below the attempt that sent it, also when the model refuses, and is measured as well."""
     script = [Reply(text="coo"), Reply(fault="401")]
     async with trace_collector() as traces, OpenAIServer(script) as server:
         env = {

@@ -1,4 +1,4 @@
-"""A turn that was given up is a dead letter: listed, counted, and asked again once."""
+"""A dead-lettered turn is listed, counted, and retried once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def call(session: aiohttp.ClientSession, method: str, path: str, body: Any
 
 
 async def ended(session: aiohttp.ClientSession, turn: str) -> dict[str, Any]:
-    """Wait for a turn's end and return how it stands."""
+    """Wait for a turn's end and return its state."""
     async with asyncio.timeout(30):
         while True:
             _, status = await call(session, "GET", f"/status/{turn}")

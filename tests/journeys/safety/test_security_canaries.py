@@ -36,7 +36,7 @@ ENDS = ("completed", "failed", "cancelled")
 async def open_failing_gateway(
     data: Path,
 ) -> AsyncIterator[tuple[GatewayProcess, Simulator, WebhookReceiver]]:
-    """Run a gateway that tells everything it may, with a platform, a model and a receiver that fail."""
+    """Run a gateway at its most verbose, with a platform, a model and a receiver that fail."""
     script = [
         ScriptedTurn(fault="401"),
         ScriptedTurn(fault="500"),
@@ -63,7 +63,7 @@ async def open_failing_gateway(
 
 
 async def _exercise(process: GatewayProcess, platform: Simulator, receiver: WebhookReceiver) -> list[str]:
-    """Live through the day; return all that was answered over HTTP, and every key that was told once."""
+    """Run every story once; return all HTTP answers, and every key that was shown once."""
     async with aiohttp.ClientSession() as session:
         mine = ApiClient(session=session, url=process.url, key=process.key)
         agent, keys = await _make(mine, receiver)
@@ -84,11 +84,11 @@ async def _exercise(process: GatewayProcess, platform: Simulator, receiver: Webh
 
 
 async def _make(mine: ApiClient, receiver: WebhookReceiver) -> tuple[str, list[str]]:
-    """Make records with secrets in them; return an agent that needs no model, and what was told once."""
+    """Create records with secrets in them; return an agent without a model, and the secrets shown once."""
     variables = {"envVars": {"CANARY": CANARIES["variable"]}}
-    box = await mine.call("POST", "/accounts/me/sandboxes", {"name": "secretive", "config": variables})
-    assert box.status == 201, box.body
-    shell = {"model": "builtin:shell", "sandbox": box.body["id"]}
+    sandbox = await mine.call("POST", "/accounts/me/sandboxes", {"name": "secretive", "config": variables})
+    assert sandbox.status == 201, sandbox.body
+    shell = {"model": "builtin:shell", "sandbox": sandbox.body["id"]}
     agent = await mine.call("POST", "/accounts/me/agents", {"name": "shell", "config": shell})
     assert agent.status == 201, agent.body
     hook = {"url": receiver.url, "secret": f"whsec_{CANARIES['webhook secret']}=="}
@@ -121,8 +121,8 @@ async def _send_bad_credentials(mine: ApiClient) -> None:
     await mine.call("POST", "/accounts", {"name": "x"}, Authorization=f"Bearer {CANARIES['guessed key']}")
     bot = {"name": "bad", "kind": "telegram", "settings": {"token": CANARIES["channel of a record"] + " !"}}
     assert (await mine.call("POST", "/accounts/me/channels", bot)).status == 422
-    box = {"name": "bad", "config": {"envVars": {"LD_PRELOAD": CANARIES["variable"]}}}
-    assert (await mine.call("POST", "/accounts/me/sandboxes", box)).status == 422
+    sandbox = {"name": "bad", "config": {"envVars": {"LD_PRELOAD": CANARIES["variable"]}}}
+    assert (await mine.call("POST", "/accounts/me/sandboxes", sandbox)).status == 422
 
 
 async def test_m15_no_secret_shows_in_logs_events_answers_metrics_or_files(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def _ask_and_wait(rig: ChannelRig, word: str) -> None:
-    """Have a person ask for a word, and wait until the bot has said it."""
+    """Send a message as a user, and wait for the bot's answer."""
 
     async def is_said() -> bool:
         return any(word in heard.text for heard in rig.visible_messages())

@@ -1,4 +1,4 @@
-"""M11: the sandbox is the boundary, not what a command says; this machine is one account's by default."""
+"""M11: the sandbox is the boundary, not the command's text; this machine serves one account by default."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def _run_and_wait(client: ApiClient, text: str) -> dict[str, Any]:
 async def test_m11_another_account_runs_here_only_where_the_operator_says_so(
     tmp_path: Path, *, shared: bool
 ) -> None:
-    """A second account's command is refused with the remedy, and carried out with --allow-shared-host."""
+    """A second account's command is refused with the remedy, and runs with --allow-shared-host."""
     options = ["--allow-shared-host"] if shared else []
     env = {"DOVECOTE_ADMIN_KEY": ADMIN_KEY}
     async with (

@@ -1,4 +1,4 @@
-"""M19, M10: a job's end takes its own token, once; a link in a workspace leads nowhere over HTTP."""
+"""M19, M10: a job is completed by its own token, once; a workspace link leads nowhere over HTTP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CANARY = b"canary-outside-the-workspace"
 
 
 async def _token(process: GatewayProcess, job: str) -> str:
-    """Return a job's token, which only its sandbox is told, out of the gateway's own database."""
+    """Return a job's token from the gateway's own database; otherwise only the job's sandbox has it."""
     database = Database(f"sqlite+aiosqlite:///{process.data / 'dovecote.db'}")
     async with database.read() as connection:
         found = await jobs.get_by_id(connection, job)

@@ -1,4 +1,4 @@
-"""M17, M20: a model that was talked into anything answers where it was asked; floods starve nobody."""
+"""M17, M20: a manipulated model answers only where it was asked; floods do not starve others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 
 def corpus(receiver: str, job: str) -> list[ScriptedTurn]:
-    """Return what a model that obeys an attacker's text would say and call."""
+    """Return the text and calls of a model that obeys an attacker's text."""
     address = {"chat": VICTIM, "chat_id": VICTIM, "channel": VICTIM, "room": str(VICTIM), "text": "injected"}
     calls = [
         ToolCall(name="send_message", args=address),
@@ -46,7 +46,7 @@ def corpus(receiver: str, job: str) -> list[ScriptedTurn]:
 
 
 class ObedientModel:
-    """A model that does to the letter what `inject N` asks, and says what its tools answered."""
+    """A model that does exactly what `inject N` asks, and reports what its tools answered."""
 
     def __init__(self) -> None:
         self.turns: list[ScriptedTurn] = []
@@ -62,7 +62,7 @@ class ObedientModel:
 
 
 async def test_m17_deliveries_go_where_the_message_came_from(tmp_path: Path) -> None:
-    """Whatever the model says or calls, no other chat, conversation, job or URL gets anything."""
+    """Whatever the model's text and calls are, no other chat, conversation, job or URL gets anything."""
     model = ObedientModel()
     async with simulate() as platform, webhook_receiver() as receiver, OpenAIServer(model) as server:
         env = channel_env("telegram", platform.settings()) | {

@@ -1,4 +1,4 @@
-"""M14 and M2: nobody reads, changes or becomes another account, by any id or field, on any route there is."""
+"""M14 and M2: no account reads, changes or impersonates another, by any id or field, on any route."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _filled(route: ApiRoute, record: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoTenants:
-    """A gateway with two accounts: the first has one of everything, the other is a stranger."""
+    """A gateway with two accounts: the first has one of everything, the other must see none of it."""
 
     process: GatewayProcess
     mine: ApiClient
@@ -182,7 +182,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def _unrefused(town: TwoTenants, route: ApiRoute, records: Iterable[str]) -> list[str]:
-    """Ask as the stranger with each id; return what was answered otherwise than by a refusal."""
+    """Send each id as the other account; return every answer that is not a refusal."""
     body: dict[str, Any] | None = None if route.method in ("GET", "DELETE") else {}
     wrong = []
     for record in records:
@@ -195,7 +195,7 @@ async def _unrefused(town: TwoTenants, route: ApiRoute, records: Iterable[str]) 
 
 @pytest.mark.parametrize("route", ONE, ids=_label)
 async def test_m14_nobody_reads_what_is_anothers(tenants: TwoTenants, route: ApiRoute) -> None:
-    """Whatever id of the first account stands in a path, the stranger is refused and told nothing."""
+    """Whatever id of the first account is in a path, the other account is refused and learns nothing."""
     assert await _unrefused(tenants, route, tenants.ids) == []
 
 
@@ -207,7 +207,7 @@ async def test_m14_nobody_changes_what_is_anothers(tenants: TwoTenants, route: A
 
 @pytest.mark.parametrize("route", ONE, ids=_label)
 async def test_m14_ids_that_mean_more_elsewhere_mean_nothing(tenants: TwoTenants, route: ApiRoute) -> None:
-    """Wildcards of subjects, SQL and paths, control characters, giants: refused, and nobody's answer."""
+    """Wildcards of subjects, SQL and paths, control characters and huge values are refused."""
     clients_own = {"", ".", ".."}  # an HTTP client resolves these itself
     assert await _unrefused(tenants, route, [one for one in ODD_IDS if one not in clients_own]) == []
 
@@ -224,7 +224,7 @@ async def test_m14_the_same_ids_open_their_own_accounts_things(tenants: TwoTenan
 
 @pytest.mark.parametrize("route", LISTS, ids=_label)
 async def test_m14_no_list_tells_of_another_account(tenants: TwoTenants, route: ApiRoute) -> None:
-    """What the stranger lists holds no id and no word of the first account."""
+    """The other account's lists contain no id and no text of the first account."""
     status, text = await tenants.request(tenants.other_tenant, "GET", route.path)
     assert status == 200, text
     assert not [record for record in tenants.ids - {"shell"} if f'"{record}"' in text]
@@ -232,7 +232,7 @@ async def test_m14_no_list_tells_of_another_account(tenants: TwoTenants, route: 
 
 
 async def test_m14_the_audit_log_tells_of_ones_own_deeds_alone(tenants: TwoTenants) -> None:
-    """The stranger's log holds what its own keys asked for, whatever ids it named."""
+    """The other account's audit log has its own requests, whatever ids they named."""
     await tenants.other_tenant.call("DELETE", f"/conversations/{tenants.conversation}")
     deeds = (await tenants.other_tenant.call("GET", AUDIT)).body["items"]
     keys = {one["id"] for one in (await tenants.other_tenant.call("GET", "/accounts/me/keys")).body["items"]}
@@ -244,7 +244,7 @@ async def test_m14_the_audit_log_tells_of_ones_own_deeds_alone(tenants: TwoTenan
 
 @pytest.mark.parametrize("named", [*ODD_IDS, "mine"])
 async def test_m14_no_socket_follows_anothers_conversation(tenants: TwoTenants, named: str) -> None:
-    """Subscribed by id, name or wildcard, a stranger's socket hears nothing of the first account."""
+    """Subscribed by id, name or wildcard, the other account's socket gets nothing of the first account."""
     asked = tenants.conversation if named == "mine" else named
     headers = {"Authorization": f"Bearer {tenants.other_tenant.key}"}
     async with tenants.other_tenant.session.ws_connect(
@@ -292,7 +292,7 @@ async def _reader(town: TwoTenants) -> ApiClient:
 
 
 async def test_m2_no_field_header_or_parameter_raises_a_keys_scope(tenants: TwoTenants) -> None:
-    """A reading key is refused on every route that needs more, whatever it says of itself and wherever."""
+    """A reading key is refused on every route that needs more, whatever the request claims."""
     reader = await _reader(tenants)
     said = {f"X-{name.replace('_', '-').title()}": str(value) for name, value in CLAIMS.items()}
     query = "&".join(f"{name}={quote(str(value))}" for name, value in CLAIMS.items())

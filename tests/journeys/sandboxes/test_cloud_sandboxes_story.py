@@ -1,4 +1,4 @@
-"""An agent at work in a sandbox elsewhere: the SDKs at loopback services, through a whole gateway."""
+"""An agent in a remote sandbox: the SDKs at loopback services, through a whole gateway."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _ended(client: ApiClient, path: str) -> ApiResponse:
 
 @pytest.mark.parametrize("provider", list(PROVIDERS))
 async def test_commands_jobs_and_files_of_a_sandbox_elsewhere(tmp_path: Path, provider: str) -> None:
-    """What one turn leaves the next one finds; a job outlives kill -9 and comes home with its file."""
+    """The next turn finds the last one's files; a job outlives SIGKILL and delivers its file."""
     env = dict(PROVIDERS[provider]())
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
         mine = ApiClient(session=session, url=process.url, key=process.key)
@@ -102,9 +102,9 @@ async def test_a_workspace_is_carried_to_a_sandbox_elsewhere_and_back(tmp_path: 
             assert taken.status == 202, taken.body
             return str((await _ended(mine, f"/status/{taken.body['turnId']}")).body["output"])
 
-        box = {"provider": "daytona", "permissionMode": "bypass"}
+        sandbox = {"provider": "daytona", "permissionMode": "bypass"}
         await mine.call("POST", "/accounts/me/workspaces", {"name": "work"})
-        await mine.call("POST", "/accounts/me/sandboxes", {"name": "box", "config": box})
+        await mine.call("POST", "/accounts/me/sandboxes", {"name": "box", "config": sandbox})
         agent = {"sandbox": "box", "workspaces": [{"name": "work", "workspaceId": "work"}]}
         made = await mine.call("POST", "/accounts/me/agents", {"name": "a", "config": agent})
         assert made.status == 201, made.body
@@ -125,7 +125,7 @@ async def test_a_workspace_is_carried_to_a_sandbox_elsewhere_and_back(tmp_path: 
 
 @pytest.mark.parametrize("provider", list(PROVIDERS))
 async def test_a_sandbox_at_the_end_of_its_life_gives_back_its_files(tmp_path: Path, provider: str) -> None:
-    """What a job has written so far comes home, the job fails for its reason, the next box has it."""
+    """A job's files so far are synced, the job fails with the reason, the next sandbox has them."""
     env = {**PROVIDERS[provider](), "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2"}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
         mine = ApiClient(session=session, url=process.url, key=process.key)

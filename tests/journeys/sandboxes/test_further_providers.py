@@ -16,7 +16,7 @@ SUPPORT = Path(__file__).parents[2] / "support"
 
 
 def install(site: Path) -> None:
-    """Leave a distribution with a provider's entry point, as pip would."""
+    """Write a distribution with a provider's entry point, as pip would."""
     about = site / "my_package-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
@@ -25,7 +25,7 @@ def install(site: Path) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_record_may_name_a_provider_that_has_a_table(tmp_path: Path, *, named: bool) -> None:
-    """With `[sandbox.memory]` its commands run there; without, they are refused in words that say so."""
+    """With `[sandbox.memory]` its commands run there; without, they are refused with the remedy."""
     install(tmp_path / "site")
     settings = tmp_path / "dovecote.toml"
     settings.write_text("[sandbox.memory]\n" if named else "")
@@ -36,8 +36,8 @@ async def test_a_record_may_name_a_provider_that_has_a_table(tmp_path: Path, *, 
         process.http() as session,
     ):
         mine = ApiClient(session=session, url=process.url, key=process.key)
-        box = {"name": "box", "config": {"provider": "memory"}}
-        assert (await mine.call("POST", "/accounts/me/sandboxes", box)).status == 201
+        sandbox = {"name": "box", "config": {"provider": "memory"}}
+        assert (await mine.call("POST", "/accounts/me/sandboxes", sandbox)).status == 201
         agent = {"name": "there", "config": {"model": "builtin:shell", "sandbox": "box"}}
         assert (await mine.call("POST", "/accounts/me/agents", agent)).status == 201
         asked = {"model": "there", "messages": [{"role": "user", "content": "!echo pigeon"}]}
@@ -49,7 +49,7 @@ async def test_a_record_may_name_a_provider_that_has_a_table(tmp_path: Path, *, 
 
 
 def test_what_is_not_installed_is_not_opened() -> None:
-    """This machine's provider and the chosen one always are; a table of an unknown one opens nothing."""
+    """This machine's provider and the chosen one are always open; a table of an unknown one opens nothing."""
     given = SandboxSettings.model_validate({"provider": "e2b", "docker": {}, "kubernetes": {}})
     assert enabled_providers(given) == ["docker", "e2b", "host"]
     assert enabled_providers(SandboxSettings()) == ["host"]

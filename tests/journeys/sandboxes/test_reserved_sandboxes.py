@@ -56,7 +56,7 @@ class AccountView:
                 await asyncio.sleep(0.05)
 
     async def replaced(self, snapshot: str) -> None:
-        """Wait until another snapshot has taken its place: only then is the older one dropped."""
+        """Wait until another snapshot has replaced it: only then is the older one deleted."""
         async with asyncio.timeout(PATIENCE):
             while not (kept := self.snapshots()) or snapshot in kept:  # noqa: ASYNC110 - in the gateway
                 await asyncio.sleep(0.05)
@@ -67,7 +67,7 @@ class AccountView:
         return sorted(path.name for path in kept if not path.name.startswith("."))
 
     async def sandbox_events(self, kind: str, *, many: int = 1) -> list[dict[str, Any]]:
-        """Wait until the only conversation was told so many events of a kind, and return them."""
+        """Wait until the only conversation has so many events of a kind, and return them."""
         _status, found = await self.ask("GET", "/conversations")
         (conversation,) = found["items"]
         async with asyncio.timeout(PATIENCE):
@@ -81,7 +81,7 @@ class AccountView:
 
 @pytest.fixture
 async def account_view(tmp_path: Path) -> AsyncIterator[AccountView]:
-    """A gateway that keeps snapshots on its disk and looks for idle sandboxes often."""
+    """A gateway that stores snapshots on its disk and checks for idle sandboxes often."""
     env = {
         "DOVECOTE_SANDBOX__SNAPSHOTS": "local",
         "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2",
@@ -107,19 +107,19 @@ async def _cli(face: AccountView, *words: str) -> tuple[int, str]:
 
 
 async def test_a_reserved_sandbox_lives_through_sleep_and_removal(account_view: AccountView) -> None:
-    """Commands share one machine; idle it sleeps, which is told; used it wakes; deleted it is gone."""
+    """Commands share one instance; idle it is suspended with an event; used it wakes; deleted it is gone."""
     patch = {"config": {"lifecycle": {"idleTimeoutSeconds": 1}}}
     assert (await account_view.ask("PATCH", "/accounts/me/sandboxes/default", patch))[0] == 200
     assert "kept" in (await account_view.turn("echo kept > $HOME/note; cat $HOME/note"))["output"]
-    (box,) = await account_view.list_sandboxes()
-    assert (box["state"], box["scope"], box["boot"]) == ("active", "WORKSPACE", 1)
+    (sandbox,) = await account_view.list_sandboxes()
+    assert (sandbox["state"], sandbox["scope"], sandbox["boot"]) == ("active", "WORKSPACE", 1)
     await account_view.sandbox_events("sandbox.suspended")
-    (box,) = await account_view.list_sandboxes()
-    assert (box["paused"], box["seconds"] > 0) == (True, True)
+    (sandbox,) = await account_view.list_sandboxes()
+    assert (sandbox["paused"], sandbox["seconds"] > 0) == (True, True)
     assert "kept" in (await account_view.turn("cat $HOME/note"))["output"]
     started = await account_view.sandbox_events("sandbox.started", many=2)
     assert [event["data"]["reason"] for event in started] == ["created", "woken"]
-    status, _ = await account_view.ask("DELETE", f"/sandboxes/{box['id']}")
+    status, _ = await account_view.ask("DELETE", f"/sandboxes/{sandbox['id']}")
     assert status == 204
     assert await account_view.list_sandboxes() == []
     (stopped,) = await account_view.sandbox_events("sandbox.stopped")
@@ -130,14 +130,18 @@ async def test_a_reserved_sandbox_lives_through_sleep_and_removal(account_view: 
 async def test_the_command_line_shows_and_uses_sandboxes(account_view: AccountView) -> None:
     """`dovecote sandboxes list|show|exec|stop|sweep|rm`, with a result for programs too."""
     await account_view.turn("true")
-    (box,) = await account_view.list_sandboxes()
+    (sandbox,) = await account_view.list_sandboxes()
     _status, used = await account_view.ask("GET", "/accounts/me/usage")
     assert used["total"]["sandbox_seconds"] > 0
     code, printed = await _cli(account_view, "sandboxes", "list", "--json")
-    assert (code, json.loads(printed)[0]["id"], json.loads(printed)[0]["name"]) == (0, box["id"], "default")
+    assert (code, json.loads(printed)[0]["id"], json.loads(printed)[0]["name"]) == (
+        0,
+        sandbox["id"],
+        "default",
+    )
     code, printed = await _cli(account_view, "sandboxes", "exec", "default", "echo out; echo err >&2; exit 3")
     assert (code, sorted(printed.split())) == (3, ["err", "out"])
-    code, printed = await _cli(account_view, "sandboxes", "stop", box["id"])
+    code, printed = await _cli(account_view, "sandboxes", "stop", sandbox["id"])
     assert (code, (await account_view.list_sandboxes())[0]["state"]) == (0, "suspended")
     orphan = account_view.process.data / "sandboxes" / "sandboxes" / "host-orphan"
     orphan.mkdir(parents=True)
@@ -149,7 +153,7 @@ async def test_the_command_line_shows_and_uses_sandboxes(account_view: AccountVi
     code, printed = await _cli(account_view, "sandboxes", "sweep")
     assert (code, printed.strip()) == (0, "1 deleted")
     assert (orphan.exists(), foreign.exists()) == (False, True)
-    assert (await _cli(account_view, "sandboxes", "rm", box["id"]))[0] == 0
+    assert (await _cli(account_view, "sandboxes", "rm", sandbox["id"]))[0] == 0
     assert await account_view.list_sandboxes() == []
     _status, used = await account_view.ask("GET", "/accounts/me/usage")
     assert next((part["kind"], part["what"]) for part in used["parts"]) == ("sandbox", "host")
@@ -177,7 +181,7 @@ def _write_wheel(directory: Path) -> None:
 async def test_what_pip_installed_is_there_again_after_the_sandbox_was_destroyed(
     account_view: AccountView,
 ) -> None:
-    """Installed into HOME, destroyed with its machine, imported by the next turn from the snapshot."""
+    """Installed into HOME, destroyed with its instance, restored by the next turn from the snapshot."""
     await account_view.turn("true")
     await account_view.saved()
     (empty,) = account_view.snapshots()
@@ -207,8 +211,8 @@ async def test_a_removed_workspace_takes_its_sandbox_along(account_view: Account
     use = {"name": "mine", "workspaceId": made["workspaces"]["id"], "sandbox": made["sandboxes"]["id"]}
     await account_view.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": [use]}})
     await account_view.turn("true")
-    (box,) = await account_view.list_sandboxes()
-    assert box["workspace"] == made["workspaces"]["id"]
+    (sandbox,) = await account_view.list_sandboxes()
+    assert sandbox["workspace"] == made["workspaces"]["id"]
     await account_view.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": []}})
     assert (await account_view.ask("DELETE", "/accounts/me/workspaces/mine"))[0] == 204
     assert await account_view.list_sandboxes() == []
@@ -216,7 +220,7 @@ async def test_a_removed_workspace_takes_its_sandbox_along(account_view: Account
 
 
 async def test_a_removed_account_takes_its_sandboxes_along(account_view: AccountView) -> None:
-    """Deleting an account leaves neither machines nor snapshots of it; others keep theirs."""
+    """Deleting an account deletes its instances and snapshots; others keep theirs."""
     await account_view.turn("true")
     async with aiohttp.ClientSession(
         account_view.process.url, headers={"Authorization": f"Bearer {ADMIN}"}
@@ -242,7 +246,7 @@ async def test_a_removed_account_takes_its_sandboxes_along(account_view: Account
 
 
 async def test_a_job_that_outlives_its_sandbox_is_told_of(account_view: AccountView) -> None:
-    """At the end of its life a sandbox goes although a job runs, and the chat hears why the job failed."""
+    """At its maximum age a sandbox is deleted although a job runs, and the chat gets the job's failure."""
     lifecycle = {"lifecycle": {"idleTimeoutSeconds": 1, "maxLifetimeSeconds": 4}}
     await account_view.ask("PATCH", "/accounts/me/sandboxes/default", {"config": lifecycle})
     await account_view.turn("true")

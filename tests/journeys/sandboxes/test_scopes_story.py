@@ -1,4 +1,4 @@
-"""Who shares a reserved sandbox: conversations, people and agents, by the isolation of its record."""
+"""Which conversations, users and agents share a reserved sandbox, by the isolation of its record."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SHARING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopesGateway:
-    """A gateway, and the keys of two people."""
+    """A gateway, and the keys of two users."""
 
     process: GatewayProcess
     keys: dict[str, str]
@@ -72,15 +72,15 @@ class ScopesGateway:
 async def scopes_gateway(tmp_path: Path) -> AsyncIterator[ScopesGateway]:
     """Run a gateway with three agents on two workspaces."""
     async with gateway(tmp_path / "data") as process:
-        stage = ScopesGateway(process=process, keys={"ada": process.key})
-        made = await stage.ask("POST", "/accounts/me/keys", {"name": "bob", "scopes": ["chat"]})
-        stage.keys["bob"] = made["key"]
-        await stage.ask("POST", "/accounts/me/workspaces", {"name": "apart"})
+        harness = ScopesGateway(process=process, keys={"ada": process.key})
+        made = await harness.ask("POST", "/accounts/me/keys", {"name": "bob", "scopes": ["chat"]})
+        harness.keys["bob"] = made["key"]
+        await harness.ask("POST", "/accounts/me/workspaces", {"name": "apart"})
         for name, workspace in (("other", "default"), ("apart", "apart")):
             use = {"name": "work", "workspaceId": workspace}
             config = {"sandbox": "default", "workspaces": [use]}
-            await stage.ask("POST", "/accounts/me/agents", {"name": name, "config": config})
-        yield stage
+            await harness.ask("POST", "/accounts/me/agents", {"name": name, "config": config})
+        yield harness
 
 
 async def test_a_scope_says_who_works_in_one_sandbox(scopes_gateway: ScopesGateway) -> None:
@@ -95,7 +95,7 @@ async def test_a_scope_says_who_works_in_one_sandbox(scopes_gateway: ScopesGatew
 
 
 async def test_people_of_a_group_have_sandboxes_of_their_own(tmp_path: Path) -> None:
-    """With USER two people in one room do not share, one in two rooms does; a name tells the platform."""
+    """With USER two users in one room do not share, one in two rooms does; the name includes the platform."""
     async with telegram_gateway(tmp_path / "data") as (platform, process):
         await platform.group(GROUP)
         async with process.http() as session:

@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 40.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicesGateway:
-    """A gateway whose agent does what the test says."""
+    """A gateway whose agent makes the test's calls."""
 
     process: GatewayProcess
     model: OpenAIServer
@@ -35,7 +35,7 @@ class ServicesGateway:
             return await answer.json()
 
     async def use(self, tool: str, **args: Any) -> str:
-        """Have the agent use a tool; returns what the tool told it."""
+        """Have the agent use a tool; returns the tool's result."""
         self.script[:] = [ScriptedTurn(text="done"), ScriptedTurn(calls=[ToolCall(name=tool, args=args)])]
         body = {"input": "go", "conversation": "demo"}
         taken = await self.ask("POST", "/agents/default/turns", body)
@@ -53,7 +53,7 @@ class ServicesGateway:
 
 @pytest.fixture
 async def services_gateway(tmp_path: Path) -> AsyncIterator[ServicesGateway]:
-    """Run a gateway whose sandboxes share the machine's network and are soon asleep."""
+    """Run a gateway whose sandboxes share the machine's network and are soon suspended."""
     script: list[ScriptedTurn] = []
     async with OpenAIServer(lambda _body: script.pop()) as model:
         env = {
@@ -68,12 +68,12 @@ async def services_gateway(tmp_path: Path) -> AsyncIterator[ServicesGateway]:
             yield ServicesGateway(process=process, model=model, script=script)
 
 
-async def _cli(stage: ServicesGateway, *words: str) -> Any:
+async def _cli(harness: ServicesGateway, *words: str) -> Any:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
     child = await gateway_command(
         *("sandboxes", *words, "--json"),
-        env={**kept, "DOVECOTE_URL": stage.process.url, "DOVECOTE_KEY": stage.process.key},
-        cwd=stage.process.data.parent,
+        env={**kept, "DOVECOTE_URL": harness.process.url, "DOVECOTE_KEY": harness.process.key},
+        cwd=harness.process.data.parent,
         stdout=PIPE,
     )
     printed, _ = await child.communicate()
@@ -123,7 +123,7 @@ async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(
 async def test_a_service_is_there_again_in_the_machine_made_from_the_snapshot(
     services_gateway: ServicesGateway,
 ) -> None:
-    """Kept awake to the end of its life a machine goes with its processes; the next one starts them again."""
+    """Kept awake to its maximum age an instance ends with its processes; the next one starts them again."""
     lifecycle = {"maxLifetimeSeconds": 4, "idleTimeoutSeconds": 1, "keepAwake": True}
     config = {"permissionMode": "bypass", "lifecycle": lifecycle}
     await services_gateway.ask("PATCH", "/accounts/me/sandboxes/default", {"config": config})

@@ -1,4 +1,4 @@
-"""Agents bring files along and load skills: uploaded over HTTP, put into the workspace, told to the model."""
+"""Agents have files and load skills: uploaded over HTTP, written to the workspace, given to the model."""
 
 from __future__ import annotations
 

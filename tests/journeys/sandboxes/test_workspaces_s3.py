@@ -147,7 +147,7 @@ async def test_what_a_turn_writes_on_one_gateway_is_read_on_another(endpoint: st
 
 
 async def _is_finished_elsewhere(one: GatewayProcess, two: GatewayProcess, conversation: str) -> None:
-    """Have one gateway die when a turn's command was done and its end not yet told; the other tells it."""
+    """Kill one gateway after a turn's command and before its end is published; the other publishes it."""
     await one.start(env={"DOVECOTE_FAULT_POINT": "turn.settle.before_commit"})
     async with one.http() as session:
         line = {"input": "!date +%N >done-on-one", "conversation": conversation}
@@ -183,7 +183,7 @@ async def test_a_gateway_alone_keeps_its_workspaces_in_a_bucket(endpoint: str, t
 
 
 async def test_a_bucket_that_refuses_keeps_the_gateway_from_starting(endpoint: str, tmp_path: Path) -> None:
-    """The line says which setting is wrong and what to do; one that is away for a while is waited for."""
+    """The line names the wrong setting and the remedy; a temporary outage is waited for."""
     async with open_empty_store(endpoint) as (bucket, _):
         env = _env(bucket)
         process = GatewayProcess(
@@ -205,7 +205,7 @@ async def test_a_bucket_that_refuses_keeps_the_gateway_from_starting(endpoint: s
 async def test_a_gateway_killed_while_it_carries_carries_again(
     point: str, endpoint: str, tmp_path: Path
 ) -> None:
-    """Nothing was said to be done by then; afterwards the bucket has the files as the command left them."""
+    """Nothing was reported as done by then; afterwards the bucket has the command's files."""
     async with (
         open_empty_store(endpoint) as (bucket, store),
         gateway(tmp_path / "data", env=_env(bucket)) as process,
@@ -227,7 +227,7 @@ async def test_a_gateway_killed_while_it_carries_carries_again(
 
 
 async def _deletes_all(process: GatewayProcess, store: S3WorkspaceStore, bucket: Bucket) -> None:
-    """Delete a second workspace with a file in it, and look that the bucket holds the first one alone."""
+    """Delete a second workspace with a file in it, and check that the bucket has the first one alone."""
     async with process.http() as session:
         async with session.post("/accounts/me/workspaces", json={"name": "second"}) as made:
             assert made.status == 201

@@ -36,7 +36,7 @@ class CliResult:
 
 
 async def start(*words: str, directory: Path) -> Running:
-    """Start a command without the environment of whoever runs the tests."""
+    """Start a command without the environment of the test run."""
     env = environment_without_ours()
     return await gateway_command(*words, env=env, cwd=directory, stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
@@ -133,7 +133,7 @@ async def test_webhooks_are_heard(running: GatewayProcess) -> None:
 
 
 async def test_keys_come_and_go(running: GatewayProcess) -> None:
-    """A new key opens the gateway until it is revoked; then one line says so, exit code 1."""
+    """A new key works until it is revoked; then one line reports it, exit code 1."""
     key = (await run(running, "keys", "create", "ci")).out.strip()
     assert (await run(running, "jobs", "list", "--key", key)).code == 0
     assert (await run(running, "keys", "revoke", "ci")).code == 0

@@ -17,7 +17,7 @@ from gateway.config.load import environment_without_ours
 
 @pytest.fixture
 def gateway() -> Iterator[FakeGateway]:
-    """Return a stand-in for a gateway."""
+    """Return a simulated gateway."""
     with fake_gateway() as stand_in:
         yield stand_in
 
@@ -32,7 +32,7 @@ class Done:
 
 
 def command(gateway: FakeGateway, directory: Path, *words: str, typed: str = "") -> Done:
-    """Run a command towards the stand-in, with `typed` as its whole input."""
+    """Run a command against the simulated gateway, with `typed` as its whole input."""
     return asyncio.run(_commanded(*words, "--url", gateway.url, directory=directory, typed=typed))
 
 
@@ -63,7 +63,7 @@ async def _reply_in_two_deltas(socket: ClientSocket) -> None:
 
 
 def test_chat_prints_the_answer_and_ends(gateway: FakeGateway, tmp_path: Path) -> None:
-    """With a message, `chat` says it, prints the answer once, and ends with 0."""
+    """With a message, `chat` sends it, prints the answer once, and ends with 0."""
     gateway.scripts = [_reply_in_two_deltas]
     result = command(gateway, tmp_path, "chat", "hi")
     assert result.returncode == 0, result.stderr
@@ -80,7 +80,7 @@ async def _refuse_busy(socket: ClientSocket) -> None:
 
 
 def test_a_refused_message_is_told(gateway: FakeGateway, tmp_path: Path) -> None:
-    """A message that is not taken is one line on stderr, exit code 1."""
+    """A refused message is one line on stderr, exit code 1."""
     gateway.scripts = [_refuse_busy]
     done = command(gateway, tmp_path, "chat", "hi")
     assert (done.returncode, done.stdout) == (1, "")
@@ -127,7 +127,7 @@ async def _disconnect_mid_answer(socket: ClientSocket) -> None:
 
 
 async def _resume_with_second_attempt(socket: ClientSocket) -> None:
-    """Go on from where the client stands, with a second attempt at the turn."""
+    """Continue from the client's position, with a second attempt at the turn."""
     resumed = await socket.receive("subscribe")
     assert (resumed["conversation"], resumed["after"], resumed["epoch"]) == ("cnv_1", 1, "e")
     await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=1, last_seq=5)
@@ -172,7 +172,7 @@ def test_a_person_decides_in_chat(gateway: FakeGateway, tmp_path: Path, answer: 
 
 
 def test_nobody_there_to_approve(gateway: FakeGateway, tmp_path: Path) -> None:
-    """Where input has ended, the approval stays open, and the line says how to decide it; exit code 1."""
+    """When input has ended, the approval stays open, and the line names how to decide it; exit code 1."""
     gateway.scripts = [_request_approval]
     done = command(gateway, tmp_path, "chat", "please", typed="")
     assert done.returncode == 1
@@ -227,7 +227,7 @@ async def _replay_trimmed_history(socket: ClientSocket) -> None:
 
 
 def test_tail_prints_events_and_gaps(gateway: FakeGateway, tmp_path: Path) -> None:
-    """`tail` prints events from the cursor on, a JSON line each on demand, and tells of a gap on stderr."""
+    """`tail` prints events from the cursor on, as JSON lines on demand, and reports a gap on stderr."""
     gateway.scripts = [_replay_trimmed_history]
     result = command(gateway, tmp_path, "tail", "c", "--after", "7", "--no-follow", "--json")
     assert result.returncode == 0, result.stderr

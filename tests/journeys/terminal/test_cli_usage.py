@@ -1,4 +1,4 @@
-"""The command line: its help, exit codes, output for people and programs."""
+"""The command line: its help, exit codes, output for users and programs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def gateway() -> Iterator[FakeGateway]:
-    """Return a stand-in for a gateway."""
+    """Return a simulated gateway."""
     with fake_gateway() as stand_in:
         yield stand_in
 
@@ -99,7 +99,7 @@ def test_wrong_usage_is_two(run: Run, words: str) -> None:
     "words", [*LISTS, "chat hello", "tail c", "trace msg_1", "jobs stop job_1", "keys create k"]
 )
 def test_no_gateway_is_three(run: Run, words: str) -> None:
-    """Where no gateway answers, one line on stderr says so, and the exit code is 3."""
+    """Without a gateway, one line on stderr reports it, and the exit code is 3."""
     result = run(*words.split(), "--url", "http://127.0.0.1:1")
     assert result.exit_code == 3
     assert result.stdout == ""
@@ -135,7 +135,7 @@ def test_every_list_is_a_table_for_people(run: Run, gateway: FakeGateway, words:
 
 @pytest.mark.parametrize("words", LISTS)
 def test_an_empty_list_says_so(run: Run, gateway: FakeGateway, words: str) -> None:
-    """An empty list is a word to people and an empty array to programs."""
+    """An empty list is a text for users and an empty array for programs."""
     gateway.lists[LISTS[words]] = []
     assert len(run(*words.split(), "--url", gateway.url).stdout.splitlines()) == 1
     assert json.loads(run(*words.split(), "--json", "--url", gateway.url).stdout) == []
@@ -191,7 +191,7 @@ def test_commands_ask_what_they_say(run: Run, gateway: FakeGateway, words: str) 
 
 
 def test_a_problem_is_one_line(run: Run, gateway: FakeGateway) -> None:
-    """What the gateway refuses is told in one line with its pointers, exit code 1."""
+    """A refusal is one line with its pointers, exit code 1."""
     problem = {
         "title": "Invalid",
         "detail": "look below",
@@ -228,7 +228,7 @@ def test_the_data_directory_leads_to_the_gateway(run: Run, gateway: FakeGateway,
 
 
 def test_a_found_key_stays_at_home(tmp_path: Path) -> None:
-    """The key of the data directory is not sent to an address elsewhere that somebody named."""
+    """The key of the data directory is not sent to another address."""
     from gateway.cli.connection import locate_gateway
 
     (tmp_path / "key").write_text("dvk_local\n")
@@ -316,7 +316,7 @@ def test_listen_refuses_a_wrong_secret(run: Run) -> None:
 def test_a_model_without_its_key_is_told_before_anything_starts(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
-    """Field, value and remedy stand in one line for the model and for each fallback; nothing is started."""
+    """Field, value and remedy are in one line for the model and for each fallback; nothing is started."""
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     data = tmp_path / "data"

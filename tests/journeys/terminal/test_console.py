@@ -67,7 +67,7 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
 async def test_what_was_said_with_this_key_before_is_ours(
     gateway: GatewayProcess, console: Console, browser: Browser
 ) -> None:
-    """A fresh tab shows what was said with its key as ours, although it has said nothing itself."""
+    """A fresh tab shows messages of its key as its own, although it has sent none itself."""
     await console.page.goto(gateway.url)
     await console.enter(gateway)
     await console.start_conversation("!echo earlier")
@@ -81,7 +81,7 @@ async def test_what_was_said_with_this_key_before_is_ours(
 async def test_the_key_stays_out_of_addresses_and_lasting_storage(
     gateway: GatewayProcess, console: Console
 ) -> None:
-    """No request, socket or page address holds the key, and nothing but this tab's session keeps it."""
+    """No request, socket or page address contains the key, and only this tab's session stores it."""
     await console.enter(gateway)
     await console.start_conversation("!echo hi")
     assert any(address.startswith("ws://") for address in console.addresses)
@@ -180,7 +180,7 @@ async def test_hostile_texts_are_only_texts(gateway: GatewayProcess, console: Co
 
 
 async def test_a_revoked_key_leads_back_to_the_form(gateway: GatewayProcess, console: Console) -> None:
-    """A key that is revoked while the page is open ends the session and says so."""
+    """A key that is revoked while the page is open ends the session with a message."""
     async with gateway.http() as session:
         scopes = ["read", "chat", "jobs", "admin"]
         async with session.post("/accounts/me/keys", json={"name": "desk", "scopes": scopes}) as answer:
@@ -227,7 +227,7 @@ async def test_the_page_fits_a_small_screen(gateway: GatewayProcess, browser: Br
 
 
 async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console: Console) -> None:
-    """Adding and rotating show a secret, which is gone once it was kept; removing asks again first."""
+    """Adding and rotating show a secret, which is hidden once it was copied; removing asks again first."""
     page = console.page
     await console.enter(gateway)
     await page.get_by_role("link", name="Webhooks", exact=True).click()
@@ -250,7 +250,7 @@ async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console:
 
 
 async def test_a_failed_delivery_is_seen_and_sent_again(gateway: GatewayProcess, console: Console) -> None:
-    """A test event that its receiver refuses shows its attempt, and goes out again when somebody says so."""
+    """A test event that its receiver refuses shows its attempt, and is sent again on request."""
     page = console.page
     async with webhook_receiver(respond(500)) as receiver:
         await console.enter(gateway)

@@ -66,7 +66,7 @@ async def test_what_is_appended_is_counted() -> None:
 
 
 async def test_reading_goes_through() -> None:
-    """The counted stream reads, follows and whispers as the one inside does."""
+    """The instrumented stream reads, subscribes and publishes transient events as the inner one does."""
     stream = InstrumentedStream(MemoryEvents(), Metrics())
     async with stream.subscribe("cnv_1") as following:
         seq = await stream.append(event(EventType.TURN_STARTED, 1), expected=0)
@@ -104,7 +104,7 @@ async def test_attempts_are_counted() -> None:
 
 
 async def test_queues_are_measured(tmp_path: Path) -> None:
-    """The gauges tell of every queue, the empty ones too, and the look ends when it is told to."""
+    """The gauges cover every queue, empty ones too, and the loop ends when it is stopped."""
     url = await migrated_sqlite(tmp_path / "d.db")
     metrics, database, stop = Metrics(), Database(url), asyncio.Event()
     depths = QueueGauges(database, metrics, interval=0.01)
@@ -175,12 +175,12 @@ class SingleHolderLeases(Leases):
             self._holders.discard(name)
 
     async def is_held(self, name: str) -> bool:
-        """Say whether somebody holds it."""
+        """Return whether the lease is held."""
         return name in self._holders
 
 
 async def test_leases_are_counted_by_kind() -> None:
-    """Leases are counted when they are won, refused and lost; the kind is all that is told of them."""
+    """Leases are counted when they are acquired, refused and lost; the label has only the kind."""
     metrics = Metrics()
     leases = InstrumentedLeases(SingleHolderLeases(), metrics)
     async with leases.acquire("t:cnv_1") as lease:
@@ -223,13 +223,13 @@ async def test_what_cannot_be_taken_is_counted_and_raised() -> None:
 
 
 class FakeUpdateAcceptor(UpdateAcceptor):
-    """A reception that takes everything, or nothing."""
+    """An update handler that accepts every update, or fails."""
 
     def __init__(self, *, failing: bool) -> None:
         self._failing = failing
 
     def accept(self, context: ChannelContext) -> Accept:
-        """Return what takes, or fails."""
+        """Return a function that accepts updates, or fails."""
 
         async def take(_update: Update) -> None:
             if self._failing:

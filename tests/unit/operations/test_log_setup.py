@@ -1,4 +1,4 @@
-"""Logs hold no secret, whoever writes them, and the numbers are served."""
+"""Logs contain no secret, whichever module writes them, and log lines are counted."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_known_forms_are_blotted_out(stream: io.StringIO, form: str, text: str) 
     "name", ["token", "bot_token", "Authorization", "api_key", "secret", "env_vars", "password"]
 )
 def test_secret_fields_are_never_written(stream: io.StringIO, name: str) -> None:
-    """A field whose name says that it is secret is blotted out whatever it holds."""
+    """A field with a secret name is redacted, whatever it contains."""
     set_up_logging("json", "info", stream)
     structlog.get_logger().info("hello", **{name: {"plain": "canary"}}, nested={name: "canary"})
     assert "canary" not in stream.getvalue()
@@ -85,7 +85,7 @@ def test_configured_secrets_are_known_by_value(secret: str) -> None:
 
 
 def test_chatty_libraries_are_quiet(stream: io.StringIO) -> None:
-    """HTTP clients, which log whole URLs, are heard from WARNING on, even when we debug."""
+    """HTTP clients, which log whole URLs, are logged from WARNING on, in debug mode too."""
     set_up_logging("console", "debug", stream)
     for name in ("httpx", "httpx2", "httpcore", "sqlalchemy.engine"):
         logging.getLogger(name).info("POST https://example.org/canary")
@@ -103,7 +103,7 @@ def test_lines_are_json_on_demand(stream: io.StringIO) -> None:
 
 @given(st.text())
 def test_ordinary_text_passes(text: str) -> None:
-    """Redaction takes any text, and leaves alone what holds no secret."""
+    """Redaction accepts any text, and changes nothing that contains no secret."""
     redact(text)
     assert (
         redact("turn trn_01 took 12:30 at http://127.0.0.1:8080/x")

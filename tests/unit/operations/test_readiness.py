@@ -1,4 +1,4 @@
-"""A process is ready when it does what its roles say; what is degraded does not take it out."""
+"""A process is ready when its roles work; degraded parts do not make it unready."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ HEALTHY: dict[str, Any] = {
     [(Role.INGRESS, True), (Role.REAPER, True), (Role.TURNS, False), (Role.DELIVERY, False)],
 )
 def test_only_some_roles_need_the_broker(role: Role, *, ready: bool) -> None:
-    """Without NATS messages are still taken; turns and deliveries are not made."""
+    """Without NATS messages are still accepted; turns and deliveries wait."""
     assert assess(frozenset({role}), **HEALTHY | {"is_broker_up": False}).ready is ready
     assert assess(frozenset({role}), **HEALTHY).ready
 
 
 def test_every_role_needs_the_database_and_its_channels() -> None:
-    """No database, or a channel that does not receive yet: not ready, and it is said which."""
+    """Without a database, or with a channel that does not receive yet, it is unready and names the cause."""
     gone = assess(frozenset({Role.REAPER}), **HEALTHY | {"database": "away"})
     assert (gone.ready, gone.checks["database"]) == (False, "away")
     deaf = assess(frozenset(Role), **HEALTHY | {"starting": ["telegram"]})
@@ -43,7 +43,7 @@ def test_every_role_needs_the_database_and_its_channels() -> None:
 
 
 def test_a_full_log_and_a_channel_in_trouble_degrade() -> None:
-    """Both are told, and the process stays ready."""
+    """Both are reported, and the process stays ready."""
     told = assess(
         frozenset(Role), **HEALTHY | {"fill_ratio": 0.85, "channel_errors": {"slack": "wrong token"}}
     )

@@ -1,4 +1,4 @@
-"""Configs taken apart and put together, and what is said of wrong ones."""
+"""Separate and restore the secrets of configs, and report wrong values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _clear(value: Any) -> Any:
 
 @given(tree=TREES)
 def test_secrets_come_apart_and_together_again(tree: dict[str, Any]) -> None:
-    """What is separated holds no secret, and restoring brings every one back to its place."""
+    """The separated config contains no secret, and restoring puts every secret back in its place."""
     config, secrets = extract_secrets(tree)
     json.dumps(config)
     assert insert_secrets(config, secrets) == _clear(tree)
@@ -70,13 +70,13 @@ def test_a_patch_sets_nests_and_removes() -> None:
 
 
 def test_a_mask_keeps_what_it_hides() -> None:
-    """`***` sent back leaves the stored secret; where nothing stands it is what it is."""
+    """`***` sent back keeps the stored secret; without a stored one it is an ordinary value."""
     assert merge_patch({"t": "real"}, {"t": "***", "n": "***"}) == {"t": "real", "n": "***"}
 
 
 @given(parts=some.lists(some.text(), max_size=4))
 def test_a_pointer_names_exactly_one_place(parts: list[str]) -> None:
-    """Slashes and tildes in keys are escaped, so that the parts can be told apart again."""
+    """Slashes and tildes in keys are escaped, so that the parts stay distinguishable."""
     read = [part.replace("~1", "/").replace("~0", "~") for part in json_pointer(parts).split("/")[1:]]
     assert read == parts
 

@@ -1,4 +1,4 @@
-"""Settings that cannot work together are refused at the start, and the refusal says why."""
+"""Settings that cannot work together are refused at the start with the reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_several_replicas_need_what_all_of_them_see(tmp_path: Path) -> None:
 
 
 def test_local_snapshots_of_several_replicas_are_refused(tmp_path: Path) -> None:
-    """What stays on one machine cannot be restored on another, unless the directory is declared shared."""
+    """Data on one machine cannot be restored on another, unless the directory is declared shared."""
     local = SHARED | {"DOVECOTE_SANDBOX__SNAPSHOTS": "local"}
     assert "cannot restore snapshots that are stored on one machine" in inconsistencies_of(tmp_path, **local)
     assert loaded(tmp_path, **local, DOVECOTE_SHARED_FILES="true").sandbox.snapshots == "local"
@@ -46,7 +46,7 @@ def test_local_snapshots_of_several_replicas_are_refused(tmp_path: Path) -> None
 
 
 def test_workspaces_in_s3_need_a_bucket_and_whole_keys(tmp_path: Path) -> None:
-    """What is missing is named, as is a directory that all replicas have: each keeps copies of its own."""
+    """Missing settings are named, and so is a directory that replicas share: each needs its own copies."""
     s3 = {"DOVECOTE_WORKSPACES__STORE": "s3"}
     told = inconsistencies_of(tmp_path, **s3)
     assert "workspaces.store" in told

@@ -91,7 +91,7 @@ def test_limits_are_spelt_either_way(read: Read) -> None:
 
 
 def test_lists_are_written_with_commas(read: Read) -> None:
-    """Roles, networks, origins, models and delays take comma-separated variables."""
+    """Roles, networks, origins, models and delays accept comma-separated variables."""
     settings = read(
         DOVECOTE_ROLES="ingress, turns",
         DOVECOTE_EGRESS_ALLOW="10.0.0.0/8,fd00::/8",
@@ -109,7 +109,7 @@ def test_lists_are_written_with_commas(read: Read) -> None:
 
 
 def test_every_role_by_one_word(read: Read) -> None:
-    """`all` stands for every role."""
+    """`all` means every role."""
     assert read({"roles": "all"}).roles == frozenset(Role)
 
 
@@ -217,7 +217,7 @@ BLANKS = ["", " ", "\t"]
     ],
 )
 def test_a_blank_secret_is_no_open_door(read: Read, name: str, blank: str) -> None:
-    """A secret that is there and blank stops the gateway instead of letting everybody in."""
+    """A blank secret stops the gateway, instead of admitting everybody."""
     assert len(problems_of(lambda: read(**{name: blank}))) == 1
 
 
@@ -237,7 +237,7 @@ def test_one_blank_key_spoils_the_ring(read: Read) -> None:
 
 
 def test_short_keys_are_warned_of(read: Read) -> None:
-    """Keys that may be guessed are taken, and said to be weak."""
+    """Guessable keys are accepted with a warning."""
     assert len(read(DOVECOTE_SECRET_KEYS="short").warnings()) == 1
     assert len(read(DOVECOTE_ADMIN_KEY="short").warnings()) == 1
 
@@ -298,7 +298,7 @@ def test_a_channel_may_have_a_name_of_its_own(read: Read) -> None:
 
 
 def test_a_table_in_one_variable(read: Read) -> None:
-    """A variable that holds a JSON object stands for its keys."""
+    """A variable with a JSON object sets the object's keys."""
     settings = read(DOVECOTE_CHANNELS='{"telegram": {"token": "123456:ABC"}}')
     assert settings.channels["telegram"]["token"] == "123456:ABC"
 
@@ -358,7 +358,7 @@ def test_settings_are_fixed(read: Read) -> None:
 
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", 0), ("::1", 0), ("localhost", 0), ("0.0.0.0", 1)])
 def test_open_http_is_warned_of(read: Read, host: str, warned: int) -> None:
-    """Plain HTTP beyond loopback is allowed and said to be unwise; behind TLS it is not."""
+    """Plain HTTP beyond loopback is allowed with a warning; behind TLS there is none."""
     assert len(read({"host": host}).warnings()) == warned
     assert not read({"host": host, "public_url": "https://bots.example.org"}).warnings()
 

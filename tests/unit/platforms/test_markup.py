@@ -70,7 +70,7 @@ def packed(text: str) -> str:
 
 
 def holds_in_order(needle: str, hay: str) -> bool:
-    """Say whether all characters of `needle` stand in `hay` in their order."""
+    """Return whether all characters of `needle` are in `hay`, in their order."""
     rest = iter(hay)
     return all(character in rest for character in needle)
 
@@ -82,7 +82,7 @@ def utf16(text: str) -> int:
 
 @given(documents())
 def test_every_word_of_a_document_is_in_its_blocks(document: str) -> None:
-    """Parsing keeps each word, in order, whatever the structure around it."""
+    """Parsing keeps each word, in order, in any structure."""
     words = re.findall(r"[a-z]+\d+", document)
     assert re.findall(r"[a-z]+\d+", words_of(parse(document))) == words
 
@@ -185,7 +185,7 @@ def test_a_fence_that_is_too_long_is_opened_again_with_its_info() -> None:
 
 
 def test_a_table_that_is_too_long_repeats_its_head() -> None:
-    """Rows in a later part stand under the head again."""
+    """Rows in a later part come under a repeated header."""
     rows = "\n".join(f"| {number} | value |" for number in range(60))
     parts = split(f"| n | v |\n|---|---|\n{rows}", 300)
     assert len(parts) > 1
@@ -207,7 +207,7 @@ def test_the_rest_of_a_paragraph_does_not_become_a_heading() -> None:
 
 
 def test_blank_text_has_no_parts() -> None:
-    """Nothing is said when there is nothing to say."""
+    """Empty text renders to nothing."""
     assert split(" \n\t\n", 100) == ()
 
 

@@ -22,7 +22,7 @@ ANY = st.text(max_size=40) | st.text(alphabet=st.characters(min_codepoint=0xD7F0
 def button_pressed(
     button: Button, *, user: str = "U0ADA", room: str = "C0ROOM", thread: str | None = None
 ) -> Any:
-    """Return what Slack tells of a press."""
+    """Return Slack's payload for a press."""
     container = {"type": "message", "message_ts": "2.0", "channel_id": room}
     action = {"action_id": payloads.action_id_of(button), "value": button.data, "action_ts": "3.0"}
     place = {"container": container | ({"thread_ts": thread} if thread else {}), "channel": {"id": room}}
@@ -32,7 +32,7 @@ def button_pressed(
 
 
 def modal_submitted(view: Any, texts: object, *, user: str) -> Any:
-    """Return what Slack tells of a modal that was sent off."""
+    """Return Slack's payload for a submitted modal."""
     values = {"comment": {"comment": {"type": "plain_text_input", "value": texts}}}
     kept = {**view, "id": "V1", "state": {"values": values}}
     payload = {"type": "view_submission", "user": {"id": user}, "team": {"id": "T0TEAM"}, "view": kept}
@@ -43,7 +43,7 @@ def modal_submitted(view: Any, texts: object, *, user: str) -> Any:
 def test_a_comment_comes_back_with_its_press(
     data: str, prompt: str, user: str, room: str, thread: str | None, words: str
 ) -> None:
-    """Whatever is asked and written: the modal is one Slack takes, and the press is the one that was made."""
+    """With any question and comment, the modal is valid for Slack and keeps the press that opened it."""
     button = Button(label="x", data=data, prompt=prompt)
     told = button_pressed(button, user=user, room=room, thread=thread)
     asking = interactions.parse_modal_request(told, BOT)
@@ -64,7 +64,7 @@ def test_a_comment_comes_back_with_its_press(
 
 @given(DATA)
 def test_a_button_without_a_prompt_asks_for_nothing(data: str) -> None:
-    """Its press is told at once."""
+    """Its press is handled at once."""
     assert interactions.parse_modal_request(button_pressed(Button(label="x", data=data)), BOT) is None
 
 

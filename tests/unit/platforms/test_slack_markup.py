@@ -77,7 +77,7 @@ def test_no_word_is_lost(words: list[str]) -> None:
 
 @pytest.mark.parametrize("hostile", ["[", "*", "`", "<", "> ", "- ", "![", "~~", "**a", "<@"])
 def test_hostile_text_is_rendered(hostile: str) -> None:
-    """Long runs of marks are rendered like other text: the test's own limit would tell."""
+    """Long runs of marks are rendered like other text, within the test's time limit."""
     assert markup.render(hostile * 8000)
 
 

@@ -78,7 +78,7 @@ def test_any_text_is_read_without_fault(text: str) -> None:
 
 
 def test_the_menu_is_one_telegram_takes() -> None:
-    """Names and words keep to the limits of setMyCommands."""
+    """Names and descriptions keep to the limits of setMyCommands."""
     assert all(name.isascii() and name.islower() and len(name) <= 32 for name in MENU)
     assert all(1 <= len(words) <= 256 for words in MENU.values())
 
@@ -118,5 +118,5 @@ def test_an_odd_albums_name_is_none(name: object) -> None:
 
 @pytest.mark.parametrize("update", [None, [], {}, {"message": []}, {"message": {"media_group_id": "a"}}])
 def test_what_is_no_message_is_of_no_album(update: object) -> None:
-    """Garbage is told apart without fault."""
+    """Invalid updates are recognised without an error."""
     assert codec.album_of(update) is None

@@ -55,7 +55,7 @@ def refusal(status: int, description: str = "", **parameters: Any) -> BotApiErro
     ],
 )
 def test_each_refusal_has_its_meaning(error: Exception, kind: type[ChannelError]) -> None:
-    """The class says what happens next, whatever Telegram's words are."""
+    """The error class decides what happens next, whatever Telegram's text is."""
     assert type(translate_error(error, method="sendMessage")) is kind
 
 
@@ -79,7 +79,7 @@ def test_each_refusal_has_its_meaning(error: Exception, kind: type[ChannelError]
     ],
 )
 def test_a_missing_right_is_named(status: int, description: str, permission: str) -> None:
-    """The operator learns which right to give the bot; the room is not taken for dead."""
+    """The operator gets the missing right; the room is not marked dead."""
     error = translate_error(refusal(status, description), method="sendMessage")
     assert isinstance(error, NotPermitted)
     assert (error.permission, error.remedy) == (permission, "operator")
@@ -87,7 +87,7 @@ def test_a_missing_right_is_named(status: int, description: str, permission: str
 
 
 def test_a_room_that_moved_names_the_new_one() -> None:
-    """Where following a room fails too, the error says where it went."""
+    """If following a moved room fails too, the error has its new id."""
     error = translate_error(
         refusal(400, "Bad Request: upgraded", migrate_to_chat_id=-1007), method="sendMessage"
     )
@@ -95,7 +95,7 @@ def test_a_room_that_moved_names_the_new_one() -> None:
 
 
 def test_a_404_to_the_first_question_is_a_bad_token() -> None:
-    """Telegram says "not found" both for a malformed token and for a method it does not have."""
+    """Telegram answers "not found" both for a malformed token and for an unknown method."""
     assert isinstance(translate_error(refusal(404, "Not Found"), method="getMe"), Unauthorized)
 
 
@@ -132,7 +132,7 @@ def test_what_broke_before_the_request_was_not_sent(name: str) -> None:
     ],
 )
 def test_wrong_settings_are_refused_without_telling_secrets(given: dict[str, Any]) -> None:
-    """Each mistake is named, and no value stands in the message."""
+    """Each mistake is named, and the message contains no value."""
     with pytest.raises(ValidationError) as caught:
         TelegramSettings(**given)
     assert "secret-value" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""CommonMark as Telegram shows it: nothing lost, and entities Telegram takes."""
+"""CommonMark as Telegram shows it: no text is lost, and Telegram accepts the entities."""
 
 from __future__ import annotations
 
@@ -71,7 +71,12 @@ def test_a_language_and_an_address_are_part_of_the_entity() -> None:
     (fence,) = render("```python\nx\n```").entities
     (link,) = render("[x](https://x.test/)").entities
     assert encode_entity(fence) == {"type": "pre", "offset": 0, "length": 1, "language": "python"}
-    assert encode_entity(link) == {"type": "text_link", "offset": 0, "length": 1, "url": "https://x.test/"}
+    assert encode_entity(link) == {
+        "type": "text_link",
+        "offset": 0,
+        "length": 1,
+        "url": "https://x.test/",
+    }
 
 
 def assert_telegram_takes(rendered: RenderedText) -> None:
@@ -83,7 +88,7 @@ def assert_telegram_takes(rendered: RenderedText) -> None:
 
 @given(documents())
 def test_a_document_keeps_its_words_and_grows_no_longer(document: str) -> None:
-    """Every word is shown in its order, with entities Telegram takes; the text never outgrows its source."""
+    """Every word is shown in its order, with valid entities; the text never outgrows its source."""
     rendered = render(document)
     assert_telegram_takes(rendered)
     word = r"[a-z]+\d+"

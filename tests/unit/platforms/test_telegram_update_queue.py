@@ -1,4 +1,4 @@
-"""A poller's place in the updates: nothing is passed over, nothing is taken twice, albums stay whole."""
+"""A poller's position in the updates: none is skipped or handled twice, and albums stay whole."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_album_that_another_poller_took_is_not_waited_for() -> None:
 
 
 def test_updates_without_a_number_are_passed_over() -> None:
-    """What is no update is left where it is, and hinders nobody."""
+    """An invalid update is skipped and delays no other."""
     backlog = UpdateQueue(0.5, lambda: 0.0)
     odd = [{}, None, {"update_id": "x"}, update(3, 7, None)]
     (piece,) = backlog.due(odd)

@@ -1,4 +1,4 @@
-"""What is taken from a snapshot, and what a hostile one cannot do."""
+"""Which members of a snapshot are extracted, and what a hostile one cannot do."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_broken_snapshot_is_refused(raw: bytes) -> None:
 
 
 def test_a_bomb_is_refused() -> None:
-    """A snapshot that says it unpacks to more than is allowed is refused before it is unpacked."""
+    """A snapshot that declares a size above the limit is refused before it is unpacked."""
     sorting = tar_members.FolderSplitter("0")
     bomb = entry("home/bomb")
     bomb.size = tar_members.MAX_BYTES + 1
@@ -104,7 +104,7 @@ def test_a_bomb_is_refused() -> None:
 
 
 def test_the_uppermost_changed_places_are_found() -> None:
-    """A new directory stands for all in it, a changed one for nothing, and what is mounted is left out."""
+    """A new directory includes everything in it, a changed one nothing; mounts are left out."""
     changes = [
         *(("/usr", 0), ("/usr/lib", 0), ("/usr/lib/new", 1), ("/usr/lib/new/deep", 1), ("/usr/lib/old", 0)),
         *(("/home", 0), ("/home/sandbox", 1), ("/tmp/x", 1), ("/etc/gone", 2), ("/etc/hosts", 0)),

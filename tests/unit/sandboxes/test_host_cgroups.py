@@ -1,4 +1,4 @@
-"""How the host provider reads a machine's control groups, on trees made for it."""
+"""How the host provider reads a machine's control groups, on trees made for the test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _second(mounts: Path, path: str, *, controllers: str, handed: str) -> Path:
 
 
 def test_version_two_is_one_directory_for_everything(tmp_path: Path) -> None:
-    """On a unified machine all limits and runs stand below the gateway's own group."""
+    """On a unified machine all limits and runs are below the gateway's own group."""
     group = _second(tmp_path, "/user.slice/app", controllers="cpu memory pids", handed="cpu memory pids")
     layout = probe("tag", tmp_path, "0::/user.slice/app\n")
     assert layout == CgroupLayout(
@@ -48,7 +48,7 @@ def test_version_two_without_delegation_still_kills_by_group(tmp_path: Path) -> 
 
 
 def _first(mounts: Path, *, unified: bool, kill: bool = True) -> str:
-    """Make a version 1 mount and return what /proc/self/cgroup says of it."""
+    """Create a version 1 mount and return its line in /proc/self/cgroup."""
     for controller in ("memory", "pids", "cpu", *(("unified",) if unified else ())):
         directory = mounts / controller / "own" / "tag"
         directory.mkdir(parents=True)
@@ -64,7 +64,7 @@ def _first(mounts: Path, *, unified: bool, kill: bool = True) -> str:
 def test_version_one_kills_by_the_unified_mount_if_it_can(
     tmp_path: Path, *, unified: bool, kill: bool, runs: str
 ) -> None:
-    """On a hybrid machine runs get their groups where cgroup.kill is, else beside the process limit."""
+    """On a hybrid machine runs get groups where cgroup.kill exists, else beside the process limit."""
     layout = probe("tag", tmp_path, _first(tmp_path, unified=unified, kill=kill))
     assert layout.version == 1
     assert layout.runs == tmp_path / runs / "own/tag"
@@ -74,7 +74,7 @@ def test_version_one_kills_by_the_unified_mount_if_it_can(
 
 
 def test_a_container_sees_its_own_group_as_the_mount(tmp_path: Path) -> None:
-    """A path of the outer machine that is not mounted means the root of what is."""
+    """A path of the outer machine that is not mounted means the root of the mount."""
     for controller in ("memory", "pids", "cpu"):
         (tmp_path / controller / "tag").mkdir(parents=True)
         (tmp_path / controller / "tag/cgroup.procs").touch()

@@ -22,17 +22,17 @@ def described(*lacks: str) -> str:
     """Return how bash is described where these runtimes are missing."""
     owner = Owner(account="a", scope=Scope.SESSION, conversation="c", agent="g", person="")
     spec = SandboxSpec(label="one", namespace="space")
-    bench = Environment(config=SandboxConfig(), spec=spec, owner=owner, missing_runtimes=lacks)
+    environment = Environment(config=SandboxConfig(), spec=spec, owner=owner, missing_runtimes=lacks)
     nothing = cast("Any", None)
     return bash.spec(
         ToolContext(
-            turn=nothing, environment=bench, environment_resolver=nothing, jobs=nothing, files=nothing
+            turn=nothing, environment=environment, environment_resolver=nothing, jobs=nothing, files=nothing
         )
     ).description
 
 
 def test_the_description_names_what_is_missing() -> None:
-    """A model is told before it tries; where nothing is missing there is nothing to say."""
+    """The model gets a note before its first try; if nothing is missing there is no note."""
     assert "Runtimes: bash, python, node (node, uv not installed here);" in described("node", "uv")
     assert "not installed" not in described()
 
@@ -54,7 +54,7 @@ def test_a_command_that_wanted_a_missing_runtime_is_told_so(said: bytes, note: s
 
 
 def test_this_machine_says_what_it_lacks(tmp_path: Path) -> None:
-    """The host provider's manifest tells, without opening anything, what doctor tells."""
+    """The host provider's manifest reports the same as doctor, without opening anything."""
     settings = HostSettings(runtime_directories=(tmp_path,))
     lacking = registry.plugin("host").missing_runtimes(settings)
     assert list(lacking) == list(missing(find((tmp_path,))))

@@ -21,7 +21,7 @@ from sandbox.config import SandboxConfig, normalize
     ],
 )
 def test_internet_is_the_mode(config: dict[str, Any], mode: str) -> None:
-    """It may stand at the top of a config or in its network."""
+    """It is accepted at the top of a config and in its network."""
     assert SandboxConfig.model_validate(config).network.mode == mode
 
 
@@ -44,5 +44,5 @@ def test_what_contradicts_itself_is_refused(config: dict[str, Any]) -> None:
 
 
 def test_a_patch_is_spelled_before_it_is_merged() -> None:
-    """A patch that says `internet` changes the mode that stands already."""
+    """A patch with `internet` changes the existing mode."""
     assert normalize({"internet": False, "timeout": 5}) == {"timeout": 5, "network": {"mode": "deny-all"}}

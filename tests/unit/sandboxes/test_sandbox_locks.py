@@ -1,4 +1,4 @@
-"""The guard: calls of one process share a sandbox, processes take turns, and nobody waits for ever."""
+"""Sandbox locks: calls of one process share a sandbox, processes alternate, and every wait ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_two_replicas_take_turns() -> None:
 
 
 async def test_waiting_is_bounded_and_told() -> None:
-    """Whoever waits too long is told so, in words for a person."""
+    """A call that waits too long fails with a text for users."""
     leases = MemorySandboxLocks()
     async with SandboxLocks(leases).shared(LABEL):
         with pytest.raises(SandboxBusy, match="in use elsewhere"):
@@ -42,17 +42,17 @@ async def test_waiting_is_bounded_and_told() -> None:
 
 
 async def test_alone_is_alone() -> None:
-    """Nobody gets a sandbox alone that is in use, and nobody uses one that somebody has alone."""
-    guard = SandboxLocks(timeout=0.05)
-    async with guard.shared(LABEL):
+    """A sandbox in use cannot be locked exclusively, and an exclusive lock excludes every other call."""
+    locks = SandboxLocks(timeout=0.05)
+    async with locks.shared(LABEL):
         with pytest.raises(SandboxBusy):
-            async with guard.exclusive(LABEL):
+            async with locks.exclusive(LABEL):
                 raise AssertionError("not alone")
-    async with guard.exclusive(LABEL):
+    async with locks.exclusive(LABEL):
         with pytest.raises(SandboxBusy):
-            async with guard.shared(LABEL):
+            async with locks.shared(LABEL):
                 raise AssertionError("not alone")
-    async with guard.shared(LABEL):
+    async with locks.shared(LABEL):
         pass
 
 
@@ -83,7 +83,7 @@ class UnreachableLocks(MemorySandboxLocks):
 
 
 async def test_a_lease_that_cannot_be_renewed_is_given_up_when_it_expires() -> None:
-    """Past its expiry another replica may hold it, so the call under it is ended although nobody said so."""
+    """Past its expiry another replica may hold it, so the call under it is ended."""
 
     async def work() -> None:
         async with asyncio.timeout(20), SandboxLocks(UnreachableLocks(), ttl=0.2).shared(LABEL):

@@ -41,7 +41,7 @@ class PoolHarness:
     checkpoint: Callable[[str], None] = field(default=lambda _name: None)
 
     def backend(self) -> Backend:
-        """Return what a pool stands on."""
+        """Return the backend of a pool."""
         return Backend(
             provider=self.provider,
             reservations=self.reservations,
@@ -56,114 +56,114 @@ class PoolHarness:
 
 
 async def test_an_open_sandbox_is_used_again() -> None:
-    """The same key twice is one machine; a changed spec reconnects to it."""
-    stage = PoolHarness()
-    pool = stage.pool()
+    """The same key twice is one instance; a changed spec reconnects to it."""
+    harness = PoolHarness()
+    pool = harness.pool()
     first = await pool.acquire(REQUEST)
     assert await pool.acquire(REQUEST) is first
     changed = replace(REQUEST, spec=replace(SPEC, env={"A": "1"}))
     again = await pool.acquire(changed)
     assert again is not first
     assert again.id == first.id
-    assert stage.provider.created_count == 1
+    assert harness.provider.created_count == 1
 
 
 async def test_another_process_finds_the_sandbox_by_its_row() -> None:
     """What one pool made, another one reconnects to; when it is gone there is a new one."""
-    stage = PoolHarness()
-    made = await stage.pool().acquire(REQUEST)
-    assert (await stage.pool().acquire(REQUEST)).id == made.id
-    await stage.provider.destroy(made.id)
-    assert (await stage.pool().acquire(REQUEST)).id != made.id
-    row = stage.reservations.rows[SPEC.label]
+    harness = PoolHarness()
+    made = await harness.pool().acquire(REQUEST)
+    assert (await harness.pool().acquire(REQUEST)).id == made.id
+    await harness.provider.destroy(made.id)
+    assert (await harness.pool().acquire(REQUEST)).id != made.id
+    row = harness.reservations.rows[SPEC.label]
     assert (row.boot, row.status) == (2, ReservationStatus.READY)
 
 
 async def test_twenty_at_once_make_one_sandbox() -> None:
     """Those who come while one is being made wait for it, in this process and in another."""
-    stage = PoolHarness()
-    pools = [stage.pool(), stage.pool()]
+    harness = PoolHarness()
+    pools = [harness.pool(), harness.pool()]
 
     async def work(sandbox: Sandbox) -> SandboxId:
         return sandbox.id
 
     found = await asyncio.gather(*(pools[number % 2].use(REQUEST, work) for number in range(20)))
     assert len(set(found)) == 1
-    assert stage.provider.created_count == 1
-    assert ("sandbox.remake", "reset") not in stage.reservations.changes
+    assert harness.provider.created_count == 1
+    assert ("sandbox.remake", "reset") not in harness.reservations.changes
 
 
 async def test_a_creation_nobody_finishes_is_taken_over() -> None:
-    """A row that is `creating`, and not by us, is that of somebody who died: the guard let us through."""
-    stage = PoolHarness()
-    await stage.reservations.add(reserve(REQUEST, stage.now))
-    assert (await stage.pool().acquire(REQUEST)).id == "memory-1"
-    assert ("sandbox.remake", "reset") in stage.reservations.changes
+    """A row that another process left in `creating` belongs to a dead process, because the lock was free."""
+    harness = PoolHarness()
+    await harness.reservations.add(reserve(REQUEST, harness.now))
+    assert (await harness.pool().acquire(REQUEST)).id == "memory-1"
+    assert ("sandbox.remake", "reset") in harness.reservations.changes
 
 
 async def test_a_provider_that_refuses_leaves_no_row() -> None:
     """Nobody waits for what cannot be made."""
-    stage = PoolHarness()
+    harness = PoolHarness()
 
     def refuse(name: str) -> None:
         if name == "sandbox.acquire.before_create":
             raise ProviderRefused("no room")
 
-    stage.checkpoint = refuse
+    harness.checkpoint = refuse
     with pytest.raises(ProviderRefused):
-        await stage.pool().acquire(REQUEST)
-    assert not stage.reservations.rows
+        await harness.pool().acquire(REQUEST)
+    assert not harness.reservations.rows
 
 
 async def test_a_creation_that_is_cancelled_keeps_nobody_waiting() -> None:
     """Who stops a command whose sandbox is being made can send the next one at once."""
-    stage = PoolHarness()
+    harness = PoolHarness()
 
     def stop(name: str) -> None:
         if name == "sandbox.acquire.before_create":
             making.cancel()
 
-    stage.checkpoint = stop
-    making = asyncio.create_task(stage.pool().acquire(REQUEST))
+    harness.checkpoint = stop
+    making = asyncio.create_task(harness.pool().acquire(REQUEST))
     await asyncio.wait({making})
     assert making.cancelled()
-    assert not stage.reservations.rows
-    stage.checkpoint = lambda _name: None
-    assert (await Pool(stage.backend(), timeout=0.15).acquire(REQUEST)).id == "memory-1"
+    assert not harness.reservations.rows
+    harness.checkpoint = lambda _name: None
+    assert (await Pool(harness.backend(), timeout=0.15).acquire(REQUEST)).id == "memory-1"
 
 
 @pytest.mark.parametrize("point", ["sandbox.acquire.after_create", "sandbox.acquire.after_restore"])
 async def test_a_restore_that_is_cancelled_keeps_nobody_waiting(tmp_path: Path, point: str) -> None:
     """The snapshot stays for the next one, who comes at once; what was made by then is swept up."""
-    stage, stopped = PoolHarness(), ""
+    harness, stopped = PoolHarness(), ""
 
     def stop(name: str) -> None:
         if name == stopped:
             making.cancel()
 
     keeper = Snapshotter(LocalSnapshotStore(tmp_path / "store"), tmp_path / "scratch")
-    stand = replace(stage.backend(), snapshotter=keeper, checkpoint=stop)
-    pool = Pool(stand, timeout=1.0)
+    backend = replace(harness.backend(), snapshotter=keeper, checkpoint=stop)
+    pool = Pool(backend, timeout=1.0)
     await (await pool.acquire(REQUEST)).run(ExecRequest(script="keep note kept"))
     await pool.save(REQUEST, changed=True)
-    await stage.provider.destroy(SandboxId("memory-1"))
+    await harness.provider.destroy(SandboxId("memory-1"))
     pool.evict(SPEC.label)
     stopped = point
     making = asyncio.create_task(pool.acquire(REQUEST))
     await asyncio.wait({making})
     stopped = ""
     assert making.cancelled()
-    assert stage.reservations.rows[SPEC.label].is_stopped
-    assert await Teardown(stand, pool.evict).sweep("dovecote-here-") == 1
-    assert not stage.provider.instances
-    again = await Pool(stand, timeout=0.15).acquire(REQUEST)
+    assert harness.reservations.rows[SPEC.label].is_stopped
+    assert await Teardown(backend, pool.evict).sweep("dovecote-here-") == 1
+    assert not harness.provider.instances
+    again = await Pool(backend, timeout=0.15).acquire(REQUEST)
     assert (await again.run(ExecRequest(script="kept note"))).stdout == b"kept"
-    assert await Teardown(stand, pool.evict).sweep("dovecote-here-") == 0
+    assert await Teardown(backend, pool.evict).sweep("dovecote-here-") == 0
 
 
 async def test_who_is_stopped_while_it_claims_a_row_lets_go_of_it() -> None:
-    """A claim that went through meanwhile is given up; nobody waits for it to grow old."""
-    stage = PoolHarness()
+    """A claim that succeeded in the meantime is released; no call waits for it to expire."""
+    harness = PoolHarness()
 
     class Slow(MemoryReservations):
         async def add(self, row: Reservation) -> bool:
@@ -171,26 +171,26 @@ async def test_who_is_stopped_while_it_claims_a_row_lets_go_of_it() -> None:
             await asyncio.sleep(0)
             return await super().add(row)
 
-    stage.reservations = Slow()
-    claiming = asyncio.create_task(stage.pool().acquire(REQUEST))
+    harness.reservations = Slow()
+    claiming = asyncio.create_task(harness.pool().acquire(REQUEST))
     await asyncio.wait({claiming})
     assert claiming.cancelled()
-    assert not stage.reservations.rows
-    assert not stage.provider.created_count
+    assert not harness.reservations.rows
+    assert not harness.provider.created_count
 
 
 async def test_gone_is_tried_exactly_once_more() -> None:
     """A function that finds its sandbox gone runs again on a new one, and not a third time."""
-    stage = PoolHarness()
+    harness = PoolHarness()
     seen: list[SandboxId] = []
 
     async def fail(sandbox: Sandbox) -> None:
         seen.append(sandbox.id)
-        await stage.provider.destroy(sandbox.id)
+        await harness.provider.destroy(sandbox.id)
         raise SandboxGone
 
     with pytest.raises(SandboxGone):
-        await stage.pool().use(REQUEST, fail)
+        await harness.pool().use(REQUEST, fail)
     assert len(seen) == len(set(seen)) == 2
 
 
@@ -210,100 +210,102 @@ async def test_other_errors_pass_at_once() -> None:
 
 async def test_a_suspended_sandbox_is_woken_by_its_next_use() -> None:
     """Seconds are counted while it is awake and not while it sleeps."""
-    stage = PoolHarness()
-    pool = stage.pool()
+    harness = PoolHarness()
+    pool = harness.pool()
     await pool.acquire(REQUEST)
-    stage.now += timedelta(seconds=100)
-    row = stage.reservations.rows[SPEC.label]
+    harness.now += timedelta(seconds=100)
+    row = harness.reservations.rows[SPEC.label]
     assert await Teardown(pool.backend, pool.evict).suspend(row, SPEC, reason="idle")
-    asleep = stage.reservations.rows[SPEC.label]
+    asleep = harness.reservations.rows[SPEC.label]
     assert (asleep.paused, asleep.seconds, asleep.active_since) == (True, 100.0, None)
-    assert stage.provider.instances[SandboxId("memory-1")].suspended
-    stage.now += timedelta(seconds=1000)
+    assert harness.provider.instances[SandboxId("memory-1")].suspended
+    harness.now += timedelta(seconds=1000)
     result = await ReservedSandbox(pool, REQUEST).run(ExecRequest(script="echo up"))
-    awake = stage.reservations.rows[SPEC.label]
+    awake = harness.reservations.rows[SPEC.label]
     assert result.stdout == b"up\n"
-    assert (awake.paused, awake.seconds_at(stage.now)) == (False, 100.0)
+    assert (awake.paused, awake.seconds_at(harness.now)) == (False, 100.0)
 
 
 async def test_a_sandbox_in_use_is_not_put_to_sleep() -> None:
-    """Neither while a call runs, nor when it was used after the reaper looked."""
-    stage = PoolHarness()
-    pool = stage.pool()
+    """Neither while a call runs, nor when it was used after the reaper checked."""
+    harness = PoolHarness()
+    pool = harness.pool()
     endings = Teardown(pool.backend, pool.evict)
     await pool.acquire(REQUEST)
-    row = stage.reservations.rows[SPEC.label]
+    row = harness.reservations.rows[SPEC.label]
 
     async def meanwhile(_sandbox: Sandbox) -> None:
         with pytest.raises(SandboxBusy):
             await endings.suspend(row, SPEC, reason="idle")
 
     await pool.use(REQUEST, meanwhile)
-    await stage.reservations.touch(SPEC.label, "cnv_2", stage.now + timedelta(seconds=1))
+    await harness.reservations.touch(SPEC.label, "cnv_2", harness.now + timedelta(seconds=1))
     assert not await endings.suspend(row, SPEC, reason="idle")
 
 
 async def test_a_long_call_keeps_the_sandbox_awake() -> None:
     """While a call runs, the idle timer is reset and the provider's own is put off."""
-    stage = PoolHarness()
-    pool = stage.pool()
+    harness = PoolHarness()
+    pool = harness.pool()
     short = replace(REQUEST, spec=replace(SPEC, idle_timeout=0.03))
     await pool.acquire(short)
-    machine = stage.provider.instances[SandboxId("memory-1")]
+    machine = harness.provider.instances[SandboxId("memory-1")]
 
     async def thinking(_sandbox: Sandbox) -> None:
-        stage.now += timedelta(seconds=1)
+        harness.now += timedelta(seconds=1)
         await machine.kept_alive.wait()
 
     async with asyncio.timeout(5):
         await pool.use(short, thinking)
-    assert stage.reservations.rows[SPEC.label].used_at == stage.now
+    assert harness.reservations.rows[SPEC.label].used_at == harness.now
 
 
 async def test_a_sweep_removes_what_no_row_knows_of() -> None:
     """An object of ours without a row goes; one with a row, and another installation's, stay."""
-    stage = PoolHarness()
-    pool = stage.pool()
+    harness = PoolHarness()
+    pool = harness.pool()
     kept = await pool.acquire(REQUEST)
-    orphan = await stage.provider.create(replace(SPEC, label="dovecote-here-two"))
-    foreign = await stage.provider.create(replace(SPEC, label="dovecote-there-one"))
+    orphan = await harness.provider.create(replace(SPEC, label="dovecote-here-two"))
+    foreign = await harness.provider.create(replace(SPEC, label="dovecote-there-one"))
     endings = Teardown(pool.backend, pool.evict)
     assert await endings.sweep("dovecote-here-") == 1
-    assert set(stage.provider.instances) == {kept.id, foreign.id} - {orphan.id}
+    assert set(harness.provider.instances) == {kept.id, foreign.id} - {orphan.id}
     assert await endings.sweep("dovecote-here-") == 0
 
 
 async def test_a_sweep_removes_the_second_machine_of_a_label() -> None:
     """What a service still made for a process that died goes; the one of the row stays open and unsaved."""
-    stage = PoolHarness()
-    pool = stage.pool()
+    harness = PoolHarness()
+    pool = harness.pool()
     kept = await pool.acquire(REQUEST)
-    stage.provider.instances[SandboxId("memory-late")] = replace(stage.provider.instances[kept.id])
+    harness.provider.instances[SandboxId("memory-late")] = replace(harness.provider.instances[kept.id])
     endings = Teardown(pool.backend, pool.evict)
     assert await endings.sweep("dovecote-here-") == 1
-    assert set(stage.provider.instances) == {kept.id}
+    assert set(harness.provider.instances) == {kept.id}
     assert pool.get_open(SPEC.label) is kept
 
 
 async def test_a_deleted_sandbox_leaves_neither_row_nor_machine() -> None:
     """Deleting drops the row first and then destroys; a second time there is nothing to delete."""
-    stage = PoolHarness()
-    pool = stage.pool()
+    harness = PoolHarness()
+    pool = harness.pool()
     await pool.acquire(REQUEST)
     endings = Teardown(pool.backend, pool.evict)
     assert await endings.delete(SPEC.label, reason="removed")
     assert not await endings.delete(SPEC.label, reason="removed")
-    assert (stage.reservations.rows, stage.provider.instances) == ({}, {})
+    assert (harness.reservations.rows, harness.provider.instances) == ({}, {})
 
 
 async def test_a_full_disk_keeps_no_sandbox_alive(tmp_path: Path) -> None:
     """The end of a sandbox's time comes although its last snapshot cannot be written."""
-    stage = PoolHarness()
+    harness = PoolHarness()
     blocked = tmp_path / "scratch"
     blocked.write_text("a file where a directory should be")
-    stand = replace(stage.backend(), snapshotter=Snapshotter(LocalSnapshotStore(tmp_path / "store"), blocked))
-    pool = Pool(stand)
+    backend = replace(
+        harness.backend(), snapshotter=Snapshotter(LocalSnapshotStore(tmp_path / "store"), blocked)
+    )
+    pool = Pool(backend)
     await pool.acquire(REQUEST)
-    row = stage.reservations.rows[SPEC.label]
-    assert await Teardown(stand, pool.evict).stop(row, SPEC, reason="expired")
-    assert (stage.reservations.rows, stage.provider.instances) == ({}, {})
+    row = harness.reservations.rows[SPEC.label]
+    assert await Teardown(backend, pool.evict).stop(row, SPEC, reason="expired")
+    assert (harness.reservations.rows, harness.provider.instances) == ({}, {})

@@ -72,7 +72,7 @@ def test_a_scope_says_who_shares(scope: Scope, same: dict[str, str], other: dict
 
 
 def test_the_default_scope_follows_the_workspace() -> None:
-    """WORKSPACE where there is one, else SESSION; USER only where somebody is known."""
+    """WORKSPACE if there is one, else SESSION; USER only if the user is known."""
     assert effective_scope(None, workspace="wsp_1", person="") is Scope.WORKSPACE
     assert effective_scope(None, workspace=None, person="") is Scope.SESSION
     assert effective_scope("WORKSPACE", workspace=None, person="") is Scope.SESSION

@@ -1,4 +1,4 @@
-"""Snapshots: taken without being led out, kept whole, checked before they are unpacked."""
+"""Snapshots: packed without following links out, stored whole, checked before they are unpacked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def packed(directory: Path) -> bytes:
 
 
 def test_what_is_packed_is_unpacked_the_same(tmp_path: Path) -> None:
-    """Files, modes, empty directories and links inside, and a venv's link to the machine's python."""
+    """Files, modes, empty directories and inner links, and a venv's link to the machine's python."""
     home, back = tmp_path / "home", tmp_path / "back"
     (home / "bin").mkdir(parents=True)
     (home / "empty").mkdir()
@@ -135,20 +135,20 @@ async def test_home_is_replaced_by_what_was_saved(tmp_path: Path) -> None:
 
 @pytest.fixture
 def instance() -> MemoryInstance:
-    """A machine in memory."""
+    """An instance in memory."""
     return MemoryInstance(label=SPEC.label, home={"note": b"one"})
 
 
 @pytest.fixture
 def sandbox(instance: MemoryInstance) -> MemorySandbox:
-    """The sandbox that stands for it."""
+    """The sandbox object of the instance."""
     return MemorySandbox(SandboxId("memory-1"), {SandboxId("memory-1"): instance})
 
 
 async def test_the_same_content_is_kept_once(
     sandbox: MemorySandbox, instance: MemoryInstance, tmp_path: Path
 ) -> None:
-    """A snapshot that would say what the last one says is not kept; a newer one replaces older ones."""
+    """A snapshot equal to the last one is not stored; a newer one replaces older ones."""
     store = LocalSnapshotStore(tmp_path / "store")
     keeper = Snapshotter(store, tmp_path / "scratch")
     first = await keeper.save(sandbox, row(lock_version=1))

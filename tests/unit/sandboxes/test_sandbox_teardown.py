@@ -1,4 +1,4 @@
-"""The end of a sandbox: its files come home first, and what nobody can ask any more is given up."""
+"""The end of a sandbox: its files are synced first, and an unreachable one is abandoned."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REQUEST = SandboxRequest(spec=SPEC, owner=OWNER, provider="memory")
 
 
 class FailingWorkspaceSync(WorkspaceSync):
-    """Says what a test wants when it is to carry."""
+    """A sync whose result the test chooses."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(DirectoryWorkspaceStore(directory), LocalBaselineStore(directory), limit=1)
@@ -80,8 +80,8 @@ class ReaperHarness:
         async def end_jobs(_row: Reservation, why: str) -> None:
             self.end_reasons.append(why)
 
-        around = ReaperHooks(get_spec=spec_of, list_running_jobs=jobs_in, end_jobs=end_jobs)
-        return Reaper(self.reservations, endings, around, clock=lambda: self.now)
+        context = ReaperHooks(get_spec=spec_of, list_running_jobs=jobs_in, end_jobs=end_jobs)
+        return Reaper(self.reservations, endings, context, clock=lambda: self.now)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ async def test_one_that_does_not_answer_is_waited_for(harness: ReaperHarness) ->
 
 
 async def test_a_row_whose_provider_is_no_more_is_given_up(harness: ReaperHarness) -> None:
-    """It stays for a week after its last use, then it goes with its jobs; the machine is not ours to find."""
+    """The row stays for a week after its last use, then it is deleted with its jobs."""
     await harness.pool().acquire(REQUEST)
     elsewhere = harness.reaper(open_here=False)
     harness.now += timedelta(seconds=MISSING_PROVIDER_SECONDS - 1)

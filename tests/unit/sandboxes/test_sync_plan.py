@@ -1,4 +1,4 @@
-"""What is carried between a workspace store and a sandbox elsewhere, decided from lists alone."""
+"""Decide from file lists alone what is synced between a workspace store and a remote sandbox."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BASE = SyncBaseline(stored={"f": OLD}, inside={"f": OLD})
 def test_what_changed_goes_to_the_other_side(
     base: SyncBaseline, stored: dict[str, FileStat], inside: dict[str, FileStat], expected: SyncPlan
 ) -> None:
-    """The later writer wins, a removal is carried too, and what was written outlives a removal."""
+    """The later writer wins, removals are synced too, and a change wins over a removal."""
     assert plan_sync(base, stored, inside, read_only=False) == expected
 
 
@@ -77,7 +77,7 @@ def test_what_is_too_much_waits() -> None:
 
 @pytest.mark.parametrize("path", ["", ".", "..", "../x", "a/../b", "/etc/passwd", "a//b", "./a", "a/./b"])
 def test_a_path_that_is_not_plain_is_no_path(path: str) -> None:
-    """Only paths that stay below the workspace, word for word, are taken from a sandbox."""
+    """Only paths that stay below the workspace, literally, are accepted from a sandbox."""
     assert not sandbox_transfer.is_plain_path(path)
 
 

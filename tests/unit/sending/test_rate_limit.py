@@ -88,139 +88,139 @@ def test_no_stretch_of_time_sees_more_than_the_limit(
 
 def test_an_edit_does_not_delay_the_final_text() -> None:
     """Right after an edit the final text may go, and right after a final text no edit may."""
-    budget = make_rate_limiter(SleepClock())
-    assert budget.try_acquire_local(SendPriority.EDIT, "room")
-    assert not budget.try_acquire_local(SendPriority.EDIT, "room")
-    assert budget.try_acquire_local(SendPriority.FINAL, "room")
-    assert budget.wait(SendPriority.EDIT, "room") > 0
+    rate_limiter = make_rate_limiter(SleepClock())
+    assert rate_limiter.try_acquire_local(SendPriority.EDIT, "room")
+    assert not rate_limiter.try_acquire_local(SendPriority.EDIT, "room")
+    assert rate_limiter.try_acquire_local(SendPriority.FINAL, "room")
+    assert rate_limiter.wait(SendPriority.EDIT, "room") > 0
 
 
 @given(uses=st.lists(st.sampled_from([SendPriority.EDIT, SendPriority.TYPING]), max_size=100))
 def test_drafts_never_take_the_final_text_s_token(uses: list[SendPriority]) -> None:
     """After any number of edits and typing indicators the final text may go at once, in a strict room too."""
     clock = SleepClock()
-    budget = make_rate_limiter(clock)
-    budget.pause(0, room="room")
+    rate_limiter = make_rate_limiter(clock)
+    rate_limiter.pause(0, room="room")
     for use in uses:
-        budget.try_acquire_local(use, "room")
-    assert budget.wait(SendPriority.FINAL, "room") == 0
+        rate_limiter.try_acquire_local(use, "room")
+    assert rate_limiter.wait(SendPriority.FINAL, "room") == 0
 
 
 def test_edits_over_minutes_leave_the_final_text_its_place() -> None:
     """Edits asked for ten times a second for five minutes stay within the room's limit and the reserve."""
     clock = SleepClock()
-    budget = make_rate_limiter(clock)
-    budget.pause(0, room="room")
+    rate_limiter = make_rate_limiter(clock)
+    rate_limiter.pause(0, room="room")
     edits = 0
     for _ in range(3000):
         clock.now += 0.1
-        edits += budget.try_acquire_local(SendPriority.EDIT, "room")
-        assert budget.wait(SendPriority.FINAL, "room") == 0
+        edits += rate_limiter.try_acquire_local(SendPriority.EDIT, "room")
+        assert rate_limiter.wait(SendPriority.FINAL, "room") == 0
     assert 40 < edits <= 20 * 5
 
 
 def test_drafts_in_all_rooms_leave_the_bot_its_reserve() -> None:
     """A hundred rooms full of edits leave the bot tokens for the final texts of others."""
     clock = SleepClock()
-    budget = make_rate_limiter(clock)
+    rate_limiter = make_rate_limiter(clock)
     for room in range(100):
-        budget.try_acquire_local(SendPriority.EDIT, f"room {room}")
-    budget.pause(0)
-    assert sum(budget.try_acquire_local(SendPriority.FINAL, f"other {room}") for room in range(20)) >= 3
+        rate_limiter.try_acquire_local(SendPriority.EDIT, f"room {room}")
+    rate_limiter.pause(0)
+    assert sum(rate_limiter.try_acquire_local(SendPriority.FINAL, f"other {room}") for room in range(20)) >= 3
 
 
 async def test_a_short_burst_of_final_texts_does_not_wait() -> None:
     """Five texts to one room go at once; ten go one a second from the sixth on."""
     clock = SleepClock()
-    budget = make_rate_limiter(clock)
+    rate_limiter = make_rate_limiter(clock)
     start = clock.now
     for _ in range(5):
-        assert await budget.acquire(SendPriority.FINAL, "room", timeout=60) == 0
+        assert await rate_limiter.acquire(SendPriority.FINAL, "room", timeout=60) == 0
     assert clock.now == start
     for _ in range(5):
-        assert await budget.acquire(SendPriority.FINAL, "room", timeout=60) == 0
+        assert await rate_limiter.acquire(SendPriority.FINAL, "room", timeout=60) == 0
     assert 5 <= clock.now - start < 6
 
 
 async def test_after_a_429_the_room_keeps_strictly_to_the_limits() -> None:
     """A room that was too fast is given one text a second for ten minutes, its neighbour is not."""
     clock = SleepClock()
-    budget = make_rate_limiter(clock, ChannelLimits(text=1, room_sends_per_second=1))
-    budget.pause(2, room="room")
+    rate_limiter = make_rate_limiter(clock, ChannelLimits(text=1, room_sends_per_second=1))
+    rate_limiter.pause(2, room="room")
     start = clock.now
     for _ in range(100):
-        assert await budget.acquire(SendPriority.FINAL, "room", timeout=60) == 0
+        assert await rate_limiter.acquire(SendPriority.FINAL, "room", timeout=60) == 0
     assert clock.now - start >= 2 + 99
-    assert all(budget.try_acquire_local(SendPriority.FINAL, "neighbour") for _ in range(5))
+    assert all(rate_limiter.try_acquire_local(SendPriority.FINAL, "neighbour") for _ in range(5))
     clock.now += STRICT_SECONDS
-    assert all(budget.try_acquire_local(SendPriority.FINAL, "room") for _ in range(5))
+    assert all(rate_limiter.try_acquire_local(SendPriority.FINAL, "room") for _ in range(5))
 
 
 def test_429s_in_several_rooms_make_the_whole_bot_strict() -> None:
     """When three rooms are refused within seconds, the bot's own limit bounds all sends together."""
     clock = SleepClock()
-    budget = make_rate_limiter(clock)
-    assert all(budget.try_acquire_local(SendPriority.FINAL, f"before {room}") for room in range(300))
+    rate_limiter = make_rate_limiter(clock)
+    assert all(rate_limiter.try_acquire_local(SendPriority.FINAL, f"before {room}") for room in range(300))
     for room in ("a", "b", "c"):
-        budget.pause(1, room=room)
+        rate_limiter.pause(1, room=room)
     said = 0
     for tick in range(1000):
         clock.now += 0.01
-        said += budget.try_acquire_local(SendPriority.FINAL, f"after {tick}")
+        said += rate_limiter.try_acquire_local(SendPriority.FINAL, f"after {tick}")
     assert said <= 30 * 10
 
 
 async def test_a_wait_that_is_too_long_is_said_and_not_waited_for() -> None:
     """Beyond its timeout the caller gets the remaining wait, without waiting."""
     clock = SleepClock()
-    budget = make_rate_limiter(clock)
-    budget.pause(60, room="room")
-    assert await budget.acquire(SendPriority.FINAL, "room", timeout=5) == 60
+    rate_limiter = make_rate_limiter(clock)
+    rate_limiter.pause(60, room="room")
+    assert await rate_limiter.acquire(SendPriority.FINAL, "room", timeout=5) == 60
     assert clock.now == 1000.0
-    assert budget.try_acquire_local(SendPriority.FINAL, "another room")
+    assert rate_limiter.try_acquire_local(SendPriority.FINAL, "another room")
 
 
 def test_a_hold_ends_and_a_shorter_one_does_not_shorten_it() -> None:
     """The longest requested pause holds, then the room is open again."""
     clock = SleepClock()
-    budget = make_rate_limiter(clock)
-    budget.pause(10, room="room")
-    budget.pause(2, room="room")
-    assert budget.wait(SendPriority.FINAL, "room") == 10
+    rate_limiter = make_rate_limiter(clock)
+    rate_limiter.pause(10, room="room")
+    rate_limiter.pause(2, room="room")
+    assert rate_limiter.wait(SendPriority.FINAL, "room") == 10
     clock.now += 10
-    assert budget.try_acquire_local(SendPriority.FINAL, "room")
+    assert rate_limiter.try_acquire_local(SendPriority.FINAL, "room")
 
 
 def test_a_hold_of_the_bot_closes_every_room() -> None:
     """Without a room the hold is for all of them."""
-    budget = make_rate_limiter(SleepClock())
-    budget.pause(3)
-    assert budget.wait(SendPriority.FINAL, "any") == 3
+    rate_limiter = make_rate_limiter(SleepClock())
+    rate_limiter.pause(3)
+    assert rate_limiter.wait(SendPriority.FINAL, "any") == 3
 
 
 def test_memory_stays_bounded() -> None:
     """Quiet rooms are evicted; busy and paused ones are not."""
     clock = SleepClock()
-    budget = make_rate_limiter(clock, ChannelLimits(text=1, account_sends_per_second=1e9))
-    budget.pause(10_000, room="held")
+    rate_limiter = make_rate_limiter(clock, ChannelLimits(text=1, account_sends_per_second=1e9))
+    rate_limiter.pause(10_000, room="held")
     for room in range(20_000):
         clock.now += 0.01
-        budget.try_acquire_local(SendPriority.FINAL, str(room))
-    assert len(budget._rooms) < 3000
-    assert budget.wait(SendPriority.FINAL, "held") > 0
+        rate_limiter.try_acquire_local(SendPriority.FINAL, str(room))
+    assert len(rate_limiter._rooms) < 3000
+    assert rate_limiter.wait(SendPriority.FINAL, "held") > 0
 
 
 async def test_many_rooms_wait_side_by_side() -> None:
     """Two hundred texts to ten rooms of a strict bot all go, within its rate; none is lost."""
     clock = SleepClock()
-    budget = make_rate_limiter(
+    rate_limiter = make_rate_limiter(
         clock, ChannelLimits(text=1, room_sends_per_second=1, account_sends_per_second=5)
     )
-    budget.pause(0)
+    rate_limiter.pause(0)
 
     async def speak(room: str) -> None:
         for _ in range(20):
-            assert await budget.acquire(SendPriority.FINAL, room, timeout=1e6) == 0
+            assert await rate_limiter.acquire(SendPriority.FINAL, room, timeout=1e6) == 0
 
     await asyncio.gather(*(speak(str(room)) for room in range(10)))
     assert clock.now - 1000 >= (200 - 5) / 5 - 1e-6
@@ -229,14 +229,14 @@ async def test_many_rooms_wait_side_by_side() -> None:
 def test_the_limit_per_minute_is_for_crowded_rooms() -> None:
     """A private chat gets one text a second without end; a group is slowed to 20 a minute."""
     clock = SleepClock()
-    budget = RateLimiter(GROUP, is_group=lambda room: room == "crowd", clock=clock, sleep=clock.sleep)
-    budget.pause(0, room="quiet")  # strict from now on, as after a refusal
-    budget.pause(0, room="crowd")
+    rate_limiter = RateLimiter(GROUP, is_group=lambda room: room == "crowd", clock=clock, sleep=clock.sleep)
+    rate_limiter.pause(0, room="quiet")  # strict from now on, as after a refusal
+    rate_limiter.pause(0, room="crowd")
     said = {"quiet": 0, "crowd": 0}
     for _ in range(100):
         clock.now += 1.1
         for room in said:
-            said[room] += budget.try_acquire_local(SendPriority.FINAL, room)
+            said[room] += rate_limiter.try_acquire_local(SendPriority.FINAL, room)
     assert said["quiet"] == 100
     assert said["crowd"] < 40
 
@@ -252,16 +252,16 @@ def test_telegrams_groups_are_crowded_and_private_chats_are_not(room: str, *, cr
 async def test_landing_waits_for_what_is_on_its_way_and_keeps_no_place() -> None:
     """A cancelled waiter releases its place too, so later senders do not wait for ever."""
     clock = SleepClock()
-    budget = RateLimiter(GROUP, clock=clock, sleep=clock.sleep)
-    async with budget.in_flight:
-        landing = asyncio.create_task(budget.drain())
+    rate_limiter = RateLimiter(GROUP, clock=clock, sleep=clock.sleep)
+    async with rate_limiter.in_flight:
+        landing = asyncio.create_task(rate_limiter.drain())
         await asyncio.sleep(0)
         assert not landing.done()
         landing.cancel()
         await asyncio.gather(landing, return_exceptions=True)
     async with asyncio.timeout(5):
         for _ in range(IN_FLIGHT):
-            await budget.in_flight.acquire()
+            await rate_limiter.in_flight.acquire()
         for _ in range(IN_FLIGHT):
-            budget.in_flight.release()
-        await budget.drain()
+            rate_limiter.in_flight.release()
+        await rate_limiter.drain()

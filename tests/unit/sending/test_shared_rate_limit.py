@@ -71,12 +71,12 @@ def open_replicas(
 ) -> tuple[ReplicaClock, MemoryTokenBuckets, list[SharedRateLimiter]]:
     """Return the rate limiters of one bot in so many processes, with or without an earlier 429."""
     clock = ReplicaClock()
-    shelf = MemoryTokenBuckets(clock)
+    store = MemoryTokenBuckets(clock)
     budgets = [
         SharedRateLimiter(
             LIMITS,
             name="bot",
-            store=shelf,
+            store=store,
             is_group=lambda room: room == GROUP_ROOM,
             clock=clock,
             sleep=clock.sleep,
@@ -84,10 +84,10 @@ def open_replicas(
         for _ in range(number)
     ]
     if strict:
-        for budget in budgets:
-            budget.pause(0)
-            budget.pause(0, room=GROUP_ROOM)
-    return clock, shelf, budgets
+        for rate_limiter in budgets:
+            rate_limiter.pause(0)
+            rate_limiter.pause(0, room=GROUP_ROOM)
+    return clock, store, budgets
 
 
 def max_in_window(moments: Sequence[float], seconds: float) -> int:
@@ -157,8 +157,8 @@ async def test_final_texts_are_served_while_drafts_press() -> None:
         begun = clock.now
         for number in range(60):
             if pressing:
-                for budget in budgets:
-                    await budget.try_acquire(SendPriority.EDIT, "b")
+                for rate_limiter in budgets:
+                    await rate_limiter.try_acquire(SendPriority.EDIT, "b")
             assert await budgets[number % 4].acquire(SendPriority.FINAL, "a", timeout=60) == 0
         took.append(clock.now - begun)
     without, beside = took
@@ -167,23 +167,23 @@ async def test_final_texts_are_served_while_drafts_press() -> None:
 
 async def test_final_texts_in_good_weather_cost_a_write_for_several() -> None:
     """Tokens are counted and granted in batches; drafts at another replica still leave room."""
-    clock, shelf, (one, other) = open_replicas(2, strict=False)
+    clock, store, (one, other) = open_replicas(2, strict=False)
     for _ in range(50):
         clock.now += 0.01
         assert await one.try_acquire(SendPriority.FINAL, "a") == 0
-    assert shelf.acquire_count <= 50 / MAX_BATCH + 2
+    assert store.acquire_count <= 50 / MAX_BATCH + 2
     assert await other.try_acquire(SendPriority.EDIT, "b") > 0
 
 
 async def test_those_who_wait_together_share_a_batch() -> None:
     """Forty final texts after a 429 take fewer grants than that, and none is lost."""
-    clock, shelf, (one, _) = open_replicas(2)
-    before = shelf.acquire_count
+    clock, store, (one, _) = open_replicas(2)
+    before = store.acquire_count
     waits = [1.0] * 40
     while any(waits):
         clock.now += 0.1
         waits = await asyncio.gather(*(one.try_acquire(SendPriority.FINAL, "a") for wait in waits if wait))
-    assert shelf.acquire_count - before <= 40 * 2 / 3
+    assert store.acquire_count - before <= 40 * 2 / 3
     assert clock.now - 1000 < 5
 
 
@@ -206,8 +206,8 @@ async def test_a_429_makes_every_replica_strict() -> None:
 
 async def test_without_the_database_each_keeps_to_its_own() -> None:
     """A final text is not held up by a database that is away, and the platform's limit still holds here."""
-    clock, shelf, (one, _) = open_replicas(2)
-    shelf.is_unavailable = True
+    clock, store, (one, _) = open_replicas(2)
+    store.is_unavailable = True
     said = 0
     for _ in range(200):
         clock.now += 0.01
@@ -219,10 +219,10 @@ async def test_without_the_database_each_keeps_to_its_own() -> None:
 async def test_memory_stays_bounded(use: SendPriority) -> None:
     """Buckets of rooms that were unused for long are evicted."""
     clock = ReplicaClock()
-    budget = SharedRateLimiter(
+    rate_limiter = SharedRateLimiter(
         LIMITS, name="bot", store=MemoryTokenBuckets(clock), clock=clock, sleep=clock.sleep
     )
     for room in range(5000):
         clock.now += 1
-        await budget.try_acquire(use, str(room))
-    assert len(budget._tokens_by_room) < 3000
+        await rate_limiter.try_acquire(use, str(room))
+    assert len(rate_limiter._tokens_by_room) < 3000

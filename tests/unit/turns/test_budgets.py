@@ -75,8 +75,8 @@ async def account(database: Database) -> str:
 
 def turn_input(turn: str, **limits: float) -> TurnInput:
     """Return a turn of an agent with these budgets."""
-    persona = AgentSpec(id="agt_1", name="ada", models=(MODEL,), limits=TurnLimits(**limits))  # type: ignore[arg-type]  # by name
-    return TurnInput(turn=turn, conversation="cnv_1", attempt=1, trigger="message", input="hi", agent=persona)
+    spec = AgentSpec(id="agt_1", name="ada", models=(MODEL,), limits=TurnLimits(**limits))  # type: ignore[arg-type]  # by name
+    return TurnInput(turn=turn, conversation="cnv_1", attempt=1, trigger="message", input="hi", agent=spec)
 
 
 async def run_turn(database: Database, asked: TurnInput, metrics: Metrics | None = None) -> ThreeCallAgent:

@@ -58,27 +58,27 @@ def make_reply(text: str, key: str = "dlv_1.0", **others: Any) -> Reply:
 
 
 async def wait_until_connected(simulator: Simulator) -> None:
-    """Wait until the bot is there: what nobody keeps would be lost before."""
+    """Wait until the bot is in the room: earlier messages would be lost."""
     await simulator.wait_until(lambda: simulator.sessions.identified == 1)
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
-    """Return what was heard."""
+    """Return the updates that were received."""
     return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
 async def test_a_resumed_session_loses_and_repeats_nothing(simulator: Simulator, discord: Connection) -> None:
-    """What is said while the connection is away is replayed, in order, without a new session."""
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    """Messages sent while the connection is away are replayed, in order, without a new session."""
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await simulator.say(CHAT, "0")
-        await ear.wait(1)
+        await recorder.wait(1)
         await simulator.drop(refusals=2)
         for number in range(1, 6):
             await simulator.say(CHAT, str(number))
-        await ear.wait(6)
+        await recorder.wait(6)
         await simulator.wait_until(lambda: simulator.sessions.resumed == 1)
-    assert received_texts(ear) == list("012345")
+    assert received_texts(recorder) == list("012345")
     assert simulator.sessions.identified == 1
 
 
@@ -86,35 +86,35 @@ async def test_what_was_not_stored_when_the_connection_broke_is_replayed(
     simulator: Simulator, discord: Connection
 ) -> None:
     """A resume begins after the last event that was accepted, not the last that was read."""
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await simulator.say(CHAT, "0")
-        await ear.wait(1)
-        ear.refusals = 2
+        await recorder.wait(1)
+        recorder.refusals = 2
         for number in range(1, 4):
             await simulator.say(CHAT, str(number))
         await simulator.drop()
-        await ear.wait(4)
-    assert received_texts(ear) == list("0123")
+        await recorder.wait(4)
+    assert received_texts(recorder) == list("0123")
 
 
 async def test_a_session_that_cannot_be_resumed_is_made_up_from_history(
     simulator: Simulator, discord: Connection
 ) -> None:
     """Discord forgot the session: the channel and the private conversation are read from where we were."""
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await wait_until_connected(simulator)
         await simulator.say(CHAT, "before")
         await simulator.say(7001, "private before")
-        await ear.wait(2)
+        await recorder.wait(2)
         await simulator.drop(refusals=1, forget=True)
         await simulator.say(CHAT, "meanwhile")
         await simulator.say(7001, "private meanwhile")
-        await ear.wait(4)
+        await recorder.wait(4)
         await simulator.say(CHAT, "after")
-        await ear.wait(5)
-    assert sorted(received_texts(ear)) == sorted(
+        await recorder.wait(5)
+    assert sorted(received_texts(recorder)) == sorted(
         ["before", "private before", "meanwhile", "private meanwhile", "after"]
     )
     assert simulator.sessions.identified == 2
@@ -137,18 +137,18 @@ MALFORMED: list[tuple[str, Any]] = [
 async def test_a_malformed_event_does_not_end_it(
     simulator: Simulator, discord: Connection, name: str, content: Any
 ) -> None:
-    """What is said after an event that makes no sense arrives by the same connection."""
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    """A message after an invalid event arrives by the same connection."""
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await simulator.say(CHAT, "before")
-        await ear.wait(1)
+        await recorder.wait(1)
         for session in simulator.sessions.sessions.values():
             await simulator.sessions._dispatch(session, name, content)
         await simulator.sessions.send_raw("{not json")
         await simulator.sessions.send_raw('"a word"')
         await simulator.say(CHAT, "after")
-        await ear.wait(2)
-    assert received_texts(ear) == ["before", "after"]
+        await recorder.wait(2)
+    assert received_texts(recorder) == ["before", "after"]
     assert simulator.sessions.identified == 1
     assert simulator.sessions.resumed == 0
 
@@ -156,16 +156,16 @@ async def test_a_malformed_event_does_not_end_it(
 async def test_a_silent_connection_is_replaced(simulator: Simulator, discord: Connection) -> None:
     """A beat that is not answered ends the connection, and the session goes on by another."""
     simulator.sessions.interval = 0.05
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await simulator.say(CHAT, "before")
-        await ear.wait(1)
+        await recorder.wait(1)
         simulator.sessions.ignores_heartbeats = True
         await simulator.wait_until(lambda: simulator.sessions.resumed > 0)
         simulator.sessions.ignores_heartbeats = False
         await simulator.say(CHAT, "after")
-        await ear.wait(2)
-    assert received_texts(ear) == ["before", "after"]
+        await recorder.wait(2)
+    assert received_texts(recorder) == ["before", "after"]
 
 
 async def test_a_missing_intent_is_told_to_the_operator(simulator: Simulator, discord: Connection) -> None:
@@ -197,14 +197,14 @@ async def test_the_first_answer_to_a_command_takes_its_place(
     simulator: Simulator, discord: Connection
 ) -> None:
     """`is thinking…` becomes the answer; the next answer is a message of its own."""
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await wait_until_connected(simulator)
         asked = await simulator.command(CHAT, "ask", "how are you?")
-        (told,) = await ear.wait(1)
+        (told,) = await recorder.wait(1)
         await simulator.wait_until(lambda: asked.response_type == 5)
         await simulator.say(CHAT, "a sign that the reaction's answer has come back")
-        await ear.wait(2)
+        await recorder.wait(2)
     assert isinstance(told, Message)
     assert (told.text, told.mentions_bot) == ("how are you?", True)
     first = await discord.sender.send(told.address, make_reply("well", key="a"))
@@ -219,14 +219,14 @@ async def test_a_command_whose_time_is_over_is_answered_by_the_bot(
     simulator: Simulator, discord: Connection
 ) -> None:
     """A token that Discord no longer knows does not cost the answer."""
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await wait_until_connected(simulator)
         asked = await simulator.command(CHAT, "ask", "how long?")
-        (told,) = await ear.wait(1)
+        (told,) = await recorder.wait(1)
         await simulator.wait_until(lambda: asked.response_type == 5)
         await simulator.say(CHAT, "a sign that the reaction's answer has come back")
-        await ear.wait(2)
+        await recorder.wait(2)
     del simulator.world.interactions[asked.token]
     assert isinstance(told, Message)
     await discord.sender.send(told.address, make_reply("long"))
@@ -234,14 +234,14 @@ async def test_a_command_whose_time_is_over_is_answered_by_the_bot(
 
 
 async def test_posted_interactions_are_answered_as_discord_wants(simulator: Simulator) -> None:
-    """A ping is answered, a command and a press are deferred, an unknown command is told so."""
+    """A ping is answered, a command and a press are deferred, an unknown command gets a refusal."""
     settings = simulator.settings(mode="interactions", public_key=simulator.public_key)
-    ear = UpdateRecorder()
+    recorder = UpdateRecorder()
 
     async def post(raw: dict[str, Any]) -> Any:
         body = json.dumps(raw).encode()
         answer = await connection.receiver.receive(
-            WebhookRequest(headers=simulator.signature_headers(body), body=body), ear.accept
+            WebhookRequest(headers=simulator.signature_headers(body), body=body), recorder.accept
         )
         assert answer.status == 200
         return json.loads(answer.body)["type"]
@@ -255,19 +255,19 @@ async def test_posted_interactions_are_answered_as_discord_wants(simulator: Simu
             await post(simulator.create_interaction(CHAT, asked)[1]) for asked in (command, press, foreign)
         ]
     assert kinds == [1, 5, 6, 4]
-    assert [type(update) for update in ear.updates] == [Command, ButtonPress]
+    assert [type(update) for update in recorder.updates] == [Command, ButtonPress]
 
 
 @pytest.mark.parametrize("key", ["", " ", None, "00", "zz" * 32])
 def test_interactions_without_a_public_key_are_refused(key: str | None) -> None:
-    """No setting leaves the door open, and the refusal does not show the token."""
+    """No setting admits unsigned requests, and the refusal does not show the token."""
     with pytest.raises(ValidationError) as caught:
         plugin.settings.model_validate({"token": "canary.a.b", "mode": "interactions", "public_key": key})
     assert "canary" not in str(caught.value)
 
 
 def test_every_flipped_bit_breaks_the_signature() -> None:
-    """Body, timestamp and signature count to the last bit, and only the owner's key signs."""
+    """Body, timestamp and signature are verified to the last bit, and only the owner's key signs."""
     key, stranger = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     public, body, when = key.public_key().public_bytes_raw().hex(), b'{"type":1}', "1767225600"
 
@@ -290,7 +290,7 @@ def test_every_flipped_bit_breaks_the_signature() -> None:
 
 
 async def test_a_global_limit_concerns_the_whole_bot(simulator: Simulator, discord: Connection) -> None:
-    """Discord says whether one channel or all of them have to wait."""
+    """Discord states whether one channel or all of them have to wait."""
     for everywhere, scope in ((False, "room"), (True, "account")):
         await simulator.throttle(2.5, everywhere=everywhere)
         with pytest.raises(RateLimited) as caught:
@@ -322,7 +322,7 @@ REFUSALS: list[tuple[int, bytes, type[ChannelError]]] = [
 
 @pytest.mark.parametrize(("status", "body", "kind"), REFUSALS)
 def test_a_refusal_means_what_its_code_says(status: int, body: bytes, kind: type[ChannelError]) -> None:
-    """Status and code together tell a dead channel from a bad text, a bad token and a bad moment."""
+    """Status and code together distinguish a dead channel, a bad text, a bad token and a temporary error."""
     assert isinstance(translate_error(status, {}, body, name="send", needs="Send Messages"), kind)
 
 
@@ -339,13 +339,13 @@ async def test_editing_takes_buttons_away(simulator: Simulator, discord: Connect
 async def test_the_answer_to_a_press_is_seen_by_that_person_only(
     simulator: Simulator, discord: Connection
 ) -> None:
-    """A late press is answered without a message for everybody."""
+    """A late press is answered without a public message."""
     sent = await discord.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await wait_until_connected(simulator)
         asked = await simulator.press(CHAT, sent.platform_id, "y")
-        (press,) = await ear.wait(1)
+        (press,) = await recorder.wait(1)
     assert isinstance(press, ButtonPress)
     await discord.sender.reply_privately(press, "too late")
     assert asked.notices == ["too late"]
@@ -369,7 +369,7 @@ def test_rendering_loses_no_word(text: str) -> None:
 
 
 def test_tables_and_small_headings_are_made_readable() -> None:
-    """A table stands in a code block, a fourth heading is bold, code is left alone."""
+    """A table becomes a code block, a fourth heading is bold, code stays as it is."""
     text = "#### Head\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\n#### not\n| a | b |\n|---|---|\n```"
     assert markup.render(text) == (
         "**Head**\n\n```\n| a | b |\n|---|---|\n| 1 | 2 |\n```\n\n```\n#### not\n| a | b |\n|---|---|\n```"

@@ -1,4 +1,4 @@
-"""What Discord's adapter keeps through restarts: how far rooms are read, and which commands still wait."""
+"""What Discord's adapter stores across restarts: how far rooms are read, and which commands wait."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ROOM = Address(channel="chn_contract", room=str(CHAT))
 
 
 class RecordingChannelState(MemoryChannelState):
-    """Notes that keep what had been accepted when each was put."""
+    """A state store that records what had been accepted at each write."""
 
-    def __init__(self, ear: UpdateRecorder) -> None:
+    def __init__(self, recorder: UpdateRecorder) -> None:
         super().__init__()
-        self._ear = ear
+        self._ear = recorder
         self.fails = False
         self.hangs = False
         self.puts: list[tuple[int, dict[str, str]]] = []
@@ -49,7 +49,7 @@ async def simulator() -> AsyncIterator[Simulator]:
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
-    """Return what was heard."""
+    """Return the updates that were received."""
     return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
@@ -59,7 +59,7 @@ async def wait_until_connected(simulator: Simulator, times: int = 1) -> None:
 
 
 async def wait_until_deferred(simulator: Simulator, recorder: UpdateRecorder, count: int) -> None:
-    """Wait until a command's acknowledgement has come back: what is said after it is heard after it."""
+    """Wait until a command is acknowledged: later messages are received after it."""
     await simulator.say(CHAT, "a sign")
     await recorder.wait(count)
 
@@ -95,7 +95,7 @@ async def test_a_restart_reads_every_room_from_where_it_was(simulator: Simulator
 
 
 async def test_a_room_that_is_new_is_read_from_when_we_last_heard_anything(simulator: Simulator) -> None:
-    """Away for longer than `backfill_minutes`: a thread that was posted meanwhile is read all the same."""
+    """After more than `backfill_minutes` away, a thread that was created in the meantime is still read."""
     notes, first, second = MemoryChannelState(), UpdateRecorder(), UpdateRecorder()
     await simulator.pass_time(-3 * 3600)
     async with (
@@ -119,14 +119,17 @@ async def test_a_room_that_is_new_is_read_from_when_we_last_heard_anything(simul
 
 async def test_how_far_is_noted_after_it_was_accepted(simulator: Simulator) -> None:
     """A private room that is new is noted at once, always after its message; notes hold no words."""
-    ear = UpdateRecorder(refusals=1)
-    notes = RecordingChannelState(ear)
-    async with open_connection(plugin, simulator.settings(), notes) as connection, receiving(connection, ear):
+    recorder = UpdateRecorder(refusals=1)
+    notes = RecordingChannelState(recorder)
+    async with (
+        open_connection(plugin, simulator.settings(), notes) as connection,
+        receiving(connection, recorder),
+    ):
         await wait_until_connected(simulator)
         number = await simulator.say(ADA, "secret words")
-        await ear.wait(1)
+        await recorder.wait(1)
         await simulator.say(CHAT, "next")
-        await ear.wait(2)
+        await recorder.wait(2)
         assert notes.puts[0][0] == 1
     assert number in notes.values[f"seen/{ADA}"]
     assert f"seen/{CHAT}" in notes.values, "the rest is noted when the connection is closed"
@@ -134,59 +137,71 @@ async def test_how_far_is_noted_after_it_was_accepted(simulator: Simulator) -> N
 
 
 async def test_notes_that_cannot_be_kept_cost_no_message(simulator: Simulator) -> None:
-    """The store of notes is down: what is said arrives, and the notes follow when it is back."""
-    ear = UpdateRecorder()
-    notes = RecordingChannelState(ear)
+    """With the state store down messages arrive, and the markers are written when it is back."""
+    recorder = UpdateRecorder()
+    notes = RecordingChannelState(recorder)
     notes.fails = True
-    async with open_connection(plugin, simulator.settings(), notes) as connection, receiving(connection, ear):
+    async with (
+        open_connection(plugin, simulator.settings(), notes) as connection,
+        receiving(connection, recorder),
+    ):
         await wait_until_connected(simulator)
         await simulator.say(ADA, "one")
-        await ear.wait(1)
+        await recorder.wait(1)
         notes.fails = False
         await simulator.say(BOB, "two")
-        await ear.wait(2)
-    assert received_texts(ear) == ["one", "two"]
+        await recorder.wait(2)
+    assert received_texts(recorder) == ["one", "two"]
     assert {f"seen/{ADA}", f"seen/{BOB}"} <= set(notes.values)
 
 
 async def test_reading_is_bounded(simulator: Simulator) -> None:
     """After a long silence a room is read to a thousand messages, in order, by pages of a hundred."""
-    notes, ear = MemoryChannelState(), UpdateRecorder()
+    notes, recorder = MemoryChannelState(), UpdateRecorder()
     first = await simulator.say(ADA, "0")
     notes.values[f"seen/{ADA}"] = f'["{first}", "", false]'
     for number in range(1, 1101):
         await simulator.say(ADA, str(number))
-    async with open_connection(plugin, simulator.settings(), notes) as connection, receiving(connection, ear):
-        await ear.wait(1000)
+    async with (
+        open_connection(plugin, simulator.settings(), notes) as connection,
+        receiving(connection, recorder),
+    ):
+        await recorder.wait(1000)
         await simulator.say(CHAT, "live")
-        await ear.wait(1001)
-    assert received_texts(ear) == [*(str(number) for number in range(1, 1001)), "live"]
+        await recorder.wait(1001)
+    assert received_texts(recorder) == [*(str(number) for number in range(1, 1001)), "live"]
     assert sum(name == "history" and str(ADA) in path for name, path, _ in simulator.calls) == 10
 
 
 async def test_a_limit_while_reading_repeats_nothing(simulator: Simulator) -> None:
-    """Many private rooms and a rate limit in between: each is read to its end, each message told once."""
-    notes, ear = MemoryChannelState(), UpdateRecorder()
+    """Many private rooms and a rate limit in between: each is read to its end, each message once."""
+    notes, recorder = MemoryChannelState(), UpdateRecorder()
     for room in range(8001, 8006):
         first = await simulator.say(room, "before")
         notes.values[f"seen/{room}"] = f'["{first}", "", false]'
         await simulator.say(room, f"after {room}")
     await simulator.limit("*", 6, 0.3)
-    async with open_connection(plugin, simulator.settings(), notes) as connection, receiving(connection, ear):
-        await ear.wait(5)
-    assert sorted(received_texts(ear)) == [f"after {room}" for room in range(8001, 8006)]
+    async with (
+        open_connection(plugin, simulator.settings(), notes) as connection,
+        receiving(connection, recorder),
+    ):
+        await recorder.wait(5)
+    assert sorted(received_texts(recorder)) == [f"after {room}" for room in range(8001, 8006)]
     assert simulator.server.limits.refused > 0
 
 
 async def test_a_command_that_waited_through_a_restart_is_tidied(simulator: Simulator) -> None:
     """Its "is thinking…" goes, and the answer is a message of the bot; no token is in the notes."""
-    notes, ear = MemoryChannelState(), UpdateRecorder()
-    async with open_connection(plugin, simulator.settings(), notes) as connection, receiving(connection, ear):
+    notes, recorder = MemoryChannelState(), UpdateRecorder()
+    async with (
+        open_connection(plugin, simulator.settings(), notes) as connection,
+        receiving(connection, recorder),
+    ):
         await wait_until_connected(simulator)
         asked = await simulator.command(CHAT, "ask", "how long?")
-        await ear.wait(1)
-        await wait_until_deferred(simulator, ear, 2)
-    told = ear.updates[0]
+        await recorder.wait(1)
+        await wait_until_deferred(simulator, recorder, 2)
+    told = recorder.updates[0]
     assert isinstance(told, Message)
     assert asked.original in simulator.world.channel(CHAT).messages
     assert not [note for note in notes.values.values() if asked.token in note]
@@ -202,34 +217,37 @@ async def test_a_command_that_waited_through_a_restart_is_tidied(simulator: Simu
 
 async def test_a_place_is_tidied_when_another_replica_answers(simulator: Simulator) -> None:
     """The answer went out by a process that does not hold the connection: nothing goes on "thinking"."""
-    notes, ear = MemoryChannelState(), UpdateRecorder()
+    notes, recorder = MemoryChannelState(), UpdateRecorder()
     async with (
         open_connection(plugin, simulator.settings(), notes) as holder,
         open_connection(plugin, simulator.settings(), notes) as other,
-        receiving(holder, ear),
+        receiving(holder, recorder),
     ):
         await wait_until_connected(simulator)
         asked = await simulator.command(CHAT, "ask", "how long?")
-        await ear.wait(1)
-        await wait_until_deferred(simulator, ear, 2)
-        told = ear.updates[0]
+        await recorder.wait(1)
+        await wait_until_deferred(simulator, recorder, 2)
+        told = recorder.updates[0]
         assert isinstance(told, Message)
         await other.sender.send(told.address, Reply(text="long", key="k"))
-        await wait_until_deferred(simulator, ear, 3)
+        await wait_until_deferred(simulator, recorder, 3)
     assert asked.original not in simulator.world.channel(CHAT).messages
     assert [post.text for post in simulator.messages()] == ["long"]
     assert not [note for name, note in notes.values.items() if name.startswith("deferred/") and note]
 
 
 async def test_a_filled_place_is_not_filled_again_by_a_message(simulator: Simulator) -> None:
-    """Killed between filling a place and recording it: the repeated delivery finds what it said."""
-    notes, ear = MemoryChannelState(), UpdateRecorder()
-    async with open_connection(plugin, simulator.settings(), notes) as connection, receiving(connection, ear):
+    """Killed between filling a placeholder and recording it: the repeated delivery finds its message."""
+    notes, recorder = MemoryChannelState(), UpdateRecorder()
+    async with (
+        open_connection(plugin, simulator.settings(), notes) as connection,
+        receiving(connection, recorder),
+    ):
         await wait_until_connected(simulator)
         asked = await simulator.command(CHAT, "ask", "how long?")
-        await ear.wait(1)
-        await wait_until_deferred(simulator, ear, 2)
-        told = ear.updates[0]
+        await recorder.wait(1)
+        await wait_until_deferred(simulator, recorder, 2)
+        told = recorder.updates[0]
         assert isinstance(told, Message)
         first = await connection.sender.send(told.address, Reply(text="long", key="k"))
     async with open_connection(plugin, simulator.settings(), notes) as connection:
@@ -241,7 +259,7 @@ async def test_a_filled_place_is_not_filled_again_by_a_message(simulator: Simula
 
 
 async def test_a_send_is_found_by_its_nonce_where_history_shows_it(simulator: Simulator) -> None:
-    """After the nonce's window the message can still be found; without nonces it says it cannot tell."""
+    """After the nonce's window the message can still be found; without nonces the lookup is unsupported."""
     async with open_connection(plugin, simulator.settings()) as connection:
         since = datetime.now(UTC) - timedelta(minutes=1)
         sent = await connection.sender.send(ROOM, Reply(text="once", key="k"))
@@ -260,13 +278,13 @@ async def test_a_send_is_found_by_its_nonce_where_history_shows_it(simulator: Si
 
 async def test_the_inbox_closes_in_time_with_a_store_that_hangs(simulator: Simulator) -> None:
     """The last notes are given half a second."""
-    ear = UpdateRecorder()
-    notes = RecordingChannelState(ear)
+    recorder = UpdateRecorder()
+    notes = RecordingChannelState(recorder)
     async with open_connection(plugin, simulator.settings(), notes) as connection:
-        task = asyncio.create_task(connection.receiver.run(ear.accept, receiving=lambda *_: None))
+        task = asyncio.create_task(connection.receiver.run(recorder.accept, receiving=lambda *_: None))
         await wait_until_connected(simulator)
         await simulator.say(CHAT, "hello")
-        await ear.wait(1)
+        await recorder.wait(1)
         notes.hangs = True
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=1)

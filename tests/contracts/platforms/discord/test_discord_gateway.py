@@ -46,7 +46,7 @@ async def discord(simulator: Simulator) -> AsyncIterator[Connection]:
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
-    """Return what was heard."""
+    """Return the updates that were received."""
     return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
@@ -54,45 +54,45 @@ async def test_an_order_to_connect_again_is_followed_by_a_resume(
     simulator: Simulator, discord: Connection
 ) -> None:
     """Discord moves its clients now and then (7): the session goes on and nothing is missed."""
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await simulator.say(CHAT, "before")
-        await ear.wait(1)
+        await recorder.wait(1)
         await simulator.reconnect()
         await simulator.say(CHAT, "meanwhile")
         await simulator.wait_until(lambda: simulator.sessions.resumed == 1)
-        await ear.wait(2)
-    assert (received_texts(ear), simulator.sessions.identified) == (["before", "meanwhile"], 1)
+        await recorder.wait(2)
+    assert (received_texts(recorder), simulator.sessions.identified) == (["before", "meanwhile"], 1)
 
 
 @pytest.mark.parametrize("resumable", [True, False])
 async def test_a_refused_session_is_resumed_or_replaced(
     simulator: Simulator, discord: Connection, resumable: bool
 ) -> None:
-    """Discord says (9) whether the session can go on; if not, a new one reads what was said meanwhile."""
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    """Discord states (9) whether the session can resume; if not, a new one backfills missed messages."""
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await simulator.say(CHAT, "before")
-        await ear.wait(1)
+        await recorder.wait(1)
         await simulator.invalidate(resumable=resumable)
         await simulator.say(CHAT, "meanwhile")
-        await ear.wait(2)
+        await recorder.wait(2)
     sessions = simulator.sessions
-    assert received_texts(ear) == ["before", "meanwhile"]
+    assert received_texts(recorder) == ["before", "meanwhile"]
     assert (sessions.resumed, sessions.identified) == ((1, 1) if resumable else (0, 2))
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 4000, 4001, 4002, 4005, 4008])
 async def test_a_close_is_followed_by_a_resume(simulator: Simulator, discord: Connection, code: int) -> None:
-    """Whatever Discord closes with, unless it says that the session or the bot is at fault."""
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    """Any close code resumes, unless it means that the session or the bot is at fault."""
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await simulator.say(CHAT, "before")
-        await ear.wait(1)
+        await recorder.wait(1)
         await simulator.drop(code=code)
         await simulator.say(CHAT, "after")
-        await ear.wait(2)
-    assert (received_texts(ear), simulator.sessions.resumed) == (["before", "after"], 1)
+        await recorder.wait(2)
+    assert (received_texts(recorder), simulator.sessions.resumed) == (["before", "after"], 1)
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ async def test_without_the_intent_it_asks_for_less(simulator: Simulator) -> None
     async with open_connection(plugin, simulator.settings()) as connection:
         with pytest.raises(Unauthorized, match=r"message_content = false"):
             await connection.receiver.run(UpdateRecorder().accept, receiving=lambda *_: None)
-    ear = UpdateRecorder()
+    recorder = UpdateRecorder()
     settings = simulator.settings(message_content=False)
-    async with open_connection(plugin, settings) as connection, receiving(connection, ear):
+    async with open_connection(plugin, settings) as connection, receiving(connection, recorder):
         await simulator.wait_until(lambda: simulator.sessions.identified == 1)
         await simulator.say(7001, "in private")
-        await ear.wait(1)
-    assert received_texts(ear) == ["in private"]
+        await recorder.wait(1)
+    assert received_texts(recorder) == ["in private"]
 
 
 @settings(deadline=None)
@@ -179,14 +179,14 @@ async def test_an_answer_while_it_is_accepted_is_the_acknowledgement(
     simulator: Simulator, discord: Connection, kind: str
 ) -> None:
     """One call, seen by that person alone: nothing "thinks" beside it, and nothing is acknowledged twice."""
-    ear = UpdateRecorder(refusals=1)
+    recorder = UpdateRecorder(refusals=1)
     number = await simulator.echo(CHAT, "May I?")
-    async with receive_and_reply(simulator, discord, ear):
+    async with receive_and_reply(simulator, discord, recorder):
         asked = await (
             simulator.command(CHAT, "status") if kind == "command" else simulator.press(CHAT, number, "y")
         )
         await simulator.wait_until(lambda: asked.response_type is not None)
-    assert ear.refused == 1, "it was acknowledged only when it was stored"
+    assert recorder.refused == 1, "it was acknowledged only when it was stored"
     assert (asked.response_type, asked.notices) == (4, ["all is well"])
     answers = {"callback", "follow_up", "fill", "create"}
     assert [name for name, _, _ in simulator.calls if name in answers] == ["callback"]
@@ -232,16 +232,16 @@ async def test_a_command_that_cannot_be_acknowledged_is_answered_in_the_channel(
 async def test_a_command_is_answered_in_its_place_or_by_the_bot(
     simulator: Simulator, discord: Connection
 ) -> None:
-    """After the acknowledgement the answer takes the place; after the token's time the bot says it, once."""
-    ear = UpdateRecorder()
-    async with receiving(discord, ear):
+    """The answer fills the acknowledged placeholder; after the token expires it is a message, once."""
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
         await simulator.wait_until(lambda: simulator.sessions.identified == 1)
         asked = [await simulator.command(CHAT, name) for name in ("status", "jobs")]
-        await ear.wait(2)
+        await recorder.wait(2)
         await simulator.wait_until(lambda: all(one.response_type == 5 for one in asked))
         await simulator.say(CHAT, "a sign")
-        await ear.wait(3)
-    first, second = (update for update in ear.updates if isinstance(update, Command))
+        await recorder.wait(3)
+    first, second = (update for update in recorder.updates if isinstance(update, Command))
     await discord.sender.reply_privately(first, "well")
     del simulator.world.interactions[asked[1].token]
     for _ in range(2):
@@ -270,15 +270,15 @@ async def test_a_posted_command_may_be_answered_before_the_post_is(simulator: Si
 async def test_a_form_is_opened_by_a_posted_press(simulator: Simulator) -> None:
     """A button that asks for words opens a form at once, and only what was written is accepted."""
     settings = simulator.settings(mode="interactions", public_key=simulator.public_key)
-    ear = UpdateRecorder()
+    recorder = UpdateRecorder()
     asked = {"type": 3, "data": {"custom_id": "?02noWhy not?"}, "message": {"id": "5"}}
     _, raw = simulator.create_interaction(CHAT, asked)
     body = json.dumps(raw).encode()
     async with open_connection(plugin, settings) as connection:
         request = WebhookRequest(headers=simulator.signature_headers(body), body=body)
-        answer = await connection.receiver.receive(request, ear.accept)
+        answer = await connection.receiver.receive(request, recorder.accept)
     form = json.loads(answer.body)
-    assert (form["type"], form["data"]["title"], ear.updates) == (9, "Why not?", [])
+    assert (form["type"], form["data"]["title"], recorder.updates) == (9, "Why not?", [])
 
 
 async def test_commands_are_registered_when_they_differ(simulator: Simulator) -> None:

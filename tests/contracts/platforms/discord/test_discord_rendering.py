@@ -1,4 +1,4 @@
-"""What Discord's adapter says: to nobody's alarm, within limits and permissions, each thing once."""
+"""Messages of Discord's adapter: no mentions, within limits and permissions, each sent once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def make_reply(text: str, key: str = "dlv_1.0", **others: Any) -> Reply:
 
 
 def message_objects(body: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object of a body that says something."""
+    """Yield every object of a body that contains text."""
     if isinstance(body, dict):
         if "content" in body:
             yield body
@@ -63,9 +63,9 @@ def message_objects(body: Any) -> Iterator[dict[str, Any]]:
 
 
 async def test_nobody_is_ever_notified(simulator: Simulator, discord: Connection) -> None:
-    """Every send, edit, file, answer and notice forbids mentions and keeps links from being fetched."""
-    channel, ear = discord.sender, UpdateRecorder()
-    async with receiving(discord, ear):
+    """Every send, edit, file, answer and notice forbids mentions and link previews."""
+    channel, recorder = discord.sender, UpdateRecorder()
+    async with receiving(discord, recorder):
         await simulator.wait_until(lambda: simulator.sessions.identified == 1)
         sent = await channel.send(ROOM, make_reply("@everyone <@7>", buttons=(Button(label="Y", data="y"),)))
         await channel.edit(ROOM, sent.platform_id, make_reply("@here"))
@@ -78,12 +78,12 @@ async def test_nobody_is_ever_notified(simulator: Simulator, discord: Connection
         _, foreign = simulator.create_interaction(CHAT, {"type": 2, "data": {"name": "weather"}})
         await simulator.push("INTERACTION_CREATE", foreign)
         await simulator.say(CHAT, "a sign")
-        await ear.wait(5)
+        await recorder.wait(5)
     await channel.send(ROOM, make_reply("@everyone in its place", key="a"))
-    for update in ear.updates:
+    for update in recorder.updates:
         if isinstance(update, ButtonPress | Command):
             await channel.reply_privately(update, "@everyone noted")
-    (late,) = [one for one in ear.updates if isinstance(one, Command) and one.name == "jobs"]
+    (late,) = [one for one in recorder.updates if isinstance(one, Command) and one.name == "jobs"]
     simulator.world.interactions.clear()
     await channel.reply_privately(late, "@everyone late")
     said = [(name, body) for name, _, fields in simulator.calls for body in message_objects(fields)]
@@ -93,7 +93,7 @@ async def test_nobody_is_ever_notified(simulator: Simulator, discord: Connection
 
 
 async def test_length_is_counted_as_discord_counts_it(simulator: Simulator, discord: Connection) -> None:
-    """2000 code points are one message, whatever they are written with, and no more are sent in one."""
+    """2000 code points are one message, in any script, and no longer message is sent."""
     assert plugin.limits.measure("\N{GRINNING FACE}" * 2000) == plugin.limits.text
     await discord.sender.send(ROOM, make_reply("\N{GRINNING FACE}" * 2000))
     for number, part in enumerate(split("word \N{GRINNING FACE} " * 1500, plugin.limits.text)):
@@ -136,7 +136,7 @@ async def test_a_hidden_channel_is_told_from_a_lost_server(simulator: Simulator,
 
 
 async def test_an_empty_bucket_is_not_called(simulator: Simulator, discord: Connection) -> None:
-    """Discord said how many calls a channel takes: the next is refused here, and other channels go on."""
+    """After a channel's stated limit the next call is refused locally, and other channels go on."""
     await simulator.server_channel(5005)
     await simulator.limit("create", 2, 30.0)
     for number in range(2):
@@ -150,7 +150,7 @@ async def test_an_empty_bucket_is_not_called(simulator: Simulator, discord: Conn
 
 
 async def test_the_whole_bots_limit_concerns_the_account(simulator: Simulator, discord: Connection) -> None:
-    """A global limit is told as one, with its time."""
+    """A global limit is reported as global, with its time."""
     await simulator.limit("*", 1, 30.0)
     await discord.sender.send(ROOM, make_reply("x"))
     with pytest.raises(RateLimited) as caught:
@@ -195,7 +195,7 @@ HEADERS = st.dictionaries(
 @settings(deadline=None)
 @given(HEADERS)
 def test_no_header_stops_a_channel_for_long(headers: dict[str, str]) -> None:
-    """Whatever a server says about its buckets, a call waits ten minutes at the most."""
+    """Whatever a server states about its buckets, a call waits ten minutes at most."""
     now = 0.0
     buckets, route = RateLimitBuckets(clock=lambda: now), route_of("POST", "channels/1/messages")
     buckets.update(route, headers)
@@ -206,7 +206,7 @@ def test_no_header_stops_a_channel_for_long(headers: dict[str, str]) -> None:
 
 
 async def test_a_repeated_upload_is_one_message(simulator: Simulator, discord: Connection) -> None:
-    """Files carry a nonce too; what is too large is not even begun."""
+    """Files have a nonce too; a file that is too large is not started."""
     sent = [await discord.sender.upload(ROOM, FILE, key="dlv_9.file") for _ in range(2)]
     assert sent[0] == sent[1]
     assert len(simulator.messages()) == 1

@@ -1,4 +1,4 @@
-"""The simulated Discord is one that discord.py, which knows nothing of us, takes for Discord."""
+"""discord.py, an independent client, accepts the simulated Discord as Discord."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def endpoints(simulator: Simulator) -> Iterator[None]:
 
 
 class RecordingClient(discord.Client):
-    """A client that keeps what it is told."""
+    """A client that records what it receives."""
 
     def __init__(self) -> None:
         intents = discord.Intents(guilds=True, messages=True, message_content=True, reactions=True)
@@ -58,7 +58,7 @@ class RecordingClient(discord.Client):
         self.ready.set()
 
     async def on_message(self, message: discord.Message) -> None:
-        """Keep what others say."""
+        """Record messages of others."""
         if message.author != self.user:
             self.events.put_nowait(message)
 
@@ -185,7 +185,7 @@ async def test_a_form_is_opened_and_submitted(simulator: Simulator) -> None:
 
 @pytest.mark.usefixtures("endpoints")
 async def test_it_survives_a_broken_connection(simulator: Simulator) -> None:
-    """Asked to connect again, it resumes, and what was said meanwhile is replayed."""
+    """Asked to reconnect, it resumes, and missed messages are replayed."""
     async with connected(simulator) as client:
         await simulator.say(CHAT, "before")
         assert (await client.heard()).content == "before"

@@ -60,7 +60,7 @@ async def control(simulator: Simulator) -> AsyncIterator[ControlClient]:
 
 
 async def test_an_outside_program_drives_it(control: ControlClient) -> None:
-    """Say, command, press, send a file, look at what the bot said, and set faults, all by HTTP."""
+    """Messages, commands, presses, files, the bot's messages and faults are all available over HTTP."""
     assert (await control.act("server_channel", chat=5005))["id"] == "5005"
     number = await control.act("say", chat=5005, text="hello")
     file = await control.act(
@@ -99,7 +99,7 @@ async def test_a_nonce_counts_for_two_minutes(simulator: Simulator, control: Con
 
 
 async def test_buckets_refuse_what_is_too_much(simulator: Simulator, control: ControlClient) -> None:
-    """A bucket is a channel's; its headers say what is left, and its refusal for how long."""
+    """A bucket belongs to a channel; its headers have the remainder, and a refusal has the wait."""
     await simulator.limit("create", 1, 20.0)
     where = f"channels/{CHAT}/messages"
     _, _, headers = await control.call("POST", where, content="x")
@@ -139,7 +139,7 @@ async def test_what_makes_no_sense_is_refused(control: ControlClient) -> None:
 
 
 async def test_an_endpoint_has_to_pass_discords_trial(simulator: Simulator, control: ControlClient) -> None:
-    """An address that answers no ping, or takes a forged one, is not set."""
+    """An address that answers no ping, or accepts a forged one, is not set."""
     assert not await simulator.set_endpoint(f"{simulator.url}/_control/state")
     assert simulator.rest.endpoint is None
     assert await simulator.set_endpoint(None)

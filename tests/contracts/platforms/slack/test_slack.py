@@ -1,4 +1,4 @@
-"""What Slack alone has: v0 signatures, mentions told twice, marks that cannot mention, errors by name."""
+"""Slack's own rules: v0 signatures, mentions sent twice, markup that cannot mention, errors by name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def signed_request(body: bytes, content_type: str = JSON, **others: Any) -> Webh
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
-    """Return what was said."""
+    """Return the texts that were received."""
     return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
@@ -42,7 +42,7 @@ def received_texts(recorder: UpdateRecorder) -> list[str]:
     ("age", "fresh"), [(0, True), (299, True), (-299, True), (301, False), (-301, False)]
 )
 def test_a_signature_is_good_for_five_minutes(age: int, fresh: bool) -> None:
-    """An old post is not taken again, and one from the future neither."""
+    """An old post is refused, and so is one from the future."""
     headers = signature_headers(SECRET, b"body", JSON, now=NOW - age)
     assert is_signed(SECRET, headers, b"body", now=NOW) is fresh
 
@@ -80,14 +80,14 @@ def test_no_flipped_bit_verifies() -> None:
 
 @given(st.text(), st.text() | st.sampled_from(["9" * 5000, "\u0661", "-1", "1e9", "nan", " 1"]), st.binary())
 def test_garbage_is_never_signed_and_never_raises(shown: str, stamp: str, body: bytes) -> None:
-    """Whatever stands in the headers, the verifier says no."""
+    """Any other headers are refused by the verifier."""
     headers = {"x-slack-signature": shown, "x-slack-request-timestamp": stamp}
     assert not is_signed(SECRET, headers, body, now=NOW)
 
 
 @pytest.mark.parametrize("secret", ["", "  ", None, "short"])
 def test_http_mode_without_a_signing_secret_is_refused(secret: str | None) -> None:
-    """No setting leaves the door open, and the token is not told."""
+    """No setting admits unsigned requests, and the token is not shown."""
     given: dict[str, Any] = {"bot_token": "xoxb-canary", "mode": "http", "signing_secret": secret}
     with pytest.raises(ValidationError) as caught:
         plugin.settings(**given)
@@ -112,7 +112,7 @@ async def test_the_challenge_is_answered_when_signed(posted_to: Connection) -> N
 
 @pytest.mark.parametrize("body", [b"payload=%7B", b"payload=[1]", b"\xff=1", b"", b"a=1"])
 async def test_a_garbled_form_is_400(posted_to: Connection, body: bytes) -> None:
-    """Garbage behind a good signature is told apart from a forgery."""
+    """Invalid content with a good signature is distinguished from a forgery."""
     assert (
         await posted_to.receiver.receive(signed_request(body, FORM), UpdateRecorder().accept)
     ).status == 400
@@ -128,29 +128,31 @@ async def test_a_garbled_form_is_400(posted_to: Connection, body: bytes) -> None
 async def test_what_slack_only_lets_us_know_is_taken(
     posted_to: Connection, body: bytes, content_type: str
 ) -> None:
-    """A look at our certificate, and the word that events were dropped, want a plain 200."""
-    ear = UpdateRecorder()
-    assert (await posted_to.receiver.receive(signed_request(body, content_type), ear.accept)).status == 200
-    assert ear.updates == []
+    """A certificate check and a notice of dropped events get a plain 200."""
+    recorder = UpdateRecorder()
+    assert (
+        await posted_to.receiver.receive(signed_request(body, content_type), recorder.accept)
+    ).status == 200
+    assert recorder.updates == []
 
 
 async def test_a_mention_told_twice_is_one_message(simulator: Simulator, slack: Connection) -> None:
-    """Message and app_mention have one key, so that the store takes one of them."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    """Message and app_mention have one key, so that the store accepts one of them."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.say("C0ROOM", "<@U0BOT> run the tests")
-        one, two = await ear.wait(2)
+        one, two = await recorder.wait(2)
     assert one == two
     assert isinstance(one, Message)
     assert (one.text, one.mentions_bot, one.room) == ("run the tests", True, RoomKind.GROUP)
 
 
 async def test_a_posted_slash_command_with_odd_fields_is_taken(posted_to: Connection) -> None:
-    """A form without what we need is understood as such: taken, and ignored."""
+    """A form without the needed fields is accepted and ignored."""
     body = urlencode({"command": "/dovecote", "text": "status"}).encode()
-    ear = UpdateRecorder()
-    assert (await posted_to.receiver.receive(signed_request(body, FORM), ear.accept)).status == 200
-    assert ear.updates == []
+    recorder = UpdateRecorder()
+    assert (await posted_to.receiver.receive(signed_request(body, FORM), recorder.accept)).status == 200
+    assert recorder.updates == []
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ async def test_a_send_carries_the_deliverys_key(simulator: Simulator, slack: Con
 async def test_a_long_question_with_buttons_fits_slacks_sections(
     simulator: Simulator, slack: Connection
 ) -> None:
-    """A section takes 3000 characters; a longer text has several."""
+    """A section holds 3000 characters; a longer text has several."""
     text = "\n\n".join("<&> word " * 50 for _ in range(5))
     await slack.sender.send(ROOM, make_reply(text, buttons=(Button(label="x" * 100, data="y"),)))
     (post,) = simulator.messages()
@@ -208,7 +210,7 @@ async def test_an_edit_takes_the_buttons_away(simulator: Simulator, slack: Conne
     ],
 )
 def test_slacks_errors_have_a_meaning(word: str, kind: type[Exception]) -> None:
-    """Each refusal is one of ours, and an unknown one gives up."""
+    """Each refusal maps to one of our errors, and an unknown one gives up."""
     assert type(translate_error(word, method="chat.postMessage")) is kind
 
 

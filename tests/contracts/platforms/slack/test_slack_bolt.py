@@ -50,7 +50,7 @@ MODAL = {
 
 
 def make_app(simulator: Simulator) -> AsyncApp:
-    """Return an app as Bolt's guides write it: it answers, asks, opens a modal, and takes words."""
+    """Return an app as in Bolt's guides: it answers, asks, opens a modal, and takes its text."""
     client = AsyncWebClient(token=simulator.tokens[0], base_url=f"{simulator.url}/api/")
     app = AsyncApp(client=client, signing_secret=simulator.signing_secret)
 
@@ -121,7 +121,7 @@ async def run_http_mode(simulator: Simulator, app: AsyncApp) -> AsyncIterator[No
 
 @pytest.mark.parametrize("way", [run_socket_mode, run_http_mode])
 async def test_bolt_lives_here(simulator: Simulator, way: Any) -> None:
-    """Mention, slash command, button, modal and sign reach Bolt's listeners, and their answers are seen."""
+    """Mention, slash command, button, modal and reaction reach Bolt's listeners and are answered."""
     said = simulator.messages
     async with way(simulator, make_app(simulator)):
         asked = await simulator.say(ROOM, "<@U0BOT> hello")
@@ -143,7 +143,7 @@ async def test_bolt_lives_here(simulator: Simulator, way: Any) -> None:
 
 
 async def test_bolt_is_told_again_what_it_did_not_take(simulator: Simulator) -> None:
-    """Three retries, counted in a header; what is answered in the end is told no more."""
+    """Three retries, counted in a header; an acknowledged event is not sent again."""
     numbers: list[str | None] = []
     done = asyncio.Event()
     app = make_app(simulator)

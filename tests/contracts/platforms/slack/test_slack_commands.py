@@ -1,4 +1,4 @@
-"""What people order, change, sign and press at Slack, and how they are answered."""
+"""Commands, edits, reactions and presses of Slack's users, and their answers."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ PROMPT_BUTTON = Button(label="Deny…", data="apr_1:no", prompt="Why not?")
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
-    """Return what was said."""
+    """Return the texts that were received."""
     return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
 async def test_a_slash_command_comes_as_a_command(simulator: Simulator, slack: Connection) -> None:
     """`/dovecote status` is a command, other words are a question, and nothing at all asks for help."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         for text in ("Jobs  logs job_1", "what now?", ""):
             await simulator.slash("C0ROOM", text)
-        await ear.wait(3)
-    orders = [(update.name, update.rest) for update in ear.updates if isinstance(update, Command)]
-    assert (orders, received_texts(ear)) == ([("jobs", "logs job_1"), ("help", "")], ["what now?"])
-    assert len({update.key for update in ear.updates}) == 3
+        await recorder.wait(3)
+    orders = [(update.name, update.rest) for update in recorder.updates if isinstance(update, Command)]
+    assert (orders, received_texts(recorder)) == ([("jobs", "logs job_1"), ("help", "")], ["what now?"])
+    assert len({update.key for update in recorder.updates}) == 3
 
 
 async def test_a_command_is_answered_at_its_own_address(simulator: Simulator, slack: Connection) -> None:
-    """The person alone sees it, even where the bot is no member; when that address has ended, whispered."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    """Only the user sees it, also where the bot is no member; after that URL expires it is ephemeral."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.slash("C0ROOM", "status", user="U0BOB")
-        (command,) = await ear.wait(1)
+        (command,) = await recorder.wait(1)
     assert isinstance(command, Command)
     await slack.sender.reply_privately(command, "all well <!here>")
     await simulator.advance(1801)
@@ -66,7 +66,7 @@ async def test_a_command_is_answered_at_its_own_address(simulator: Simulator, sl
 async def test_an_answer_goes_to_no_other_address(
     simulator: Simulator, slack: Connection, token: str
 ) -> None:
-    """What is no address of Slack's, or answers nothing, is not where the notice goes: it is whispered."""
+    """A response URL that is not Slack's, or fails, is not used: the notice is ephemeral instead."""
     press = ButtonPress(key="k", address=ROOM, author=Author(id="U0BOB"), data="d", token=token)
     await slack.sender.reply_privately(press, "noted")
     assert [notice["user"] for notice in simulator.world.notices] == ["U0BOB"]
@@ -89,11 +89,11 @@ async def test_an_answer_goes_to_no_other_address(
 async def test_the_vocabulary_after_a_mention_is_a_command(
     simulator: Simulator, slack: Connection, text: str, order: tuple[str, str] | None
 ) -> None:
-    """`@bot stop` in a thread orders; the same words in a sentence, or to nobody, are a message."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    """`@bot stop` in a thread is a command; the same words elsewhere are a message."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.say("C0ROOM", text, thread="1767225600.000001")
-        (update, *_) = await ear.wait(1)
+        (update, *_) = await recorder.wait(1)
     assert (isinstance(update, Command) and (update.name, update.rest)) == (order or False)
     assert not isinstance(update, RoomMigrated)
     assert update.address.thread == "1767225600.000001"
@@ -101,11 +101,11 @@ async def test_the_vocabulary_after_a_mention_is_a_command(
 
 async def test_an_edit_is_another_event_of_the_message(simulator: Simulator, slack: Connection) -> None:
     """What a person changes later comes as edited, with a key of its own."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         ts = await simulator.say("C0ROOM", "one")
         await simulator.edit("C0ROOM", ts, "two")
-        first, second = await ear.wait(2)
+        first, second = await recorder.wait(2)
     assert isinstance(first, Message)
     assert isinstance(second, Message)
     assert (second.text, second.edited, second.platform_id) == ("two", True, first.platform_id)
@@ -115,38 +115,38 @@ async def test_an_edit_is_another_event_of_the_message(simulator: Simulator, sla
 async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Connection) -> None:
     """Nobody else sees the notice."""
     sent = await slack.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.press("C0ROOM", sent.platform_id, "y", user="U0BOB")
-        press = await wait_for_update(ear, ButtonPress)
+        press = await wait_for_update(recorder, ButtonPress)
     await slack.sender.reply_privately(press, "noted <!here>")
     assert simulator.world.notices == [{"room": "C0ROOM", "user": "U0BOB", "text": "noted &lt;!here&gt;"}]
     assert [method for method, _ in simulator.calls][-1] == "response_url"
 
 
 async def test_what_nobody_typed_is_no_edit(simulator: Simulator, slack: Connection) -> None:
-    """A preview that Slack adds, and what we make of our own message, change nothing that was said."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    """Link previews and the bot's own edits change no user's message."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         ts = await simulator.say("C0ROOM", "see https://example.org")
         await simulator.unfurl("C0ROOM", ts)
         await simulator.edit("C0ROOM", ts, "see https://example.org")
         sent = await slack.sender.send(ROOM, make_reply("one"))
         await simulator.edit("C0ROOM", sent.platform_id, "two")
         await simulator.say("C0ROOM", "done")
-        await ear.wait(2)
-    assert received_texts(ear) == ["see https://example.org", "done"]
+        await recorder.wait(2)
+    assert received_texts(recorder) == ["see https://example.org", "done"]
 
 
 async def test_a_sign_under_a_message_is_told(simulator: Simulator, slack: Connection) -> None:
-    """Put and taken away, by people; our own signs are not news."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    """Users' added and removed reactions arrive; the bot's own do not."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         ts = await simulator.say("C0ROOM", "hello")
         await simulator.react("C0ROOM", ts, "eyes", user="U0BOT")
         await simulator.react("C0ROOM", ts, "+1::skin-tone-3", user="U0BOB")
         await simulator.react("C0ROOM", ts, "+1::skin-tone-3", user="U0BOB", added=False)
-        _, put, taken = await ear.wait(3)
+        _, put, taken = await recorder.wait(3)
     assert isinstance(put, Reaction)
     assert isinstance(taken, Reaction)
     assert (put.emoji, put.added, put.platform_id, put.author.id) == ("+1", True, ts, "U0BOB")
@@ -154,34 +154,34 @@ async def test_a_sign_under_a_message_is_told(simulator: Simulator, slack: Conne
 
 
 async def test_a_sign_of_ours_takes_the_place_of_the_last(simulator: Simulator, slack: Connection) -> None:
-    """Seen, then done, then none: one sign at a time, and the same one twice is well."""
+    """Seen, then done, then none: one reaction at a time, and repeating one is no error."""
     ts = await simulator.say("C0ROOM", "hello")
     post = simulator.world.get_post("C0ROOM", ts)
     assert post is not None
-    for sign, shown in (
+    for reaction, shown in (
         (StatusReaction.SEEN, ["eyes"]),
         (StatusReaction.DONE, ["white_check_mark"]),
         (StatusReaction.FAILED, ["x"]),
     ):
         for _ in range(2):
-            await slack.sender.react(ROOM, ts, sign)
+            await slack.sender.react(ROOM, ts, reaction)
         assert list(post.reactions) == shown
     await slack.sender.react(ROOM, ts, None)
     assert list(post.reactions) == []
 
 
 async def test_signs_that_come_at_once_are_put_in_order(simulator: Simulator, slack: Connection) -> None:
-    """The later one stays, however long the calls take."""
+    """The later reaction stays, however long the calls take."""
     ts = await simulator.say("C0ROOM", "hello")
-    signs = (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.SEEN, StatusReaction.FAILED)
-    await asyncio.gather(*(slack.sender.react(ROOM, ts, sign) for sign in signs))
+    reactions = (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.SEEN, StatusReaction.FAILED)
+    await asyncio.gather(*(slack.sender.react(ROOM, ts, reaction) for reaction in reactions))
     post = simulator.world.get_post("C0ROOM", ts)
     assert post is not None
     assert list(post.reactions) == ["x"]
 
 
 async def test_a_sign_of_an_earlier_process_is_found(simulator: Simulator, slack: Connection) -> None:
-    """Whoever answers after a restart takes the earlier sign away, and no sign of other people."""
+    """After a restart the earlier reaction of the bot is removed, and no reaction of users."""
     ts = await simulator.say("C0ROOM", "hello")
     for user in ("U0BOT", "U0BOB"):
         await simulator.react("C0ROOM", ts, "eyes", user=user)
@@ -192,7 +192,7 @@ async def test_a_sign_of_an_earlier_process_is_found(simulator: Simulator, slack
 
 
 async def test_a_sign_needs_no_leave_to_look(simulator: Simulator, slack: Connection) -> None:
-    """Without reactions:read the first sign is taken to be there, and goes."""
+    """Without reactions:read the first reaction is assumed to be there, and is removed."""
     ts = await simulator.say("C0ROOM", "hello")
     await simulator.react("C0ROOM", ts, "eyes", user="U0BOT")
     await simulator.grant(ALL_SCOPES - {"reactions:read"})
@@ -203,15 +203,15 @@ async def test_a_sign_needs_no_leave_to_look(simulator: Simulator, slack: Connec
 
 
 async def test_a_button_asks_for_words(simulator: Simulator, slack: Connection) -> None:
-    """The modal opens at once, nothing is told before it is sent off, and then the words come along."""
+    """The modal opens at once; the press is handled when the modal is submitted, with its text."""
     sent = await slack.sender.send(ROOM, make_reply("May I?", buttons=(PROMPT_BUTTON,)))
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.press("C0ROOM", sent.platform_id, "apr_1:no", user="U0BOB")
         await simulator.wait_until(lambda: bool(simulator.open_modals()))
         (modal,) = simulator.open_modals()
         await simulator.submit("too risky")
-        press = await wait_for_update(ear, ButtonPress)
+        press = await wait_for_update(recorder, ButtonPress)
     assert modal.raw["blocks"][0]["label"]["text"] == "Why not?"
     assert len(modal.raw["private_metadata"]) <= 3000
     assert (press.data, press.comment, press.author.id) == ("apr_1:no", "too risky", "U0BOB")
@@ -223,11 +223,11 @@ async def test_a_button_asks_for_words(simulator: Simulator, slack: Connection) 
 async def test_a_button_asks_for_words_by_posts(simulator: Simulator, posted_to: Connection) -> None:
     """The same over HTTP: both posts are answered 200."""
     sent = await posted_to.sender.send(ROOM, make_reply("May I?", buttons=(PROMPT_BUTTON,)))
-    ear = UpdateRecorder()
-    async with serve_webhook(posted_to, ear.accept) as simulator.request_url:
+    recorder = UpdateRecorder()
+    async with serve_webhook(posted_to, recorder.accept) as simulator.request_url:
         await simulator.press("C0ROOM", sent.platform_id, "apr_1:no")
         await simulator.submit("")
-    (press,) = ear.updates
+    (press,) = recorder.updates
     assert isinstance(press, ButtonPress)
     assert (press.data, press.comment, simulator.statuses) == ("apr_1:no", "", [[200], [200]])
 
@@ -239,15 +239,15 @@ async def test_a_modal_that_does_not_open_keeps_nobody_from_deciding(
     """The press counts without words; but a trigger that is spent was seen before, or comes too late."""
     sent = await posted_to.sender.send(ROOM, make_reply("May I?", buttons=(PROMPT_BUTTON,)))
     await simulator.fail(error, method="views.open")
-    ear = UpdateRecorder()
-    async with serve_webhook(posted_to, ear.accept) as simulator.request_url:
+    recorder = UpdateRecorder()
+    async with serve_webhook(posted_to, recorder.accept) as simulator.request_url:
         await simulator.press("C0ROOM", sent.platform_id, "apr_1:no")
-    assert [type(update) for update in ear.updates] == [ButtonPress] * pressed
+    assert [type(update) for update in recorder.updates] == [ButtonPress] * pressed
 
 
 @pytest.mark.parametrize("metadata", ["", "{}", "[]", '{"data": 1}', "x" * 3001])
 def test_a_modal_that_is_not_bound_is_ignored(metadata: str) -> None:
-    """What comes back is looked at as closely as what comes first."""
+    """Responses are validated as strictly as requests."""
     view = {"id": "V1", "callback_id": "dovecote_comment", "private_metadata": metadata}
     payload = {"type": "view_submission", "user": {"id": "U0ADA"}, "team": {"id": "T"}, "view": view}
     told = json.loads(json.dumps({"type": "interactive", "payload": payload}))

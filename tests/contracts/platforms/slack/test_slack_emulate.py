@@ -38,7 +38,7 @@ LONG_AGO = timedelta(minutes=5)
 
 
 def program() -> str:
-    """Return the stand-in's program; skips where there is none, or its Node is too old."""
+    """Return the emulator's program; skips if there is none, or if Node is too old."""
     found = shutil.which("emulate")
     if found is None:
         pytest.skip("the npm package `emulate` is not installed")
@@ -59,7 +59,7 @@ async def call(url: str, method: str, **given: str) -> Any:
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncIterator[str]:
-    """Run the stand-in; returns its address."""
+    """Run the emulator; returns its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -122,10 +122,10 @@ async def test_without_streams_and_status_a_message_grows(url: str, slack: Conne
 
 
 async def test_signs_and_files_go_there_and_back(url: str, slack: Connection, room: Address) -> None:
-    """One sign at a time; a file in three steps, found by its key, and fetched again."""
+    """One reaction at a time; a file in three steps, found by its key, and downloaded again."""
     root = await slack.sender.send(room, Reply(text="hello", key="dlv_1.0"))
-    for sign in (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.DONE):
-        await slack.sender.react(room, root.platform_id, sign)
+    for reaction in (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.DONE):
+        await slack.sender.react(room, root.platform_id, reaction)
     told = await call(url, "reactions.get", channel=room.room, timestamp=root.platform_id)
     assert [one["name"] for one in told["message"]["reactions"]] == ["white_check_mark"]
     file = File(name="r.txt", media_type="text/plain", content=b"result", caption="here")

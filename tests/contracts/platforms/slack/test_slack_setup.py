@@ -1,4 +1,4 @@
-"""Setting Slack up: what the probe says of a token, and that the manifest asks for what is needed."""
+"""Slack's setup: what the probe reports of a token, and that the manifest asks for what is needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def found(settings: dict[str, Any]) -> dict[str, CheckResult]:
 
 
 def manifest() -> Any:
-    """Return the manifest people paste."""
+    """Return the manifest that users paste."""
     return yaml.safe_load(MANIFEST.read_text())
 
 
@@ -59,7 +59,7 @@ async def test_an_app_token_that_is_none_is_told(simulator: Simulator) -> None:
 
 
 async def test_http_mode_asks_for_no_socket(simulator: Simulator) -> None:
-    """What can be looked at is looked at, and the rest is said."""
+    """The probe checks what it can, and names the rest."""
     findings = await found(simulator.settings(mode="http", signing_secret=SECRET))
     assert list(findings) == ["bot token", "scopes", "posts"]
     assert not [call for call in simulator.calls if call[0] == "apps.connections.open"]

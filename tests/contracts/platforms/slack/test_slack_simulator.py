@@ -52,7 +52,7 @@ async def refused(answering: object, word: str) -> SlackApiError:
 
 
 async def test_the_sdk_posts_edits_and_reads(simulator: Simulator, client: AsyncWebClient) -> None:
-    """Messages and their metadata are where the SDK looks for them."""
+    """Messages and their metadata are where the SDK expects them."""
     assert (await client.auth_test())["user_id"] == "U0BOT"
     mark = {"event_type": "x", "event_payload": {"delivery_id": "d"}}
     sent = await client.chat_postMessage(channel=ROOM, text="hello", metadata=mark)
@@ -118,7 +118,7 @@ async def test_a_stream_wants_what_the_pages_say(simulator: Simulator, client: A
 
 
 async def test_the_sdk_uploads(simulator: Simulator, client: AsyncWebClient) -> None:
-    """The SDK's three-step upload ends with a message, and the file tells where it was shared."""
+    """The SDK's three-step upload ends with a message, and the file states where it was shared."""
     answer = await client.files_upload_v2(channel=ROOM, filename="r.txt", content="result")
     number = answer["files"][0]["id"]
     assert simulator.world.contents[number] == b"result"
@@ -128,7 +128,7 @@ async def test_the_sdk_uploads(simulator: Simulator, client: AsyncWebClient) -> 
 
 
 async def test_the_sdk_reacts(simulator: Simulator, client: AsyncWebClient) -> None:
-    """A sign is put once and taken away once."""
+    """A reaction is added once and removed once."""
     ts = await simulator.say(ROOM, "hello")
     place = {"channel": ROOM, "timestamp": ts, "name": "eyes"}
     await client.reactions_add(**place)
@@ -193,7 +193,7 @@ async def test_each_channel_has_its_own_bucket(simulator: Simulator, client: Asy
 
 @pytest.fixture
 async def socket_events(simulator: Simulator) -> AsyncIterator[asyncio.Queue[SocketModeRequest]]:
-    """Run the SDK's Socket Mode client; what it is told is acknowledged and queued."""
+    """Run the SDK's Socket Mode client; its events are acknowledged and queued."""
     web = AsyncWebClient(base_url=f"{simulator.url}/api/")
     listener = SocketModeClient(app_token=simulator.tokens[1], web_client=web)
     heard: asyncio.Queue[SocketModeRequest] = asyncio.Queue()
@@ -211,7 +211,7 @@ async def socket_events(simulator: Simulator) -> AsyncIterator[asyncio.Queue[Soc
 async def test_the_sdk_listens_by_socket(
     simulator: Simulator, socket_events: asyncio.Queue[SocketModeRequest]
 ) -> None:
-    """The SDK's Socket Mode client is told, acknowledges, and is not told again."""
+    """The SDK's Socket Mode client gets an event, acknowledges it, and does not get it again."""
     await simulator.say(ROOM, "hello")
     async with asyncio.timeout(10):
         request = await socket_events.get()
@@ -223,7 +223,7 @@ async def test_the_sdk_listens_by_socket(
 async def test_the_sdk_follows_a_refresh(
     simulator: Simulator, socket_events: asyncio.Queue[SocketModeRequest]
 ) -> None:
-    """Asked to, the SDK opens another connection, and what was said meanwhile is told there."""
+    """On request the SDK opens another connection, and missed events arrive there."""
     await simulator.sockets.refresh("refresh_requested")
     await simulator.say(ROOM, "hello again")
     async with asyncio.timeout(20):
@@ -232,7 +232,7 @@ async def test_the_sdk_follows_a_refresh(
 
 
 def test_the_sdk_verifies_a_signature() -> None:
-    """What the simulator signs is what the SDK takes."""
+    """The SDK accepts what the simulator signs."""
     headers = signature_headers("simulated-signing-secret", b"body", "application/json")
     verifier = SignatureVerifier("simulated-signing-secret")
     assert verifier.is_valid_request(b"body", headers)

@@ -1,4 +1,4 @@
-"""The simulated Slack from outside: a program that knows only HTTP plays people and fate, and looks."""
+"""Control the simulated Slack over HTTP alone: send messages, inject faults, and read the results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ControlApi:
             return (await answer.json())["result"]
 
     async def view(self, what: str = "state") -> Any:
-        """Look at what was said and done."""
+        """Read the messages and calls."""
         async with self._session.get(f"/_control/{what}") as answer:
             return await answer.json()
 
@@ -49,8 +49,8 @@ async def control_api(simulator: Simulator) -> AsyncIterator[ControlApi]:
 
 async def test_people_are_played_and_what_was_said_is_seen(hand: ControlApi, slack: Connection) -> None:
     """Words, a file, a command, a press and a modal, and then the state of it all."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         thread = await hand.act("say", room="C0ROOM", text="<@U0BOT> hello")
         content = base64.b64encode(b"notes").decode()
         await hand.act("send_file", room="C0ROOM", content=content, name="n.txt", media_type="text/plain")
@@ -61,9 +61,9 @@ async def test_people_are_played_and_what_was_said_is_seen(hand: ControlApi, sla
         while not (await hand.view())["modals"]:
             continue
         await hand.act("submit", words="no")
-        press = await wait_for_update(ear, ButtonPress)
-        assert isinstance(await wait_for_update(ear, Command), Command)
-    assert (press.comment, (await wait_for_update(ear, Message)).address.thread) == ("no", thread)
+        press = await wait_for_update(recorder, ButtonPress)
+        assert isinstance(await wait_for_update(recorder, Command), Command)
+    assert (press.comment, (await wait_for_update(recorder, Message)).address.thread) == ("no", thread)
     (said,) = [post for post in (await hand.view())["messages"] if post["user"] == "U0BOT"]
     assert (said["text"], said["buttons"]) == ("May I?", [{"label": "Deny", "value": "apr_1:no"}])
     calls = await hand.view("calls?after=1")

@@ -17,33 +17,33 @@ from slack_connections import ROOM, SECRET, make_reply, serve_webhook
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
-    """Return what was said."""
+    """Return the texts that were received."""
     return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
 async def test_retries_of_a_post_have_one_key(simulator: Simulator, posted_to: Connection) -> None:
     """What could not be stored is answered 503; it comes at once, after 1 and 5 minutes, as one message."""
-    ear = UpdateRecorder(refusals=3)
-    async with serve_webhook(posted_to, ear.accept) as simulator.request_url:
+    recorder = UpdateRecorder(refusals=3)
+    async with serve_webhook(posted_to, recorder.accept) as simulator.request_url:
         await simulator.say("C0ROOM", "hello")
-        assert (simulator.statuses[0], received_texts(ear)) == ([503, 503], [])
+        assert (simulator.statuses[0], received_texts(recorder)) == ([503, 503], [])
         await simulator.advance(60)
         async with asyncio.timeout(10):
             while len(simulator.statuses[0]) < 3:
                 await simulator.poster.changed.wait()
         await simulator.advance(300)
-        await ear.wait(1)
+        await recorder.wait(1)
         await simulator.slash("C0ROOM", "status")
         sent = await posted_to.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="A", data="a"),)))
         await simulator.press("C0ROOM", sent.platform_id, "a")
     assert simulator.statuses[0] == [503, 503, 503, 200]
-    assert received_texts(ear) == ["hello"]
-    assert [update.name for update in ear.updates if isinstance(update, Command)] == ["status"]
-    assert [update.data for update in ear.updates if isinstance(update, ButtonPress)] == ["a"]
+    assert received_texts(recorder) == ["hello"]
+    assert [update.name for update in recorder.updates if isinstance(update, Command)] == ["status"]
+    assert [update.data for update in recorder.updates if isinstance(update, ButtonPress)] == ["a"]
 
 
 async def test_a_retry_that_is_seen_first_is_taken(posted_to: Connection) -> None:
-    """The header that counts retries is nobody's reason to leave a message: the first try may be lost."""
+    """An event with a retry count is handled, because the first try may have been lost."""
     event = {"type": "message", "channel": "D0ADA", "channel_type": "im", "user": "U0ADA", "text": "hello"}
     shape = {
         "type": "event_callback",
@@ -55,30 +55,30 @@ async def test_a_retry_that_is_seen_first_is_taken(posted_to: Connection) -> Non
     request = WebhookRequest(
         headers={**signature_headers(SECRET, body, "application/json"), **retried}, body=body
     )
-    ear = UpdateRecorder()
-    assert (await posted_to.receiver.receive(request, ear.accept)).status == 200
-    assert received_texts(ear) == ["hello"]
+    recorder = UpdateRecorder()
+    assert (await posted_to.receiver.receive(request, recorder.accept)).status == 200
+    assert received_texts(recorder) == ["hello"]
 
 
 async def test_a_refreshed_socket_loses_nothing(simulator: Simulator, slack: Connection) -> None:
-    """Slack asks for a new connection now and then; what comes meanwhile arrives, in order."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    """Slack asks for a new connection now and then; events in between arrive, in order."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.say("C0ROOM", "one")
-        await ear.wait(1)
+        await recorder.wait(1)
         await simulator.sockets.refresh("refresh_requested")
         await simulator.say("C0ROOM", "two")
-        await ear.wait(2)
-    assert list(dict.fromkeys(received_texts(ear))) == ["one", "two"]
+        await recorder.wait(2)
+    assert list(dict.fromkeys(received_texts(recorder))) == ["one", "two"]
     assert simulator.sockets.connected == 2
 
 
 async def test_socket_mode_switched_off_needs_the_operator(simulator: Simulator, slack: Connection) -> None:
     """Trying on would not switch it on."""
-    ear = UpdateRecorder()
-    task = asyncio.create_task(slack.receiver.run(ear.accept, receiving=ear.record_status))
+    recorder = UpdateRecorder()
+    task = asyncio.create_task(slack.receiver.run(recorder.accept, receiving=recorder.record_status))
     await simulator.say("C0ROOM", "one")
-    await ear.wait(1)
+    await recorder.wait(1)
     await simulator.sockets.refresh("link_disabled")
     with pytest.raises(Unauthorized):
         await task
@@ -104,54 +104,54 @@ async def test_an_envelope_is_acknowledged_after_it_is_stored(
 
 
 async def test_a_socket_is_replaced_before_it_ends(simulator: Simulator, slack: Connection) -> None:
-    """Slack warns first: the next connection is open before the old one closes, and order is kept."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    """Slack warns first: the next connection opens before the old one closes, and order is kept."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.say("C0ROOM", "one")
-        await ear.wait(1)
+        await recorder.wait(1)
         await simulator.sockets.warn()
         await simulator.say("C0ROOM", "two")
-        await ear.wait(2)
+        await recorder.wait(2)
         async with asyncio.timeout(10):
             while simulator.sockets.connected < 2 or len(simulator.sockets.open) != 1:
                 await simulator.sockets.changed.wait()
         await simulator.say("C0ROOM", "three")
-        await ear.wait(3)
-    assert received_texts(ear) == ["one", "two", "three"]
-    assert (simulator.sockets.max_open, ear.states) == (2, [True, True])
+        await recorder.wait(3)
+    assert received_texts(recorder) == ["one", "two", "three"]
+    assert (simulator.sockets.max_open, recorder.states) == (2, [True, True])
 
 
 async def test_an_envelope_that_comes_again_has_its_key(simulator: Simulator, slack: Connection) -> None:
-    """A connection that broke before the acknowledgement brings the message again, as the same one."""
-    ear = UpdateRecorder()
+    """A connection that broke before the acknowledgement delivers the event again, with the same key."""
+    recorder = UpdateRecorder()
 
     async def accept(update: Update) -> None:
-        await ear.accept(update)
-        if len(ear.updates) == 1:
+        await recorder.accept(update)
+        if len(recorder.updates) == 1:
             await simulator.sockets.cut(1)
 
-    task = asyncio.create_task(slack.receiver.run(accept, receiving=ear.record_status))
+    task = asyncio.create_task(slack.receiver.run(accept, receiving=recorder.record_status))
     await simulator.say("C0ROOM", "one")
-    await ear.wait(2)
+    await recorder.wait(2)
     task.cancel()
     await asyncio.wait({task})
-    assert [received_texts(ear), len({update.key for update in ear.updates})] == [["one", "one"], 1]
+    assert [received_texts(recorder), len({update.key for update in recorder.updates})] == [["one", "one"], 1]
     assert simulator.sockets.retried == 1
 
 
 async def test_events_of_no_concern_are_acknowledged(simulator: Simulator, slack: Connection) -> None:
-    """An opened home, an assistant's thread and its context are nothing to say, and do not come again."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    """An opened home, an assistant's thread and its context are acknowledged and ignored."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         thread = await simulator.open_assistant("D0ADA")
         await simulator.change_context("D0ADA", thread)
         await simulator.send_event({"type": "app_home_opened", "user": "U0ADA", "tab": "messages"})
         await simulator.say("D0ADA", "hello", thread=thread)
-        await ear.wait(1)
+        await recorder.wait(1)
         async with asyncio.timeout(10):
             while simulator.sockets.waiting:
                 await simulator.sockets.changed.wait()
-    assert received_texts(ear) == ["hello"]
+    assert received_texts(recorder) == ["hello"]
 
 
 @pytest.mark.parametrize("reason", ["refresh_requested", "warning"])
@@ -159,29 +159,29 @@ async def test_a_replacement_that_does_not_open_loses_nothing(
     simulator: Simulator, slack: Connection, reason: str
 ) -> None:
     """The old connection is used to its end, and then a new one is tried for."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.say("C0ROOM", "one")
-        await ear.wait(1)
+        await recorder.wait(1)
         await simulator.fail("internal_error", method="apps.connections.open", times=2)
         await simulator.sockets.refresh(reason)
         await simulator.say("C0ROOM", "two")
-        while "two" not in received_texts(ear):
-            await ear.wait(len(ear.updates) + 1)
-    assert list(dict.fromkeys(received_texts(ear))) == ["one", "two"]
+        while "two" not in received_texts(recorder):
+            await recorder.wait(len(recorder.updates) + 1)
+    assert list(dict.fromkeys(received_texts(recorder))) == ["one", "two"]
 
 
 async def test_a_connection_that_is_one_too_many_is_not_hurried(
     simulator: Simulator, slack: Connection
 ) -> None:
-    """Slack allows a few connections for an app: the next is tried for later, and the gateway is told."""
-    ear = UpdateRecorder()
-    async with receiving(slack, ear):
+    """Slack allows a few connections per app: the next one is retried later, and the error is reported."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
         await simulator.say("C0ROOM", "one")
-        await ear.wait(1)
+        await recorder.wait(1)
         await simulator.sockets.refresh("too_many_websockets")
         async with asyncio.timeout(10):
             while simulator.sockets.open:
                 await simulator.sockets.changed.wait()
     assert simulator.sockets.connected == 1
-    assert ear.states == [True, False]
+    assert recorder.states == [True, False]

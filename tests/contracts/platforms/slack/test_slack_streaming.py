@@ -1,4 +1,4 @@
-"""Replies at Slack while they are said: native streams, what stands in for them, status, and finding."""
+"""Streamed replies at Slack: native streams, their replacement, status, and lookup."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def methods(simulator: Simulator) -> list[str]:
 
 @pytest.fixture(name="thread")
 async def user_thread(simulator: Simulator) -> Address:
-    """Return a thread that somebody began in the channel."""
+    """Return a thread that a user began in the channel."""
     return thread_address(await simulator.say("C0ROOM", "tell me"))
 
 
 async def test_a_reply_is_streamed_and_ended(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
-    """Each call brings what is new; the edit stops the stream and says the whole, with its buttons."""
+    """Each call appends the new text; the edit stops the stream with the full text and its buttons."""
     sent = await show_drafts(slack, thread, "one ", "one **two** ", "one **two** three")
     (post,) = simulator.messages()
     assert (post.thread, post.streaming is not None) == (thread.thread, True)
@@ -69,7 +69,7 @@ async def test_a_reply_is_streamed_and_ended(
 async def test_another_process_ends_a_stream(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
-    """The id alone tells that it is a stream."""
+    """The id alone identifies a stream."""
     sent = await show_drafts(slack, thread, "one")
     async with open_connection(plugin, simulator.settings()) as other:
         await other.sender.edit(thread, sent.platform_id, make_reply("one and all"))
@@ -89,7 +89,7 @@ async def test_nothing_in_a_stream_notifies_anybody(
 async def test_a_long_piece_fits_slacks_calls(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
-    """A call takes 12 000 characters as they travel, and no entity is cut in two."""
+    """A call holds 12 000 encoded characters, and no entity is cut in two."""
     await show_drafts(slack, thread, "<" * 3900 + "&" * 100)
     (post,) = simulator.messages()
     assert post.text == "<" * 3900 + "&" * 100
@@ -99,7 +99,7 @@ async def test_a_long_piece_fits_slacks_calls(
 async def test_a_stream_that_slack_ended_goes_on_by_updates(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
-    """After some minutes Slack takes no more pieces; the same message grows on, nothing is lost."""
+    """When Slack accepts no more chunks after some minutes, the same message grows on and loses nothing."""
     sent = await show_drafts(slack, thread, "one")
     await simulator.advance(301)
     showing = DraftText(key=KEY, text="one two", previous_text="one", platform_id=sent.platform_id)
@@ -145,7 +145,7 @@ async def test_where_streams_are_refused_a_message_grows(
 async def test_without_a_thread_or_an_asker_nothing_is_streamed(
     simulator: Simulator, slack: Connection, thread_ts: str | None, asker: str
 ) -> None:
-    """A stream answers somebody in a thread; elsewhere a message grows."""
+    """A stream answers a user in a thread; elsewhere a message grows."""
     address = Address(channel="chn_contract", room="C0ROOM", thread=thread_ts)
     await show_drafts(slack, address, "", "one", asker=asker)
     assert methods(simulator) == ["postMessage", "update"]
@@ -178,7 +178,7 @@ async def test_a_stream_that_is_too_fast_says_when(
 async def test_an_assistants_thread_shows_that_we_are_at_work(
     simulator: Simulator, slack: Connection
 ) -> None:
-    """The status stands until the reply, which clears it; it can be set again."""
+    """The status stays until the reply, which clears it; it can be set again."""
     thread = thread_address(await simulator.open_assistant("D0ADA"), "D0ADA")
     await slack.sender.typing(thread)
     assert simulator.world.status("D0ADA", thread.thread or "") == "is working…"
@@ -189,7 +189,7 @@ async def test_an_assistants_thread_shows_that_we_are_at_work(
 async def test_a_status_that_the_answer_overtook_does_not_stay(
     simulator: Simulator, slack: Connection
 ) -> None:
-    """Whichever call Slack sees first, nobody is at work once the answer is there."""
+    """Whichever call Slack handles first, no status remains once the answer is there."""
     thread = thread_address(await simulator.open_assistant("D0ADA"), "D0ADA")
     for number in range(20):
         said = slack.sender.send(thread, Reply(text=str(number), key=f"dlv_{number}.0"))
@@ -212,7 +212,7 @@ async def test_where_slack_has_no_status_nothing_happens(
 async def test_an_ambiguous_send_is_found(
     simulator: Simulator, slack: Connection, thread: Address, *, in_a_thread: bool, carried_out: bool
 ) -> None:
-    """Whether it was said stands in the history, under the delivery's key."""
+    """The history has the message under the delivery's key."""
     address = thread if in_a_thread else ROOM
     await slack.sender.send(address, Reply(text="before", key="dlv_0.0"))
     await simulator.cut(method="chat.postMessage", after=carried_out)
@@ -227,7 +227,7 @@ async def test_an_ambiguous_send_is_found(
 async def test_a_draft_is_not_taken_for_the_reply(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
-    """What was shown on the way is found under the key only once it says all."""
+    """A partial text is found under the key only once it is complete."""
     sent = await show_drafts(slack, ROOM, "half")
     assert await slack.sender.find(ROOM, KEY, since=LONG_AGO) is None
     await slack.sender.edit(ROOM, sent.platform_id, make_reply("all"))
@@ -235,7 +235,7 @@ async def test_a_draft_is_not_taken_for_the_reply(
 
 
 async def test_a_long_history_is_read_in_pages_to_an_end(simulator: Simulator, slack: Connection) -> None:
-    """What lies on a later page is found; where too much was said the answer is that nobody can tell."""
+    """A message on a later page is found; in a history that is too long the result is uncertain."""
     sent = await slack.sender.send(ROOM, make_reply("hello"))
     for number in range(lookup.PAGE_SIZE):
         simulator.world.post("C0ROOM", "U0ADA", {"text": str(number)})

@@ -1,4 +1,4 @@
-"""Files at Slack: uploads that can be found again, and downloads that tell nobody the token."""
+"""Files at Slack: uploads that can be found again, and downloads that do not leak the token."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_a_file_goes_to_its_thread(simulator: Simulator, slack: Connection
 async def test_an_ambiguous_upload_is_found(
     simulator: Simulator, slack: Connection, notes: MemoryChannelState, carried_out: bool
 ) -> None:
-    """Any replica can tell afterwards whether the file was shared: its number was noted beforehand."""
+    """Any replica can find out whether the file was shared: its id was stored beforehand."""
     await simulator.cut(method="files.completeUploadExternal", after=carried_out)
     with pytest.raises(Ambiguous):
         await slack.sender.upload(ROOM, FILE, key="dlv_2.0")
@@ -44,7 +44,7 @@ async def test_an_ambiguous_upload_is_found(
 
 
 async def test_an_upload_that_was_cut_short_is_not_shared(simulator: Simulator, slack: Connection) -> None:
-    """Slack looks at the size, and a file that did not arrive whole is nowhere to be seen."""
+    """Slack checks the size, and an incomplete file is not visible."""
     await simulator.fail("internal_error", method="files.getUploadURLExternal")
     with pytest.raises(Ambiguous):
         await slack.sender.upload(ROOM, FILE, key="dlv_2.0")
@@ -79,7 +79,7 @@ async def test_the_token_goes_to_slack_only(slack: Connection, ref: str) -> None
 
 
 async def test_a_missing_scope_names_itself(simulator: Simulator, slack: Connection) -> None:
-    """The operator is told which scope an upload lacks."""
+    """The operator gets the name of the scope that an upload lacks."""
     await simulator.grant(ALL_SCOPES - {"files:write"})
     with pytest.raises(NotPermitted) as caught:
         await slack.sender.upload(ROOM, FILE, key="dlv_2.0")

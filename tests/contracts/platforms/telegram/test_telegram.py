@@ -55,27 +55,27 @@ async def test_a_second_poller_is_a_conflict(simulator: Simulator) -> None:
 
 
 async def test_a_hand_over_between_pollers_is_no_conflict(simulator: Simulator) -> None:
-    """While the old poller dies the new one is patient, and it gets what is said."""
-    ear = UpdateRecorder()
+    """The new poller waits while the old one dies, and gets the messages."""
+    recorder = UpdateRecorder()
     async with (
         open_connection(plugin, simulator.settings(poll_seconds=5)) as old,
         open_connection(plugin, simulator.settings(poll_seconds=5)) as new,
-        receiving(new, ear),
+        receiving(new, recorder),
     ):
         async with receiving(old, UpdateRecorder()):
             await simulator.wait_until(lambda: sum(call == "getUpdates" for call, _ in simulator.calls) > 4)
         await simulator.say(7, "still there?")
-        await ear.wait(1)
-    assert ear.states[-1] is True
+        await recorder.wait(1)
+    assert recorder.states[-1] is True
 
 
 async def test_a_webhook_left_behind_is_removed(simulator: Simulator, telegram: Connection) -> None:
     """A bot that was posted to before can poll."""
     await simulator.updates.set_webhook("http://127.0.0.1:9/", "")
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.say(7, "hello")
-        await ear.wait(1)
+        await recorder.wait(1)
     assert simulator.updates.info()["url"] == ""
 
 
@@ -94,12 +94,12 @@ async def test_a_bad_update_does_not_stop_the_poll(
     simulator: Simulator, telegram: Connection, update: dict[str, Any]
 ) -> None:
     """Updates around one that makes no sense arrive all the same, and it is not asked for again."""
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.say(7, "before")
         await simulator.push(update)
         await simulator.say(7, "after")
-        updates = await ear.wait(2)
+        updates = await recorder.wait(2)
         await simulator.wait_until(lambda: not simulator.world.updates)
     assert [update.text for update in updates if isinstance(update, Message)] == ["before", "after"]
 
@@ -107,24 +107,24 @@ async def test_a_bad_update_does_not_stop_the_poll(
 async def test_a_wait_of_the_poll_is_honoured(simulator: Simulator, telegram: Connection) -> None:
     """A 429 to a poll is waited out, then updates come."""
     await simulator.fail(429, method="getUpdates", retry_after=1)
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.say(7, "hello")
-        await ear.wait(1)
-    assert ear.states[:2] == [False, True]
+        await recorder.wait(1)
+    assert recorder.states[:2] == [False, True]
 
 
 async def test_a_server_that_never_waits_is_polled_with_pauses(simulator: Simulator) -> None:
     """Without long polls the bot works too, and does not flood the server."""
-    ear = UpdateRecorder()
+    recorder = UpdateRecorder()
     async with (
         open_connection(plugin, simulator.settings(poll_seconds=0)) as connection,
-        receiving(connection, ear),
+        receiving(connection, recorder),
     ):
         await simulator.wait_until(lambda: sum(name == "getUpdates" for name, _ in simulator.calls) >= 3)
         await simulator.say(7, "hello")
-        await ear.wait(1)
-    assert isinstance(ear.updates[0], Message)
+        await recorder.wait(1)
+    assert isinstance(recorder.updates[0], Message)
 
 
 @asynccontextmanager
@@ -154,67 +154,67 @@ async def serve_webhook(
 
 
 async def test_a_webhook_is_registered_and_posted_to_until_it_accepts(simulator: Simulator) -> None:
-    """Telegram repeats what could not be stored; nothing is lost and the order is kept."""
-    ear = UpdateRecorder(refusals=2)
+    """Telegram repeats updates that could not be stored; none is lost and the order is kept."""
+    recorder = UpdateRecorder(refusals=2)
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET)
     async with (
         open_connection(plugin, settings) as waiting,
-        serve_webhook(waiting, ear.accept) as (url, answers),
+        serve_webhook(waiting, recorder.accept) as (url, answers),
         open_connection(plugin, {**settings, "webhook_url": url}) as connection,
-        receiving(connection, ear),
+        receiving(connection, recorder),
     ):
         for number in range(5):
             await simulator.say(7, str(number))
-        updates = await ear.wait(5)
+        updates = await recorder.wait(5)
         await simulator.wait_until(lambda: not simulator.world.updates)
     assert [update.text for update in updates if isinstance(update, Message)] == ["0", "1", "2", "3", "4"]
     assert [answer.status for answer in answers] == [503, 503, 200, 200, 200, 200, 200]
-    assert ear.states == [True]
+    assert recorder.states == [True]
     assert ("setWebhook", SECRET) in [(name, given.get("secret_token")) for name, given in simulator.calls]
 
 
 async def test_a_webhook_that_somebody_took_away_is_registered_again(simulator: Simulator) -> None:
-    """Telegram is asked now and then where it posts; what was said meanwhile arrives."""
-    ear = UpdateRecorder()
+    """The webhook's address is checked now and then; messages sent in the meantime arrive."""
+    recorder = UpdateRecorder()
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_check_seconds=0.05)
     async with (
         open_connection(plugin, settings) as waiting,
-        serve_webhook(waiting, ear.accept) as (url, _),
+        serve_webhook(waiting, recorder.accept) as (url, _),
         open_connection(plugin, {**settings, "webhook_url": url}) as connection,
-        receiving(connection, ear),
+        receiving(connection, recorder),
     ):
         await simulator.wait_until(lambda: simulator.updates.info()["url"] == url)
         await simulator.updates.set_webhook("", "")
         await simulator.say(7, "is anybody there?")
-        await ear.wait(1)
-        await simulator.wait_until(lambda: ear.states[-1])
-    assert "the webhook was removed or set elsewhere" in ear.reasons
+        await recorder.wait(1)
+        await simulator.wait_until(lambda: recorder.states[-1])
+    assert "the webhook was removed or set elsewhere" in recorder.reasons
 
 
 async def test_posts_that_do_not_get_through_are_told(simulator: Simulator) -> None:
-    """Telegram says why it cannot post; when it can again the channel receives."""
-    ear = UpdateRecorder(refusals=10**9)
+    """Telegram's reason for failed posts is reported; when posts work again the channel receives."""
+    recorder = UpdateRecorder(refusals=10**9)
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_check_seconds=0.05)
     async with (
         open_connection(plugin, settings) as waiting,
-        serve_webhook(waiting, ear.accept) as (url, _),
+        serve_webhook(waiting, recorder.accept) as (url, _),
         open_connection(plugin, {**settings, "webhook_url": url}) as connection,
-        receiving(connection, ear),
+        receiving(connection, recorder),
     ):
         await simulator.say(7, "hello")
-        await simulator.wait_until(lambda: ear.states[-1:] == [False])
-        assert "503" in ear.reasons[-1]
-        ear.refusals = 0
-        await simulator.wait_until(lambda: ear.states[-1])
-        assert [update.text for update in ear.updates if isinstance(update, Message)] == ["hello"]
+        await simulator.wait_until(lambda: recorder.states[-1:] == [False])
+        assert "503" in recorder.reasons[-1]
+        recorder.refusals = 0
+        await simulator.wait_until(lambda: recorder.states[-1])
+        assert [update.text for update in recorder.updates if isinstance(update, Message)] == ["hello"]
 
 
 async def test_an_inbox_waiting_for_posts_stops_within_a_second(simulator: Simulator) -> None:
     """In webhook mode there is nothing to wait for."""
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_url="http://127.0.0.1:9/")
-    ear = UpdateRecorder()
+    recorder = UpdateRecorder()
     async with open_connection(plugin, settings) as connection:
-        task = asyncio.create_task(connection.receiver.run(ear.accept, receiving=ear.record_status))
+        task = asyncio.create_task(connection.receiver.run(recorder.accept, receiving=recorder.record_status))
         await simulator.wait_until(lambda: bool(simulator.updates.info()["url"]))
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=1)
@@ -222,7 +222,7 @@ async def test_an_inbox_waiting_for_posts_stops_within_a_second(simulator: Simul
 
 
 async def test_a_webhook_telegram_refuses_needs_the_operator(simulator: Simulator) -> None:
-    """Telegram posts to https only, and says so when the webhook is set."""
+    """Telegram posts to https only, and refuses other URLs when the webhook is set."""
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_url="http://gateway.test/")
     async with open_connection(plugin, settings) as connection:
         with pytest.raises(Unauthorized, match="HTTPS"):
@@ -232,12 +232,12 @@ async def test_a_webhook_telegram_refuses_needs_the_operator(simulator: Simulato
 async def test_a_group_that_became_a_supergroup_is_followed(
     simulator: Simulator, telegram: Connection
 ) -> None:
-    """The room's new id is told, and a message to the old one arrives in the new one."""
+    """The room's new id is reported, and a message to the old one arrives in the new one."""
     await simulator.group(-42)
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         new = await simulator.migrate(-42)
-        updates = await ear.wait(2)
+        updates = await recorder.wait(2)
     assert {(update.old.room, update.new.room) for update in updates if isinstance(update, RoomMigrated)} == {
         ("-42", str(new))
     }
@@ -299,7 +299,7 @@ async def test_editing_a_message_that_is_gone_is_rejected(telegram: Connection) 
 async def test_a_picture_is_a_photo_where_telegram_takes_it(
     simulator: Simulator, telegram: Connection, content: bytes, method: str
 ) -> None:
-    """What Telegram does not take as a photo is sent as a document."""
+    """A file that Telegram refuses as a photo is sent as a document."""
     file = File(name="plot.png", media_type="image/png", content=content, caption="a plot")
     await telegram.sender.upload(ROOM, file, key="dlv_1.1")
     assert simulator.calls[-1][0] == method
@@ -326,11 +326,11 @@ async def test_typing_is_shown_in_the_topic(simulator: Simulator, telegram: Conn
 
 
 async def test_half_a_download_is_an_error(simulator: Simulator, telegram: Connection) -> None:
-    """A file that stops in the middle is never taken for the whole."""
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    """A file that stops in the middle is never accepted as complete."""
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.send_file(7, b"x" * 100_000, name="a.bin")
-        (update,) = await ear.wait(1)
+        (update,) = await recorder.wait(1)
     assert isinstance(update, Message)
     await simulator.cut(method="file")
     with pytest.raises(Ambiguous):

@@ -28,84 +28,90 @@ async def simulator() -> AsyncIterator[Simulator]:
 
 
 def message_summaries(updates: list[Update]) -> list[tuple[str, int]]:
-    """Return what each message says and how many files it has."""
+    """Return each message's text and its number of files."""
     return [(update.text, len(update.attachments)) for update in updates if isinstance(update, Message)]
 
 
 async def test_an_album_is_one_message(simulator: Simulator) -> None:
-    """All its pictures and its words arrive together, and what is said after it comes after it."""
-    ear = UpdateRecorder()
-    async with open_connection(plugin, simulator.settings(album_seconds=0.2)) as bot, receiving(bot, ear):
+    """All its pictures and its caption arrive together, before later messages."""
+    recorder = UpdateRecorder()
+    async with (
+        open_connection(plugin, simulator.settings(album_seconds=0.2)) as bot,
+        receiving(bot, recorder),
+    ):
         await simulator.send_album(7, PICTURES, caption="Compare these")
         await simulator.say(7, "well?")
-        await ear.wait(2)
+        await recorder.wait(2)
         await simulator.wait_until(lambda: not simulator.world.updates)
-    assert message_summaries(ear.updates) == [("Compare these", 3), ("well?", 0)]
+    assert message_summaries(recorder.updates) == [("Compare these", 3), ("well?", 0)]
 
 
 async def test_parts_that_come_in_separate_answers_are_one_message(simulator: Simulator) -> None:
     """A part that comes while the album is waited for belongs to it; Telegram is asked without a gap."""
-    ear = UpdateRecorder()
-    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, recorder):
         await simulator.wait_until(lambda: _polls(simulator) == 2)
         await simulator.send_album(7, PICTURES[:1], caption="Compare these")
         await simulator.wait_until(lambda: simulator.answered_methods.count("getUpdates") == 2)
         await simulator.send_album(7, PICTURES[1:])
-        await ear.wait(1)
+        await recorder.wait(1)
         await simulator.wait_until(lambda: not simulator.world.updates)
-    assert message_summaries(ear.updates) == [("Compare these", 3)]
+    assert message_summaries(recorder.updates) == [("Compare these", 3)]
 
 
 async def test_other_rooms_do_not_wait_for_an_album(simulator: Simulator) -> None:
-    """What is said elsewhere arrives before an album that is waited for, and is not repeated after it."""
-    ear = UpdateRecorder()
-    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
+    """Messages of other chats arrive before an album that is still open, and are not repeated after it."""
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, recorder):
         await simulator.send_album(7, PICTURES)
         await simulator.say(8, "elsewhere")
-        await ear.wait(2)
+        await recorder.wait(2)
         await simulator.wait_until(lambda: not simulator.world.updates)
-    assert message_summaries(ear.updates) == [("elsewhere", 0), ("", 3)]
+    assert message_summaries(recorder.updates) == [("elsewhere", 0), ("", 3)]
 
 
 async def test_a_full_album_is_not_waited_for(simulator: Simulator) -> None:
     """Ten files are all an album has."""
-    ear = UpdateRecorder()
-    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, recorder):
         await simulator.send_album(7, [b"x"] * 10)
-        await ear.wait(1)
-    assert message_summaries(ear.updates) == [("", 10)]
+        await recorder.wait(1)
+    assert message_summaries(recorder.updates) == [("", 10)]
 
 
 async def test_an_album_survives_a_restart_in_its_middle(simulator: Simulator) -> None:
-    """A part that was seen and not yet told is asked for again, by whoever polls next."""
-    ear = UpdateRecorder()
-    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
+    """A part that was read and not yet handled is requested again by the next poller."""
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, recorder):
         await simulator.send_album(7, PICTURES[:1], caption="Compare these")
         await simulator.wait_until(lambda: "getUpdates" in simulator.answered_methods)
-    assert ear.updates == []
+    assert recorder.updates == []
     await simulator.send_album(7, PICTURES[1:])
-    async with open_connection(plugin, simulator.settings(album_seconds=0.1)) as bot, receiving(bot, ear):
-        await ear.wait(1)
-    assert message_summaries(ear.updates) == [("Compare these", 3)]
+    async with (
+        open_connection(plugin, simulator.settings(album_seconds=0.1)) as bot,
+        receiving(bot, recorder),
+    ):
+        await recorder.wait(1)
+    assert message_summaries(recorder.updates) == [("Compare these", 3)]
 
 
 async def test_an_album_that_cannot_be_stored_comes_again_with_its_key(simulator: Simulator) -> None:
     """A full disk delays it; the key is the same each time."""
     keys: list[str] = []
-    ear = UpdateRecorder(refusals=2)
+    recorder = UpdateRecorder(refusals=2)
 
     async def accept(update: Update) -> None:
         assert isinstance(update, Message)
         keys.append(update.key)
-        await ear.accept(update)
+        await recorder.accept(update)
 
     async with open_connection(plugin, simulator.settings(album_seconds=0.1)) as bot:
         task = asyncio.create_task(bot.receiver.run(accept, receiving=lambda *_: None))
         await simulator.send_album(7, PICTURES)
-        await ear.wait(1)
+        await recorder.wait(1)
         task.cancel()
         await asyncio.wait({task})
-    assert (len(keys), len(set(keys)), message_summaries(ear.updates)) == (3, 1, [("", 3)])
+    assert (len(keys), len(set(keys)), message_summaries(recorder.updates)) == (3, 1, [("", 3)])
 
 
 def _polls(simulator: Simulator) -> int:
@@ -131,28 +137,28 @@ async def album_updates(simulator: Simulator) -> list[dict[str, Any]]:
 
 
 async def test_posted_parts_are_one_message(simulator: Simulator) -> None:
-    """Telegram posts the next part when the last is answered: each is answered, and all are told once."""
-    ear, notes = UpdateRecorder(), MemoryChannelState()
+    """Telegram posts the next part when the last is answered: each is answered, and all are handled once."""
+    recorder, notes = UpdateRecorder(), MemoryChannelState()
     async with open_connection(plugin, webhook_settings(simulator, album_seconds=0.1), notes) as bot:
         for part in await album_updates(simulator):
-            assert (await bot.receiver.receive(webhook_request(part), ear.accept)).status == 200
-        await ear.wait(1)
-    assert message_summaries(ear.updates) == [("Compare these", 3)]
+            assert (await bot.receiver.receive(webhook_request(part), recorder.accept)).status == 200
+        await recorder.wait(1)
+    assert message_summaries(recorder.updates) == [("Compare these", 3)]
     assert not any(notes.values.values())
 
 
 async def test_what_is_posted_after_an_album_comes_after_it(simulator: Simulator) -> None:
-    """Something else from the same chat shows that the album is complete: it is told at once, and first."""
-    ear = UpdateRecorder()
+    """Another message of the same chat completes the album: it is handled at once, and first."""
+    recorder = UpdateRecorder()
     async with open_connection(plugin, webhook_settings(simulator, album_seconds=1)) as bot:
         parts = await album_updates(simulator)
         for part in parts:
-            await bot.receiver.receive(webhook_request(part), ear.accept)
+            await bot.receiver.receive(webhook_request(part), recorder.accept)
         await simulator.say(8, "elsewhere")
         await simulator.say(7, "well?")
         for update in list(simulator.world.updates.values())[len(parts) :]:
-            assert (await bot.receiver.receive(webhook_request(update), ear.accept)).status == 200
-    assert message_summaries(ear.updates) == [("elsewhere", 0), ("Compare these", 3), ("well?", 0)]
+            assert (await bot.receiver.receive(webhook_request(update), recorder.accept)).status == 200
+    assert message_summaries(recorder.updates) == [("elsewhere", 0), ("Compare these", 3), ("well?", 0)]
 
 
 async def test_a_posted_part_that_cannot_be_kept_is_not_acknowledged(simulator: Simulator) -> None:
@@ -168,36 +174,36 @@ async def test_a_posted_part_that_cannot_be_kept_is_not_acknowledged(simulator: 
 
 
 async def test_posted_parts_survive_a_restart(simulator: Simulator) -> None:
-    """What was acknowledged and not yet told is told by whoever receives next."""
-    ear, notes = UpdateRecorder(), MemoryChannelState()
+    """Parts that were acknowledged and not yet handled are handled by the next receiver."""
+    recorder, notes = UpdateRecorder(), MemoryChannelState()
     async with open_connection(plugin, webhook_settings(simulator, album_seconds=1), notes) as bot:
         for part in await album_updates(simulator):
-            await bot.receiver.receive(webhook_request(part), ear.accept)
-    assert ear.updates == []
+            await bot.receiver.receive(webhook_request(part), recorder.accept)
+    assert recorder.updates == []
     settings = webhook_settings(simulator, album_seconds=0.1)
-    async with open_connection(plugin, settings, notes) as bot, receiving(bot, ear):
-        await ear.wait(1)
-    assert message_summaries(ear.updates) == [("Compare these", 3)]
+    async with open_connection(plugin, settings, notes) as bot, receiving(bot, recorder):
+        await recorder.wait(1)
+    assert message_summaries(recorder.updates) == [("Compare these", 3)]
 
 
 async def test_a_posted_album_that_cannot_be_stored_is_tried_again(simulator: Simulator) -> None:
-    """It is ours once its parts are acknowledged: it stays on the shelf until it is stored."""
-    ear = UpdateRecorder(refusals=1)
+    """An acknowledged album stays in the channel state until its turn is stored."""
+    recorder = UpdateRecorder(refusals=1)
     async with open_connection(plugin, webhook_settings(simulator, album_seconds=0.1)) as bot:
         for part in await album_updates(simulator):
-            await bot.receiver.receive(webhook_request(part), ear.accept)
-        await ear.wait(1)
-    assert (ear.refused, message_summaries(ear.updates)) == (1, [("Compare these", 3)])
+            await bot.receiver.receive(webhook_request(part), recorder.accept)
+        await recorder.wait(1)
+    assert (recorder.refused, message_summaries(recorder.updates)) == (1, [("Compare these", 3)])
 
 
 async def test_a_late_part_is_a_message_of_its_own_and_a_repeated_one_is_not(simulator: Simulator) -> None:
-    """Nothing is lost when a part comes after the others were told, and nothing is told twice."""
-    ear = UpdateRecorder()
+    """A part that comes after the others were handled is not lost, and nothing is handled twice."""
+    recorder = UpdateRecorder()
     async with open_connection(plugin, webhook_settings(simulator, album_seconds=0.1)) as bot:
         *parts, late = await album_updates(simulator)
         for part in parts:
-            await bot.receiver.receive(webhook_request(part), ear.accept)
-        await ear.wait(1)
-        assert (await bot.receiver.receive(webhook_request(parts[0]), ear.accept)).status == 200
-        assert (await bot.receiver.receive(webhook_request(late), ear.accept)).status == 200
-    assert message_summaries(ear.updates) == [("Compare these", 2), ("", 1)]
+            await bot.receiver.receive(webhook_request(part), recorder.accept)
+        await recorder.wait(1)
+        assert (await bot.receiver.receive(webhook_request(parts[0]), recorder.accept)).status == 200
+        assert (await bot.receiver.receive(webhook_request(late), recorder.accept)).status == 200
+    assert message_summaries(recorder.updates) == [("Compare these", 2), ("", 1)]

@@ -1,4 +1,4 @@
-"""A reply while it is being said, and signs under messages, as far as this chat and this server take them."""
+"""Drafts and reactions, as far as this chat and this server support them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def telegram(simulator: Simulator) -> AsyncIterator[Connection]:
 
 
 async def test_a_private_chat_sees_a_preview(simulator: Simulator, telegram: Connection) -> None:
-    """Each call shows all that is said so far, in one draft; the final message takes its place."""
+    """Each call shows the whole text so far, in one draft; the final message replaces it."""
     for text in ("Let me", "Let me **see**"):
         assert await telegram.sender.update_draft(ROOM, DraftText(key="dlv_1.0", text=text)) is None
     (draft,) = simulator.drafts(7)
@@ -63,7 +63,7 @@ async def test_a_private_chat_sees_a_preview(simulator: Simulator, telegram: Con
 
 
 async def test_a_chat_shows_one_preview(simulator: Simulator, telegram: Connection) -> None:
-    """A draft of another reply takes the place of the one before."""
+    """A draft of another reply replaces the one before."""
     for key in ("dlv_1.0", "dlv_2.0"):
         await telegram.sender.update_draft(ROOM, DraftText(key=key, text=key))
     assert [draft.text for draft in simulator.drafts(7)] == ["dlv_2.0"]
@@ -97,7 +97,7 @@ async def test_a_group_sees_a_message_that_grows(simulator: Simulator, telegram:
 async def test_a_refused_preview_becomes_a_message(
     simulator: Simulator, telegram: Connection, refusal: str
 ) -> None:
-    """An old server says 404, which is no bad token, and is not asked a second time."""
+    """An old server answers 404, which is not a bad token, and is not called a second time."""
     if refusal == "method":
         await simulator.forget("sendMessageDraft")
     else:
@@ -134,11 +134,11 @@ def test_a_draft_has_a_number_telegram_takes(key: str) -> None:
 
 
 async def test_signs_are_put_and_taken_away(simulator: Simulator, telegram: Connection) -> None:
-    """Each sign takes the place of the one before; None leaves nothing."""
+    """Each reaction replaces the one before; None removes it."""
     number = await simulator.say(7, "please")
     seen = []
-    for sign in (*StatusReaction, None):
-        await telegram.sender.react(ROOM, str(number), sign)
+    for reaction in (*StatusReaction, None):
+        await telegram.sender.react(ROOM, str(number), reaction)
         seen.append([one["emoji"] for one in simulator.world.posts[7, number].raw["reactions"]])
     assert seen == [["👀"], ["👍"], ["👎"], []]
 
@@ -162,7 +162,7 @@ async def test_a_chat_that_allows_other_emoji_gets_one_of_those(
 async def test_a_reaction_to_a_message_that_is_gone_is_rejected(
     simulator: Simulator, telegram: Connection
 ) -> None:
-    """That says nothing of the chat: the next message is reacted to."""
+    """One refused reaction does not disable them for the chat: the next message gets its reaction."""
     with pytest.raises(Rejected):
         await telegram.sender.react(ROOM, "4711", StatusReaction.SEEN)
     number = str(await simulator.say(7, "please"))
@@ -170,14 +170,14 @@ async def test_a_reaction_to_a_message_that_is_gone_is_rejected(
 
 
 async def test_a_persons_reaction_arrives(simulator: Simulator, telegram: Connection) -> None:
-    """Telegram tells of reactions only when asked to by name; ours are not told to us."""
+    """Telegram sends reactions only when they are requested by name; the bot's own are ignored."""
     sent = await telegram.sender.send(GROUP, Reply(text="done", key="dlv_1.0"))
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.wait_until(lambda: "getUpdates" in simulator.answered_methods)
         await simulator.react(-42, int(sent.platform_id), "👍", user=7)
         await simulator.react(-42, int(sent.platform_id), None, user=7)
-        first, second = await ear.wait(2)
+        first, second = await recorder.wait(2)
     assert isinstance(first, Reaction)
     assert isinstance(second, Reaction)
     assert (first.emoji, first.added, first.platform_id) == ("👍", True, sent.platform_id)
@@ -186,10 +186,10 @@ async def test_a_persons_reaction_arrives(simulator: Simulator, telegram: Connec
 
 async def test_a_command_has_nothing_to_answer(simulator: Simulator, telegram: Connection) -> None:
     """Telegram wants no answer to a command itself; the answer is a message like any other."""
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.say(7, "/status")
-        (command,) = await ear.wait(1)
+        (command,) = await recorder.wait(1)
     assert isinstance(command, Command)
     await telegram.sender.reply_privately(command, "fine")
     assert "answerCallbackQuery" not in [name for name, _ in simulator.calls]
@@ -198,10 +198,10 @@ async def test_a_command_has_nothing_to_answer(simulator: Simulator, telegram: C
 async def test_the_menu_of_commands_is_set_once(simulator: Simulator) -> None:
     """It is compared first, so a restart changes nothing."""
     for _ in range(2):
-        ear = UpdateRecorder()
-        async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, ear):
+        recorder = UpdateRecorder()
+        async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, recorder):
             await simulator.say(7, "hello")
-            await ear.wait(1)
+            await recorder.wait(1)
     assert [name for name, _ in simulator.calls].count("setMyCommands") == 1
     assert {"stop", "queue", "help"} <= {one["command"] for one in simulator.methods.commands}
 
@@ -209,8 +209,8 @@ async def test_the_menu_of_commands_is_set_once(simulator: Simulator) -> None:
 async def test_a_menu_that_cannot_be_set_harms_nobody(simulator: Simulator) -> None:
     """The bot receives all the same."""
     await simulator.forget("getMyCommands")
-    ear = UpdateRecorder()
-    async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, ear):
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, recorder):
         await simulator.say(7, "hello")
-        await ear.wait(1)
-    assert ear.states[-1] is True
+        await recorder.wait(1)
+    assert recorder.states[-1] is True

@@ -41,7 +41,7 @@ def make_file(media_type: str, content: bytes = b"x", **others: Any) -> File:
 
 
 def uploads(simulator: Simulator) -> list[str]:
-    """Return the methods that carried files."""
+    """Return the methods that sent files."""
     return [name for name, _ in simulator.calls if name.startswith("send") and name != "sendMessage"]
 
 
@@ -64,7 +64,7 @@ def uploads(simulator: Simulator) -> list[str]:
 async def test_a_file_is_shown_as_what_it_is(
     simulator: Simulator, telegram: Connection, media_type: str, content: bytes, methods: list[str]
 ) -> None:
-    """Telegram shows pictures and plays films by itself; what it does not take so is a document."""
+    """Telegram shows pictures and plays films by itself; other files are documents."""
     await telegram.sender.upload(ROOM, make_file(media_type, content), key="dlv_1.1")
     assert uploads(simulator) == methods
     assert [post.file for post in simulator.messages()] == [content]
@@ -114,7 +114,7 @@ async def test_a_caption_that_broke_off_goes_on_where_it_stopped(
 async def test_a_caption_is_formatted_where_telegram_takes_it(
     simulator: Simulator, telegram: Connection
 ) -> None:
-    """Bold is bold under a file too, and plain words where the looks are refused."""
+    """Bold is bold under a file too, and plain text where entities are refused."""
     await telegram.sender.upload(ROOM, make_file("text/plain", caption="**done**"), key="dlv_1.1")
     description = "Bad Request: can't parse entities: something is odd"
     await simulator.fail(400, method="sendDocument", description=description)
@@ -124,11 +124,11 @@ async def test_a_caption_is_formatted_where_telegram_takes_it(
 
 @pytest.mark.parametrize("kind", ["document", "audio", "voice", "video", "video_note", "animation"])
 async def test_every_kind_of_file_is_fetched(simulator: Simulator, telegram: Connection, kind: str) -> None:
-    """What people send can be read, whatever Telegram calls it."""
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    """Users' files can be read, whatever Telegram calls their kind."""
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.send_file(7, b"content", name="a.bin", kind=kind)
-        (update,) = await ear.wait(1)
+        (update,) = await recorder.wait(1)
     assert isinstance(update, Message)
     (attachment,) = update.attachments
     assert b"".join([part async for part in telegram.sender.download(attachment.ref)]) == b"content"
@@ -136,10 +136,10 @@ async def test_every_kind_of_file_is_fetched(simulator: Simulator, telegram: Con
 
 async def test_the_largest_size_of_a_photo_is_fetched(simulator: Simulator, telegram: Connection) -> None:
     """A photo comes in several sizes."""
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.send_file(7, b"the whole picture")
-        (update,) = await ear.wait(1)
+        (update,) = await recorder.wait(1)
     assert isinstance(update, Message)
     (attachment,) = update.attachments
     assert b"".join([part async for part in telegram.sender.download(attachment.ref)]) == b"the whole picture"
@@ -147,10 +147,10 @@ async def test_the_largest_size_of_a_photo_is_fetched(simulator: Simulator, tele
 
 async def test_a_file_too_large_to_fetch_is_rejected(simulator: Simulator, telegram: Connection) -> None:
     """Bots get files of 20 MB at the most."""
-    ear = UpdateRecorder()
-    async with receiving(telegram, ear):
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
         await simulator.send_file(7, bytes(20_000_001), name="a.bin")
-        (update,) = await ear.wait(1)
+        (update,) = await recorder.wait(1)
     assert isinstance(update, Message)
     with pytest.raises(Rejected, match="too big"):
         _ = [part async for part in telegram.sender.download(update.attachments[0].ref)]

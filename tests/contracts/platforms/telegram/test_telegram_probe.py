@@ -48,7 +48,7 @@ async def findings(simulator: Simulator, **settings: Any) -> dict[str, CheckResu
 async def test_privacy_mode_is_held_against_what_is_to_be_heard(
     settings: dict[str, Any], is_well: bool
 ) -> None:
-    """A bot that shall hear everything, and may not, is told apart from one that need not."""
+    """A bot that should receive every message, and cannot, is distinguished from one that need not."""
     async with probe_simulator(privacy=True, **settings) as (_, found):
         assert found["group messages"].ok is is_well
         assert "/setprivacy" in found["group messages"].remedy
@@ -90,7 +90,7 @@ async def test_what_telegram_could_not_post_is_told() -> None:
 
 
 async def test_a_webhook_left_behind_is_told_to_who_polls() -> None:
-    """Polling takes it away, and whoever set it should know."""
+    """Polling removes the webhook, so the probe warns about it."""
     async with probe_simulator() as (simulator, found):
         assert found["polling"].ok
         await simulator.updates.set_webhook("http://127.0.0.1:9/elsewhere", "")
@@ -101,10 +101,10 @@ async def test_the_menu_of_commands_is_looked_at() -> None:
     """Before the first start there is none, after it there is."""
     async with probe_simulator() as (simulator, found):
         assert "when the gateway starts" in found["commands"].detail
-        ear = UpdateRecorder()
-        async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, ear):
+        recorder = UpdateRecorder()
+        async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, recorder):
             await simulator.say(7, "hello")
-            await ear.wait(1)
+            await recorder.wait(1)
         assert (await findings(simulator))["commands"].detail == "the menu is set"
         await simulator.fail(502, method="getMyCommands")
         assert not (await findings(simulator))["commands"].ok

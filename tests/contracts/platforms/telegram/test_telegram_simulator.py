@@ -1,4 +1,4 @@
-"""The simulated Telegram keeps to the Bot API's documentation, seen over HTTP and without our adapter."""
+"""The simulated Telegram follows the Bot API's documentation, seen over HTTP and without our adapter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BotClient:
         return (response.status, answer["description"], answer.get("parameters", {}))
 
     async def control(self, act: str, **arguments: Any) -> Any:
-        """Drive people and fate from outside."""
+        """Control users and faults from outside."""
         async with self._session.post(f"{self.simulator.url}/_control/{act}", json=arguments) as response:
             answer = await response.json()
         return answer["result"] if response.status == 200 else (response.status, answer)
@@ -98,7 +98,7 @@ async def test_a_long_poll_is_answered_by_what_is_said(bot: BotClient) -> None:
 
 
 async def test_a_second_poll_ends_the_first(bot: BotClient) -> None:
-    """Only one may poll; the older is told so."""
+    """Only one poller is allowed; the older one gets an error."""
     first = asyncio.create_task(bot.call("getUpdates", timeout=30))
     await bot.simulator.wait_until(lambda: bool(bot.simulator.calls))
     await bot.call("getUpdates")
@@ -242,7 +242,7 @@ async def test_files_are_uploaded_and_downloaded(bot: BotClient) -> None:
 
 
 async def test_rates_are_kept_for_each_room(bot: BotClient) -> None:
-    """One message a second and room; the answer says how long to wait."""
+    """One message a second and room; the refusal states the wait."""
     bot.simulator.world.room(8)
     await bot.control("limit", room_per_second=1)
     await bot.call("sendMessage", chat_id=7, text="1")
@@ -269,7 +269,7 @@ async def test_a_group_moves(bot: BotClient) -> None:
 
 
 async def test_topics_have_their_own_messages(bot: BotClient) -> None:
-    """A message of a topic says so, and a closed topic takes none."""
+    """A message of a topic has its id, and a closed topic accepts none."""
     await bot.control("group", chat=FORUM, forum=True)
     topic = await bot.control("topic", chat=FORUM)
     await bot.control("say", chat=FORUM, text="in", thread=topic, user=7)
@@ -293,7 +293,7 @@ async def test_faults_happen_as_often_as_asked_for(bot: BotClient) -> None:
 
 
 async def test_another_process_can_drive_it(bot: BotClient) -> None:
-    """Saying, waiting and reading work over HTTP; a mistake is told."""
+    """Sending, waiting and reading work over HTTP; a mistake gets an error."""
     number = await bot.control("say", chat=7, text="hello")
     await bot.call("sendMessage", chat_id=7, text="good day", reply_parameters={"message_id": number})
     status, said = await bot.get("/control/wait?chat=7&count=1")
@@ -353,8 +353,8 @@ async def test_a_reaction_is_one_of_those_telegram_has(bot: BotClient) -> None:
     number = await bot.simulator.say(7, "well done")
 
     async def react(*emoji: str) -> Any:
-        signs = [{"type": "emoji", "emoji": one} for one in emoji]
-        return await bot.call("setMessageReaction", chat_id=7, message_id=number, reaction=signs)
+        reactions = [{"type": "emoji", "emoji": one} for one in emoji]
+        return await bot.call("setMessageReaction", chat_id=7, message_id=number, reaction=reactions)
 
     assert "REACTION_INVALID" in (await react("\N{SNAIL}"))[1]
     assert "TOO_MANY" in (await react("👍", "👎"))[1]
@@ -373,7 +373,7 @@ async def test_an_album_comes_as_updates_of_its_own(bot: BotClient) -> None:
 
 
 async def test_reactions_come_when_asked_for_by_name(bot: BotClient) -> None:
-    """By default Telegram tells of none."""
+    """By default Telegram sends no reactions."""
     number = await bot.simulator.say(7, "hello")
     await bot.control("react", chat=7, message=number, emoji="👍")
     assert len(await bot.call("getUpdates", allowed_updates=["message", "message_reaction"])) == 1
