@@ -43,8 +43,8 @@ class Engine:
     async def inspect(self, sandbox_id: SandboxId) -> dict[str, Any]:
         """Return the engine's description of a container; raises SandboxGone."""
         with translate_errors():
-            shown: dict[str, Any] = await self.container(sandbox_id).show()
-        return shown
+            details: dict[str, Any] = await self.container(sandbox_id).show()
+        return details
 
     async def start(
         self, sandbox_id: SandboxId, *, user: str, exec_spec: ExecSpec, resume: bool = True
@@ -55,7 +55,7 @@ class Engine:
         container makes it say "paused" once more, until the event of the waking comes too.
         """
         container = self.container(sandbox_id)
-        for glance in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             try:
                 return await self._start(container, user, exec_spec)
             except DockerError as error:
@@ -63,7 +63,7 @@ class Engine:
                     raise
                 if not resume:
                     raise SandboxGone("the container is suspended") from error
-            await asyncio.sleep(_PAUSE if glance else 0)
+            await asyncio.sleep(_PAUSE if attempt else 0)
             await self.ensure_running(sandbox_id)
         return await self._start(container, user, exec_spec)
 

@@ -36,7 +36,7 @@ async def test_waiting_is_bounded_and_told() -> None:
     """Whoever waits too long is told so, in words for a person."""
     leases = MemorySandboxLocks()
     async with SandboxLocks(leases).shared(LABEL):
-        with pytest.raises(SandboxBusy, match="in use elsewhere"):
+        with pytest.raises(SandboxBusy, match="is in use"):
             async with SandboxLocks(leases, timeout=0.05).shared(LABEL):
                 raise AssertionError("two replicas at once")
 
