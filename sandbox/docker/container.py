@@ -163,10 +163,12 @@ def _bind(source: Path, target: str, *, read_only: bool) -> dict[str, Any]:
 
 
 def _tmpfs(spec: SandboxSpec, user: str) -> dict[str, str]:
-    """Return the file systems in memory: each may hold half of the memory limit."""
-    owner, _, group = user.partition(":")
+    """Return the tmpfs mounts; each may hold half of the memory limit.
+
+    Podman rejects the options uid and gid, so the mounts belong to root and every user may write them.
+    """
     size = f"rw,exec,nosuid,nodev,size={spec.memory_mb * _MEGABYTE // 2}"
-    own = f"{size},uid={owner},gid={group or owner},mode=0755"
+    own = f"{size},mode={'0755' if user.partition(':')[0] == '0' else '0777'}"
     file_systems = {"/tmp": f"{size},mode=1777"}  # noqa: S108 - the sandbox's own
     if not spec.persistent:
         file_systems[HOME] = own

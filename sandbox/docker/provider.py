@@ -88,10 +88,18 @@ class DockerProvider(Provider):
             if is_not_found(error):
                 await self._engine.pull(body["Image"])
                 return await self._get_or_create(sandbox_id, body)
-            if error.status != CONFLICT:
+            if error.status != CONFLICT and not await self._exists(sandbox_id):
                 with translate_errors():
                     raise
         return await self._engine.inspect(sandbox_id)
+
+    async def _exists(self, sandbox_id: SandboxId) -> bool:
+        """Return whether the name is taken: Podman reports that with 500, Docker with 409."""
+        try:
+            await self._engine.inspect(sandbox_id)
+        except SandboxGone:
+            return False
+        return True
 
     async def _create(self, sandbox_id: SandboxId, body: dict[str, Any]) -> None:
         try:
