@@ -53,12 +53,14 @@ def normalize(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     network = raw.get("network", {})
     if not isinstance(network, Mapping):
         return raw
-    said = [place["internet"] for place in (raw, network) if "internet" in place]
-    modes = ["allow-all" if one else "deny-all" for one in said]
+    declared = [parent["internet"] for parent in (raw, network) if "internet" in parent]
+    modes = ["allow-all" if one else "deny-all" for one in declared]
     modes += [network[key] for key in network if key == "mode"]
-    if not said or not all(isinstance(one, bool) for one in said) or any(mode != modes[0] for mode in modes):
+    if not declared or not all(isinstance(one, bool) for one in declared):
         return raw
-    top, below = ({key: place[key] for key in place if key != "internet"} for place in (raw, network))
+    if any(mode != modes[0] for mode in modes):
+        return raw
+    top, below = ({key: parent[key] for key in parent if key != "internet"} for parent in (raw, network))
     return {**top, "network": {**below, "mode": modes[0]}}
 
 
@@ -200,7 +202,7 @@ def _environment_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
         if not VARIABLE_NAME.match(name):
             yield ConfigProblem(
                 pointer=f"/envVars/{name}",
-                detail=f"{name!r} is not a variable name: use letters, digits and _, not starting with a digit",
+                detail=f"{name!r} is not a variable name: use letters, digits and _, no digit first",
             )
         elif LOADER_VARIABLES.match(name):
             yield ConfigProblem(

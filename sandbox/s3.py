@@ -91,7 +91,7 @@ async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
         )
     except ImportError as error:
         raise ProviderRefused(f"{store} in S3 need the extra: pip install 'dovecote[s3]'") from error
-    making = get_session().create_client(
+    opening = get_session().create_client(
         "s3",
         endpoint_url=bucket.endpoint,
         region_name=bucket.region,
@@ -104,5 +104,5 @@ async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
             retries={"mode": "standard", "max_attempts": 3},
         ),
     )
-    async with making as client:
+    async with opening as client:
         yield client

@@ -45,9 +45,9 @@ class DaytonaProvider(Provider):
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Return the sandbox of the label; create it with the label if there is none."""
         self._check(spec)
-        standing = await self._list_by_label(spec.label)
-        if standing:
-            return await self._open(standing[0], spec)
+        existing = await self._list_by_label(spec.label)
+        if existing:
+            return await self._open(existing[0], spec)
         self._context.checkpoint("sandbox.create")
         with translate_errors():
             made = await self._client.create(self._create_params(spec), timeout=self._settings.start_timeout)
@@ -55,11 +55,11 @@ class DaytonaProvider(Provider):
 
     async def _deduplicate(self, created: AsyncSandbox, spec: SandboxSpec) -> Sandbox:
         """Keep the older sandbox of a label if two processes created one at the same time."""
-        standing = await self._list_by_label(spec.label)
-        if not standing or standing[0].id == created.id:
+        existing = await self._list_by_label(spec.label)
+        if not existing or existing[0].id == created.id:
             return await self._open(created, spec)
         await self.destroy(SandboxId(created.id))
-        return await self._open(standing[0], spec)
+        return await self._open(existing[0], spec)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return an existing sandbox, started if it was stopped or archived; raises SandboxGone."""
@@ -113,7 +113,7 @@ class DaytonaProvider(Provider):
     def _create_params(self, spec: SandboxSpec) -> CreateSandboxFromSnapshotParams:
         archive = spec.options.get("auto_archive_seconds")
         minutes = self._settings.archive_minutes if archive is None else math.ceil(float(archive) / 60)
-        wanted = {
+        parameters = {
             "snapshot": spec.options.get("snapshot") or self._settings.snapshot,
             "labels": {MARKER_LABEL: "sandbox", LABEL: spec.label},
             "public": False,
@@ -123,7 +123,7 @@ class DaytonaProvider(Provider):
             "ttl_minutes": max(1, math.ceil(spec.max_lifetime / 60)),
             **network_options(spec, self._callback(spec)),
         }
-        return CreateSandboxFromSnapshotParams(**cast("Any", wanted))
+        return CreateSandboxFromSnapshotParams(**cast("Any", parameters))
 
     def _callback(self, spec: SandboxSpec) -> CompletionCallback:
         reachable = spec.network is not Network.DENY_ALL
@@ -149,8 +149,8 @@ def network_options(spec: SandboxSpec, callback: CompletionCallback) -> Mapping[
         return {"network_block_all": True}
     host = urlsplit(callback.url).hostname
     domains = [*spec.allow_domains, *([host] if host else [])]
-    told = {"domain_allow_list": ",".join(domains), "network_allow_list": ",".join(spec.allow_cidrs)}
-    return {"network_block_all": False} | {name: value for name, value in told.items() if value}
+    allowed = {"domain_allow_list": ",".join(domains), "network_allow_list": ",".join(spec.allow_cidrs)}
+    return {"network_block_all": False} | {name: value for name, value in allowed.items() if value}
 
 
 def _minutes(seconds: float) -> int:

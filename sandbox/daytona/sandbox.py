@@ -66,12 +66,14 @@ class DaytonaHandle:
         command = f"sh -c {shlex.quote(text)}"
         if len(command) > MAX_ARGUMENT_BYTES:
             command = f"sh {await self._upload(text.encode('utf-8', 'surrogateescape'))}"
-        answer = await self._with_restart(
+        response = await self._with_restart(
             lambda: self._sandbox.process.exec(command, cwd="/", timeout=max(1, math.ceil(timeout)))
         )
-        if answer.exit_code != 0:
-            raise ProviderRefused(f"daytona: a program ended with {answer.exit_code}: {answer.result[-500:]}")
-        return answer.result.encode()
+        if response.exit_code != 0:
+            raise ProviderRefused(
+                f"daytona: a program ended with {response.exit_code}: {response.result[-500:]}"
+            )
+        return response.result.encode()
 
     async def _upload(self, content: bytes) -> str:
         path = f"/tmp/.dovecote-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
@@ -130,10 +132,10 @@ class DaytonaHandle:
 
     async def preview(self, port: int) -> str:
         """Return a URL that reaches a port, signed for a day."""
-        made = await self._with_restart(
+        created = await self._with_restart(
             lambda: self._sandbox.create_signed_preview_url(port, expires_in_seconds=86_400)
         )
-        return str(made.url)
+        return str(created.url)
 
 
 class DaytonaSandbox(Sandbox):

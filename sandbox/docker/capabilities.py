@@ -28,8 +28,8 @@ async def _query(settings: DockerSettings) -> Sequence[Capability]:
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS), open_engine(settings) as engine:
             with translate_errors():
-                told: Mapping[str, Any] = await engine.docker.system.info()
-            return [*_engine(settings, told), await _image(engine.docker, settings)]
+                info: Mapping[str, Any] = await engine.docker.system.info()
+            return [*_engine(settings, info), await _image(engine.docker, settings)]
     except (SandboxError, TimeoutError) as error:
         detail = f"{settings.host}: {error!s}"
         return [Capability(name="isolation", present=False, detail=detail)]

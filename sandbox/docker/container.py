@@ -58,8 +58,8 @@ def container_id(label: str) -> SandboxId:
 
 def is_container_id(sandbox_id: str) -> bool:
     """Return whether this is a container name of ours; no other text becomes part of a URL."""
-    rest = sandbox_id.removeprefix(PREFIX)
-    return rest != sandbox_id and rest.isascii() and rest.isalnum()
+    suffix = sandbox_id.removeprefix(PREFIX)
+    return suffix != sandbox_id and suffix.isascii() and suffix.isalnum()
 
 
 def validate_spec(spec: SandboxSpec, settings: DockerSettings) -> None:
@@ -85,7 +85,7 @@ def image_of(spec: SandboxSpec, settings: DockerSettings) -> str:
 def body(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults) -> dict[str, Any]:
     """Return the engine's description of the container, with our labels."""
     settings = defaults.settings
-    asked = {
+    described = {
         "Image": image_of(spec, settings),
         "User": defaults.user,
         "Entrypoint": ["bash", "-c", _INIT_SCRIPT],
@@ -100,7 +100,7 @@ def body(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults) 
             "Tmpfs": _tmpfs(spec, defaults.user),
         },
     }
-    return {**asked, "Labels": {LABEL: spec.label, CONFIG_DIGEST: config_digest(asked)}}
+    return {**described, "Labels": {LABEL: spec.label, CONFIG_DIGEST: config_digest(described)}}
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -163,16 +163,18 @@ def _bind(source: Path, target: str, *, read_only: bool) -> dict[str, Any]:
 
 
 def _tmpfs(spec: SandboxSpec, user: str) -> dict[str, str]:
-    """Return the file systems in memory: each may hold half of the memory limit."""
-    owner, _, group = user.partition(":")
+    """Return the tmpfs mounts; each may hold half of the memory limit.
+
+    Podman rejects the options uid and gid, so the mounts belong to root and every user may write them.
+    """
     size = f"rw,exec,nosuid,nodev,size={spec.memory_mb * _MEGABYTE // 2}"
-    own = f"{size},uid={owner},gid={group or owner},mode=0755"
-    places = {"/tmp": f"{size},mode=1777"}  # noqa: S108 - the sandbox's own
+    own = f"{size},mode={'0755' if user.partition(':')[0] == '0' else '0777'}"
+    file_systems = {"/tmp": f"{size},mode=1777"}  # noqa: S108 - the sandbox's own
     if not spec.persistent:
-        places[HOME] = own
+        file_systems[HOME] = own
     if spec.workspace is None:
-        places[spec.mount] = own
-    return places
+        file_systems[spec.mount] = own
+    return file_systems
 
 
 def environment(spec: SandboxSpec, image: Mapping[str, str], task: str) -> list[str]:

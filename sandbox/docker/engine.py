@@ -43,8 +43,8 @@ class Engine:
     async def inspect(self, sandbox_id: SandboxId) -> dict[str, Any]:
         """Return the engine's description of a container; raises SandboxGone."""
         with translate_errors():
-            shown: dict[str, Any] = await self.container(sandbox_id).show()
-        return shown
+            details: dict[str, Any] = await self.container(sandbox_id).show()
+        return details
 
     async def start(
         self, sandbox_id: SandboxId, *, user: str, exec_spec: ExecSpec, resume: bool = True
@@ -55,17 +55,24 @@ class Engine:
         container makes it say "paused" once more, until the event of the waking comes too.
         """
         container = self.container(sandbox_id)
-        for glance in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             try:
                 return await self._start(container, user, exec_spec)
             except DockerError as error:
-                if error.status != CONFLICT:
+                if error.status != CONFLICT and not await self._is_suspended(sandbox_id, error):
                     raise
                 if not resume:
                     raise SandboxGone("the container is suspended") from error
-            await asyncio.sleep(_PAUSE if glance else 0)
+            await asyncio.sleep(_PAUSE if attempt else 0)
             await self.ensure_running(sandbox_id)
         return await self._start(container, user, exec_spec)
+
+    async def _is_suspended(self, sandbox_id: SandboxId, error: DockerError) -> bool:
+        """Return whether the state explains an error: Podman answers 500 where Docker answers 409."""
+        if error.status != SERVER_ERROR:
+            return False
+        state = (await self.inspect(sandbox_id))["State"]
+        return bool(state.get("Paused")) or not state.get("Running")
 
     async def _start(self, container: DockerContainer, user: str, exec_spec: ExecSpec) -> Execution:
         execution = await container.exec(
@@ -94,10 +101,12 @@ class Engine:
         """Stop or pause a container, as configured; one that is at rest already is no error."""
         container = self.container(sandbox_id)
         with translate_errors():
-            if self.settings.suspend == "pause":
-                await _tolerate(container.pause())
-            else:
-                await _tolerate(container.stop(t=0))
+            change = container.pause() if self.settings.suspend == "pause" else container.stop(t=0)
+            try:
+                await _tolerate(change)
+            except DockerError as error:
+                if not await self._is_suspended(sandbox_id, error):
+                    raise
 
     async def signal(self, sandbox_id: SandboxId, name: str) -> None:
         """Send a signal to the container's first process; one that no longer runs is no error."""

@@ -38,15 +38,15 @@ _DENIED = "permission denied"
 
 def translate_error(error: DockerError) -> SandboxError:
     """Return our error for the engine's."""
-    said = str(error.message)
-    if error.status == _NO_ANSWER and _DENIED in said.lower():
+    message = str(error.message)
+    if error.status == _NO_ANSWER and _DENIED in message.lower():
         return ProviderUnauthorized(
-            f"the gateway may not use the engine's socket (add it to the group): {said}"
+            f"the gateway may not use the engine's socket (add it to the group): {message}"
         )
     kind = _TABLE.get(error.status, ProviderRefused)
     if kind is ProviderUnreachable:
-        return ProviderUnreachable(f"the container engine does not answer: {said}")
-    return kind(f"the container engine answered: {said}")
+        return ProviderUnreachable(f"the container engine does not answer: {message}")
+    return kind(f"the container engine answered: {message}")
 
 
 @contextmanager

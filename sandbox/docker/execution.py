@@ -38,9 +38,9 @@ class BoundedBuffer:
 
     def add(self, chunk: bytes) -> None:
         """Append output; bytes beyond the limit are dropped."""
-        room = self.limit - len(self.content)
-        self.truncated = self.truncated or len(chunk) > room
-        self.content += chunk[:room]
+        free = self.limit - len(self.content)
+        self.truncated = self.truncated or len(chunk) > free
+        self.content += chunk[:free]
 
 
 class Execution:
@@ -74,10 +74,10 @@ class Execution:
         """Read both streams until their end."""
         with translate_errors():
             while (message := await self._stream.read_out()) is not None:
-                kept = self._error if message.stream == STDERR else self._out
-                if kept.truncated:
+                buffer = self._error if message.stream == STDERR else self._out
+                if buffer.truncated:
                     await asyncio.sleep(DROP_PAUSE_SECONDS)
-                kept.add(message.data)
+                buffer.add(message.data)
 
     async def drain_while(self, work: Coroutine[None, None, None]) -> None:
         """Await `work`, which ends the process, and read on meanwhile: full pipes block the engine."""
@@ -98,8 +98,8 @@ class Execution:
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS
         with contextlib.suppress(SandboxError), translate_errors():
             while time.monotonic() < deadline:
-                told: dict[str, Any] = await self._execution.inspect()
-                if told.get("Pid") or told.get("ExitCode") is not None:
+                details: dict[str, Any] = await self._execution.inspect()
+                if details.get("Pid") or details.get("ExitCode") is not None:
                     return
                 await asyncio.sleep(_POLL_SECONDS)
 
@@ -108,9 +108,9 @@ class Execution:
         deadline = time.monotonic() + _EXIT_TIMEOUT_SECONDS
         while True:
             with translate_errors():
-                told: dict[str, Any] = await self._execution.inspect()
-            if not told.get("Running") and told.get("ExitCode") is not None:
-                return int(told["ExitCode"])
+                details: dict[str, Any] = await self._execution.inspect()
+            if not details.get("Running") and details.get("ExitCode") is not None:
+                return int(details["ExitCode"])
             if time.monotonic() > deadline:
                 raise SandboxGone("the engine did not report the command's exit code")
             await asyncio.sleep(_POLL_SECONDS)

@@ -50,13 +50,13 @@ class ContainerArchives:
     async def changed_paths(self) -> list[str]:
         """Return the topmost paths where files of the image were added or changed."""
         with translate_errors():
-            async with self.engine.session.get(self._url("changes")) as answer:
-                told: list[dict[str, Any]] | None = await answer.json() if answer.ok else None
-        if told is None:
+            async with self.engine.session.get(self._url("changes")) as response:
+                listing: list[dict[str, Any]] | None = await response.json() if response.ok else None
+        if listing is None:
             raise SandboxGone
         mounts = (await self.engine.inspect(self.sandbox_id)).get("Mounts") or ()
         elsewhere = (*_EXCLUDED, *(mount["Destination"] for mount in mounts))
-        paths = topmost_changes(((one["Path"], one["Kind"]) for one in told), elsewhere)
+        paths = topmost_changes(((one["Path"], one["Kind"]) for one in listing), elsewhere)
         found = [path for path, whole in paths if whole or not await self._is_directory(path)]
         if len(found) > MAX_PATHS:
             raise ProviderRefused(
@@ -66,9 +66,9 @@ class ContainerArchives:
 
     async def _is_directory(self, path: str) -> bool:
         with translate_errors():
-            async with self.engine.session.head(self._url("archive"), params={"path": path}) as answer:
-                told = answer.headers.get("X-Docker-Container-Path-Stat", "")
-        return not told or bool(json.loads(base64.b64decode(told))["mode"] & _DIRECTORY)
+            async with self.engine.session.head(self._url("archive"), params={"path": path}) as response:
+                listing = response.headers.get("X-Docker-Container-Path-Stat", "")
+        return not listing or bool(json.loads(base64.b64decode(listing))["mode"] & _DIRECTORY)
 
     async def fetch(self, path: str, into: IO[bytes]) -> bool:
         """Write the engine's tar of a path to a file; return False if there is none."""
@@ -77,10 +77,10 @@ class ContainerArchives:
             where = {"path": path}
             async with self.engine.session.get(
                 self._url("archive"), params=where, timeout=_UNLIMITED
-            ) as answer:
-                if not answer.ok:
+            ) as response:
+                if not response.ok:
                     return False
-                async for chunk in answer.content.iter_chunked(_CHUNK):
+                async for chunk in response.content.iter_chunked(_CHUNK):
                     size += len(chunk)
                     if size > MAX_BYTES:
                         raise ProviderRefused("the sandbox holds more than can be saved")
@@ -94,10 +94,10 @@ class ContainerArchives:
         with translate_errors():
             async with self.engine.session.put(
                 self._url("archive"), params={"path": path}, data=_chunks(content), timeout=_UNLIMITED
-            ) as answer:
-                if not answer.ok:
+            ) as response:
+                if not response.ok:
                     raise ProviderRefused(
-                        f"the engine could not unpack the snapshot: {(await answer.text())[:500]}"
+                        f"the engine could not unpack the snapshot: {(await response.text())[:500]}"
                     )
 
 
@@ -105,12 +105,12 @@ def topmost_changes(
     changes: Iterable[tuple[str, int]], excluded: Sequence[str] = _EXCLUDED
 ) -> list[tuple[str, bool]]:
     """Return the changed paths, each with whether it is saved with everything below; mounts are excluded."""
-    kept = sorted(
+    changed = sorted(
         (path, kind) for path, kind in changes if kind != _DELETED and not _is_excluded(path, excluded)
     )
-    parents = {path.rpartition("/")[0] for path, _ in kept}
+    parents = {path.rpartition("/")[0] for path, _ in changed}
     found: list[tuple[str, bool]] = []
-    for path, kind in kept:
+    for path, kind in changed:
         if found and found[-1][1] and path.startswith(f"{found[-1][0]}/"):
             continue
         if kind == _ADDED:
@@ -130,11 +130,11 @@ def _is_excluded(path: str, excluded: Sequence[str]) -> bool:
 async def save(engine: Engine, sandbox_id: SandboxId, *, persistent: bool) -> AsyncIterator[bytes]:
     """Yield a gzip tar of HOME (below `home/`) and of the changed files (below `root/`)."""
     archives = ContainerArchives(engine=engine, sandbox_id=sandbox_id)
-    places = [(HOME, tar_members.HOME)] if persistent else []
-    places += [(path, tar_members.ROOT + path.rpartition("/")[0]) for path in await archives.changed_paths()]
+    sources = [(HOME, tar_members.HOME)] if persistent else []
+    sources += [(path, tar_members.ROOT + path.rpartition("/")[0]) for path in await archives.changed_paths()]
     with TemporaryFile() as packed:
         with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as target:
-            for path, below in places:
+            for path, below in sources:
                 with TemporaryFile() as fetched:
                     if await archives.fetch(path, fetched):
                         await asyncio.to_thread(_copy_members, fetched, target, below, strip_top=path == HOME)

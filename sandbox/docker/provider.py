@@ -41,8 +41,8 @@ class DockerProvider(Provider):
         await asyncio.to_thread(self._create_directories, sandbox_id, spec)
         for _ in range(_TRIES):
             try:
-                shown = await self._get_or_create(sandbox_id, body)
-                if shown["Config"]["Labels"].get(CONFIG_DIGEST) == body["Labels"][CONFIG_DIGEST]:
+                details = await self._get_or_create(sandbox_id, body)
+                if details["Config"]["Labels"].get(CONFIG_DIGEST) == body["Labels"][CONFIG_DIGEST]:
                     break
                 await self._remove(sandbox_id)
             except SandboxGone:  # another process removed it between two calls
@@ -51,18 +51,18 @@ class DockerProvider(Provider):
             raise ProviderUnreachable("the removal of the container takes too long")
         self._context.checkpoint("sandbox.create")
         await self._engine.ensure_running(sandbox_id)
-        return self._sandbox(sandbox_id, spec, shown)
+        return self._sandbox(sandbox_id, spec, details)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return a sandbox created by any process; raises SandboxGone if its configuration has changed."""
         container.validate_spec(spec, self._defaults.settings)
         if not container.is_container_id(sandbox_id):
             raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
-        shown = await self._engine.inspect(sandbox_id)
+        details = await self._engine.inspect(sandbox_id)
         body = container.body(sandbox_id, spec, self._defaults)
-        if shown["Config"]["Labels"].get(CONFIG_DIGEST) != body["Labels"][CONFIG_DIGEST]:
+        if details["Config"]["Labels"].get(CONFIG_DIGEST) != body["Labels"][CONFIG_DIGEST]:
             raise SandboxGone("the sandbox was made with another configuration")
-        return self._sandbox(sandbox_id, spec, shown)
+        return self._sandbox(sandbox_id, spec, details)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """Remove the container with its files and its HOME; the workspace stays. Idempotent."""
@@ -88,10 +88,18 @@ class DockerProvider(Provider):
             if is_not_found(error):
                 await self._engine.pull(body["Image"])
                 return await self._get_or_create(sandbox_id, body)
-            if error.status != CONFLICT:
+            if error.status != CONFLICT and not await self._exists(sandbox_id):
                 with translate_errors():
                     raise
         return await self._engine.inspect(sandbox_id)
+
+    async def _exists(self, sandbox_id: SandboxId) -> bool:
+        """Return whether the name is taken: Podman reports that with 500, Docker with 409."""
+        try:
+            await self._engine.inspect(sandbox_id)
+        except SandboxGone:
+            return False
+        return True
 
     async def _create(self, sandbox_id: SandboxId, body: dict[str, Any]) -> None:
         try:
@@ -137,9 +145,9 @@ async def open_provider(settings: DockerSettings, context: ProviderContext) -> A
     """Yield the provider; the engine may be unavailable for a time."""
     for directory in (context.state, context.callbacks):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ground = ContainerDefaults(settings=settings, state=context.state, callbacks=context.callbacks)
+    defaults = ContainerDefaults(settings=settings, state=context.state, callbacks=context.callbacks)
     async with open_engine(settings) as engine:
-        yield DockerProvider(engine, ground, context)
+        yield DockerProvider(engine, defaults, context)
 
 
 def _chown(directory: Path, user: str) -> None:

@@ -70,12 +70,12 @@ class ContainerHandle:
         unset = container.image_variables(container.environment(self.spec, self.image, task), self.image)
         argv = container.run_command(mode, command.script, command.stdin, unset)
         attached = mode == "sweep" or bool(command.stdin)
-        order = self.exec_spec(argv, task, attached=attached, limit=limit)
+        spec = self.exec_spec(argv, task, attached=attached, limit=limit)
         started: list[Execution] = []
         clean = False
         try:
             async with asyncio.timeout(command.timeout):
-                await shielded(self._begin(order, started))
+                await shielded(self._begin(spec, started))
                 code = await started[0].wait(command.stdin)
             clean = mode == "keep" or code < SIGNALLED
         except TimeoutError:
@@ -110,8 +110,8 @@ class ContainerHandle:
         """Run the cleanup inside and return whether it worked; a container that is gone is clean."""
         try:
             async with asyncio.timeout(timeout):
-                order = self.exec_spec(container.cleanup_command(task), f"sweep-{task}")
-                execution = await self.start(order, resume=False)
+                spec = self.exec_spec(container.cleanup_command(task), f"sweep-{task}")
+                execution = await self.start(spec, resume=False)
                 try:
                     return await execution.wait(b"") == 0
                 finally:
@@ -209,8 +209,8 @@ class DockerSandbox(Sandbox):
             known = ", ".join(map(str, settings.ports)) or "none"
             raise ProviderRefused(f"port {port} is not published ([sandbox.docker] ports: {known})")
         await self._handle.engine.ensure_running(self.id)
-        shown = await self._handle.engine.inspect(self.id)
-        bound = (shown["NetworkSettings"].get("Ports") or {}).get(f"{port}/tcp") or []
+        details = await self._handle.engine.inspect(self.id)
+        bound = (details["NetworkSettings"].get("Ports") or {}).get(f"{port}/tcp") or []
         if not bound:
             raise ProviderRefused(f"the engine has not published port {port}")
         return f"http://{settings.public_host or settings.publish_address}:{bound[0]['HostPort']}"

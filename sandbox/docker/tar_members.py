@@ -46,9 +46,9 @@ def split_by_folder(archive: IO[bytes], folders: Mapping[str, IO[bytes]], user: 
     try:
         with tarfile.open(fileobj=archive, mode="r:gz") as source:
             for member in source:
-                taken = sorting.classify(member)
-                if taken is not None:
-                    folder, entry = taken
+                accepted = sorting.classify(member)
+                if accepted is not None:
+                    folder, entry = accepted
                     tars[folder].addfile(entry, source.extractfile(member) if entry.isreg() else None)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise ProviderRefused(f"the snapshot is broken: {error}") from error
@@ -108,7 +108,7 @@ class FolderSplitter:
 def _split_folder(name: str) -> tuple[str, str]:
     """Return the folder of a member and its name below it; raises UnsafePath."""
     plain = posixpath.normpath(name)
-    folder, _, rest = plain.partition("/")
+    folder, _, remainder = plain.partition("/")
     if name.startswith("/") or ".." in name.split("/") or folder not in {HOME, ROOT} or "\0" in name:
         raise UnsafePath(f"{name!r} is not a valid path in a snapshot")
-    return folder, rest
+    return folder, remainder

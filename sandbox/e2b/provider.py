@@ -47,15 +47,15 @@ class E2bProvider(Provider):
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Return the sandbox of the label; create it with the label if there is none."""
         self._check(spec)
-        standing = await self._list_by_label(spec.label)
-        if standing:
+        existing = await self._list_by_label(spec.label)
+        if existing:
             try:
-                return await self.connect(standing[0].id, spec)
+                return await self.connect(existing[0].id, spec)
             except SandboxGone:
-                log.info("e2b.sandbox_lost", sandbox=standing[0].id)
+                log.info("e2b.sandbox_lost", sandbox=existing[0].id)
         self._context.checkpoint("sandbox.create")
         with translate_errors():
-            made = await AsyncSandbox.create(
+            created = await AsyncSandbox.create(
                 template=str(spec.options.get("template") or self._settings.template),
                 timeout=self._timeout(spec),
                 metadata={LABEL: spec.label},
@@ -63,15 +63,15 @@ class E2bProvider(Provider):
                 **network_options(spec, self._callback(spec)),
                 **self._endpoints(),
             )
-        return await self._deduplicate(await self._open(made, spec), spec)
+        return await self._deduplicate(await self._open(created, spec), spec)
 
     async def _deduplicate(self, sandbox: E2bSandbox, spec: SandboxSpec) -> Sandbox:
         """Keep the older sandbox of a label if two processes created one at the same time."""
-        standing = await self._list_by_label(spec.label)
-        if not standing or standing[0].id == sandbox.id:
+        existing = await self._list_by_label(spec.label)
+        if not existing or existing[0].id == sandbox.id:
             return sandbox
         await self.destroy(sandbox.id)
-        return await self.connect(standing[0].id, spec)
+        return await self.connect(existing[0].id, spec)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return an existing sandbox, resumed if it was paused; raises SandboxGone."""

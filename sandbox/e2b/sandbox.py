@@ -103,8 +103,8 @@ async def _wait_for_exit(command: AsyncCommandHandle) -> CommandResult:
     """Wait for a program's end; for a broken stream the SDK raises a bare Exception."""
     (outcome,) = await asyncio.gather(command.wait(), return_exceptions=True)
     if isinstance(outcome, CommandExitException):
-        said = str(outcome.stderr)[-500:].strip()
-        raise ProviderRefused(f"e2b: a program ended with {outcome.exit_code}: {said}") from outcome
+        message = str(outcome.stderr)[-500:].strip()
+        raise ProviderRefused(f"e2b: a program ended with {outcome.exit_code}: {message}") from outcome
     if type(outcome) is Exception:
         raise ProviderUnreachable(f"e2b: {outcome}") from outcome
     if isinstance(outcome, BaseException):

@@ -163,5 +163,5 @@ def parse_report(answer: bytes) -> JobReport:
 
 def error_for(result: ExecResult) -> SandboxError:
     """Return the error for a script of ours that failed."""
-    said = (result.stderr or result.stdout)[-2000:].decode(errors="replace").strip()
-    return ProviderRefused(f"a job operation failed in the sandbox: exit code {result.exit_code}: {said}")
+    message = (result.stderr or result.stdout)[-2000:].decode(errors="replace").strip()
+    return ProviderRefused(f"a job operation failed in the sandbox: exit code {result.exit_code}: {message}")

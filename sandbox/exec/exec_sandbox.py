@@ -64,19 +64,19 @@ class ExecSandbox:
 
     async def _run(self, command: ExecRequest, *, sweep: bool) -> ExecResult:
         validate_script(command.script)
-        key, begun = secrets.token_hex(8), time.monotonic()
+        key, started = secrets.token_hex(8), time.monotonic()
         text = self._program(command, key, sweep=sweep)
         # A separate task, because an SDK's handling of cancellation on Python 3.11 is not reliable.
-        asking = asyncio.create_task(
+        execution = asyncio.create_task(
             self.exec(text, stdin=command.stdin, timeout=command.timeout + GRACE_SECONDS)
         )
         try:
-            await asyncio.wait({asking})
-            answer = asking.result()
+            await asyncio.wait({execution})
+            output = execution.result()
         except BaseException:  # cancelled, or the connection broke: kill the command's processes
-            await self._clean_up(key, asking)
+            await self._clean_up(key, execution)
             raise
-        return _result(answer, command, int((time.monotonic() - begun) * 1000))
+        return _result(output, command, int((time.monotonic() - started) * 1000))
 
     def _program(self, command: ExecRequest, key: str, *, sweep: bool) -> str:
         words = {
@@ -144,8 +144,8 @@ def validate_script(script: str) -> None:
         )
 
 
-def _result(answer: bytes, command: ExecRequest, duration_ms: int) -> ExecResult:
-    head, _, rest = answer.partition(b"\n")
+def _result(output: bytes, command: ExecRequest, duration_ms: int) -> ExecResult:
+    head, _, rest = output.partition(b"\n")
     if head.strip() == b"gone":
         raise SandboxGone("the workspace's directory cannot be made in the sandbox")
     out, _, err = rest.partition(b"\n.\n") if not rest.startswith(b".\n") else (b"", b"", rest[2:])
@@ -162,4 +162,4 @@ def _result(answer: bytes, command: ExecRequest, duration_ms: int) -> ExecResult
             duration_ms=duration_ms,
         )
     except (ValueError, binascii.Error) as error:
-        raise ProviderUnreachable(f"invalid result from the sandbox: {answer[:200]!r}") from error
+        raise ProviderUnreachable(f"invalid result from the sandbox: {output[:200]!r}") from error

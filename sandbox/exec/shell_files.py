@@ -66,10 +66,10 @@ class ShellFiles:
     async def list(self, path: str) -> Sequence[FileEntry]:
         """Return the entries of a directory, sorted by name."""
         steps = [*(_step("step", name) for name in _names(self._relative(path)))]
-        answer = await self._run_steps(
+        output = await self._run_steps(
             path, [*steps, f"limit={MAX_LISTING_BYTES}", "list_directory"], expected_bytes=MAX_LISTING_BYTES
         )
-        raw = _decode(answer)
+        raw = _decode(output)
         if len(raw) >= MAX_LISTING_BYTES:
             raise ProviderRefused(f"{path!r} holds more names than can be listed")
         return sorted(_entries(raw), key=lambda entry: entry.name)
@@ -77,8 +77,8 @@ class ShellFiles:
     async def stat(self, path: str) -> FileEntry:
         """Return the entry of a path; links are not followed."""
         plain = self._relative(path)
-        answer = await self._run_steps(path, [*_enter(plain), _name_variable(plain), "stat_one"])
-        entries = _entries(_decode(answer))
+        output = await self._run_steps(path, [*_enter(plain), _name_variable(plain), "stat_one"])
+        entries = _entries(_decode(output))
         if not entries:
             raise ProviderUnreachable(f"the sandbox did not describe {path!r}")
         return entries[0]
@@ -152,9 +152,9 @@ def _name_variable(path: str) -> str:
     return f"name={shlex.quote(posixpath.basename(path))}"
 
 
-def _decode(answer: bytes) -> bytes:
+def _decode(output: bytes) -> bytes:
     try:
-        return base64.b64decode(answer)
+        return base64.b64decode(output)
     except binascii.Error as error:
         raise ProviderUnreachable("the sandbox's answer was truncated") from error
 

@@ -18,20 +18,20 @@ def capabilities(settings: HostSettings) -> Sequence[Capability]:
 
 def _isolation(settings: HostSettings) -> Iterator[Capability]:
     binary = bubblewrap.find(settings.bubblewrap)
-    trouble = bubblewrap.probe(binary)
+    problem = bubblewrap.probe(binary)
     detail = f"{binary}: own pid, mount, user, network, ipc and uts namespaces for every run"
     yield Capability(
         name="isolation",
-        present=trouble is None,
-        detail=detail if trouble is None else f"{trouble}; {bubblewrap.REMEDY}",
+        present=problem is None,
+        detail=detail if problem is None else f"{problem}; {bubblewrap.REMEDY}",
     )
     networking = network.find(settings.network_helper, bubblewrap.probe_command(binary or Path("bwrap")))
-    told = (
+    network_detail = (
         f"allow-all has a network namespace of its own ({networking.wrapper[0]})"
         if networking.isolated
         else f"allow-all shares the host's network, including loopback: {networking.detail}"
     )
-    yield Capability(name="network", present=networking.isolated, detail=told)
+    yield Capability(name="network", present=networking.isolated, detail=network_detail)
 
 
 def _limits(settings: HostSettings) -> Iterator[Capability]:

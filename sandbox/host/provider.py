@@ -47,32 +47,32 @@ class HostProvider(Provider):
         """Create the sandbox's directories; the label is written last and makes the sandbox exist."""
         self._check(spec)
         sandbox_id = SandboxId(f"host-{key_of('sandbox', spec.label)}")
-        place = self._paths(sandbox_id)
-        for directory in (place.jobs, place.home, place.scratch):
+        paths = self._paths(sandbox_id)
+        for directory in (paths.jobs, paths.home, paths.scratch):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if spec.workspace is not None:
             spec.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._host.context.checkpoint("sandbox.create")
-        if not place.label.exists():
-            write_durably(place.label, spec.label.encode("utf-8", "surrogatepass"))
-        return HostSandbox(sandbox_id, spec, self._host, place, self.prewarmed)
+        if not paths.label.exists():
+            write_durably(paths.label, spec.label.encode("utf-8", "surrogatepass"))
+        return HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return a sandbox created by any process with the same state directory."""
         self._check(spec)
-        place = self._paths(sandbox_id)
-        if not place.label.exists():
+        paths = self._paths(sandbox_id)
+        if not paths.label.exists():
             raise SandboxGone
-        return HostSandbox(sandbox_id, spec, self._host, place, self.prewarmed)
+        return HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """Stop the sandbox's jobs and remove its directories; the workspace stays."""
-        place = self._paths(sandbox_id)
-        place.label.unlink(missing_ok=True)
+        paths = self._paths(sandbox_id)
+        paths.label.unlink(missing_ok=True)
         await self.prewarmed.stop(sandbox_id)
-        await HostJobs(host=self._host, paths=place).cancel_reports()
+        await HostJobs(host=self._host, paths=paths).cancel_reports()
         await _retry_until(SandboxCgroups(layout=self._host.layout, name=sandbox_id).remove)
-        await asyncio.to_thread(_remove, place.directory)
+        await asyncio.to_thread(_remove, paths.directory)
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
         """Return the sandboxes of this state directory."""
@@ -110,11 +110,11 @@ async def open_provider(settings: HostSettings, context: ProviderContext) -> Asy
     for directory in (context.state, context.callbacks):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     binary = bubblewrap.find(settings.bubblewrap)
-    trouble = await asyncio.to_thread(bubblewrap.probe, binary)
-    plain = trouble is not None and context.allow_unsandboxed
+    problem = await asyncio.to_thread(bubblewrap.probe, binary)
+    plain = problem is not None and context.allow_unsandboxed
     trial = bubblewrap.probe_command(binary or Path("bwrap"))
     layout = _layout(settings, context.state)
-    machine = HostEnvironment(
+    host = HostEnvironment(
         settings=settings,
         context=context,
         layout=layout,
@@ -122,9 +122,9 @@ async def open_provider(settings: HostSettings, context: ProviderContext) -> Asy
         runtimes=tuple(runtimes.find(settings.runtime_directories)),
         networking=await asyncio.to_thread(network.find, settings.network_helper, trial),
     )
-    root_filesystem.write_etc(machine.etc)
-    _warn(machine, trouble, plain=plain)
-    provider = HostProvider(machine, None if plain else trouble)
+    root_filesystem.write_etc(host.etc)
+    _warn(host, problem, plain=plain)
+    provider = HostProvider(host, None if plain else problem)
     try:
         yield provider
     finally:

@@ -139,8 +139,8 @@ class HostSandbox(Sandbox):
 
     async def _execute(self, command: ExecRequest) -> ExecResult:
         """Run in the prewarmed namespaces or in new ones; the next ones are prepared afterwards."""
-        ground = self._directory_ids()
-        run = self._prewarmed.acquire(self.id, self._spec, ground, command) if ground else None
+        directory_ids = self._directory_ids()
+        run = self._prewarmed.acquire(self.id, self._spec, directory_ids, command) if directory_ids else None
         group = self._cgroups.create_run_cgroup(self._spec) if run is None else run.group
         try:
             if run is None:
@@ -148,8 +148,8 @@ class HostSandbox(Sandbox):
             return await execute(run, command)
         finally:
             group.remove()
-            if ground:
-                self._prepare(ground)
+            if directory_ids:
+                self._prepare(directory_ids)
 
     def _launch(self, group: Cgroup, script: str) -> Launch:
         return self._host.launch(self._spec, self._paths, group, script)
@@ -167,8 +167,8 @@ class HostSandbox(Sandbox):
         """Return the directories that a run is bound to, or none if it must not be prewarmed."""
         if not self._spec.persistent or self._host.binary is None:
             return ()
-        places = (self._paths.home, self._spec.workspace or self._paths.home)
-        return tuple((status.st_dev, status.st_ino) for status in map(os.stat, places))
+        directories = (self._paths.home, self._spec.workspace or self._paths.home)
+        return tuple((status.st_dev, status.st_ino) for status in map(os.stat, directories))
 
     def _check(self, script: str) -> None:
         """Raise SandboxGone without sandbox or workspace, UnsafePath for a script that cannot be passed."""

@@ -113,9 +113,9 @@ class SandboxLocks:
             if lock is not self._locks.get(label) or lock.exclusive or (exclusive and lock.users):
                 return False
             if self._store is not None and lock.fence is None:
-                asked = time.monotonic()
+                requested_at = time.monotonic()
                 lock.fence = await self._store.acquire(label, ttl=self._ttl)
-                lock.expires_at = asked + self._ttl
+                lock.expires_at = requested_at + self._ttl
                 if lock.fence is None:
                     self._discard(label, lock)
                     return False
@@ -166,13 +166,13 @@ class SandboxLocks:
                     async with asyncio.timeout(self._ttl / RENEWALS_PER_TTL):
                         await self._recheck_requested.wait()
             doubted, doubts = doubts != self._recheck_count, self._recheck_count
-            asked = time.monotonic()
-            old = lock.expires_at - asked < self._ttl * (1 - 1 / RENEWALS_PER_TTL) + EXPIRY_MARGIN
-            if (old or doubted) and not await self._renew_once(label, lock, asked):
+            requested_at = time.monotonic()
+            old = lock.expires_at - requested_at < self._ttl * (1 - 1 / RENEWALS_PER_TTL) + EXPIRY_MARGIN
+            if (old or doubted) and not await self._renew_once(label, lock, requested_at):
                 bound.reschedule(asyncio.get_running_loop().time())
                 return
 
-    async def _renew_once(self, label: str, lock: _SandboxLock, asked: float) -> bool:
+    async def _renew_once(self, label: str, lock: _SandboxLock, requested_at: float) -> bool:
         assert self._store is not None
         assert lock.fence is not None
         try:
@@ -181,5 +181,5 @@ class SandboxLocks:
                     return False
         except (TimeoutError, ProviderUnreachable):
             return time.monotonic() < lock.expires_at - self._ttl * EXPIRY_MARGIN
-        lock.expires_at = asked + self._ttl
+        lock.expires_at = requested_at + self._ttl
         return True

@@ -127,18 +127,18 @@ class SandboxServices:
 
     async def start(self, name: str, command: str, port: int = 0) -> ServiceStatus:
         """Start a service and wait for its port; a running one is left unchanged. Raises ProviderRefused."""
-        known = {one.name: one for one in await self._load_all()}
-        before = known.get(name)
+        status = {one.name: one for one in await self._load_all()}
+        before = status.get(name)
         if before is not None and before.enabled and before.state != "ended":
             return await self._wait_ready(before)
-        others = sorted(one.name for one in known.values() if one.enabled and one.name != name)
+        others = sorted(one.name for one in status.values() if one.enabled and one.name != name)
         if len(others) >= MAX_SERVICES:
             raise ProviderRefused(
                 f"there are {MAX_SERVICES} services already: {', '.join(others)}; stop one first"
             )
-        made = _first_run(name, port) if before is None else _next_run(before, port=port)
-        await self._spawn(made, command)
-        return await self._wait_ready(made)
+        created = _first_run(name, port) if before is None else _next_run(before, port=port)
+        await self._spawn(created, command)
+        return await self._wait_ready(created)
 
     async def restart_lost(self) -> list[str]:
         """Restart the services that ended with their instance; return their names once they are starting."""
@@ -156,18 +156,18 @@ class SandboxServices:
 
     async def stop(self, name: str) -> bool:
         """Stop a service and delete it; return whether there was one."""
-        known = next((one for one in await self._load_all() if one.name == name), None)
-        if known is None:
+        status = next((one for one in await self._load_all() if one.name == name), None)
+        if status is None:
             return False
         await self._run_script(f"rm -f {_DIRECTORY}/{name}/command")
-        await self.sandbox.stop(known.job_id)
-        await self.sandbox.report(known.job_id)  # lets providers switch their idle timers on
-        return known.enabled
+        await self.sandbox.stop(status.job_id)
+        await self.sandbox.report(status.job_id)  # lets providers switch their idle timers on
+        return status.enabled
 
     async def logs(self, name: str) -> JobReport | None:
         """Return the last output of a service, or None if there is none of this name."""
-        known = await self.get(name)
-        return await self.sandbox.report(known.job_id) if known else None
+        status = await self.get(name)
+        return await self.sandbox.report(status.job_id) if status else None
 
     async def _wait_ready(self, started: ServiceStatus) -> ServiceStatus:
         """Wait until it runs and its port answers, its command has ended once, or the time is up."""
@@ -215,9 +215,8 @@ class SandboxServices:
             ExecRequest(script=script, timeout=_SCRIPT_TIMEOUT_SECONDS, output_limit=OUTPUT_CAP // 16)
         )
         if not result.ok:
-            raise ProviderUnreachable(
-                f"the service could not be started in the sandbox: {result.stderr[-500:]!r}"
-            )
+            detail = f"a service operation failed in the sandbox: {result.stderr[-500:]!r}"
+            raise ProviderUnreachable(detail)
         return result.stdout.decode(errors="replace")
 
 

@@ -36,16 +36,16 @@ def pack(directory: Path, top: str, into: IO[bytes], *, limit: int) -> None:
         gzip.GzipFile(fileobj=into, mode="wb", compresslevel=1, mtime=0, filename="") as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        room = limit
+        remaining = limit
         for parent, names, files, descriptor in os.fwalk(directory, follow_symlinks=False):
             names.sort()
             below = Path(parent).relative_to(directory).as_posix()
             for name in sorted([*names, *files]):
                 path = posixpath.normpath(posixpath.join(top, below, name))
-                room -= _add(tar, path, name, descriptor, top=top, room=room)
+                remaining -= _add(tar, path, name, descriptor, top=top, remaining=remaining)
 
 
-def _add(tar: tarfile.TarFile, path: str, name: str, parent: int, *, top: str, room: int) -> int:
+def _add(tar: tarfile.TarFile, path: str, name: str, parent: int, *, top: str, remaining: int) -> int:
     """Add one entry of an open directory; return the bytes it took."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -59,7 +59,7 @@ def _add(tar: tarfile.TarFile, path: str, name: str, parent: int, *, top: str, r
     elif stat.S_ISDIR(status.st_mode):
         member.type = tarfile.DIRTYPE
     elif stat.S_ISREG(status.st_mode):
-        return _add_file(tar, member, name, parent, room)
+        return _add_file(tar, member, name, parent, remaining)
     else:
         return 0
     tar.addfile(member)
@@ -73,7 +73,7 @@ def _member(path: str, status: os.stat_result) -> tarfile.TarInfo:
     return member
 
 
-def _add_file(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, parent: int, room: int) -> int:
+def _add_file(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, parent: int, remaining: int) -> int:
     try:
         descriptor = os.open(name, _READ, dir_fd=parent)
     except OSError:  # deleted or replaced by a link since, or not readable
@@ -82,7 +82,7 @@ def _add_file(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, parent: 
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return 0
-        if status.st_size > room:
+        if status.st_size > remaining:
             raise ProviderRefused("the sandbox's files exceed the size limit of a snapshot")
         member.size = status.st_size
         tar.addfile(member, _FixedSizeFile(file, status.st_size))

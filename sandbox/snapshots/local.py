@@ -26,15 +26,15 @@ class LocalSnapshotStore(SnapshotStore):
             raise ProviderRefused(f"the snapshot cannot be stored: {error}") from error
 
     def _put(self, name: str, archive: Path) -> None:
-        place = self._directory / name
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = place.with_name(f".{place.name}.part")
-        with archive.open("rb") as source, fresh.open("wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-            target.flush()
-            os.fsync(target.fileno())
+        target = self._directory / name
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = target.with_name(f".{target.name}.part")
+        with archive.open("rb") as source, fresh.open("wb") as copy:
+            shutil.copyfileobj(source, copy, 1 << 20)
+            copy.flush()
+            os.fsync(copy.fileno())
         fresh.chmod(0o600)
-        fresh.rename(place)
+        fresh.rename(target)
 
     async def get(self, name: str, into: Path) -> None:
         """Copy the file."""
@@ -45,10 +45,10 @@ class LocalSnapshotStore(SnapshotStore):
 
     async def delete(self, name: str) -> None:
         """Remove the file, and its directory if it was the last one."""
-        place = self._directory / name
-        await asyncio.to_thread(place.unlink, missing_ok=True)
-        if place.parent.is_dir() and not any(place.parent.iterdir()):
-            place.parent.rmdir()
+        target = self._directory / name
+        await asyncio.to_thread(target.unlink, missing_ok=True)
+        if target.parent.is_dir() and not any(target.parent.iterdir()):
+            target.parent.rmdir()
 
     async def list(self, prefix: str = "") -> Sequence[str]:
         """List the files; incomplete ones are not listed."""

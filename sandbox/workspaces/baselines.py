@@ -81,11 +81,11 @@ def encode(baseline: SyncBaseline) -> bytes:
 def decode(raw: bytes) -> SyncBaseline | None:
     """Decode a stored baseline; return None if it is invalid."""
     try:
-        told = json.loads(raw)
+        record = json.loads(raw)
         return SyncBaseline(
-            sandbox=told["sandbox"],
-            stored=_decode_listing(told["stored"]),
-            inside=_decode_listing(told["inside"]),
+            sandbox=record["sandbox"],
+            stored=_decode_listing(record["stored"]),
+            inside=_decode_listing(record["inside"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

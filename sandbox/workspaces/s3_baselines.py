@@ -24,8 +24,8 @@ class S3BaselineStore(BaselineStore):
         """Get the object."""
         try:
             with translate_errors(key, _STORE):
-                answer = await self._client.get_object(**self._key(key))
-                return decode(await read_body(answer, MAX_BYTES))
+                response = await self._client.get_object(**self._key(key))
+                return decode(await read_body(response, MAX_BYTES))
         except ObjectNotFound:
             return None
 

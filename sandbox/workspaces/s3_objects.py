@@ -95,20 +95,21 @@ class S3Objects(Replica):
             return None
         if len(content) > seen.size:
             return None
-        told = answer.get("Metadata", {})
-        return path, content, FileStat(len(content), _number(told, "modified", seen.modified), _mode(told))
+        headers = answer.get("Metadata", {})
+        modified = _number(headers, "modified", seen.modified)
+        return path, content, FileStat(len(content), modified, _mode(headers))
 
     async def write(self, source: AsyncIterator[ReplicaFile]) -> FileListing:
         """Put files as objects, a few at a time; a file whose name S3 rejects stays where it is."""
-        taken: dict[str, FileStat] = {}
+        written: dict[str, FileStat] = {}
         batch: list[ReplicaFile] = []
         async for file in source:
             batch.append(file)
             if len(batch) == CONCURRENCY or sum(len(one[1]) for one in batch) > MAX_BATCH_BYTES:
-                taken.update(await self._write_all(batch))
+                written.update(await self._write_all(batch))
                 batch = []
-        taken.update(await self._write_all(batch))
-        return taken
+        written.update(await self._write_all(batch))
+        return written
 
     async def _write_all(self, batch: Sequence[ReplicaFile]) -> Mapping[str, FileStat]:
         done = await _gather(self._write_one, batch)
@@ -116,10 +117,10 @@ class S3Objects(Replica):
 
     async def _write_one(self, file: ReplicaFile) -> FileStat | None:
         path, content, seen = file
-        told = {"mode": f"{seen.mode & _MODE_BITS:o}", "modified": str(seen.modified)}
+        headers = {"mode": f"{seen.mode & _MODE_BITS:o}", "modified": str(seen.modified)}
         try:
             with translate_errors(path, _STORE):
-                answer = await self._client.put_object(**self._key(path), Body=content, Metadata=told)
+                answer = await self._client.put_object(**self._key(path), Body=content, Metadata=headers)
         except ObjectNotFound:
             log.warning("workspace.name_rejected", path=path)
             return None

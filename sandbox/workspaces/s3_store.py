@@ -60,8 +60,8 @@ class S3WorkspaceStore(WorkspaceStore):
             return b""
         try:
             with translate_errors(path, _STORE):
-                answer = await self.client.get_object(**self._key(namespace, path))
-                return await read_body(answer, limit)
+                response = await self.client.get_object(**self._key(namespace, path))
+                return await read_body(response, limit)
         except ObjectNotFound:
             await self._check_is_file(namespace, path)
             raise FileNotFoundError(errno.ENOENT, "no such file", path) from None
@@ -108,13 +108,13 @@ class S3WorkspaceStore(WorkspaceStore):
 
     async def list_namespaces(self) -> Sequence[str]:
         """Return the workspaces that have objects."""
-        place, found = f"{self.bucket.prefix}{PREFIX}", list[str]()
-        with translate_errors(place, _STORE):
+        prefix, found = f"{self.bucket.prefix}{PREFIX}", list[str]()
+        with translate_errors(prefix, _STORE):
             pages = self.client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.bucket.bucket, Prefix=place, Delimiter="/"
+                Bucket=self.bucket.bucket, Prefix=prefix, Delimiter="/"
             )
             async for page in pages:
-                found += [one["Prefix"][len(place) :].rstrip("/") for one in page.get("CommonPrefixes", ())]
+                found += [one["Prefix"][len(prefix) :].rstrip("/") for one in page.get("CommonPrefixes", ())]
         return sorted(found)
 
     async def check_access(self) -> None:

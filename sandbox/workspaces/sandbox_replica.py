@@ -28,7 +28,7 @@ class SandboxReplica(Replica):
 
     async def read(self, listing: FileListing) -> AsyncIterator[ReplicaFile]:
         """Fetch an archive of the files and yield the wanted ones."""
-        most = sum(seen.size for seen in listing.values()) + len(listing) * ARCHIVE_OVERHEAD
+        most = sum(stat.size for stat in listing.values()) + len(listing) * ARCHIVE_OVERHEAD
         with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as archive:
             await sandbox_transfer.fetch(self._sandbox, tuple(listing), archive, limit=most)
             archive.seek(0)
@@ -41,12 +41,12 @@ class SandboxReplica(Replica):
         """Unpack an archive of the files there; a file whose description then differs was not written."""
         with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as archive:
             with sandbox_transfer.TarWriter(archive) as packing:
-                async for path, content, seen in source:
-                    await asyncio.to_thread(packing.add, path, content, seen)
+                async for path, content, stat in source:
+                    await asyncio.to_thread(packing.add, path, content, stat)
             archive.seek(0)
             await sandbox_transfer.write_archive(self._sandbox, archive)
         now = await sandbox_transfer.list_files(self._sandbox)
-        return {path: seen for path, seen in packing.expected.items() if now.get(path) == seen}
+        return {path: stat for path, stat in packing.expected.items() if now.get(path) == stat}
 
     async def flush(self) -> None:
         """Do nothing: the instance's disk is the provider's."""

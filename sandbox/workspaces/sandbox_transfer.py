@@ -78,7 +78,8 @@ async def fetch(sandbox: Sandbox, paths: Sequence[str], into: IO[bytes], *, limi
     names = "".join(f"./{path}\0" for path in paths).encode()
     pack = f"tar --format=pax --no-recursion --ignore-failed-read --null -T - -cf - 2>{STAGING_DIRECTORY}/log"
     split = f"split -b {PART_BYTES} -a 5 - {STAGING_DIRECTORY}/part."
-    script = f"rm -rf {STAGING_DIRECTORY}; mkdir -m 700 {STAGING_DIRECTORY} && {pack} | {split}; ls {STAGING_DIRECTORY} | grep -c ^part; true"
+    fresh = f"rm -rf {STAGING_DIRECTORY}; mkdir -m 700 {STAGING_DIRECTORY}"
+    script = f"{fresh} && {pack} | {split}; ls {STAGING_DIRECTORY} | grep -c ^part; true"
     try:
         result = await _run_checked(sandbox, script, stdin=names)
         async for chunk in _parts(sandbox, int(result.stdout or b"0"), limit):
@@ -174,6 +175,6 @@ async def _run_checked(sandbox: Sandbox, script: str, *, stdin: bytes = b"") -> 
 def _check_result(result: ExecResult) -> ExecResult:
     if result.ok:
         return result
-    said = result.stderr[-300:].decode(errors="replace").strip()
-    why = "it timed out" if result.timed_out else said or f"exit code {result.exit_code}"
+    message = result.stderr[-300:].decode(errors="replace").strip()
+    why = "it timed out" if result.timed_out else message or f"exit code {result.exit_code}"
     raise ProviderRefused(f"the workspace's files could not be synced: {why}")

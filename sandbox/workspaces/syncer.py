@@ -169,11 +169,11 @@ def _next_baseline(
     open_ = {*todo.put, *todo.fetched} - put.keys() - fetched.keys()
     gone = {*todo.removed_inside, *todo.removed_stored}
     both = (pair.stored.keys() & pair.inside.keys() | put.keys() | fetched.keys()) - open_ - gone
-    kept = open_ & base.stored.keys() & base.inside.keys()
+    unsynced = open_ & base.stored.keys() & base.inside.keys()
     return SyncBaseline(
         sandbox=base.sandbox,
-        stored={**_merge_stats(pair.stored, fetched, both), **{path: base.stored[path] for path in kept}},
-        inside={**_merge_stats(pair.inside, put, both), **{path: base.inside[path] for path in kept}},
+        stored={**_merge_stats(pair.stored, fetched, both), **{path: base.stored[path] for path in unsynced}},
+        inside={**_merge_stats(pair.inside, put, both), **{path: base.inside[path] for path in unsynced}},
     )
 
 

@@ -70,8 +70,8 @@ class WorkingCopies(WorkspaceSync):
 
     async def push_changes(self, namespace: str) -> None:
         """Sync the changes of a working copy since the last time; raises SandboxError."""
-        agreed = self._cached_baselines.get(namespace)
-        if agreed is not None and agreed.inside == await _list_files(self.directory(namespace)):
+        baseline = self._cached_baselines.get(namespace)
+        if baseline is not None and baseline.inside == await _list_files(self.directory(namespace)):
             return
         await self.refresh(namespace)
 
@@ -80,7 +80,7 @@ class WorkingCopies(WorkspaceSync):
         async with self._sync_locks.setdefault(namespace, asyncio.Lock()):
             directory = self.directory(namespace)
             try:
-                agreed = await self.sync_replicas(
+                baseline = await self.sync_replicas(
                     namespace,
                     SyncBaseline(sandbox=_identity(directory)),
                     self.store.replica(namespace),
@@ -90,7 +90,7 @@ class WorkingCopies(WorkspaceSync):
             except OSError as error:
                 raise ProviderRefused(f"the workspace's files could not be synced: {error}") from error
             self._cached_baselines.pop(namespace, None)
-            self._cached_baselines[namespace] = agreed
+            self._cached_baselines[namespace] = baseline
             if len(self._cached_baselines) > MAX_CACHED_BASELINES:
                 self._cached_baselines.pop(next(iter(self._cached_baselines)))
 

@@ -1,4 +1,4 @@
-"""A real container engine for tests: a private dockerd on a private socket, an image of this machine's files.
+"""A real engine for tests: a private dockerd or Podman on a private socket, an image of this machine's files.
 
 Nothing is downloaded. The engine is started once for a whole test run, by the first test process that needs
 it. A watchdog process ends it, and removes its files, when that run is over, however it ends.
@@ -17,7 +17,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,8 @@ from session import unmarked
 IMAGE = "localhost/dovecote-test:latest"
 NETWORK = "dovecote-test"
 _START_SECONDS = 30.0
+_REQUIRED = {"docker": ("dockerd", "containerd", "curl"), "podman": ("podman", "conmon", "curl")}
+"""The programs that each kind of engine needs."""
 _PROGRAMS = (
     *("bash", "dash", "env", "cat", "ls", "sleep", "id", "head", "tail", "dd", "mkdir", "rm", "touch", "ps"),
     *(
@@ -108,6 +110,25 @@ for line in open("/proc/self/mounts"):
 shutil.rmtree(fields["directory"], ignore_errors=True)
 """
 
+_CLAMPING_RUNTIME = """
+# runc, for a test machine that may not raise limits: Podman asks for its own default of processes.
+import json, os, resource, sys
+words = sys.argv[1:]
+path = None
+if "create" in words:
+    path = words[words.index("--bundle") + 1] + "/config.json"
+elif "--process" in words:
+    path = words[words.index("--process") + 1]
+if path:
+    config = json.load(open(path))
+    for limit in config.get("process", config).get("rlimits", []):
+        most = resource.getrlimit(getattr(resource, limit["type"]))[1]
+        if most != resource.RLIM_INFINITY:
+            limit.update(hard=min(limit["hard"], most), soft=min(limit["soft"], most))
+    json.dump(config, open(path, "w"))
+os.execvp("runc", ["runc", *words])
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineProcess:
@@ -134,22 +155,22 @@ class EngineProcess:
 
 
 @cache
-def shared_engine() -> EngineProcess:
+def shared_engine(kind: str = "docker") -> EngineProcess:
     """Return this test run's engine with its image; skips, with the reason, where there can be none."""
-    for program in ("dockerd", "containerd", "curl"):
+    for program in _REQUIRED[kind]:
         if shutil.which(program) is None:
-            pytest.skip(f"no {program} on this machine (Debian: docker.io containerd curl)")
+            pytest.skip(f"no {program} on this machine (Debian: docker.io containerd podman curl)")
     if os.geteuid() != 0:
         pytest.skip("only root may start a container engine")
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     owner = os.getppid() if run else os.getpid()
-    directory = Path(tempfile.gettempdir(), f"dovecote-engine-{run or owner}")
+    directory = Path(tempfile.gettempdir(), f"dovecote-{kind}-{run or owner}")
     directory.mkdir(mode=0o700, exist_ok=True)
     engine = EngineProcess(directory=directory)
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (directory / "ready").exists():
-            _start(engine, owner)
+            _start(engine, owner, _docker_argv if kind == "docker" else _podman_argv)
             (directory / "ready").write_text(_find_problem(engine))
     trouble = (directory / "ready").read_text()
     if trouble:
@@ -165,13 +186,26 @@ def open_network(engine: EngineProcess) -> str:
     return NETWORK
 
 
-def _start(engine: EngineProcess, owner: int) -> None:
+def _docker_argv(at: Path, host: str) -> list[str]:
+    argv = ["dockerd", "--host", host, "--data-root", f"{at}/data", "--exec-root", f"{at}/exec"]
+    argv += ["--pidfile", f"{at}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false"]
+    (at / "config/none.json").write_text("{}")
+    return [*argv, "--ip-forward=false", "--ip-masq=false", "--config-file", f"{at}/config/none.json"]
+
+
+def _podman_argv(at: Path, host: str) -> list[str]:
+    runtime = at / "config/runc"
+    runtime.write_text(f"#!{sys.executable}\n{_CLAMPING_RUNTIME}")
+    runtime.chmod(0o755)
+    argv = ["podman", "--root", f"{at}/data", "--runroot", f"{at}/run", "--tmpdir", f"{at}/tmp"]
+    argv += ["--storage-driver", "overlay", "--cgroup-manager", "cgroupfs", "--runtime", str(runtime)]
+    return [*argv, "system", "service", "--time", "0", host]
+
+
+def _start(engine: EngineProcess, owner: int, argv_of: Callable[[Path, str], list[str]]) -> None:
     at = engine.directory
     (at / "config").mkdir(exist_ok=True)
-    argv = ["dockerd", "--host", engine.host, "--data-root", f"{at}/data", "--exec-root", f"{at}/exec"]
-    argv += ["--pidfile", f"{at}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false"]
-    argv += ["--ip-forward=false", "--ip-masq=false", "--config-file", f"{at}/config/none.json"]
-    (at / "config/none.json").write_text("{}")
+    argv = argv_of(at, engine.host)
     fields = {"run": owner, "argv": argv, "log": f"{at}/log", "directory": str(at), "network": NETWORK}
     subprocess.Popen(
         [sys.executable, "-c", _WATCHDOG_PROGRAM, json.dumps(fields)],

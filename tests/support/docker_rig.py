@@ -11,11 +11,14 @@ from sandbox.registry import installed
 from sandbox_rigs import ProviderRig, RigFactory
 
 
-def engine_rig(name: str, directory: Path, **settings: Any) -> ProviderRig:
-    """Return the provider on the tests' engine; skips where there can be none."""
-    engine = docker_engine.shared_engine()
+def engine_rig(name: str, directory: Path, *, kind: str = "docker", **settings: Any) -> ProviderRig:
+    """Return the provider on the tests' engine of a kind; skips where there can be none."""
+    engine = docker_engine.shared_engine(kind)
     chosen = DockerSettings(host=engine.host, image=docker_engine.IMAGE, pull=False, **settings)
     return ProviderRig(name=name, plugin=installed()["docker"], settings=chosen, directory=directory)
 
 
-VARIANTS: dict[str, RigFactory] = {"engine": lambda directory: engine_rig("engine", directory)}
+VARIANTS: dict[str, RigFactory] = {
+    "engine": lambda directory: engine_rig("engine", directory),
+    "podman": lambda directory: engine_rig("podman", directory, kind="podman"),
+}

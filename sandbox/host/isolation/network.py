@@ -43,9 +43,9 @@ def find(chosen: Path | None, probe_command: tuple[str, ...]) -> Networking:
         return Networking(resolver=resolver)
     identity = ("--runas", "0") if os.getuid() == 0 else ()
     wrapper = (program, "--quiet", "--foreground", *identity, "--config-net", *_NO_PORTS, "--")
-    trouble = _probe_error((*wrapper, *probe_command))
-    if trouble is not None:
-        return Networking(resolver=resolver, detail=f"{program} does not work here: {trouble}")
+    problem = _probe_error((*wrapper, *probe_command))
+    if problem is not None:
+        return Networking(resolver=resolver, detail=f"{program} does not work here: {problem}")
     return Networking(wrapper=wrapper, resolver=resolver, detail=program)
 
 
@@ -64,12 +64,12 @@ def _probe_error(argv: tuple[str, ...]) -> str | None:
         return str(error)
     with process:
         try:
-            complaint = process.communicate(timeout=TIMEOUT_SECONDS)[1]
+            message = process.communicate(timeout=TIMEOUT_SECONDS)[1]
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             return "it does not end"
     if process.returncode == 0:
         return None
-    last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+    last = message.decode(errors="replace").strip().rpartition("\n")[2]
     return last[:MAX_ERROR_LENGTH] or f"exit code {process.returncode}"

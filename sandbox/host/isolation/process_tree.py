@@ -28,9 +28,9 @@ def is_namespace_init(pid: int) -> bool:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return False
-    told = {line.partition(":")[0]: line.partition(":")[2].split() for line in lines}
-    numbers = told.get("NSpid", [])
-    return len(numbers) > 1 and numbers[-1] == "1" and told.get("State", ["Z"])[0] not in {"Z", "X"}
+    status = {line.partition(":")[0]: line.partition(":")[2].split() for line in lines}
+    numbers = status.get("NSpid", [])
+    return len(numbers) > 1 and numbers[-1] == "1" and status.get("State", ["Z"])[0] not in {"Z", "X"}
 
 
 def kill_tree(root: int) -> None:

@@ -50,7 +50,7 @@ class CompletionReporter:
         secret = memfd_of(self._request.secret)
         argv = [word.replace("{secret}", str(secret)) for word in self._request.argv]
         try:
-            answer = subprocess.run(  # noqa: S603 - our own program
+            completed = subprocess.run(  # noqa: S603 - our own program
                 argv,
                 input=payload,
                 capture_output=True,
@@ -64,7 +64,7 @@ class CompletionReporter:
         finally:
             os.close(secret)
         with contextlib.suppress(ValueError):
-            return int(answer.stdout)
+            return int(completed.stdout)
         return 0
 
 

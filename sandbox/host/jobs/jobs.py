@@ -59,7 +59,7 @@ class HostJobs:
         """Start the job's supervisor and wait until it has accepted the job. Idempotent."""
         directory = self.directory(job.id)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        order = self._job_spec(job, launch).encode()
+        encoded_spec = self._job_spec(job, launch).encode()
         launcher = await asyncio.create_subprocess_exec(
             *program_argv("sandbox.host.jobs.supervisor"),
             str(directory),
@@ -71,13 +71,13 @@ class HostJobs:
         )
         try:
             async with asyncio.timeout(START_TIMEOUT_SECONDS):
-                answer, complaint = await launcher.communicate(order)
+                reply, message = await launcher.communicate(encoded_spec)
         except TimeoutError:
             launcher.kill()
             raise ProviderUnreachable("the job's supervisor did not become ready") from None
-        if answer not in {READY, ALREADY_STARTED}:
+        if reply not in {READY, ALREADY_STARTED}:
             raise ProviderRefused(
-                f"the job's supervisor did not start: {complaint.decode(errors='replace')[-2000:]}"
+                f"the job's supervisor did not start: {message.decode(errors='replace')[-2000:]}"
             )
 
     def report(self, job_id: str) -> JobReport:
@@ -112,10 +112,10 @@ class HostJobs:
             return
         supervisor = int(self._read_started(directory)["pid"])
         deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
-        told = False
+        signalled = False
         while is_supervised(directory) and not (directory / EXIT).exists():
-            if not told:
-                told = _signal(supervisor, signal.SIGTERM)
+            if not signalled:
+                signalled = _signal(supervisor, signal.SIGTERM)
             if time.monotonic() > deadline:
                 _signal(supervisor, signal.SIGKILL)
             await asyncio.sleep(0.02)

@@ -40,5 +40,5 @@ def post(socket_path: str, path: str, token: str, body: str) -> int:
 
 
 if __name__ == "__main__":
-    order = json.load(sys.stdin)
-    print(post(order["socket"], order["path"], order["token"], order["body"]))  # noqa: T201 - its answer
+    request = json.load(sys.stdin)
+    print(post(request["socket"], request["path"], request["token"], request["body"]))  # noqa: T201 - its answer

@@ -41,25 +41,25 @@ def main() -> NoReturn:
     """Read the job spec from stdin and become a daemon; print `ready` or `known` on stdout."""
     directory = Path(sys.argv[1])
     os.umask(0o077)
-    order = JobSpec.decode(sys.stdin.buffer.read())
-    told, telling = os.pipe()
+    spec = JobSpec.decode(sys.stdin.buffer.read())
+    reply_pipe, reply_end = os.pipe()
     if os.fork() == 0:
-        os.close(told)
+        os.close(reply_pipe)
         _daemonize(directory)
-        supervise(directory, order, telling)
+        supervise(directory, spec, reply_end)
         os._exit(0)
-    os.close(telling)
-    answer = os.read(told, 64)
-    os.write(1, answer)
-    os._exit(0 if answer in {READY, ALREADY_STARTED} else 1)
+    os.close(reply_end)
+    reply = os.read(reply_pipe, 64)
+    os.write(1, reply)
+    os._exit(0 if reply in {READY, ALREADY_STARTED} else 1)
 
 
 def _daemonize(directory: Path) -> None:
     os.setsid()
     os.chdir("/")
     nothing = os.open(os.devnull, os.O_RDWR)
-    trouble = os.open(directory / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for descriptor, target in ((nothing, 0), (nothing, 1), (trouble, 2)):
+    log = os.open(directory / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for descriptor, target in ((nothing, 0), (nothing, 1), (log, 2)):
         os.dup2(descriptor, target)
 
 
@@ -71,11 +71,11 @@ def supervise(directory: Path, spec: JobSpec, reply_pipe: int) -> None:
         return
     started = {"pid": os.getpid(), "boot": spec.boot, "group": spec.group, "rests": spec.rests}
     write_durably(directory / STARTED, json.dumps(started).encode())
-    keeper = CommandRunner(directory, spec)
+    runner = CommandRunner(directory, spec)
     _send_reply(reply_pipe, READY)
-    code = keeper.wait()
+    code = runner.wait()
     write_durably(directory / EXIT, json.dumps({"exit_code": code}).encode())
-    CompletionReporter(spec.post).report(code, keeper.output(), truncated=(directory / TRUNCATED).exists())
+    CompletionReporter(spec.post).report(code, runner.output(), truncated=(directory / TRUNCATED).exists())
 
 
 def _wait_for_lock(directory: Path) -> int | None:
@@ -144,20 +144,20 @@ class CommandRunner:
         return 128 - code if code < 0 else code
 
     def _start(self) -> subprocess.Popen[bytes] | None:
-        order = self._spec
+        spec = self._spec
         if self._group.own is not None:
             self._group.own.mkdir(parents=True, exist_ok=True)
-        secret = memfd_of(order.secret)
-        passed = ["--args", str(secret), "--"] if order.secret else []
+        secret = memfd_of(spec.secret)
+        passed = ["--args", str(secret), "--"] if spec.secret else []
         try:
             return subprocess.Popen(  # noqa: S603 - the sandbox is what runs the account's script
-                [*order.prefix, *order.program, *passed, *order.suffix],
+                [*spec.prefix, *spec.program, *passed, *spec.suffix],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=(secret,),
-                env=order.environment,
-                cwd=order.directory,
+                env=spec.environment,
+                cwd=spec.directory,
                 start_new_session=True,
             )
         except OSError as error:

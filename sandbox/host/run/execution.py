@@ -158,9 +158,7 @@ class Run:
                 for drain in (self._out, self._error, self._status):
                     await drain.ended.wait()
         except TimeoutError:
-            raise ProviderUnreachable(
-                "processes of the command are still alive after they were killed"
-            ) from None
+            raise ProviderUnreachable("processes of the command survived KILL") from None
         finally:
             self._close()
 
@@ -208,11 +206,11 @@ class Run:
 
     def _read_status(self) -> dict[str, int]:
         """Return the values from bubblewrap's status pipe: child-pid at once, exit-code at the end."""
-        told: dict[str, int] = {}
+        fields: dict[str, int] = {}
         for line in bytes(self._status.content).splitlines():
             with contextlib.suppress(ValueError):
-                told.update(json.loads(line))
-        return told
+                fields.update(json.loads(line))
+        return fields
 
     def _close(self) -> None:
         for part in (self._out, self._error, self._status, self._writer, self.main_process):
@@ -237,15 +235,13 @@ class Run:
         )
 
     def _exit_code(self) -> int:
-        returned = self._process.returncode
-        if returned < 0:  # its outermost process was killed: out of memory, or an operator
-            return 128 - returned
-        told = self._read_status()
-        if not self._launch.secret or "exit-code" in told:
-            return told.get("exit-code", returned)
-        complaint = bytes(self._error.content).decode(errors="replace").strip()
-        if returned == JOIN_FAILED:
-            raise CgroupRemoved(f"the sandbox's control group was removed: {complaint}")
-        raise ProviderRefused(
-            f"the sandbox could not be created: {complaint or f'bwrap ended with {returned}'}"
-        )
+        code = self._process.returncode
+        if code < 0:  # its outermost process was killed: out of memory, or an operator
+            return 128 - code
+        fields = self._read_status()
+        if not self._launch.secret or "exit-code" in fields:
+            return fields.get("exit-code", code)
+        message = bytes(self._error.content).decode(errors="replace").strip()
+        if code == JOIN_FAILED:
+            raise CgroupRemoved(f"the sandbox's control group was removed: {message}")
+        raise ProviderRefused(f"the sandbox could not be created: {message or f'bwrap exit code {code}'}")

@@ -80,8 +80,8 @@ class HostEnvironment:
     def launch(self, spec: SandboxSpec, paths: SandboxPaths, group: Cgroup, script: str) -> Launch:
         """Return how to run a bash script in a sandbox."""
         prefix = rlimits.limit_argv(self.layout, spec, group, self.settings.max_file_bytes)
-        crowd = rlimits.process_limit(self.layout, spec, own_namespace=self.binary is not None)
-        suffix = [*crowd, "/bin/bash", "-c", script]
+        process_prefix = rlimits.process_limit(self.layout, spec, own_namespace=self.binary is not None)
+        suffix = [*process_prefix, "/bin/bash", "-c", script]
         if self.binary is None:
             return self._plain_launch(spec, paths, group, prefix=prefix, suffix=suffix)
         outer = self.networking.wrapper if spec.network is Network.ALLOW_ALL else ()
@@ -104,11 +104,11 @@ class HostEnvironment:
         if self.binary is None or inside is None:
             return [sys.executable, "-I", "-S", str(program)], []
         spec = SandboxSpec(label="", namespace="callback", memory_mb=64)
-        room = bubblewrap.Mounts(etc=self.etc, callbacks=self.context.callbacks)
-        words = bubblewrap.arguments(spec, room)
-        shown = ["--ro-bind", str(program), "/callback.py"]
+        mounts = bubblewrap.Mounts(etc=self.etc, callbacks=self.context.callbacks)
+        words = bubblewrap.arguments(spec, mounts)
+        visible = ["--ro-bind", str(program), "/callback.py"]
         command = [str(inside.program), "-I", "-S", "/callback.py"]
-        return [str(self.binary), "--args", "{secret}", "--", *command], [*shown, *words]
+        return [str(self.binary), "--args", "{secret}", "--", *command], [*visible, *words]
 
     def _python_inside(self) -> Runtime | None:
         """Return the python3 of /usr that is visible in namespaces, or None without namespaces."""

@@ -35,9 +35,9 @@ class PipeReader:
         if not chunk:
             self.close()
             return
-        room = self.limit - len(self.content)
-        self.truncated = self.truncated or len(chunk) > room
-        self.content += chunk[:room]
+        free = self.limit - len(self.content)
+        self.truncated = self.truncated or len(chunk) > free
+        self.content += chunk[:free]
 
     def close(self) -> None:
         """Stop reading and close the pipe; the bytes read so far are kept."""

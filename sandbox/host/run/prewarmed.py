@@ -68,11 +68,11 @@ class PrewarmedRuns:
         if self._closed or sandbox in self._waiting:
             return
         with contextlib.suppress(SandboxError, OSError):
-            made = launch()
+            created = launch()
             try:
-                run = Run(made, stdin=True, reads_script=True)
+                run = Run(created, stdin=True, reads_script=True)
             except SandboxError:
-                made.group.remove()
+                created.group.remove()
                 return
             self._waiting[sandbox] = PrewarmedRun(run=run, spec=spec, directory_ids=directory_ids)
         while len(self._waiting) > self._limit:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sandbox.exec.command_lint import _words, missing_runtime, path_outside_workspace
 
 SIZES = (1024, 2048, 8 * 1024, 128 * 1024)
-"""Characters of the scripts, up to twice the longest command; small ones first, to end a defect soon."""
+"""Characters of the scripts, up to twice the longest command; small ones first, to fail early."""
 
 CEILING_SECONDS = 2.0
 """CPU seconds that no script may take; the costliest one takes 0.2 here."""

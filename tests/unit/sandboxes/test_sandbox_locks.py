@@ -36,7 +36,7 @@ async def test_waiting_is_bounded_and_told() -> None:
     """A call that waits too long fails with a text for users."""
     leases = MemorySandboxLocks()
     async with SandboxLocks(leases).shared(LABEL):
-        with pytest.raises(SandboxBusy, match="in use elsewhere"):
+        with pytest.raises(SandboxBusy, match="is in use"):
             async with SandboxLocks(leases, timeout=0.05).shared(LABEL):
                 raise AssertionError("two replicas at once")
 
