@@ -14,7 +14,21 @@ from gateway.web.stream.frames import InvalidFrame, ProtocolError, parse
 
 MODELS = sorted({route.request_model for route in ROUTES if route.request_model is not None}, key=repr)
 FRAMES = ("auth", "subscribe", "unsubscribe", "send", "approve", "cancel", "ping")
-VALUES: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "text", "", [], ["user"], [[]], {}, {"type": ["text"]}, {"role": {}})
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    1.5,
+    10**30,
+    "text",
+    "",
+    [],
+    ["user"],
+    [[]],
+    {},
+    {"type": ["text"]},
+    {"role": {}},
+)
 DEPTH = 6
 
 
