@@ -53,7 +53,7 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
     page = console.page
     await page.goto(gateway.url)
     await console.submit_key("dvk_wrong")
-    await expect(page.get_by_role("alert")).to_contain_text("does not know this key")
+    await expect(page.get_by_role("alert")).to_contain_text("refused this key")
     await console.enter(gateway)
     await console.start_conversation("!echo hi")
     await expect(page.locator(".mine .who")).to_have_text("You")
