@@ -76,7 +76,7 @@ class ToolExecutor(Tools):
             name: tool
             for name, tool in TOOLS.items()
             if (allowed is None or name in allowed)
-            and any(tool.is_available(one) for one in _contexts(context))
+            and any(tool.is_offered(one) for one in _contexts(context))
         }
 
     def list(self) -> Sequence[ToolSpec]:
@@ -100,12 +100,10 @@ class ToolExecutor(Tools):
     def _mode_requires_approval(self, tool: Tool, args: Mapping[str, Any]) -> bool:
         """Return whether the permission mode of the call's workspace requires an approval."""
         try:
-            environment = self._context.in_workspace(args).environment
+            context = self._context.in_workspace(args)
         except InvalidArguments:
             return False  # the call fails for this reason
-        return tool.needs_approval(environment.config) and not (
-            tool.changes_files and environment.spec.read_only
-        )
+        return tool.is_offered(context) and tool.needs_approval(context.environment.config)
 
     async def _asker_may_approve(self) -> bool:
         """Return whether the person who started the turn may approve its commands by typing them."""
@@ -165,7 +163,7 @@ class ToolExecutor(Tools):
         self._check()
         try:
             context = self._context.in_workspace(args)
-            if not tool.is_available(context):
+            if not tool.is_offered(context):
                 return ToolResult(ok=False, content="this tool is not offered in that workspace")
             if context.agent_files is not None and context.agent is not None:
                 await context.agent_files.install(context.agent, context.environment)
@@ -205,7 +203,7 @@ def _with_workspace_argument(spec: ToolSpec, tool: Tool, context: ToolContext) -
     names = [
         name
         for name, environment in context.environments.items()
-        if tool.is_available(replace(context, environment=environment))
+        if tool.is_offered(replace(context, environment=environment))
     ]
     if len(context.environments) < SEVERAL or not tool.uses_workspace:
         return spec
