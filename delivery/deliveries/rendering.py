@@ -30,7 +30,8 @@ def _render_approval(event: Event) -> Part:
     reason = f"{event.data['reason']}\n\n" if event.data.get("reason") else ""
     return Part(
         text=(
-            f"{reason}May I run this?\n\n{code_block(question)}\n\n`/approve {approval}` or `/deny {approval}`"
+            f"{reason}May I run this?\n\n{code_block(question)}\n\n"
+            f"`/approve {approval}` or `/deny {approval}`"
         ),
         buttons=(
             Button(label="Approve", data=f"approve:{approval}"),
