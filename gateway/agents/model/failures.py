@@ -80,11 +80,11 @@ def _is_retryable(error: Exception) -> bool:
 
 def _all_failed(group: FallbackExceptionGroup) -> AgentError:
     failures = [error for error in group.exceptions if isinstance(error, Exception)]
-    told = "; ".join(
+    problems = "; ".join(
         _call_failed(error) if isinstance(error, ModelAPIError) else str(error) for error in failures
     )
     return AgentError(
-        f"None of the agent's models answered: {told}", retryable=any(map(_is_retryable, failures))
+        f"None of the agent's models answered: {problems}", retryable=any(map(_is_retryable, failures))
     )
 
 

@@ -188,8 +188,8 @@ class ModelRun:
         said = await self._turn_input.read_steering()
         new = said[self._state.heard :]
         if new:
-            told = [UserPromptPart(content=repair_surrogates(text)) for text in new]
-            node.request = dataclasses.replace(node.request, parts=[*node.request.parts, *told])
+            parts = [UserPromptPart(content=repair_surrogates(text)) for text in new]
+            node.request = dataclasses.replace(node.request, parts=[*node.request.parts, *parts])
             self._state.heard = len(said)
         return bool(new)
 
