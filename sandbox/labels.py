@@ -75,11 +75,15 @@ def installation_prefix(installation: str) -> str:
     return f"dovecote-{installation}-"
 
 
-def sandbox_label(installation: str, provider: str, owner: Owner, *, persistent: bool) -> str:
+def sandbox_label(
+    installation: str, provider: str, owner: Owner, *, persistent: bool, read_only: bool = False
+) -> str:
     """Return the label of the sandbox of this key; the result is the same in every process.
 
     A sandbox uses one workspace, so the workspace is always a part of the key.
+    Agents that only read the workspace do not share a sandbox with those that write it.
     """
     parts = (owner.account, owner.record or "", owner.workspace or "", owner.scope, owner.scope_id)
     kind = "reserved" if persistent else "passing"
+    kind += "-read-only" if read_only else ""
     return installation_prefix(installation) + key_of("sandbox", kind, provider, *parts)

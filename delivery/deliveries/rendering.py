@@ -26,10 +26,11 @@ def _render_message(event: Event) -> Part | None:
 
 def _render_approval(event: Event) -> Part:
     approval = str(event.data["approval"])
+    question = str(event.data.get("question") or event.data["command"])
     reason = f"{event.data['reason']}\n\n" if event.data.get("reason") else ""
     return Part(
         text=(
-            f"{reason}May I run this?\n\n{code_block(str(event.data['command']))}\n\n"
+            f"{reason}May I run this?\n\n{code_block(question)}\n\n"
             f"`/approve {approval}` or `/deny {approval}`"
         ),
         buttons=(

@@ -234,7 +234,7 @@ class AgentError(Exception):
 
 
 class AgentClosed(AgentError):
-    """The agent was closed during the attempt because this process stops; another process can run the turn."""
+    """The agent was closed because this process stops; another process can run the turn."""
 
     def __init__(self) -> None:
         super().__init__("The gateway stopped during this attempt.", retryable=True)

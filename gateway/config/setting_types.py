@@ -1,4 +1,4 @@
-"""The values a setting may hold: types that say, when they refuse one, what would be right."""
+"""Types of setting values, whose errors name the accepted values."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 WEEK_SECONDS = 7 * 86400.0
 MIN_KEY_LENGTH = 32
-"""Characters below which a key that people choose is warned of."""
+"""Characters below which a chosen key causes a warning."""
 
 SHELL = "builtin:shell"
 LANGUAGE_MODEL = re.compile(r"^(openai|anthropic|google|ollama):\S+$")
 
 
 class Role(StrEnum):
-    """A part of the work that a gateway process takes on."""
+    """A role of a gateway process."""
 
     INGRESS = "ingress"
     TURNS = "turns"
@@ -30,12 +30,12 @@ class Role(StrEnum):
 
 
 def _split_commas(value: object) -> object:
-    """Take a comma-separated string for a list."""
+    """Split a comma-separated string into a list."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 def _split_list(value: object) -> object:
-    """Take a comma-separated string for a list; an empty string is an empty list."""
+    """Split a comma-separated string into a list; an empty string gives an empty list."""
     return [] if isinstance(value, str) and not value.strip() else _split_commas(value)
 
 
@@ -111,7 +111,7 @@ DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
     "sqlite+aiosqlite": "sqlite+aiosqlite",
 }
-"""Database URL schemes we take, and the driver each is run with."""
+"""Supported database URL schemes and their drivers."""
 
 
 def _check_database_url(value: SecretStr) -> SecretStr:
@@ -159,7 +159,7 @@ Seconds = Annotated[float, Field(gt=0, le=WEEK_SECONDS)]
 
 
 class FrozenSettings(BaseModel):
-    """A part of the settings: fixed once read, closed to unknown keys."""
+    """Base of the settings' tables: immutable, unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -210,7 +210,7 @@ class LimitSettings(FrozenSettings):
 
 
 class AgentSettings(FrozenSettings):
-    """The default agent: who performs turns until an account makes its own."""
+    """The default agent, which runs turns until an account creates its own."""
 
     model: ModelName = Field(
         default="builtin:shell",
@@ -228,7 +228,7 @@ MEGABYTE = 1_000_000
 
 
 class FileSettings(FrozenSettings):
-    """Bounds of files both ways, and how long they are kept."""
+    """Limits of files in both directions, and their retention."""
 
     max_bytes: int = Field(
         default=50 * MEGABYTE, ge=1, le=500 * MEGABYTE, description="bytes of one file that is sent"
@@ -257,7 +257,7 @@ class VendorSettings(FrozenSettings):
 
 
 KNOWN_PROVIDERS = ("agentrun", "aws_lambda", "daytona", "docker", "e2b", "host", "kubernetes", "lambda")
-"""Sandbox providers we know of; their tables may stand in the file before they are installed."""
+"""Known sandbox providers; their tables may be in the file before they are installed."""
 
 
 class BucketSettings(FrozenSettings):
@@ -280,7 +280,7 @@ class BucketSettings(FrozenSettings):
 
 
 class WorkspaceSettings(FrozenSettings):
-    """Where the files of workspaces live."""
+    """Where the files of workspaces are stored."""
 
     store: Literal["directory", "s3"] = Field(
         default="directory",
@@ -293,14 +293,14 @@ class WorkspaceSettings(FrozenSettings):
 
 
 class PriceSettings(FrozenSettings):
-    """What a model costs, for a million tokens."""
+    """The price of a model per million tokens."""
 
     input: float = Field(default=0.0, ge=0, description="for a million tokens read")
     output: float = Field(default=0.0, ge=0, description="for a million tokens written")
 
 
 class SandboxSettings(FrozenSettings):
-    """Which provider new sandboxes use, and each provider's own table, kept for its plugin."""
+    """The provider of new sandboxes, and each provider's own table, which its plugin validates."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -332,7 +332,7 @@ class SandboxSettings(FrozenSettings):
     __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """Show the choice and nothing of the tables, which hold keys."""
+        """Return the provider only, because the tables contain keys."""
         yield "provider", self.provider
 
     @property
@@ -346,7 +346,7 @@ class SandboxSettings(FrozenSettings):
 
 
 def list_fields(model: type[BaseModel]) -> Iterable[str]:
-    """Name the fields of a plugin's settings that take lists, for which commas may stand."""
+    """Return the names of list fields in a plugin's settings, which accept comma-separated text."""
     for name, field in model.model_fields.items():
         kinds = {get_origin(kind) for kind in (field.annotation, *get_args(field.annotation))}
         if kinds & {tuple, list, set, frozenset}:

@@ -1,7 +1,7 @@
-"""The settings: one frozen value, read once; the only place that reads the environment.
+"""The settings: one immutable value, read once; no other code reads the environment.
 
-A value is taken from a flag, else from a `DOVECOTE_*` variable (`__` between nested keys), else from `.env`,
-else from `dovecote.toml`. Every problem is found before any is reported.
+A flag overrides a `DOVECOTE_*` variable (`__` between nested keys), which overrides `.env`, which overrides
+`dovecote.toml`. All problems are reported together.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DEFAULT_FILE = "dovecote.toml"
 
 
 class Settings(BaseSettings):
-    """Everything the operator decides; made by `load`."""
+    """The operator's settings; created by `load`."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 

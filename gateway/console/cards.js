@@ -107,7 +107,7 @@ function ApprovalCard({ item }) {
   return html`<section class=${`card approval ${waiting ? "asks" : ""}`} data-kind="approval" data-state=${item.state} aria-label="Approval">
     <header><span class="name">${waiting ? "May this be run?" : `Approval for ${item.tool}`}</span>
       <${Badge} state=${waiting ? "waiting" : item.state} /></header>
-    <pre class="command" tabIndex="0" aria-label="The exact command">${item.command || JSON.stringify(item.args ?? {}, null, 2)}</pre>
+    <pre class="command" tabIndex="0" aria-label="The exact call">${item.question || item.command || JSON.stringify(item.args ?? {}, null, 2)}</pre>
     ${waiting ? html`<${Decide} item=${item} />` : html`<footer>${decidedBy(item)}</footer>`}
   </section>`;
 }

@@ -209,6 +209,7 @@ function approvalFields(id, fields) {
     tool: fields.tool,
     args: fields.args,
     command: fields.command ?? "",
+    question: fields.question ?? "",
     by: fields.by ?? fields.decided_by,
     comment: fields.comment,
   };

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from delivery.broker.port import WorkQueue
@@ -12,6 +12,7 @@ from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, new_id
 from gateway.agents.port import ApprovalDecision, PendingToolCall
+from gateway.conversations.approval_question import CallTarget, render_call, render_question
 from gateway.conversations.approver_rules import DecisionContext, may_decide, refusal_text, same_room
 from gateway.conversations.message_ids import approval_event_id
 from gateway.environments.resolver import Environment
@@ -22,6 +23,10 @@ from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 
 SANDBOX_CHANGED = "The sandbox was changed after this approval, so it is needed again."
+
+
+CallTargets = Callable[[Mapping[str, Any]], CallTarget]
+"""Returns where a call with these arguments would run."""
 
 
 class AlreadyDecided(Exception):
@@ -78,12 +83,34 @@ def call_digest(tool: str, args: Mapping[str, Any], sandbox_fingerprint: str) ->
     return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def render_call(tool: str, args: Mapping[str, Any]) -> str:
-    """Return the text of a call that a person sees: a command as it is, other calls as JSON."""
-    command = args.get("command")
-    if isinstance(command, str):
-        return f"{command} &" if args.get("background") else command
-    return f"{tool} {json.dumps(args, sort_keys=True, ensure_ascii=False)}"
+def call_target(environment: Environment, name: str = "") -> CallTarget:
+    """Return where a call would run; `name` is what the agent calls the workspace."""
+    network = environment.config.network
+    allowed = [*network.allow_domains, *network.allow_cidrs]
+    return CallTarget(
+        workspace=name or environment.workspace,
+        sandbox=environment.sandbox_record,
+        provider=environment.provider,
+        network=f"{network.mode}: {', '.join(allowed)}" if allowed else str(network.mode),
+    )
+
+
+def call_targets(environments: Mapping[str, Environment], default: Environment) -> CallTargets:
+    """Return a function that finds the target of a call by the workspace it names."""
+    names = {environment.workspace: name for name, environment in environments.items()}
+
+    def find(args: Mapping[str, Any]) -> CallTarget:
+        name = args.get("workspace")
+        if len(environments) > 1 and isinstance(name, str) and name in environments:
+            return call_target(environments[name], name)
+        return call_target(default, names.get(default.workspace, ""))
+
+    return find
+
+
+def unknown_target(_args: Mapping[str, Any]) -> CallTarget:
+    """Return a target without names, for callers that have no environments."""
+    return CallTarget()
 
 
 async def request(
@@ -92,9 +119,10 @@ async def request(
     calls: Iterable[PendingToolCall],
     sandbox_fingerprint: str,
     *,
+    targets: CallTargets = unknown_target,
     reason: str = "",
 ) -> None:
-    """Create an approval for each of these calls and emit `approval.requested`."""
+    """Create an approval for each of these calls and emit `approval.requested` with its question."""
     requested = {
         approval.call
         for approval in await store.list_for_turn(tx.connection, turn.id)
@@ -111,7 +139,7 @@ async def request(
             call=call.id,
             tool=call.name,
             args=call.args,
-            command=render_call(call.name, call.args),
+            command=render_question(call.name, call.args, targets(call.args)),
             digest=call_digest(call.name, call.args, sandbox_fingerprint),
             created_at=utc_now(),
         )
@@ -124,7 +152,8 @@ async def request(
                     "approval": approval.id,
                     "tool": approval.tool,
                     "args": dict(approval.args),
-                    "command": approval.command,
+                    "command": render_call(approval.tool, approval.args),
+                    "question": approval.command,
                     **({"reason": reason} if reason else {}),
                 },
                 turn=turn.id,
@@ -162,14 +191,19 @@ async def list_outdated(
 
 
 async def request_again(
-    tx: Transaction, turn: Turn, approvals: Iterable[Approval], sandbox_fingerprint: str
+    tx: Transaction,
+    turn: Turn,
+    approvals: Iterable[Approval],
+    sandbox_fingerprint: str,
+    *,
+    targets: CallTargets = unknown_target,
 ) -> None:
     """Void approvals and request new ones for the same calls."""
     calls = []
     for approval in approvals:
         await store.void(tx.connection, approval.id)
         calls.append(PendingToolCall(id=approval.call, name=approval.tool, args=approval.args))
-    await request(tx, turn, calls, sandbox_fingerprint, reason=SANDBOX_CHANGED)
+    await request(tx, turn, calls, sandbox_fingerprint, targets=targets, reason=SANDBOX_CHANGED)
 
 
 class Approvals:
@@ -231,7 +265,7 @@ async def decide_in(
             "by": by,
             "name": name,
             "comment": comment,
-            "command": approval.command,
+            "command": render_call(approval.tool, approval.args),
             "asked": approval_event_id(approval.id),
         }
         await _emit_decided(tx, approval, resolution)

@@ -16,6 +16,7 @@ from gateway.environments.workspaces import Workspaces
 from gateway.records.agent import WorkspaceUse, agent_config
 from gateway.records.kinds import WorkspaceConfig
 from gateway.records.records import Records
+from gateway.records.workspace_rules import has_durable_files
 from gateway.store import sandboxes
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
@@ -138,8 +139,9 @@ class EnvironmentResolver:
             sandbox=sandbox,
             read_only=(use.read_only if use else False) or _is_read_only(workspace),
         )
-        none = use is not None and "sandbox" in use.model_fields_set and use.sandbox is None
-        return replace(environment, files_only=none and environment.spec.workspace is not None)
+        is_null = use is not None and "sandbox" in use.model_fields_set and use.sandbox is None
+        without_sandbox = is_null or sandbox_name is None
+        return replace(environment, files_only=without_sandbox and workspace is not None)
 
     def directory(self, account: str, workspace: str) -> Path:
         """Return the directory that is mounted for a workspace; creates it when it is missing."""
@@ -226,6 +228,7 @@ class EnvironmentResolver:
         async with self._database.read() as connection:
             sandbox = await _get_record(connection, job.account, "sandbox", job.sandbox_record)
             workspace = await _get_record(connection, job.account, "workspace", job.workspace)
+            row = await sandboxes.get_by_sandbox(connection, job.provider, job.sandbox)
             person = await _person_key(connection, job.conversation, job.asker)
         return self._assemble(
             Owner(
@@ -237,7 +240,13 @@ class EnvironmentResolver:
                 workspace=job.workspace,
             ),
             sandbox=sandbox,
-            read_only=_is_read_only(workspace),
+            read_only=_is_read_only(workspace) or (row is not None and self.is_read_only(row)),
+        )
+
+    def is_read_only(self, row: Reservation) -> bool:
+        """Return whether the sandbox of a reservation belongs to agents that only read the workspace."""
+        return row.label == sandbox_label(
+            self._installation, row.provider, row.owner, persistent=row.persistent, read_only=True
         )
 
     async def for_reservation(self, row: Reservation) -> Environment | None:
@@ -247,7 +256,8 @@ class EnvironmentResolver:
             workspace = await _get_record(connection, row.owner.account, "workspace", row.owner.workspace)
         if (row.owner.record and sandbox is None) or (row.owner.workspace and workspace is None):
             return None
-        environment = self._assemble(row.owner, sandbox=sandbox, read_only=_is_read_only(workspace))
+        read_only = _is_read_only(workspace) or self.is_read_only(row)
+        environment = self._assemble(row.owner, sandbox=sandbox, read_only=read_only)
         return replace(environment, spec=replace(environment.spec, label=row.label))
 
     def _pool(self, provider: str) -> Pool:
@@ -276,8 +286,15 @@ class EnvironmentResolver:
         scope = effective_scope(isolation, workspace=owner.workspace, person=owner.person)
         owner = replace(owner, scope=scope, record=sandbox.id if sandbox else None)
         workspace = owner.workspace
+        label = sandbox_label(
+            self._installation,
+            config.provider,
+            owner,
+            persistent=config.persistent,
+            read_only=read_only and has_durable_files(config.provider),
+        )
         spec = SandboxSpec(
-            label=sandbox_label(self._installation, config.provider, owner, persistent=config.persistent),
+            label=label,
             namespace=namespace(owner.account, workspace or owner.conversation),
             workspace=self.directory(owner.account, workspace) if workspace else None,
             read_only=read_only,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from channels.message import Author, ButtonPress, Command
 from delivery.broker.port import WorkQueue
 from delivery.deliveries.transactions import Transaction
+from gateway.conversations.approval_question import render_call
 from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound, NotAllowed, decide_in
 from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.queue_policy import queue_policy
@@ -222,7 +223,7 @@ class ChatCommands:
             return str(error)
         except AlreadyDecided as error:
             return f"Too late: {error}."
-        return f"{decided.state.capitalize()}: `{decided.command[:200]}`"
+        return f"{decided.state.capitalize()}: `{render_call(decided.tool, decided.args)[:200]}`"
 
 
 def render_queue(queue: Sequence[Turn], by: str) -> str:

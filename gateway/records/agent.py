@@ -19,7 +19,7 @@ class _AgentConfigModel(BaseModel):
 
 
 class WorkspaceUse(_AgentConfigModel):
-    """A workspace the agent works in; its own `sandbox` wins over the agent's, null means none."""
+    """A workspace of the agent; its `sandbox` overrides the agent's, null means none."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     workspace: Reference = Field(alias="workspaceId")

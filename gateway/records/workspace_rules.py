@@ -58,7 +58,12 @@ async def agent_workspace_problems(
 
 
 def _has_durable_files(config: SandboxConfig) -> bool:
-    return config.persistent or bool(_DURABLE & registry.plugin(config.provider).features)
+    return config.persistent or has_durable_files(config.provider)
+
+
+def has_durable_files(provider: str) -> bool:
+    """Return whether a provider's workspaces outlive their sandboxes: mounted from the store or synced."""
+    return bool(_DURABLE & registry.plugin(provider).features)
 
 
 def _sandbox_of(use: WorkspaceUse, config: AgentConfig) -> str | None:

@@ -48,6 +48,13 @@ async def get(connection: Connection, label: str) -> Reservation | None:
     return found[0] if found else None
 
 
+async def get_by_sandbox(connection: Connection, provider: str, sandbox: str) -> Reservation | None:
+    """Return the row of a provider's sandbox."""
+    which = and_(sandboxes.c.provider == provider, sandboxes.c.sandbox == sandbox)
+    found = await _all(connection, select(*_COLUMNS).where(which))
+    return found[0] if found else None
+
+
 async def add(connection: Connection, row: Reservation) -> bool:
     """Insert a row; False when the label has one."""
     asked = insert_on_conflict(sandboxes, connection.dialect.name).values(_values(row))

@@ -60,5 +60,10 @@ def to_response(job: Job, output: bytes, *, truncated: bool, limit: int) -> dict
 
 
 async_status = Tool(
-    spec=_spec, needs_approval=lambda _config: False, run=_run, idempotent=True, uses_workspace=False
+    spec=_spec,
+    needs_approval=lambda _config: False,
+    run=_run,
+    idempotent=True,
+    is_available=lambda context: not context.environment.files_only,
+    uses_workspace=False,
 )

@@ -54,5 +54,7 @@ deliver_file = Tool(
     needs_approval=lambda _config: False,
     run=_run,
     idempotent=True,
-    is_available=lambda desk: desk.environment.workspace is not None and not desk.environment.files_only,
+    is_available=lambda context: (
+        context.environment.workspace is not None and not context.environment.files_only
+    ),
 )

@@ -18,6 +18,7 @@ from gateway.conversations.approvals import call_digest, fingerprint_all
 from gateway.conversations.approver_rules import may_approve_own_turn
 from gateway.store.turns import approvals, turns
 from gateway.store.turns.turns import StepRow
+from gateway.tools.arguments import validate_arguments
 from gateway.tools.async_status import async_status
 from gateway.tools.bash import bash
 from gateway.tools.deliver_file import deliver_file
@@ -76,7 +77,7 @@ class ToolExecutor(Tools):
             name: tool
             for name, tool in TOOLS.items()
             if (allowed is None or name in allowed)
-            and any(tool.is_available(one) for one in _contexts(context))
+            and any(tool.is_offered(one) for one in _contexts(context))
         }
 
     def list(self) -> Sequence[ToolSpec]:
@@ -100,12 +101,11 @@ class ToolExecutor(Tools):
     def _mode_requires_approval(self, tool: Tool, args: Mapping[str, Any]) -> bool:
         """Return whether the permission mode of the call's workspace requires an approval."""
         try:
-            environment = self._context.in_workspace(args).environment
+            context = self._context.in_workspace(args)
+            self._validate(tool, args, context)
         except InvalidArguments:
             return False  # the call fails for this reason
-        return tool.needs_approval(environment.config) and not (
-            tool.changes_files and environment.spec.read_only
-        )
+        return tool.is_offered(context) and tool.needs_approval(context.environment.config)
 
     async def _asker_may_approve(self) -> bool:
         """Return whether the person who started the turn may approve its commands by typing them."""
@@ -165,10 +165,11 @@ class ToolExecutor(Tools):
         self._check()
         try:
             context = self._context.in_workspace(args)
-            if not tool.is_available(context):
+            if not tool.is_offered(context):
                 return ToolResult(ok=False, content="this tool is not offered in that workspace")
             if context.agent_files is not None and context.agent is not None:
                 await context.agent_files.install(context.agent, context.environment)
+            self._validate(tool, args, context)
             return await tool.run(
                 context, _without_workspace_argument(args, context), _call_key(context.turn.id, call)
             )
@@ -177,6 +178,11 @@ class ToolExecutor(Tools):
         except SandboxError as error:
             log.warning("tool.sandbox_failed", turn=self._context.turn.id, error=str(error))
             return ToolResult(ok=False, content=f"the sandbox could not be used: {error}")
+
+    def _validate(self, tool: Tool, args: Mapping[str, Any], context: ToolContext) -> None:
+        """Raise InvalidArguments unless the arguments match the schema that the model was given."""
+        spec = _with_workspace_argument(tool.spec(context), tool, self._context)
+        validate_arguments(spec.schema, args)
 
     async def _end_step(self, call: str, name: str, result: ToolResult) -> ToolResult:
         turn = self._context.turn
@@ -205,7 +211,7 @@ def _with_workspace_argument(spec: ToolSpec, tool: Tool, context: ToolContext) -
     names = [
         name
         for name, environment in context.environments.items()
-        if tool.is_available(replace(context, environment=environment))
+        if tool.is_offered(replace(context, environment=environment))
     ]
     if len(context.environments) < SEVERAL or not tool.uses_workspace:
         return spec

@@ -63,9 +63,9 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
 def number_lines(lines: list[str], first: int, limit: int) -> str:
     """Return a part of a file with line numbers, and a note about what was left out."""
     part = lines[first - 1 : first - 1 + limit]
-    told = [f"{place:6}\t{_truncate(line)}" for place, line in enumerate(part, start=first)]
+    shown = [f"{place:6}\t{_truncate(line)}" for place, line in enumerate(part, start=first)]
     left = len(lines) - (first - 1 + len(part))
-    return "\n".join([*told, *([f"[{left} more lines; the file has {len(lines)}]"] if left else [])])
+    return "\n".join([*shown, *([f"[{left} more lines; the file has {len(lines)}]"] if left else [])])
 
 
 def _truncate(line: str) -> str:

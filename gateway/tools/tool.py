@@ -67,6 +67,12 @@ class Tool:
     uses_workspace: bool = True
     """Whether it works in a workspace; with several workspaces a call names one."""
 
+    def is_offered(self, context: ToolContext) -> bool:
+        """Return whether a call can succeed in the context's environment."""
+        if self.changes_files and context.environment.spec.read_only:
+            return False
+        return self.is_available(context)
+
 
 def str_argument(args: Mapping[str, Any], name: str, *, required: bool = True) -> str:
     """Return a text argument; raises InvalidArguments."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -26,6 +26,7 @@ from gateway.agents.port import (
 from gateway.conversations import approvals
 from gateway.conversations.message_ids import completed_event_id, message_id
 from gateway.conversations.notices import post_notice
+from gateway.environments.resolver import Environment
 from gateway.files.collection import CollectedFiles, FileCollector
 from gateway.jobs.report import load_reported_job, render_report
 from gateway.store.conversations import conversations, messages
@@ -64,6 +65,7 @@ class TurnAttempt:
         self._partial_text: list[str] = []
         self._steered: list[str] | None = None
         self._sandbox_fingerprint = ""
+        self._call_targets: approvals.CallTargets = approvals.unknown_target
         self.end_state: TurnState | None = None
 
     def ensure_held(self) -> None:
@@ -86,9 +88,10 @@ class TurnAttempt:
             await collected.emit_notice(tx, self.turn.conversation)
             yield tx
 
-    def set_environment(self, fingerprint: str) -> None:
-        """Set the fingerprint of the sandbox configuration that approvals are requested for."""
-        self._sandbox_fingerprint = fingerprint
+    def set_environments(self, environments: Mapping[str, Environment], default: Environment) -> None:
+        """Set the environments that approvals are bound to and that their questions show."""
+        self._sandbox_fingerprint = approvals.fingerprint_all(environments, default)
+        self._call_targets = approvals.call_targets(environments, default)
 
     async def renew_approvals(self, decided: Sequence[Approval]) -> bool:
         """Request approvals again if the sandbox was changed since; returns whether the turn waits again."""
@@ -97,7 +100,9 @@ class TurnAttempt:
         async with self.begin("turn.pause") as tx:
             outdated = await approvals.list_outdated(tx, decided, self._sandbox_fingerprint)
             if outdated:
-                await approvals.request_again(tx, self.turn, outdated, self._sandbox_fingerprint)
+                await approvals.request_again(
+                    tx, self.turn, outdated, self._sandbox_fingerprint, targets=self._call_targets
+                )
                 checkpoint = self.turn.paused or b""
                 await turns.pause(tx.connection, self.turn, fence=self._fence, state=checkpoint)
         return bool(outdated)
@@ -204,7 +209,9 @@ class TurnAttempt:
     async def _pause(self, required: ApprovalRequired) -> None:
         async with self.begin("turn.pause") as tx:
             await turns.pause(tx.connection, self.turn, fence=self._fence, state=required.state)
-            await approvals.request(tx, self.turn, required.calls, self._sandbox_fingerprint)
+            await approvals.request(
+                tx, self.turn, required.calls, self._sandbox_fingerprint, targets=self._call_targets
+            )
 
     async def _finish(self, finished: Finished) -> None:
         if self._collect_files is not None:

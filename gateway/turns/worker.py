@@ -18,7 +18,6 @@ from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
 from delivery.events.port import EventStream
 from gateway.agents.port import Agent, AgentClosed, AgentError, AgentSpec, TurnInput
-from gateway.conversations.approvals import fingerprint_all
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files.attachments import AttachmentFetcher
@@ -216,7 +215,7 @@ class TurnWorker:
             claim.agent, turn.conversation, person=turn.asker
         )
         environment = next(iter(environments.values()))
-        attempt.set_environment(fingerprint_all(environments, environment))
+        attempt.set_environments(environments, environment)
         if await attempt.renew_approvals(claim.approvals):
             return
         tools = await self._tools(claim, attempt, environments)

@@ -1,7 +1,8 @@
-"""The agent that asks a language model, on pydantic-ai. The only home of that library in this project.
+"""Agents on language models, built on pydantic-ai; no other package imports that library.
 
-pydantic-ai and a vendor's SDK cost seconds and some 80 MB to import, so this package does it only for the
-first turn that needs them, in a thread; checking a configuration and opening the agent do without.
+Importing pydantic-ai and a vendor's SDK takes seconds and some 80 MB. This package therefore imports them
+in a thread for the first turn that needs them; checking a configuration and opening the agent do not need
+them.
 """
 
 from __future__ import annotations

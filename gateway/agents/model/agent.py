@@ -1,4 +1,4 @@
-"""The model agent: each attempt performs in a task of its own and hands its steps over one at a time."""
+"""The model agent: each attempt runs in its own task and hands over its events one at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_CACHED_CHAINS = 256
 
 
 class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
-    """Performs turns with the models of `Vendors`; holds nothing but the connections to them."""
+    """Runs turns with the models of `Vendors`; its only state is the connections to them."""
 
     def __init__(self, vendors: Vendors) -> None:
         self._vendors = vendors
@@ -47,7 +47,7 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
             await http.aclose()
 
     async def preload(self, models: Iterable[str]) -> None:
-        """Load what these models need, in a thread: it takes seconds, in which leases must be renewed."""
+        """Load the models' SDKs in a thread: it takes seconds, during which leases must be renewed."""
         cold = {model.partition(":")[0] for model in models} - self._loaded_vendors
         if cold:
             require_library()
@@ -55,7 +55,7 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
             self._loaded_vendors |= cold
 
     async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
-        """Perform one attempt, as the port says; the next step waits until this one was dealt with."""
+        """Run one attempt as the port specifies; the next event waits until this one is processed."""
         handover = _EventHandoff()
         performance = await self._prepare(turn_input, tools, handover)
         http = self._http
@@ -82,7 +82,7 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
         return ModelRun(turn_input=turn_input, tools=tools, model=model, emit=handoff.put)
 
     def _chain(self, agent: AgentSpec) -> Model:
-        """Return the persona's models, which hold no turn's state: personas that ask the same share them."""
+        """Return the models of a spec; they hold no turn's state, so that equal specs share them."""
         from gateway.agents.model.models import build_chain, open_http_client
 
         if self._http is None:
@@ -114,14 +114,14 @@ async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
 
 
 class _EventHandoff:
-    """Carries steps from the performing task to the consumer, who holds it up while dealing with one."""
+    """Passes events from the running task to the consumer, and waits until each is processed."""
 
     def __init__(self) -> None:
         self._events: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
         self._failure: BaseException | None = None
 
     async def run(self, model_run: ModelRun) -> None:
-        """Play a performance and tell the consumer of its end, however it ends."""
+        """Run an attempt and report its end to the consumer, however it ends."""
         try:
             await model_run.run()
         except BaseException as error:
@@ -137,7 +137,7 @@ class _EventHandoff:
         await self._events.join()
 
     async def get(self) -> AgentEvent | None:
-        """Return the next step, or None after the last; raises what the performance raised."""
+        """Return the next event, or None after the last; raises the attempt's error."""
         step = await self._events.get()
         if step is None and self._failure is not None:
             if isinstance(self._failure, Exception):
@@ -146,5 +146,5 @@ class _EventHandoff:
         return step
 
     def task_done(self) -> None:
-        """Say that the step taken last was dealt with."""
+        """Report that the last event is processed."""
         self._events.task_done()

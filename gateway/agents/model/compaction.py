@@ -1,8 +1,8 @@
-"""Keeps a conversation inside what its model can hold: where to cut, what to tell, what to keep verbatim.
+"""Keep a conversation within the model's context window: where to cut, what to summarise, what to keep.
 
-Tokens are estimated as UTF-8 bytes divided by four, which is about right for English and code and errs by up
-to half either way for other scripts. Compaction therefore starts at three quarters of `context_tokens`, and
-a model that says "too long" before that starts it too.
+Tokens are estimated as UTF-8 bytes divided by four. This is about right for English and code, and wrong by
+up to half for other scripts. Compaction therefore starts at three quarters of `context_tokens`, and also
+when a model reports that the conversation is too long.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def estimate_text_tokens(text: str) -> int:
 
 
 def estimate_tokens(messages: Sequence[ModelMessage]) -> int:
-    """Return about how many tokens messages take."""
+    """Return the estimated tokens of messages."""
     texts = sum(MESSAGE_OVERHEAD + sum(map(estimate_text_tokens, _texts(message))) for message in messages)
     return texts + images.TOKENS_PER_IMAGE * images.count(messages)
 
@@ -86,10 +86,10 @@ def _texts(message: ModelMessage) -> Iterator[str]:
 
 
 def find_cut(messages: Sequence[ModelMessage], tail_tokens: int) -> int:
-    """Return the index from which messages stay as they are, so that about `tail_tokens` of them do.
+    """Return the index of the first message that is kept, so that about `tail_tokens` are kept.
 
-    A call is never parted from its result, the last exchange always stays, and the start of a turn is
-    preferred to its middle.
+    A call stays together with its result, the last exchange is always kept, and a cut at the start of a
+    turn is preferred to one in its middle.
     """
     places = [place for place in range(len(messages)) if _may_start(messages[place])]
     if not places:
@@ -136,7 +136,8 @@ def _lines(message: ModelMessage) -> Iterator[str]:
         elif part.part_kind == "text":
             yield f"Assistant: {part.content}"
         elif part.part_kind == "tool-call":
-            yield f"Assistant calls {part.tool_name}: {shorten(part.args_as_json_str(), MAX_TRANSCRIPT_RESULT)}"
+            arguments = shorten(part.args_as_json_str(), MAX_TRANSCRIPT_RESULT)
+            yield f"Assistant calls {part.tool_name}: {arguments}"
 
 
 def _prompt(part: UserPromptPart) -> str:
@@ -157,7 +158,7 @@ def chunks(text: str, max_tokens: int) -> Iterator[str]:
 
 
 def summary_prompt(chunk: str, summary: str, token_budget: int) -> str:
-    """Return what the summariser is asked about one piece."""
+    """Return the prompt that summarises one piece."""
     words = max(50, int(token_budget * SUMMARY_SHARE * 0.6))
     earlier = EARLIER_SUMMARY.format(summary=summary) if summary else ""
     return SUMMARY_PROMPT.format(words=words, earlier=earlier, transcript=chunk)
@@ -184,7 +185,7 @@ def compacted_history(
 
 
 def _newest_notes(notes: Sequence[str], max_chars: int) -> str:
-    """Return the newest notes that fit, oldest first, and say how many did not."""
+    """Return the newest notes that fit, oldest first, and how many did not."""
     kept: list[str] = []
     room = max_chars
     for note in reversed(notes):
@@ -198,7 +199,7 @@ def _newest_notes(notes: Sequence[str], max_chars: int) -> str:
 
 
 def _fit(tail: Sequence[ModelMessage], max_tokens: int) -> list[ModelMessage]:
-    """Shorten the tail's tool results, more and more, until it fits or nothing is left to shorten."""
+    """Shorten the tool results of the tail until it fits or nothing is left to shorten."""
     most_chars = max_tokens * BYTES_PER_TOKEN // 2
     fitted = list(tail)
     while estimate_tokens(fitted) > max_tokens and most_chars > MAX_TRANSCRIPT_RESULT // 4:

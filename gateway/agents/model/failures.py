@@ -1,4 +1,4 @@
-"""One table from what pydantic-ai raises to what a person is told."""
+"""Translate errors of pydantic-ai into errors for users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gateway.agents.port import AgentError, TurnLimits
 MAX_SHOWN = 300
 
 MODEL_RUN_ERRORS = (AgentRunError, FallbackExceptionGroup)
-"""What a model run itself may raise; anything else is a fault of ours or of the tools."""
+"""Errors that a model run may raise; any other error is a bug of the gateway or of a tool."""
 
 _MESSAGES: tuple[tuple[type[Exception], str], ...] = (
     (ModelAuthenticationError, "refused the API key: check the key and what it may use"),
@@ -36,7 +36,7 @@ _MESSAGES: tuple[tuple[type[Exception], str], ...] = (
 
 
 def usage_limits(limits: TurnLimits) -> UsageLimits:
-    """Return a turn's ceilings as pydantic-ai takes them; 0 means none."""
+    """Return a turn's limits for pydantic-ai; 0 means none."""
     return UsageLimits(
         request_limit=limits.requests or None,
         input_tokens_limit=limits.input_tokens or None,
@@ -46,7 +46,7 @@ def usage_limits(limits: TurnLimits) -> UsageLimits:
 
 
 def to_agent_error(error: Exception, limits: TurnLimits, usage: RunUsage) -> AgentError:
-    """Return the AgentError for what a model run raised."""
+    """Return the AgentError for an error of a model run."""
     if isinstance(error, UsageLimitExceeded):
         return AgentError(limit_message(limits, usage))
     if isinstance(error, FallbackExceptionGroup):
@@ -57,7 +57,7 @@ def to_agent_error(error: Exception, limits: TurnLimits, usage: RunUsage) -> Age
 
 
 def limit_message(limits: TurnLimits, usage: RunUsage) -> str:
-    """Say which ceiling of the turn was reached, and which setting raises it."""
+    """Return which limit of the turn was reached, and which setting raises it."""
     tokens = usage.input_tokens + usage.output_tokens
     spent = (
         ("requests", "model requests", limits.requests, usage.requests, usage.requests >= limits.requests),
@@ -80,11 +80,11 @@ def _is_retryable(error: Exception) -> bool:
 
 def _all_failed(group: FallbackExceptionGroup) -> AgentError:
     failures = [error for error in group.exceptions if isinstance(error, Exception)]
-    told = "; ".join(
+    problems = "; ".join(
         _call_failed(error) if isinstance(error, ModelAPIError) else str(error) for error in failures
     )
     return AgentError(
-        f"None of the agent's models answered: {told}", retryable=any(map(_is_retryable, failures))
+        f"None of the agent's models answered: {problems}", retryable=any(map(_is_retryable, failures))
     )
 
 

@@ -1,4 +1,4 @@
-"""Images in a conversation: shown with the prompt they came with, never stored, hidden where refused."""
+"""Images in a conversation: sent with their prompt, never stored, removed if a model refuses them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 from gateway.agents.port import AgentImage
 
 TOKENS_PER_IMAGE = 1000
-"""About what an image costs, for the estimate of what a conversation takes."""
+"""Estimated tokens of an image."""
 
 NOT_SHOWN = "[the model does not take images: this one was not shown to you]"
 SHOWN_EARLIER = " (shown to you then, not again)"
@@ -31,7 +31,7 @@ ContentChange = Callable[[Sequence[UserContent]], list[UserContent]]
 
 
 def label(image: AgentImage) -> str:
-    """Return the words that stand before an image, and stay when its bytes are dropped."""
+    """Return the label of an image, which stays when its bytes are removed."""
     return f"[image: {image.name}]"
 
 
@@ -53,7 +53,7 @@ def without_image_bytes(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
 
 
 def for_history(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
-    """Return messages as a later turn is to read them: without images, and with words that say so."""
+    """Return messages for a later turn: images are replaced by a note."""
 
     def change(parts: Sequence[UserContent]) -> list[UserContent]:
         seen = NOT_SHOWN not in parts
@@ -71,7 +71,7 @@ def _is_label(part: UserContent) -> bool:
 
 
 def restore_images(messages: Iterable[ModelMessage], images: Sequence[AgentImage]) -> list[ModelMessage]:
-    """Return a turn's stored messages with its images where their labels stand."""
+    """Return a turn's stored messages with its images at their labels."""
     by_label = {label(image): image for image in images}
 
     def change(parts: Sequence[UserContent]) -> list[UserContent]:
@@ -87,14 +87,14 @@ def restore_images(messages: Iterable[ModelMessage], images: Sequence[AgentImage
 
 
 def replace_images(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
-    """Return messages with words in place of images, for a model that refuses them."""
+    """Return messages with notes in place of images, for a model that refuses images."""
     return _map_content(
         messages, lambda parts: [NOT_SHOWN if isinstance(part, BinaryContent) else part for part in parts]
     )
 
 
 def are_refused(error: ModelHTTPError, messages: Iterable[ModelMessage]) -> bool:
-    """Say whether a model will not have the images in these messages, by what its server says."""
+    """Return whether the model refused the images in these messages, by its server's error."""
     said = f"{error} {error.body}"
     return error.status_code >= _BAD_REQUEST and bool(_ABOUT_IMAGES.search(said)) and count(messages) > 0
 

@@ -1,4 +1,4 @@
-"""Builds pydantic-ai models from what is configured, with failover between them."""
+"""Build pydantic-ai models from the configuration, with failover between them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRANSIENT_ERRORS = (
     ModelServerError,
     ModelUnavailableError,
 )
-"""What another model, or the same one later, may well not answer with."""
+"""Errors after which another model, or the same one later, may answer."""
 
 FIRST_SERVER_ERROR = 500
 
@@ -44,7 +44,7 @@ def open_http_client() -> AsyncClient:
 
 
 def load_vendor(vendor: str) -> None:
-    """Import what a vendor's models need; unknown vendors need nothing."""
+    """Import what a vendor's models need; does nothing for unknown vendors."""
     module = {"openai": "openai", "ollama": "openai", "anthropic": "anthropic", "google": "google"}.get(
         vendor
     )
@@ -55,7 +55,7 @@ def load_vendor(vendor: str) -> None:
 
 
 def is_transient(error: Exception) -> bool:
-    """Say whether a failed model call is worth another try: no connection, time-out, 429 or 5xx."""
+    """Return whether a failed model call may be retried: no connection, time-out, 429 or 5xx."""
     if isinstance(error, TRANSIENT_ERRORS):
         return True
     if isinstance(error, ModelHTTPError):
@@ -64,10 +64,10 @@ def is_transient(error: Exception) -> bool:
 
 
 def build_chain(agent: AgentSpec, vendors: Vendors, http: AsyncClient) -> Model:
-    """Return the persona's models as one that tries them in order; raises UnusableModel.
+    """Return the models of a spec as one model that tries them in order; raises UnusableModel.
 
-    The next model is tried only while the current one has not begun to answer: once its first event
-    arrived, a failure ends the attempt, since what was said already cannot be unsaid.
+    The next model is tried only until the current one starts to answer. After its first event a failure
+    ends the attempt, because text that was streamed cannot be withdrawn.
     """
     last = len(agent.models) - 1
     chain = [
@@ -78,7 +78,7 @@ def build_chain(agent: AgentSpec, vendors: Vendors, http: AsyncClient) -> Model:
 
 
 def build_model(agent: AgentSpec, index: int, vendors: Vendors, http: AsyncClient, *, retries: int) -> Model:
-    """Return the model at a place of the persona's list; raises UnusableModel."""
+    """Return the model at an index of the spec's list; raises UnusableModel."""
     name = agent.models[index]
     base_url = base_url_for(name, agent.models, agent.base_url)
     parsed = require(name, vendors, base_url, "agent.fallback" if index else "agent.model")
@@ -134,7 +134,7 @@ def _google(
 
 
 def with_api_path(ollama: str) -> str:
-    """Return the OpenAI-compatible part of an Ollama server, which people name by host and port alone."""
+    """Return the OpenAI-compatible URL of an Ollama server that is named by host and port only."""
     url = URL(ollama)
     return str(url.copy_with(path="/v1")) if url.path in {"", "/"} else ollama
 

@@ -1,4 +1,4 @@
-"""What a turn's input looks like to the model, with a job's result marked as untrusted."""
+"""Build the prompt from a turn's input; a job's result is marked as untrusted."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ what they wanted if anything is left to do.
 
 
 def render_prompt(turn_input: TurnInput) -> str:
-    """Return the prompt of a turn; raises AgentError for a message that the model cannot hold."""
+    """Return the prompt of a turn; raises AgentError for a message that exceeds the context window."""
     context, given = turn_input.agent.limits.context_tokens, repair_surrogates(turn_input.input)
     if turn_input.trigger == "job":
         most = int(context * MAX_CONTEXT_SHARE) * BYTES_PER_TOKEN
-        # The mark is drawn for each result, so that no output can close the section it stands in.
+        # The marker is random for each result, so that no output can close its section.
         report = JOB_PROMPT.format(mark=secrets.token_hex(6), result=shorten(given, most))
         return "\n\n".join([report, *_attachment_paragraph(turn_input)])
     if context and (size := estimate_text_tokens(given)) > context * MAX_CONTEXT_SHARE * 2:
@@ -38,7 +38,7 @@ def render_prompt(turn_input: TurnInput) -> str:
 
 
 def _attachment_paragraph(turn_input: TurnInput) -> list[str]:
-    """Return what is said of files, as one paragraph if there is any."""
+    """Return the lines about files as one paragraph, or an empty text."""
     return [repair_surrogates("\n".join(turn_input.attachment_lines))] if turn_input.attachment_lines else []
 
 

@@ -1,4 +1,4 @@
-"""One attempt at one turn: asks the model, says what it says, carries out its calls, within its limits."""
+"""Run one attempt at one turn: request the model, emit its text, execute its calls, within the limits."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ModelRun:
         self._token_budget = token_budget(self._limits.context_tokens, fixed)
 
     async def run(self) -> None:
-        """Perform to the end; raises AgentError, and what the tools raise as it is."""
+        """Run to the end; raises AgentError, and errors of tools unchanged."""
         try:
             await self._run_turn()
         except failures.MODEL_RUN_ERRORS as error:
@@ -113,7 +113,7 @@ class ModelRun:
             await self._finish(output)
 
     def _decisions(self) -> tuple[DeferredToolResults | None, DeferredToolRequests | None]:
-        """Return what people decided about the calls this turn paused for, or the calls if they have not."""
+        """Return the decisions about the calls this turn paused for, or the calls that are undecided."""
         requests = self._state.conversation.deferred_tool_requests
         if requests is None:
             return None, None
@@ -128,7 +128,7 @@ class ModelRun:
         return results, None
 
     async def _run_with_image_fallback(self, results: DeferredToolResults | None) -> Output | None:
-        """Run as `_run_once` does; a model that refuses images is asked once more without them."""
+        """Run as `_run_once` does; if a model refuses images, it is requested once more without them."""
         try:
             return await self._run_once(results)
         except ModelHTTPError as error:
@@ -138,7 +138,7 @@ class ModelRun:
         return await self._run_once(results)
 
     async def _run_once(self, results: DeferredToolResults | None) -> Output | None:
-        """Let pydantic-ai run until it is done, or return None when the model cannot hold more."""
+        """Let pydantic-ai run to its end; returns None when the context window is exceeded."""
         try:
             async with self._agent.iter(
                 message_history=self._state.messages,
@@ -153,7 +153,7 @@ class ModelRun:
             if self._context_exceeded:
                 raise
             self._context_exceeded = True
-            # The model holds less than is configured, or our estimate is low: go by what it refused.
+            # The model's window is smaller than configured, or the estimate is too low: use the refused size.
             refused = int(compaction.estimate_tokens(self._state.messages) * CONTEXT_RETRY_SHARE)
             self._token_budget = min(refused, self._token_budget or refused)
             return None
@@ -172,7 +172,7 @@ class ModelRun:
         return run.result.output
 
     async def _needs_compaction(self, run: Run, node: ModelRequestNode[None, Output]) -> bool:
-        """Save what was reached before a model call, and say whether the model cannot hold it."""
+        """Save progress before a model call; returns whether the context window is exceeded."""
         heard = await self._add_steering(node)
         reached = [*run.all_messages(), node.request]
         if self._has_new_response or heard:
@@ -184,12 +184,12 @@ class ModelRun:
         return compaction.estimate_tokens(reached) > self._token_budget * compaction.START_SHARE
 
     async def _add_steering(self, node: ModelRequestNode[None, Output]) -> bool:
-        """Put what people have said meanwhile into the next request; say whether there was anything."""
+        """Add messages that arrived meanwhile to the next request; returns whether there were any."""
         said = await self._turn_input.read_steering()
         new = said[self._state.heard :]
         if new:
-            told = [UserPromptPart(content=repair_surrogates(text)) for text in new]
-            node.request = dataclasses.replace(node.request, parts=[*node.request.parts, *told])
+            parts = [UserPromptPart(content=repair_surrogates(text)) for text in new]
+            node.request = dataclasses.replace(node.request, parts=[*node.request.parts, *parts])
             self._state.heard = len(said)
         return bool(new)
 
@@ -209,7 +209,7 @@ class ModelRun:
 
     @asynccontextmanager
     async def _timed_request(self) -> AsyncIterator[None]:
-        """Tell how long a request to the model took, also when it failed."""
+        """Report the duration of a model request, also of a failed one."""
         begun = utc_now()
         try:
             yield
@@ -221,7 +221,7 @@ class ModelRun:
         await self._emit(ModelRequestEnded(started_at=begun, ended_at=utc_now()))
 
     async def _handle_response(self, run: Run, node: CallToolsNode[None, Output]) -> None:
-        """Say and save a response before its calls are carried out."""
+        """Emit and save a response before its calls are executed."""
         response = node.model_response
         if self._has_new_response:
             self._responding_model = response.model_name or ""
@@ -241,7 +241,7 @@ class ModelRun:
         self._has_new_response = True
 
     async def _compact(self) -> None:
-        """Replace the older part of the conversation by what the model itself writes about it."""
+        """Replace the older part of the conversation by the model's own summary."""
         messages, room = self._state.messages, self._token_budget
         place = compaction.find_cut(messages, int(room * compaction.TAIL_SHARE))
         prompt = compaction.current_request(messages, place)
@@ -303,5 +303,5 @@ def initial_state(turn_input: TurnInput) -> AgentState:
 
 
 def token_budget(context_tokens: int, fixed: int) -> int:
-    """Return how many tokens the conversation may take beside instructions and tools; 0 means any number."""
+    """Return the tokens available for the conversation beside instructions and tools; 0 means no limit."""
     return max(context_tokens - fixed, context_tokens // 4)

@@ -1,7 +1,7 @@
-"""What the model agent remembers between attempts and turns, and its bytes.
+"""The model agent's state between attempts and turns, and its encoding.
 
-Bytes are the line `dovecote-model/1`, then JSON. The messages inside are pydantic-ai's own format, which it
-keeps readable across its versions; the first line is ours, and tells another agent's bytes from damage.
+The encoding is the line `dovecote-model/1` and then JSON. The messages are in pydantic-ai's own format,
+which stays readable across its versions. The first line tells another agent's state from damage.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MAX_NOTES = 60
 
 @dataclass(kw_only=True)
 class AgentState:
-    """Where a turn stands: the conversation as pydantic-ai keeps it, and what our own loop needs.
+    """The state of a turn: the conversation in pydantic-ai's format, and the state of the run loop.
 
-    `conversation.usage` counts this turn alone. `notes` are facts that outlive compaction word for word:
-    what people decided and what jobs came to. `repeats` counts how often the call `last_call` came in a row,
-    `heard` how much of what was said to the turn while it runs stands in the messages.
+    `conversation.usage` counts this turn alone. `notes` are facts that compaction keeps verbatim: decisions
+    about approvals and results of jobs. `repeats` counts how often the call `last_call` was repeated in a
+    row. `heard` counts the steering messages that the conversation contains.
     """
 
     conversation: Conversation = field(default_factory=Conversation)
@@ -56,7 +56,7 @@ class AgentState:
 
     @property
     def usage(self) -> RunUsage:
-        """Return what this turn has used."""
+        """Return this turn's usage."""
         return self.conversation.usage
 
     def final_text(self) -> str | None:
@@ -67,7 +67,7 @@ class AgentState:
         return None
 
     def add_note(self, fact: str) -> None:
-        """Keep a fact beyond compaction; the oldest make room."""
+        """Keep a fact beyond compaction; the oldest are removed if there are too many."""
         self.notes = [*self.notes, fact][-MAX_NOTES:]
 
 
@@ -75,12 +75,12 @@ _ADAPTER = TypeAdapter(AgentState)
 
 
 def response_text(response: ModelResponse) -> str:
-    """Return what a response says to people, without thinking and calls."""
+    """Return the text of a response, without thinking and calls."""
     return "".join(part.content for part in response.parts if isinstance(part, TextPart))
 
 
 def repair_response(response: ModelResponse) -> None:
-    """Make what a model wrote fit to be stored."""
+    """Replace text that cannot be stored."""
     for part in response.parts:
         if isinstance(part, TextPart | ThinkingPart):
             part.content = repair_surrogates(part.content)
@@ -95,7 +95,7 @@ def encode(state: AgentState) -> bytes:
 
 
 def encode_history(state: AgentState) -> bytes:
-    """Return what the conversation's next turn needs: the messages and notes, no counts."""
+    """Return the state for the conversation's next turn: messages and notes, no counters."""
     conversation = dataclasses.replace(
         state.conversation,
         messages=images.for_history(state.messages),
@@ -128,9 +128,9 @@ def decode(stored: bytes | None) -> AgentState | None:
 
 
 def decode_history(stored: bytes | None) -> AgentState:
-    """Return the conversation to start a turn on; a paused or broken-off turn's state serves as well.
+    """Return the conversation to start a turn with; accepts the state of a paused or interrupted turn.
 
-    Calls that such a turn left without a result are closed, so that a model accepts the messages.
+    Calls without a result are closed, because models refuse them.
     """
     found = decode(stored)
     if found is None:
@@ -140,7 +140,7 @@ def decode_history(stored: bytes | None) -> AgentState:
 
 
 def _without_instructions(message: ModelMessage) -> ModelMessage:
-    """Return a message without the instructions: every run states them anew."""
+    """Return a message without the instructions: every run adds them again."""
     if isinstance(message, ModelRequest) and message.instructions is not None:
         return dataclasses.replace(message, instructions=None)
     return message

@@ -1,4 +1,4 @@
-"""Text as models and storage can take it: not too long, and free of halved characters."""
+"""Make text acceptable to models and storage: shorten it, and repair surrogates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ OMISSION_MARKER = "…[{left_out} characters left out to fit the model's memory]
 
 
 def shorten(text: str, max_chars: int) -> str:
-    """Return a text of about `most_chars` by leaving out its middle, and say so; 0 leaves it whole."""
+    """Return a text of about `most_chars` by leaving out its middle, with a note; 0 means no limit."""
     if max_chars <= 0 or len(text) <= max_chars:
         return text
     half = max_chars // 2
@@ -15,9 +15,9 @@ def shorten(text: str, max_chars: int) -> str:
 
 
 def repair_surrogates(text: str) -> str:
-    """Return text that can be encoded: halves of a surrogate pair are joined, a lone one is replaced.
+    """Return text that can be encoded: surrogate pairs are joined, lone surrogates are replaced.
 
-    JSON may carry such halves in escapes (RFC 8259, section 8.2), and models that stream tokens do send them.
+    JSON may contain surrogates in escapes (RFC 8259, section 8.2), and models that stream tokens send them.
     """
     if text.isascii():
         return text

@@ -1,4 +1,4 @@
-"""Tool calls: ours as pydantic-ai's tools, people's decisions as its results, and the guard against loops."""
+"""Adapt tools to pydantic-ai, pass decisions as results, and detect repeated calls."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _tool(spec: ToolSpec, tools: Tools, max_chars: int) -> Tool[None]:
 
 
 def pending_calls(requests: DeferredToolRequests) -> tuple[PendingToolCall, ...]:
-    """Return the calls that wait for people."""
+    """Return the calls that wait for approval."""
     return tuple(
         PendingToolCall(id=part.tool_call_id, name=part.tool_name, args=part.args_as_dict())
         for part in requests.approvals
@@ -60,7 +60,7 @@ def pending_calls(requests: DeferredToolRequests) -> tuple[PendingToolCall, ...]
 def deferred_results(
     requests: DeferredToolRequests, decisions: Mapping[str, ApprovalDecision]
 ) -> DeferredToolResults | None:
-    """Return what people decided as pydantic-ai takes it, or None while a call is undecided."""
+    """Return the decisions in pydantic-ai's format, or None while a call is undecided."""
     waiting = [part.tool_call_id for part in requests.approvals]
     if not all(identity in decisions for identity in waiting):
         return None
@@ -74,9 +74,9 @@ def deferred_results(
 
 
 def denial_message(decision: ApprovalDecision) -> str:
-    """Return what the model is told of a denied call."""
+    """Return the message to the model about a denied call."""
     comment = f" They said: {decision.comment}" if decision.comment else ""
-    return f"{decision.by} denied this call; it was not carried out.{comment} Do not try it again as it was."
+    return f"{decision.by} denied this call; it was not executed.{comment} Do not try it again as it was."
 
 
 def decision_note(part: ToolCallPart, decision: ApprovalDecision) -> str:
@@ -115,8 +115,8 @@ def check_repeated_calls(state: AgentState, calls: Iterable[ToolCallPart], *, li
         if limit and state.repeats >= limit:
             raise AgentError(
                 f"This turn was stopped: the model called {part.tool_name} {state.repeats} times in a row "
-                f"with the same arguments ({part.args_as_json_str()[:MAX_SHOWN_ARGS]}). Ask in another way, or "
-                "raise limits.repeated_calls of the agent."
+                f"with the same arguments ({part.args_as_json_str()[:MAX_SHOWN_ARGS]}). Ask in another way, "
+                "or raise limits.repeated_calls of the agent."
             )
 
 

@@ -1,4 +1,4 @@
-"""Which models may be configured, and what their vendors' services need. Imports no SDK."""
+"""Validate configured models, and hold the vendors' keys and endpoints. Imports no SDK."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ KEY_VARIABLES: dict[str, str] = {
 class Vendors:
     """Keys and endpoints of the vendors' services, as the operator configured them.
 
-    A key is sent only to its vendor's endpoint or to one of `trusted_base_urls`: an agent record that names
-    another address is refused, since otherwise it would collect the operator's key. `retries` is how often
-    the vendor's SDK tries again before the next model of a failover list gets its turn; the last model of a
-    list (or the only one) is tried that often, the others once.
+    A key is sent only to its vendor's endpoint or to one of `trusted_base_urls`. An agent record with
+    another address is refused, because that server would receive the operator's key. `retries` is how often
+    the vendor's SDK retries with the last model of a failover list (or the only one); the others are tried
+    once.
     """
 
     openai_api_key: str | None = field(default=None, repr=False)
@@ -48,14 +48,14 @@ class Vendors:
         return keys.get(vendor)
 
     def is_trusted(self, base_url: str) -> bool:
-        """Say whether the operator named this address, so that keys may be sent to it."""
+        """Return whether the operator trusts this address with keys."""
         named = (self.openai_base_url, self.ollama_base_url, *self.trusted_base_urls)
         return base_url.rstrip("/") in {url.rstrip("/") for url in named}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedModel:
-    """A configured model taken apart: `openai:gpt-x` is vendor `openai`, name `gpt-x`."""
+    """A parsed model name: `openai:gpt-x` is vendor `openai`, name `gpt-x`."""
 
     vendor: Vendor
     name: str
@@ -66,7 +66,7 @@ class UnusableModel(Exception):
 
 
 def parse(model: str, field: str = "agent.model") -> ParsedModel:
-    """Take a configured model apart; `field` is where it stands. Raises UnusableModel."""
+    """Parse a configured model; `field` is its setting. Raises UnusableModel."""
     vendor, _, name = model.partition(":")
     for known in get_args(Vendor):
         if vendor == known and name.strip():
@@ -77,7 +77,7 @@ def parse(model: str, field: str = "agent.model") -> ParsedModel:
 def check(
     model: str, vendors: Vendors, base_url: str | None = None, *, field: str = "agent.model"
 ) -> str | None:
-    """Return what is wrong with a configured model, or None; makes no network call and loads no SDK."""
+    """Return the problem of a configured model, or None; calls no network and loads no SDK."""
     try:
         require(model, vendors, base_url, field)
     except UnusableModel as error:
@@ -86,7 +86,7 @@ def check(
 
 
 def check_chain(models: Sequence[str], vendors: Vendors, base_url: str | None) -> tuple[str, ...]:
-    """Return what is wrong with an agent's model and its fallbacks, one line each."""
+    """Return the problems of an agent's model and its fallbacks, one line each."""
     found = [
         check(
             model,
@@ -129,7 +129,7 @@ def require_library() -> None:
 
 
 def _has_key(vendor: Vendor, vendors: Vendors, base_url: str | None) -> bool:
-    """Say whether a vendor has its key; OpenAI-compatible servers of one's own often need none."""
+    """Return whether a vendor has its key; self-hosted OpenAI-compatible servers often need none."""
     own_server = base_url is not None or vendors.openai_base_url != OPENAI
     keyless = vendor == "ollama" or (vendor == "openai" and own_server)
     return keyless or bool((vendors.api_key(vendor) or "").strip())

@@ -1,7 +1,7 @@
-"""A sandbox of ours as the agent library's workspace: commands run in it, files are what commands say.
+"""Adapt a sandbox to the agent library's workspace: run commands, and access files through commands.
 
-A run of ours leaves nothing behind, so that of the library's rules those about detached processes do not
-hold: what is to outlive a command is a background job.
+A command leaves no processes behind. The library's rules about detached processes therefore do not apply;
+background jobs replace them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIGNAL_EXIT_BASE = 128
 
 
 class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
-    """One sandbox of a provider, made at its first use, or the one that `ref` names."""
+    """One sandbox of a provider, created on first use, or the one that `ref` names."""
 
     def __init__(
         self, name: str, provider: Provider, spec: SandboxSpec, ref: WorkspaceRef | None = None
@@ -46,7 +46,7 @@ class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
 
     @property
     def ref(self) -> WorkspaceRef | None:
-        """The sandbox's identity, once there is one."""
+        """The sandbox's identity, or None before its first use."""
         return self._ref
 
     async def working_dir(self) -> str:
@@ -62,7 +62,7 @@ class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Run a command to its end; raises what the library's rules say."""
+        """Run a command to its end; raises the errors that the library specifies."""
         script = _script(command, shell=shell)
         limit = NO_TIMEOUT_SECONDS if timeout is None else timeout
         if not 0 < limit <= NO_TIMEOUT_SECONDS:
@@ -71,17 +71,17 @@ class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
             sandbox = await self._connect(env or {})
             result = await self._run_script(sandbox, script, limit)
             if result.exit_code >= SIGNAL_EXIT_BASE and not result.timed_out:
-                await self._connect()  # killed in a live sandbox, or with it
+                await self._connect()  # killed in a running sandbox, or together with it
         stdout, stderr = result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
         if result.timed_out:
             raise WorkspaceTimeoutError(f"timed out after {limit:g} seconds", stdout=stdout, stderr=stderr)
         if result.stdout_truncated or result.stderr_truncated:
-            said = f"the command said more than {OUTPUT_CAP} bytes"
+            said = f"the command printed more than {OUTPUT_CAP} bytes"
             raise WorkspaceOutputLimitError(said, limit=OUTPUT_CAP, stdout=stdout, stderr=stderr)
         return CommandResult(exit_code=result.exit_code, stdout=stdout, stderr=stderr)
 
     async def _run_script(self, sandbox: Sandbox, script: str, limit: float) -> ExecResult:
-        """Run a script; of one that broke off it is told when the sandbox is no more."""
+        """Run a script; a script that was cut off is reported when the sandbox is gone."""
         try:
             return await sandbox.run(ExecRequest(script=script, timeout=limit, output_limit=OUTPUT_CAP))
         except (ProviderUnreachable, ProviderRefused):
@@ -89,7 +89,7 @@ class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
             raise
 
     async def _connect(self, extra_env: Mapping[str, str] | None = None) -> Sandbox:
-        """Return the sandbox with further variables; it is made once, whoever is cancelled meanwhile."""
+        """Return the sandbox with further variables; creates it once, even if a caller is cancelled."""
         with _translate_gone():
             async with self._create_lock:
                 if self._ref is None:

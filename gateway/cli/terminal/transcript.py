@@ -28,7 +28,7 @@ class Transcript:
             "tool.called": lambda about: self._line(f"⚙ {render_tool_call(about)}"),
             "tool.completed": self._tool_completed,
             "approval.requested": lambda about: self._line(
-                f"? {about.get('approval')} wants to run: {render_tool_call(about)}"
+                f"? {about.get('approval')} asks to run:\n{about.get('question') or render_tool_call(about)}"
             ),
             "approval.resolved": self._resolved,
             "delivery.dead": lambda about: self._line(f"✗ delivery {about.get('delivery')} is dead"),

@@ -1,4 +1,4 @@
-"""Traces: one for everything a message led to, made of what the database keeps."""
+"""Traces: one trace per message and everything it led to, built from the database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REQUIRED_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http
 
 
 def open_span_recorder(database: Database) -> SpanRecorder | None:
-    """Return what traces by OpenTelemetry; without its SDK that is said, and nothing is traced."""
+    """Return the span exporter; without OpenTelemetry's SDK a warning is logged and nothing is traced."""
     from gateway.observability.tracing.span_recorder import SpanRecorder
 
     if not all(_is_installed(name) for name in REQUIRED_MODULES):

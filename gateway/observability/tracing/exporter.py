@@ -32,7 +32,7 @@ class OpenTelemetryExporter:
         self._scope = InstrumentationScope("dovecote")
 
     def export(self, span: Span) -> None:
-        """Hand on one span; returns at once."""
+        """Queue one span; returns at once."""
         self._processor.on_end(
             ReadableSpan(
                 name=span.name,
@@ -49,7 +49,7 @@ class OpenTelemetryExporter:
         )
 
     def close(self) -> None:
-        """Send what is left; may take as long as the receiver does."""
+        """Export the remaining spans; waits as long as the receiver does."""
         self._processor.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""How traces go on elsewhere: the header of W3C's Trace Context on webhooks."""
+"""Propagate traces to webhooks with the header of W3C's Trace Context."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gateway.store.turns import lineage as lineage_store
 
 
 class TraceContextPropagator:
-    """Names the attempt at a delivery as what the receiver's own spans stand below."""
+    """Returns the delivery attempt's span as the parent of the receiver's spans."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def headers(self, delivery: Delivery) -> dict[str, str]:
-        """Return `traceparent`; nothing for what belongs to no turn, or when the database is away."""
+        """Return `traceparent`; None for a delivery without a turn, or when the database is unavailable."""
         turn = Event.decode(delivery.body).turn
         if turn is None:
             return {}

@@ -1,7 +1,7 @@
-"""Follows what is published, and makes spans of what has ended.
+"""Record spans of turns, jobs and deliveries when their end is published.
 
-Spans are made of rows and events when a turn, a job or an attempt has ended, by the process that published
-its end: nothing is carried in memory from process to process, so a crash in the middle costs no span.
+Spans are built from rows and events by the process that published the end. No state is passed between
+processes, so that a crash loses no span.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ JOB_ENDS = frozenset(
 )
 DELIVERY_ENDS = frozenset({EventType.DELIVERY_SUCCEEDED, EventType.DELIVERY_FAILED, EventType.DELIVERY_DEAD})
 QUEUE_LIMIT = 10_000
-"""Ends that wait to be looked up; beyond that they go untraced."""
+"""Ends that wait to be recorded; further ones are not traced."""
 
 
 class SpanExporter(Protocol):
     """Where spans go."""
 
     def export(self, span: Span) -> None:
-        """Hand on one span; returns at once."""
+        """Queue one span; returns at once."""
 
     def close(self) -> None:
-        """Send what is left."""
+        """Export the remaining spans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanRecorder:
-    """Hears of events as they are published (`hear`), and exports spans beside that (`run`)."""
+    """Receives events as they are published (`on_event`), and exports spans in the background (`run`)."""
 
     database: Database
     open_exporter: Callable[[], SpanExporter]
@@ -55,25 +55,25 @@ class SpanRecorder:
     )
 
     def on_event(self, event: Event) -> None:
-        """Take note of an event that ends something."""
+        """Queue an event that ends a turn, a job or a delivery attempt."""
         if event.type in spans.ENDS | JOB_ENDS | DELIVERY_ENDS and not self._queue.full():
             self._queue.put_nowait(event)
 
     def on_model_request(self, turn_input: TurnInput, number: int, request: ModelRequestEnded) -> None:
-        """Take note of a request to a model."""
+        """Record the timing of a model request."""
         if not self._queue.full():
             model = turn_input.agent.models[0]
-            told = ModelRequestTiming(
+            timing = ModelRequestTiming(
                 turn=turn_input.turn,
                 attempt=turn_input.attempt,
                 number=number,
                 model=model,
                 **asdict(request),
             )
-            self._queue.put_nowait(told)
+            self._queue.put_nowait(timing)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Export until stopped, then what was heard before, within what the exporter allows."""
+        """Export until stopped, then export what is queued, within the exporter's time limit."""
         out = await asyncio.to_thread(self.open_exporter)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._close_on_stop(stop))
@@ -97,7 +97,7 @@ class SpanRecorder:
 
 
 async def spans_for(connection: Connection, event: Event | ModelRequestTiming) -> list[Span]:
-    """Return the spans of what has ended; none for what is gone or belongs to no turn."""
+    """Return the spans of what has ended; empty for what is deleted or belongs to no turn."""
     if event.turn is None:
         return []
     if isinstance(event, ModelRequestTiming):
@@ -111,8 +111,8 @@ async def spans_for(connection: Connection, event: Event | ModelRequestTiming) -
     turn = await turns.get(connection, lineage.account, event.turn) if lineage else None
     if lineage is None or turn is None:
         return []
-    told = await outbox.list_for_turn(connection, event.turn)
-    return spans.turn_spans(lineage, turn, told, await turns.list_steps(connection, event.turn), event.time)
+    events = await outbox.list_for_turn(connection, event.turn)
+    return spans.turn_spans(lineage, turn, events, await turns.list_steps(connection, event.turn), event.time)
 
 
 async def _job_spans(connection: Connection, job_id: str, now: datetime) -> list[Span]:
@@ -122,7 +122,7 @@ async def _job_spans(connection: Connection, job_id: str, now: datetime) -> list
 
 
 async def _delivery_spans(connection: Connection, event: Event) -> list[Span]:
-    """Return the attempt that ended, and those before it that a crash cut off, of which nothing was told."""
+    """Return the attempt that ended, and earlier ones that a crash interrupted without an event."""
     lineage = await lineage_store.get_for_turn(connection, event.turn or "")
     if lineage is None:
         return []

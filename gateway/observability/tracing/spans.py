@@ -45,7 +45,7 @@ class ModelRequestTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Something that took time, below what caused it; `failed` says why it did not work."""
+    """A span: name, time, parent and attributes; `error` is the reason of a failure."""
 
     trace: bytes
     id: bytes
@@ -73,7 +73,7 @@ def trace_id(lineage: Lineage) -> bytes:
 
 
 def message_span_id(lineage: Lineage) -> bytes:
-    """Return the span below which a turn's others stand."""
+    """Return the parent span of a turn's other spans."""
     return span_id("message", lineage.turn)
 
 
@@ -90,7 +90,7 @@ def attempt_span_id(delivery: str, number: int) -> bytes:
 def turn_spans(
     lineage: Lineage, turn: Turn, events: Sequence[Event], steps: Iterable[StepRow], now: datetime
 ) -> list[Span]:
-    """Return a turn's acceptance, wait, attempts and tool calls; `told` are its events, in order."""
+    """Return a turn's acceptance, wait, attempts and tool calls; `events` are in order."""
     about: dict[str, str | int | bool] = {
         "dovecote.turn": turn.id,
         "dovecote.conversation": turn.conversation,
@@ -146,7 +146,7 @@ def _attempt_spans(
 
 
 def _outcome_attributes(turn: Turn, after: Event | None) -> Attributes:
-    """Return how the last attempt came out, with what its model was asked for."""
+    """Return the result of the last attempt, with its model usage."""
     if after is None or after.type not in ENDS:
         return {}
     used = {name: value for name, value in (turn.usage or {}).items() if isinstance(value, str | int)}
@@ -160,7 +160,7 @@ def _attempt_error(after: Event | None) -> str | None:
 
 
 def _tool_span(lineage: Lineage, turn: Turn, step: StepRow, attempts: Sequence[Span], now: datetime) -> Span:
-    """Return a tool call, below the attempt during which it began; arguments and output stay at home."""
+    """Return a tool call below its attempt; arguments and output are not exported."""
     during = [one for one in attempts if one.started_at <= step.started_at]
     ok = bool(step.result and step.result.get("ok"))
     return Span(
@@ -217,7 +217,7 @@ def job_span(lineage: Lineage, job: Job, now: datetime) -> Span:
 def delivery_spans(
     lineage: Lineage, delivery: DeliveryView, attempts: Iterable[AttemptView], now: datetime
 ) -> list[Span]:
-    """Return the attempts at a delivery; one that a crash cut off ends when the next began."""
+    """Return the attempts at a delivery; one that a crash interrupted ends when the next starts."""
     listed = list(attempts)
     ends = [*(one.started_at for one in listed[1:]), now]
     return [

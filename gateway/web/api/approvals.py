@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictStr
 
+from gateway.conversations.approval_question import render_call
 from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
 from gateway.store.turns import approvals as store
 from gateway.store.turns.approvals import Approval
@@ -26,13 +27,14 @@ class ApprovalDecisionRequest(RequestModel):
 
 
 class ApprovalResponse(ResponseModel):
-    """A tool call and its decision; `command` is the text for people."""
+    """A tool call and its decision; `question` is the whole text that people read."""
 
     id: str
     state: ApprovalState
     tool: str
     args: dict[str, Any]
     command: str
+    question: str
     conversation: str
     turn: str
     decided_by: str | None
@@ -57,7 +59,8 @@ def to_response(approval: Approval) -> ApprovalResponse:
             "state": approval.state,
             "tool": approval.tool,
             "args": dict(approval.args),
-            "command": approval.command,
+            "command": render_call(approval.tool, approval.args),
+            "question": approval.command,
             "conversation": approval.conversation,
             "turn": approval.turn,
             "decided_by": approval.decided_by,

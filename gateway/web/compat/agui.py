@@ -339,7 +339,7 @@ class AguiEncoder:
             {
                 "id": one.id,
                 "reason": "approval",
-                "message": f"May {one.tool} do this? {one.command}",
+                "message": f"May {one.tool} do this?\n{one.command}",
                 "responseSchema": RESUME_SCHEMA,
                 "metadata": {"tool": one.tool, "args": dict(one.args)},
             }

@@ -201,7 +201,7 @@ class _ChunkWriter:
         if isinstance(event, TextDelta):
             yield from self._text.add(event)
         elif isinstance(event, ApprovalNeeded):
-            wait = f"[waiting for approval {event.approval} of `{event.command[:200]}`]"
+            wait = f"[waiting for approval {event.approval} of:\n{event.command}]"
             yield from self._text.add(TextDelta(message=event.approval, text=wait, seq=event.seq))
 
     async def send(self, delta: dict[str, Any], finish: str | None = None) -> None:

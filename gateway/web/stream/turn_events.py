@@ -120,7 +120,8 @@ class TurnEventReader:
         if event.type is EventType.MESSAGE_RECEIVED:
             yield TurnQueued(seq=seq)
         elif event.type is EventType.APPROVAL_REQUESTED:
-            yield ApprovalNeeded(approval=event.data["approval"], command=str(event.data["command"]), seq=seq)
+            question = str(event.data.get("question") or event.data["command"])
+            yield ApprovalNeeded(approval=event.data["approval"], command=question, seq=seq)
 
     def _turn_ended(self, event: Event, seq: int) -> Iterator[TurnEvent]:
         into = event.data.get("merged_into")
