@@ -22,9 +22,9 @@ log = structlog.get_logger(__name__)
 def model_vendors(settings: VendorSettings, base_url: str | None) -> Vendors:
     """Return keys and endpoints as the operator configured them; the default agent's address is trusted."""
     given: dict[str, object] = {
-        "openai_key": settings.openai_api_key and settings.openai_api_key.get_secret_value(),
-        "anthropic_key": settings.anthropic_api_key and settings.anthropic_api_key.get_secret_value(),
-        "google_key": settings.google_api_key and settings.google_api_key.get_secret_value(),
+        "openai_api_key": settings.openai_api_key and settings.openai_api_key.get_secret_value(),
+        "anthropic_api_key": settings.anthropic_api_key and settings.anthropic_api_key.get_secret_value(),
+        "google_api_key": settings.google_api_key and settings.google_api_key.get_secret_value(),
         "openai_base_url": settings.openai_base_url,
         "ollama_base_url": settings.ollama_url,
         "trusted_base_urls": (base_url,) if base_url else (),
