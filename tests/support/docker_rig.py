@@ -18,7 +18,4 @@ def engine_rig(name: str, directory: Path, *, kind: str = "docker", **settings: 
     return ProviderRig(name=name, plugin=installed()["docker"], settings=chosen, directory=directory)
 
 
-VARIANTS: dict[str, RigFactory] = {
-    "engine": lambda directory: engine_rig("engine", directory),
-    "podman": lambda directory: engine_rig("podman", directory, kind="podman"),
-}
+VARIANTS: dict[str, RigFactory] = {"engine": lambda directory: engine_rig("engine", directory)}
