@@ -104,7 +104,7 @@ async def test_stop_is_heard_without_a_mention_where_the_bot_works(harness: Ingr
         )
     assert found is None
     await harness.send_message("/stop", by=Author(id="9"), context={"allow": ("pairing",)}, **in_group())
-    assert not any("I do not know you" in owed for owed in await harness.list_delivery_bodies())
+    assert not any("You are not paired" in owed for owed in await harness.list_delivery_bodies())
 
 
 async def test_a_stop_ends_what_runs_and_what_waits(harness: IngressHarness) -> None:
