@@ -104,7 +104,7 @@ async def test_stop_is_heard_without_a_mention_where_the_bot_works(harness: Ingr
         )
     assert found is None
     await harness.send_message("/stop", by=Author(id="9"), context={"allow": ("pairing",)}, **in_group())
-    assert not any("I do not know you" in owed for owed in await harness.list_delivery_bodies())
+    assert not any("You are not paired" in owed for owed in await harness.list_delivery_bodies())
 
 
 async def test_a_stop_ends_what_runs_and_what_waits(harness: IngressHarness) -> None:
@@ -189,7 +189,7 @@ async def test_a_flood_is_refused_once_and_does_not_come_back(database: Database
         await harness.send_message(f"m{number}", key=f"flood{number}", context=context)
     assert await open_inputs(harness) == ["m0", "m1"]
     (refusal,) = await harness.list_delivery_bodies()
-    assert "2 messages a minute" in refusal
+    assert "2 messages per minute" in refusal
     await harness.send_message("calm", by=BOB, context=context)
     await harness.send_message("/stop", context=context)
     assert all(turn.cancel for turn in await harness.list_open_turns())
