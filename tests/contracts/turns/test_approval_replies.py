@@ -129,7 +129,7 @@ async def test_buttons_of_nobody_decide_nothing(harness: IngressHarness) -> None
     """A press with other data than our buttons' is answered and changes nothing."""
     asked = await ask_approval(harness)
     await harness.press(f"shrug:{asked.id}")
-    assert "means nothing" in harness.replies[-1]
+    assert "no longer valid" in harness.replies[-1]
     assert (await get_approval(harness, asked)).state == "pending"
 
 
@@ -178,7 +178,7 @@ async def test_an_approval_for_a_sandbox_that_changed_is_asked_for_anew(harness:
     assert approvals.decisions_by_call([old, new]) == {}
     (again,) = [event for event in await harness.list_events() if _is_approval_request(event)]
     assert again.data["approval"] == new.id
-    assert "asked again" in await harness.press(f"deny:{asked.id}")
+    assert "a new approval was requested" in await harness.press(f"deny:{asked.id}")
     await harness.press(f"approve:{new.id}")
     assert approvals.decisions_by_call(await _approvals_of(harness, turn))[CALL.id].approved
 

@@ -189,7 +189,7 @@ async def test_a_flood_is_refused_once_and_does_not_come_back(database: Database
         await harness.send_message(f"m{number}", key=f"flood{number}", context=context)
     assert await open_inputs(harness) == ["m0", "m1"]
     (refusal,) = await harness.list_delivery_bodies()
-    assert "2 messages a minute" in refusal
+    assert "2 messages per minute" in refusal
     await harness.send_message("calm", by=BOB, context=context)
     await harness.send_message("/stop", context=context)
     assert all(turn.cancel for turn in await harness.list_open_turns())
