@@ -219,7 +219,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="any token completes a job",
-        file="gateway/jobs/jobs.py",
+        file="gateway/jobs/settlement.py",
         old="if not hmac.compare_digest(digest, known) or job is None:",
         new="if job is None:",
         tests=("tests/journeys/safety/test_security_jobs.py",),

@@ -34,6 +34,7 @@ from gateway.files.collection import FileCollector
 from gateway.files.file_store import FileStore
 from gateway.files.signed_links import SignedLinks
 from gateway.jobs.jobs import Jobs
+from gateway.jobs.settlement import JobSettlement
 from gateway.records.records import Records
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
@@ -97,12 +98,15 @@ class TurnWorkerHarness:
             settings=FileSettings(),
             checkpoint=_no_checkpoint,
         )
+        settlement = JobSettlement(
+            self.transactions, self.environment_resolver, file_collector=self.file_collector
+        )
         self.jobs = Jobs(
             self.transactions,
             self.environment_resolver,
             self.vault,
             _no_checkpoint,
-            file_collector=self.file_collector,
+            settlement=settlement,
         )
 
     def worker(self, agent: Agent) -> TurnWorker:

@@ -71,7 +71,8 @@ async def test_an_approval_covers_no_other_arguments(
     tools = await harness.tools(turn)
     assert await tools.needs_approval("bash", args, call="call-1")
     result = await tools.call("bash", args, call="call-1")
-    assert (result.ok, result.content) == (False, "a person must approve this call first")
+    assert not result.ok
+    assert "must approve this call" in result.content
     async with harness.database.read() as connection:
         assert await turns.list_steps(connection, turn.id) == []
 
