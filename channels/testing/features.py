@@ -133,8 +133,8 @@ class ChannelFeatureContract:
         async with receiving(connection, recorder):
             await rig.say("listening?")
             await recorder.wait(1)
-            for added in (True, False):
-                await rig.react(sent.platform_id, added=added)
+            for is_added in (True, False):
+                await rig.react(sent.platform_id, added=is_added)
             async with asyncio.timeout(20):
                 while len([update for update in recorder.updates if isinstance(update, Reaction)]) < 2:
                     await recorder.wait(len(recorder.updates) + 1)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from channels.message import Button
 from channels.port import WebhookRequest
@@ -23,7 +23,7 @@ class VisibleMessage:
     text: str
 
 
-class ChannelRig(Protocol):
+class ChannelRig(ABC):
     """A simulated platform with one bot, one person and one group room, in which all of this happens.
 
     `secrets` must appear in no log and no repr. `unknown_sender` is a token that the platform refuses.
@@ -114,11 +114,11 @@ class ChannelRig(Protocol):
         """Send a file as the person. Features UPLOAD and DOWNLOAD."""
         raise NotImplementedError
 
-    def show_keys(self) -> None:
+    def show_keys(self) -> None:  # noqa: B027 - most platforms always show them
         """Show the keys of sends, on a platform that does not always do so. Feature FIND."""
 
 
-class WebhookRig(ChannelRig, Protocol):
+class WebhookRig(ChannelRig):
     """A platform that can post updates to the bot."""
 
     @abstractmethod
