@@ -19,11 +19,11 @@ from bench.meters import percentile
 from channels.message import Address
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
+from channels.testing.memory_state import MemoryChannelState
 from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.sink import ConnectedBot
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery_worker import DeliveryWorkerHarness, open_empty_database
-from memory_channel_state import MemoryChannelState
 
 PER_SECOND = 5
 """What the platform takes in one chat; a stretch of one second is its bucket's window."""

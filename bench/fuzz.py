@@ -32,9 +32,11 @@ from hypothesis import strategies as some
 
 from api_server import open_api_server
 from bench.meters import resident
-from channel_rigs import WEBHOOK_SECRET, open_connection, open_rig
+from channel_rigs import open_rig
 from channels.port import WebhookRequest
-from channels.registry import installed
+from channels.registry import built_in
+from channels.testing.connections import open_connection
+from channels.testing.rig import WEBHOOK_SECRET
 from delivery.broker.memory_events import MemoryEvents
 from gateway.web.http.context import WebLimits
 from raw_socket import CLOSE, PING, PONG, RawSocket, raw_socket
@@ -158,7 +160,7 @@ def warm_up(examples: int, number: int = 1) -> None:
 
 async def channel(kind: str, examples: int, number: int = 1) -> FuzzResult:
     """Post generated input to a channel's inbox, rightly and wrongly signed."""
-    plugin = installed()[kind]
+    plugin = built_in()[kind]
     async with open_rig(plugin) as rig, open_connection(plugin, rig.webhook_settings()) as connection:
         with measure(f"posts to {kind}") as result:
 
@@ -360,7 +362,7 @@ def row(result: FuzzResult) -> str:
 
 async def run_all(directory: Path, examples: int, number: int) -> AsyncIterator[FuzzResult]:
     """Fuzz every entry point, one after the other."""
-    for kind in sorted(installed()):
+    for kind in sorted(built_in()):
         yield await channel(kind, examples, number)
     yield await api(directory, examples, number)
     for name in sorted(SIGNATURE_CASES):

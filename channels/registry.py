@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from channels.port import ChannelPlugin
 
 GROUP = "dovecote.channels"
+DISTRIBUTION = "dovecote"
 
 
 class UnknownChannelKind(LookupError):
@@ -33,8 +35,19 @@ def _load(entry: EntryPoint) -> ChannelPlugin:
 @cache
 def installed() -> dict[str, ChannelPlugin]:
     """Return the installed adapters by name; raises BrokenChannelPlugin."""
+    return _load_all(entry_points(group=GROUP))
+
+
+@cache
+def built_in() -> dict[str, ChannelPlugin]:
+    """Return the adapters that Dovecote itself registers, by name; other packages' are not loaded."""
+    found = entry_points(group=GROUP)
+    return _load_all(entry for entry in found if entry.dist is not None and entry.dist.name == DISTRIBUTION)
+
+
+def _load_all(entries: Iterable[EntryPoint]) -> dict[str, ChannelPlugin]:
     plugins: dict[str, ChannelPlugin] = {}
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+    for entry in sorted(entries, key=lambda entry: entry.name):
         if entry.name in plugins:
             raise BrokenChannelPlugin(f"two installed packages both register the channel {entry.name!r}")
         plugins[entry.name] = _load(entry)

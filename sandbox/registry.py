@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from sandbox.port import ProviderPlugin
 
 GROUP = "dovecote.sandboxes"
+DISTRIBUTION = "dovecote"
 
 
 class UnknownProvider(LookupError):
@@ -33,8 +35,19 @@ def _load(entry: EntryPoint) -> ProviderPlugin:
 @cache
 def installed() -> dict[str, ProviderPlugin]:
     """Return the installed providers by name; raises BrokenProviderPlugin."""
+    return _load_all(entry_points(group=GROUP))
+
+
+@cache
+def built_in() -> dict[str, ProviderPlugin]:
+    """Return the providers that Dovecote itself registers, by name; other packages' are not loaded."""
+    found = entry_points(group=GROUP)
+    return _load_all(entry for entry in found if entry.dist is not None and entry.dist.name == DISTRIBUTION)
+
+
+def _load_all(entries: Iterable[EntryPoint]) -> dict[str, ProviderPlugin]:
     found: dict[str, ProviderPlugin] = {}
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+    for entry in sorted(entries, key=lambda entry: entry.name):
         if entry.name in found:
             raise BrokenProviderPlugin(
                 f"two installed packages both register the sandbox provider {entry.name!r}"

@@ -14,14 +14,9 @@ import docker_engine
 from docker_rig import engine_rig
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network
 from sandbox.port import Provider, Sandbox
-from sandbox_rigs import (
-    TOKEN,
-    ProviderRig,
-    processes_with,
-    unique_sleep_seconds,
-    wait_for_job,
-    wait_for_output,
-)
+from sandbox.testing.processes import processes_with, unique_sleep_seconds
+from sandbox.testing.rig import TOKEN, ProviderRig
+from sandbox.testing.waiting import wait_for_job, wait_for_output
 
 CANARY = "canary-77aa01"
 MARGIN = 2.0

@@ -20,16 +20,10 @@ from sandbox.host.isolation import cgroups
 from sandbox.host.provider import cgroup_tag
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network
 from sandbox.port import Provider, Sandbox
-from sandbox_rigs import (
-    TOKEN,
-    VARIANTS,
-    ProviderRig,
-    other_process_program,
-    processes_with,
-    unique_sleep_seconds,
-    wait_for_job,
-    wait_for_output,
-)
+from sandbox.testing.processes import other_process_program, processes_with, unique_sleep_seconds
+from sandbox.testing.rig import TOKEN, ProviderRig
+from sandbox.testing.waiting import wait_for_job, wait_for_output
+from sandbox_rigs import VARIANTS
 
 CANARY = "canary-6b1d0f"
 TIMEOUT_SECONDS = 30.0

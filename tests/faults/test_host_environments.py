@@ -16,7 +16,9 @@ import pytest
 
 from sandbox.errors import ProviderRefused
 from sandbox.model import ExecRequest
-from sandbox_rigs import VARIANTS, ProviderRig, failing_bubblewrap, other_process_program
+from sandbox.testing.processes import other_process_program
+from sandbox.testing.rig import ProviderRig
+from sandbox_rigs import VARIANTS, failing_bubblewrap
 
 UNPRIVILEGED = 65534
 

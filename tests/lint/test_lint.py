@@ -62,7 +62,7 @@ def test_no_file_is_longer_than_400_lines() -> None:
     """A longer file has more than one responsibility."""
     long = {
         name: text.count("\n")
-        for name, text in sources(*PACKAGES, "tests", "bench")
+        for name, text in sources(*PACKAGES, "tests", "bench", "examples")
         if text.count("\n") > MOST_LINES and "/migrations/versions/" not in name
     }
     assert not long
@@ -72,7 +72,7 @@ def test_every_module_class_function_and_test_says_what_it_is() -> None:
     """Modules, public classes and functions, and tests have a docstring."""
     silent = [
         f"{name}: {what}"
-        for name, tree in trees(*PACKAGES, "tests", "bench")
+        for name, tree in trees(*PACKAGES, "tests", "bench", "examples")
         for what in _without_docstring(tree)
     ]
     assert not silent
@@ -96,7 +96,7 @@ def test_calls_that_have_bitten_us_are_not_made(call: str) -> None:
     """What swallowed cancellations or lost messages once is not called again."""
     found = [
         f"{name}:{node.lineno}"
-        for name, tree in trees(*PACKAGES, "tests", "bench")
+        for name, tree in trees(*PACKAGES, "tests", "bench", "examples")
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == call and not _is_condition_wait(node)
     ]
@@ -188,7 +188,7 @@ def test_the_repository_names_no_registry_and_no_machine() -> None:
 
 def test_paths_that_documents_name_exist() -> None:
     """A document that names a file of ours names one that is there."""
-    named = re.compile(r"`((?:gateway|delivery|channels|sandbox|tests|bench|docs|\.ci)/[\w./-]+)`")
+    named = re.compile(r"`((?:gateway|delivery|channels|sandbox|tests|bench|docs|examples|\.ci)/[\w./-]+)`")
     missing = [
         f"{path.name}: {found}"
         for path in tracked()

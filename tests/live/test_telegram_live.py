@@ -8,7 +8,7 @@ import pytest
 
 from channels.message import Address, DraftText, File, Reply, StatusReaction
 from channels.registry import plugin
-from memory_channel_state import MemoryChannelState
+from channels.testing.memory_state import MemoryChannelState
 
 TOKEN = os.environ.get("LIVE_TELEGRAM_TOKEN", "")
 CHAT = os.environ.get("LIVE_TELEGRAM_CHAT", "")

@@ -6,14 +6,15 @@ from pathlib import Path
 
 from daytona_service import API_KEY
 from sandbox.daytona.settings import DaytonaSettings
-from sandbox.registry import installed
-from sandbox_rigs import ProviderRig, RigFactory
+from sandbox.registry import built_in
+from sandbox.testing.rig import ProviderRig
+from sandbox_rigs import RigFactory
 from service_processes import service_url
 
 
 def _loopback(directory: Path) -> ProviderRig:
     settings = DaytonaSettings.model_validate({"api_key": API_KEY, "api_url": service_url("daytona_service")})
-    return ProviderRig(name="loopback", plugin=installed()["daytona"], settings=settings, directory=directory)
+    return ProviderRig(name="loopback", plugin=built_in()["daytona"], settings=settings, directory=directory)
 
 
 VARIANTS: dict[str, RigFactory] = {"loopback": _loopback}

@@ -6,13 +6,13 @@ import json
 import re
 from typing import Any
 
-from channel_rigs import WEBHOOK_SECRET, ChannelRig, VisibleMessage
 from channels.discord.simulator import Simulator
 from channels.message import Button
 from channels.port import WebhookRequest
+from channels.testing.rig import WEBHOOK_SECRET, VisibleMessage, WebhookRig
 
 
-class _DiscordRig(ChannelRig):
+class _DiscordRig(WebhookRig):
     """Discord, as its simulator implements it: a channel of a server."""
 
     room = 4004
@@ -130,6 +130,6 @@ def _displayed_text(text: str) -> str:
     return bare if "```" in text else re.sub(r"\\([*_~`|>#\[\]()+<\-])", r"\1", bare)
 
 
-def rig(simulator: Simulator) -> ChannelRig:
+def rig(simulator: Simulator) -> WebhookRig:
     """Return the rig of a simulated Discord."""
     return _DiscordRig(simulator)

@@ -7,15 +7,16 @@ from typing import Any
 
 import docker_engine
 from sandbox.docker.settings import DockerSettings
-from sandbox.registry import installed
-from sandbox_rigs import ProviderRig, RigFactory
+from sandbox.registry import built_in
+from sandbox.testing.rig import ProviderRig
+from sandbox_rigs import RigFactory
 
 
 def engine_rig(name: str, directory: Path, *, kind: str = "docker", **settings: Any) -> ProviderRig:
     """Return the provider on the tests' engine of a kind; skips where there can be none."""
     engine = docker_engine.shared_engine(kind)
     chosen = DockerSettings(host=engine.host, image=docker_engine.IMAGE, pull=False, **settings)
-    return ProviderRig(name=name, plugin=installed()["docker"], settings=chosen, directory=directory)
+    return ProviderRig(name=name, plugin=built_in()["docker"], settings=chosen, directory=directory)
 
 
 VARIANTS: dict[str, RigFactory] = {"engine": lambda directory: engine_rig("engine", directory)}

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from e2b_service import API_KEY
 from sandbox.e2b.settings import E2bSettings
-from sandbox.registry import installed
-from sandbox_rigs import ProviderRig, RigFactory
+from sandbox.registry import built_in
+from sandbox.testing.rig import ProviderRig
+from sandbox_rigs import RigFactory
 from service_processes import service_url
 
 
@@ -16,7 +17,7 @@ def _loopback(directory: Path) -> ProviderRig:
     settings = E2bSettings.model_validate(
         {"api_key": API_KEY, "api_url": url, "sandbox_url": url, "http_version": "1.1"}
     )
-    return ProviderRig(name="loopback", plugin=installed()["e2b"], settings=settings, directory=directory)
+    return ProviderRig(name="loopback", plugin=built_in()["e2b"], settings=settings, directory=directory)
 
 
 VARIANTS: dict[str, RigFactory] = {"loopback": _loopback}

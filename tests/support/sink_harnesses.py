@@ -15,6 +15,7 @@ from channels.port import ChannelFeature, ChannelLimits, Sender
 from channels.telegram import plugin as telegram
 from channels.telegram.simulator import Simulator, simulate
 from channels.telegram.simulator.faults import Fault
+from channels.testing.memory_state import MemoryChannelState
 from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.sink import ChatSink, ConnectedBot
 from delivery.deliveries.part import Part, encode_part
@@ -23,7 +24,6 @@ from delivery.webhooks.egress import Egress, EgressPolicy
 from delivery.webhooks.signing import new_secret
 from delivery.webhooks.sink import WebhookSink, WebhookTarget
 from memory_channel import MemoryChannel
-from memory_channel_state import MemoryChannelState
 from webhook_receiver import WebhookReceiver, never_respond, respond, webhook_receiver
 
 ROOM = Address(channel="chn_1", room="42")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from channel_rigs import UpdateRecorder, open_connection
 from channels.message import Address, Reply, Update
 from channels.port import Accept, Connection, WebhookRequest
 from channels.slack import plugin
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.run import simulate
-from memory_channel_state import MemoryChannelState
+from channels.testing.connections import UpdateRecorder, open_connection
+from channels.testing.memory_state import MemoryChannelState
 
 SECRET = "simulated-signing-secret"
 TIMEOUT_SECONDS = 60.0

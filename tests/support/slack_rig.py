@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from channel_rigs import WEBHOOK_SECRET, ChannelRig, VisibleMessage
 from channels.message import Button
 from channels.port import WebhookRequest
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.outgoing import signature_headers
 from channels.slack.simulator.world import BOT_ID, BOT_USER
+from channels.testing.rig import WEBHOOK_SECRET, VisibleMessage, WebhookRig
 
 ROOM = "C0ROOM"
 TIMEOUT_SECONDS = 60.0
 
 
-class _SlackRig(ChannelRig):
+class _SlackRig(WebhookRig):
     """One channel of a simulated workspace."""
 
     def __init__(self, simulator: Simulator) -> None:
@@ -114,6 +114,6 @@ class _SlackRig(ChannelRig):
         return json.dumps({**outer, "event": {**event, "ts": "1767225600.000100"}}).encode()
 
 
-def rig(simulator: Simulator) -> ChannelRig:
+def rig(simulator: Simulator) -> WebhookRig:
     """Return the rig."""
     return _SlackRig(simulator)

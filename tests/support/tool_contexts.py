@@ -10,7 +10,7 @@ from gateway.tools.tool import ToolContext
 from sandbox.config import SandboxConfig
 from sandbox.labels import Owner, Scope
 from sandbox.port import Sandbox
-from sandbox_rigs import ProviderRig
+from sandbox.testing.rig import ProviderRig
 
 
 @dataclass

@@ -19,7 +19,7 @@ from pydantic import SecretStr, ValidationError
 
 from channels.discord.receive.interactions import is_signed as is_signed_by_discord
 from channels.port import WebhookRequest
-from channels.registry import installed
+from channels.registry import built_in
 from channels.slack.receive.signature import compute_signature
 from channels.slack.receive.signature import is_signed as is_signed_by_slack
 from gateway.files.signed_links import SignedLinks
@@ -155,10 +155,10 @@ def _is_secret(annotation: object) -> bool:
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t\n", "\u00a0", None])
-@pytest.mark.parametrize("kind", sorted(installed()))
+@pytest.mark.parametrize("kind", sorted(built_in()))
 def test_m3_no_channel_takes_a_blank_secret(kind: str, blank: str | None) -> None:
     """In each mode every secret and the public key, blank or left out where needed, stop the channel."""
-    model = installed()[kind].settings
+    model = built_in()[kind].settings
     for right in MINIMAL[kind]:
         model.model_validate(right)
         for name in right.keys() - {"mode"}:

@@ -16,7 +16,9 @@ from aiohttp import web
 from sandbox.errors import ProviderRefused, ProviderUnreachable, UnsafePath
 from sandbox.exec.background_jobs import BackgroundJobs, CompletionCallback, job_key, parse_report
 from sandbox.model import OUTPUT_CAP, BackgroundJob, BackgroundJobState, ExecRequest, ExecResult
-from sandbox_rigs import CallbackServer, processes_with, unique_sleep_seconds, until
+from sandbox.testing.callbacks import CallbackServer
+from sandbox.testing.processes import processes_with, unique_sleep_seconds
+from sandbox.testing.waiting import until
 
 TOKEN = "the-job-token"
 JOB, OTHER_JOB = f"job_1_{os.getpid()}", f"job_2_{os.getpid()}"

@@ -12,7 +12,7 @@ import pytest
 from sandbox.errors import ProviderUnreachable, UnsafePath
 from sandbox.exec.exec_sandbox import ExecSandbox
 from sandbox.model import ExecRequest
-from sandbox_rigs import processes_with, unique_sleep_seconds
+from sandbox.testing.processes import processes_with, unique_sleep_seconds
 
 SHELLS = [shell for shell in ("/bin/dash", "/bin/bash") if Path(shell).exists()]
 

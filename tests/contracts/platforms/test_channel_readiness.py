@@ -11,10 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from channel_rigs import ChannelRig, UpdateRecorder, open_connection, receiving
 from channels.port import ChannelPlugin
-from channels.registry import installed
+from channels.registry import built_in
 from channels.telegram.simulator import Simulator
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from channels.testing.rig import ChannelRig
 from delivery.broker.leases import MemoryLeases
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
@@ -152,7 +153,7 @@ async def test_who_stands_by_or_only_sends_is_not_deaf(channel_replicas: Channel
 
 async def test_two_pollers_of_one_bot_are_deafness(database: Database, tmp_path: Path) -> None:
     """Telegram cuts each of them off whenever the other asks: what arrives in between does not count."""
-    plugin = installed()["telegram"]
+    plugin = built_in()["telegram"]
     assert plugin.simulate is not None
     async with plugin.simulate() as (simulator, _):
         settings = cast("Simulator", simulator).settings

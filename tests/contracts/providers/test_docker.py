@@ -25,8 +25,9 @@ from sandbox.docker.settings import DockerSettings
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxId
 from sandbox.port import Provider, Sandbox
-from sandbox.registry import installed
-from sandbox_rigs import TOKEN, ProviderRig, wait_for_job, wait_for_output
+from sandbox.registry import built_in
+from sandbox.testing.rig import TOKEN, ProviderRig
+from sandbox.testing.waiting import wait_for_job, wait_for_output
 
 
 @pytest.fixture
@@ -243,7 +244,7 @@ async def test_files_belong_to_both(provider: Provider, rig: ProviderRig) -> Non
 async def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
     """Without an engine every call raises ProviderUnreachable, and doctor gives the reason."""
     settings = DockerSettings(host=f"unix://{tmp_path}/no.sock")
-    rig = ProviderRig(name="none", plugin=installed()["docker"], settings=settings, directory=tmp_path)
+    rig = ProviderRig(name="none", plugin=built_in()["docker"], settings=settings, directory=tmp_path)
     async with rig.open() as provider:
         with pytest.raises(ProviderUnreachable):
             await provider.create(rig.spec())
@@ -268,7 +269,7 @@ async def test_doctor_hears_what_the_engine_has(rig: ProviderRig) -> None:
 
 def test_a_config_is_judged_field_by_field() -> None:
     """Every field without a meaning here is named, and the rest is accepted."""
-    plugin = installed()["docker"]
+    plugin = built_in()["docker"]
     options = {
         "template": "x",
         "persistentDiskGb": 3,

@@ -14,12 +14,13 @@ from gateway.tools.tool import InvalidArguments, ToolContext
 from sandbox.config import SandboxConfig
 from sandbox.errors import ProviderRefused
 from sandbox.port import Feature
-from sandbox.registry import installed
-from sandbox_rigs import ProviderRig, all_rigs
+from sandbox.registry import built_in
+from sandbox.testing.rig import ProviderRig
+from sandbox_rigs import all_rigs
 from tool_contexts import make_tool_context
 
 EXPOSING_PROVIDERS = [
-    name for name in all_rigs() if Feature.EXPOSE in installed()[name.partition("-")[0]].features
+    name for name in all_rigs() if Feature.EXPOSE in built_in()[name.partition("-")[0]].features
 ]
 
 

@@ -17,7 +17,9 @@ from sandbox.errors import ProviderRefused
 from sandbox.lifecycle.services import MAX_SERVICES, SandboxServices
 from sandbox.model import ExecRequest
 from sandbox.port import Sandbox
-from sandbox_rigs import TIMEOUT_SECONDS, ProviderRig, all_rigs, until
+from sandbox.testing.rig import ProviderRig
+from sandbox.testing.waiting import TIMEOUT_SECONDS, until
+from sandbox_rigs import all_rigs
 from tool_contexts import make_tool_context
 
 VARIANTS = {"host-control_groups", "docker-engine", "e2b-loopback", "daytona-loopback"}

@@ -14,7 +14,10 @@ from sandbox.host.isolation.process_tree import is_stopped
 from sandbox.lifecycle.services import SandboxServices
 from sandbox.model import BackgroundJob, ExecRequest
 from sandbox.port import Sandbox
-from sandbox_rigs import TOKEN, ProviderRig, all_rigs, processes_with, unique_sleep_seconds, until
+from sandbox.testing.processes import processes_with, unique_sleep_seconds
+from sandbox.testing.rig import TOKEN, ProviderRig
+from sandbox.testing.waiting import until
+from sandbox_rigs import all_rigs
 
 FREEZING_PROVIDERS = {"host-control_groups", "host-rlimits", "docker-pause", "e2b-loopback"}
 """Ways in which processes are there again when a sandbox wakes."""

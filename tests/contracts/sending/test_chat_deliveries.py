@@ -11,11 +11,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from channel_rigs import CHANNEL, RIGS, UpdateRecorder, open_connection, open_rig, receiving
+from channel_rigs import open_rig
 from channels.errors import NotPermitted, RateLimited, Undeliverable
 from channels.message import Address, Message
 from channels.port import ChannelFeature, ChannelPlugin
-from channels.registry import installed
+from channels.registry import built_in
+from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receiving
 from delivery.chat.rate_limit import SendPriority
 from delivery.database.engine import Database
 from delivery.deliveries import destinations, store
@@ -27,8 +28,8 @@ ROOM = Address(channel="chn_1", room="42")
 OTHER = Address(channel="chn_1", room="43")
 FINDING_CHANNELS = [
     plugin
-    for plugin in installed().values()
-    if plugin.name in RIGS and {ChannelFeature.FIND, ChannelFeature.IDEMPOTENT_SEND} & plugin.features
+    for plugin in built_in().values()
+    if {ChannelFeature.FIND, ChannelFeature.IDEMPOTENT_SEND} & plugin.features
 ]
 
 

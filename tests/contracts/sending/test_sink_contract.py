@@ -23,11 +23,11 @@ from channels.message import Button
 from channels.port import ChannelFeature
 from channels.telegram import plugin as telegram
 from channels.telegram.simulator import simulate
+from channels.testing.memory_state import MemoryChannelState
 from delivery.chat.sink import ChatSink, idempotency_key
 from delivery.deliveries.part import Part, encode_part
 from delivery.deliveries.port import Outcome, OutcomeKind, Sink
 from memory_channel import MemoryChannel
-from memory_channel_state import MemoryChannelState
 from sink_harnesses import (
     ROOM,
     SINKS,

@@ -22,7 +22,8 @@ from sandbox.config import SandboxConfig
 from sandbox.labels import Owner, Scope
 from sandbox.model import ExecRequest, SandboxSpec
 from sandbox.port import Sandbox
-from sandbox_rigs import ProviderRig, all_rigs
+from sandbox.testing.rig import ProviderRig
+from sandbox_rigs import all_rigs
 
 
 @dataclass

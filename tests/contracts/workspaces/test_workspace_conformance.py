@@ -13,7 +13,8 @@ from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 from gateway.agents.model.workspace import SandboxWorkspace
 from sandbox.model import SandboxId
 from sandbox.port import Provider
-from sandbox_rigs import ProviderRig, all_rigs
+from sandbox.testing.rig import ProviderRig
+from sandbox_rigs import all_rigs
 
 VARIANTS = {"host-control_groups", "docker-engine", "e2b-loopback", "daytona-loopback"}
 PIDS = 512

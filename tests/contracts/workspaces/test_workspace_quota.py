@@ -15,8 +15,9 @@ from sandbox.host.settings import HostSettings
 from sandbox.lifecycle.services import SandboxServices
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest
 from sandbox.port import Provider
+from sandbox.testing.rig import TOKEN, ProviderRig
 from sandbox.workspaces.disk_quota import Quota, quota_of
-from sandbox_rigs import TOKEN, ProviderRig, variants_of
+from sandbox_rigs import variants_of
 
 MEGABYTE = 1024 * 1024
 SPACE = {"disk_gb": 0.01}

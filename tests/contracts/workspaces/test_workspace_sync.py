@@ -11,18 +11,19 @@ from s3_servers import open_empty_store, s3_server
 from sandbox.errors import ProviderRefused
 from sandbox.model import ExecRequest
 from sandbox.port import Provider, Sandbox
-from sandbox.registry import installed
+from sandbox.registry import built_in
+from sandbox.testing.rig import ProviderRig
 from sandbox.workspaces import sandbox_transfer
 from sandbox.workspaces.baselines import LocalBaselineStore
 from sandbox.workspaces.directory_store import DirectoryWorkspaceStore
 from sandbox.workspaces.s3_baselines import S3BaselineStore
 from sandbox.workspaces.syncer import WorkspaceSync
-from sandbox_rigs import ProviderRig, variants_of
+from sandbox_rigs import variants_of
 
 SPACE = "workspace"
 """What the rig's directory is called."""
 REMOTE_RIGS = [
-    f"{name}-{way}" for name in ("e2b", "daytona") if name in installed() for way in variants_of(name)
+    f"{name}-{way}" for name in ("e2b", "daytona") if name in built_in() for way in variants_of(name)
 ]
 
 

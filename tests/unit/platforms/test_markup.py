@@ -27,8 +27,8 @@ from channels.markup import (
     split,
 )
 from channels.splitting import MAX_PARSED_LENGTH
-from line_counter import count_lines
-from markup_documents import HOSTILE, documents
+from channels.testing.documents import HOSTILE, documents
+from channels.testing.line_counter import count_lines
 
 
 def words_of(blocks: tuple[Block, ...]) -> str:

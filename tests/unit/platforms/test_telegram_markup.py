@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from channels.telegram.send.markup import MAX_ENTITIES, RenderedEntity, RenderedText, encode_entity, render
 from channels.telegram.simulator.wording import parse_text
 from channels.telegram.text import measure
-from markup_documents import HOSTILE, documents
+from channels.testing.documents import HOSTILE, documents
 
 
 def covered(rendered: RenderedText, entity: RenderedEntity) -> str:

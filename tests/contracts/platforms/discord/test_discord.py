@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.discord import plugin
 from channels.discord.errors import translate_error
 from channels.discord.receive.interactions import is_signed
@@ -32,6 +31,7 @@ from channels.errors import (
 )
 from channels.message import Address, Button, ButtonPress, Command, Message, Reply
 from channels.port import Connection, WebhookRequest
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
 
 CHAT = 4004
 ROOM = Address(channel="chn_contract", room=str(CHAT))

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.discord import plugin
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from channels.errors import NotPermitted, Unsupported
 from channels.message import Address, Message, Reply
-from memory_channel_state import MemoryChannelState
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from channels.testing.memory_state import MemoryChannelState
 
 CHAT, FORUM, ADA, BOB = 4004, 4005, 7001, 7002
 ROOM = Address(channel="chn_contract", room=str(CHAT))

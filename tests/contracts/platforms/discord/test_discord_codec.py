@@ -24,7 +24,7 @@ from channels.discord.send.deferred_replies import (
 )
 from channels.discord.settings import DiscordSettings
 from channels.message import Address, ButtonPress, Command, IgnoredUpdate, Message, Reaction
-from memory_channel_state import MemoryChannelState
+from channels.testing.memory_state import MemoryChannelState
 
 FOLDER = files("channels.discord").joinpath("samples")
 SAMPLES = [json.loads(path.read_text()) for path in sorted(FOLDER.iterdir(), key=lambda path: path.name)]

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.discord import plugin
 from channels.discord.commands import COMMANDS
 from channels.discord.receive.gateway import (
@@ -26,6 +25,7 @@ from channels.discord.simulator.run import simulate
 from channels.errors import ChannelError, Unauthorized
 from channels.message import ButtonPress, Command, Message
 from channels.port import Connection, WebhookRequest
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
 
 CHAT = 4004
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.discord import commands, permissions, plugin, text
 from channels.discord.errors import translate_error
 from channels.discord.rate_limit_buckets import RateLimitBuckets, route_of
@@ -26,6 +25,7 @@ from channels.errors import NotPermitted, RateLimited, Rejected, Undeliverable
 from channels.markup import split
 from channels.message import Address, Button, ButtonPress, Command, File, Reply, StatusReaction
 from channels.port import Connection
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
 
 CHAT, GUILD = 4004, "900000000000000001"
 ROOM = Address(channel="chn_contract", room=str(CHAT), extras={"guild": GUILD})

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from channel_rigs import UpdateRecorder, receiving
 from channels.errors import NotPermitted, RateLimited, Rejected, Unauthorized, Undeliverable
 from channels.message import Button, Message, RoomKind
 from channels.port import Connection, WebhookRequest
@@ -21,6 +20,7 @@ from channels.slack.errors import translate_error
 from channels.slack.receive.signature import is_signed
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.outgoing import signature_headers
+from channels.testing.connections import UpdateRecorder, receiving
 from slack_connections import ROOM, SECRET, make_reply
 
 JSON = "application/json"

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from channel_rigs import UpdateRecorder, receiving
 from channels.message import (
     Author,
     Button,
@@ -23,6 +22,7 @@ from channels.port import Connection
 from channels.slack.receive import codec
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.scopes import ALL_SCOPES
+from channels.testing.connections import UpdateRecorder, receiving
 from slack_connections import ROOM, make_reply, serve_webhook, wait_for_update
 
 PROMPT_BUTTON = Button(label="Deny…", data="apr_1:no", prompt="Why not?")

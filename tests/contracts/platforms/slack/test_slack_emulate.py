@@ -18,10 +18,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from channel_rigs import open_connection
 from channels.message import Address, Button, DraftText, File, Reply, StatusReaction
 from channels.port import Connection
 from channels.slack import plugin
+from channels.testing.connections import open_connection
 
 TOKEN = "xoxb-emulated"
 SCOPES = "chat:write channels:read channels:history files:read files:write reactions:read reactions:write"

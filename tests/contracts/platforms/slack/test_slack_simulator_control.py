@@ -9,11 +9,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from channel_rigs import UpdateRecorder, receiving
 from channels.errors import RateLimited
 from channels.message import Button, ButtonPress, Command, Message
 from channels.port import Connection
 from channels.slack.simulator import Simulator
+from channels.testing.connections import UpdateRecorder, receiving
 from slack_connections import ROOM, make_reply, wait_for_update
 
 

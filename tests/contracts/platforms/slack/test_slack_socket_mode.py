@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from channel_rigs import UpdateRecorder, receiving
 from channels.errors import Unauthorized
 from channels.message import Button, ButtonPress, Command, Message, Update
 from channels.port import Connection, WebhookRequest
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.outgoing import signature_headers
+from channels.testing.connections import UpdateRecorder, receiving
 from slack_connections import ROOM, SECRET, make_reply, serve_webhook
 
 

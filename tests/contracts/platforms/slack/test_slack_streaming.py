@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from channel_rigs import open_connection
 from channels.errors import Ambiguous, RateLimited, Unreachable
 from channels.message import Address, Button, DraftText, Reply, SentMessage
 from channels.port import Connection
@@ -15,6 +14,7 @@ from channels.slack import plugin
 from channels.slack.send import lookup
 from channels.slack.simulator import Post, Simulator
 from channels.slack.simulator.rate_limits import Rate
+from channels.testing.connections import open_connection
 from slack_connections import ROOM, make_reply, thread_address
 
 KEY = "dlv_1.0"

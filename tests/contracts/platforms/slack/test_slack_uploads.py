@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from channel_rigs import open_connection
 from channels.errors import Ambiguous, NotPermitted, Rejected
 from channels.message import File
 from channels.port import Connection
 from channels.slack import plugin
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.scopes import ALL_SCOPES
-from memory_channel_state import MemoryChannelState
+from channels.testing.connections import open_connection
+from channels.testing.memory_state import MemoryChannelState
 from slack_connections import ROOM, thread_address
 
 FILE = File(name="r.txt", media_type="text/plain", content=b"result", caption="<!here>")

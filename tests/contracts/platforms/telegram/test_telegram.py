@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.errors import Ambiguous, ConnectedElsewhere, RateLimited, Rejected, Unauthorized, Undeliverable
 from channels.message import Address, Button, File, Message, Reply, RoomMigrated
 from channels.port import Accept, Connection, WebhookRequest, WebhookResponse
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
 
 SECRET = "webhook-secret_1"
 ROOM = Address(channel="chn_contract", room="7")

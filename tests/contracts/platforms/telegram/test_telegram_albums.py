@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from channel_rigs import WEBHOOK_SECRET, UpdateRecorder, open_connection, receiving
 from channels.message import Message, Update
 from channels.port import WebhookRequest
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
-from memory_channel_state import MemoryChannelState
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from channels.testing.memory_state import MemoryChannelState
+from channels.testing.rig import WEBHOOK_SECRET
 
 PICTURES = (b"one", b"two", b"three")
 

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.errors import RateLimited, Rejected
 from channels.message import Address, Command, DraftText, Reaction, Reply, StatusReaction
 from channels.port import Connection
 from channels.telegram import plugin
 from channels.telegram.send.drafts import draft_id
 from channels.telegram.simulator import Simulator, simulate
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
 
 ROOM = Address(channel="chn_contract", room="7")
 GROUP = Address(channel="chn_contract", room="-42")

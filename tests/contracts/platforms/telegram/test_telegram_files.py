@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.errors import NotPermitted, RateLimited, Rejected
 from channels.message import Address, File, Message
 from channels.port import Connection
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
 
 ROOM = Address(channel="chn_contract", room="7")
 MP4 = b"\0\0\0\x18ftypmp42"

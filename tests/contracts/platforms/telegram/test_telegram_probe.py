@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.port import CheckResult
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
 
 WEBHOOK: dict[str, Any] = {
     "mode": "webhook",

@@ -1,0 +1,81 @@
+"""A channel's connection in a test: opened from plain settings, its receiver run and recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from channels.message import Message, Update
+from channels.port import ChannelPlugin, ChannelState, Connection
+from channels.testing.memory_state import MemoryChannelState
+from channels.testing.rig import ChannelRig
+
+CHANNEL = "chn_contract"
+"""The id of the channel record in the suite."""
+
+
+@dataclass(slots=True)
+class UpdateRecorder:
+    """An `accept` that records updates, and raises while it has `refusals` left."""
+
+    updates: list[Update] = field(default_factory=list)
+    refused: int = 0
+    refusals: int = 0
+    states: list[bool] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    _received: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def accept(self, update: Update) -> None:
+        """Record an update; raises OSError, as on a full disk, while there are refusals left."""
+        async with self._received:
+            self._received.notify_all()
+            if self.refusals:
+                self.refusals -= 1
+                self.refused += 1
+                raise OSError("no space left on device")
+            self.updates.append(update)
+
+    def record_status(self, yes: bool, why: str = "", /) -> None:
+        """Record whether the receiver receives, and the reason when it does not."""
+        self.states.append(yes)
+        self.reasons += [why] if why else []
+
+    async def wait(self, count: int) -> list[Update]:
+        """Return the updates once there are `count` of them; raises TimeoutError after 20 s."""
+        async with asyncio.timeout(20), self._received:
+            await self._received.wait_for(lambda: len(self.updates) >= count)
+        return self.updates
+
+
+@asynccontextmanager
+async def open_connection(
+    plugin: ChannelPlugin, settings: Mapping[str, Any], notes: ChannelState | None = None
+) -> AsyncIterator[Connection]:
+    """Open a connection from plain settings; without `notes` its state is in memory."""
+    async with plugin.open(CHANNEL, plugin.settings(**settings), notes or MemoryChannelState()) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def receiving(connection: Connection, recorder: UpdateRecorder) -> AsyncIterator[asyncio.Task[None]]:
+    """Run the receiver in the background, until the block ends."""
+    task = asyncio.create_task(connection.receiver.run(recorder.accept, receiving=recorder.record_status))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def receive_message(connection: Connection, rig: ChannelRig) -> Message:
+    """Send a message as the person, and return it as the bot receives it."""
+    recorder = UpdateRecorder()
+    async with receiving(connection, recorder):
+        await rig.say("hello")
+        (update,) = await recorder.wait(1)
+    assert isinstance(update, Message)
+    return update

@@ -1,0 +1,70 @@
+"""What a provider promises about features: a declared one works, an undeclared one is unsupported."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+
+from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxError
+from sandbox.model import BackgroundJob, ExecRequest
+from sandbox.port import Feature, Provider, Sandbox
+from sandbox.testing.rig import TOKEN, ProviderRig
+
+
+class ProviderFeatureContract:
+    """What a provider promises about the features that it declares."""
+
+    async def test_home_is_saved_and_restored(self, provider: Provider, rig: ProviderRig) -> None:
+        """A new sandbox has the files, links and modes of the HOME that was saved."""
+        sandbox = await provider.create(rig.spec(persistent=True))
+        if Feature.SNAPSHOT not in rig.plugin.features:
+            with pytest.raises(FeatureUnsupported):
+                [chunk async for chunk in sandbox.save()]
+            return
+        script = (
+            "mkdir -p ~/bin; printf '#!/bin/sh\\necho hello\\n' > ~/bin/greet;"
+            "chmod +x ~/bin/greet; ln -s greet ~/bin/link"
+        )
+        await sandbox.run(ExecRequest(script=script))
+        saved = [chunk async for chunk in sandbox.save()]
+        await provider.destroy(sandbox.id)
+        again = await provider.create(rig.spec(persistent=True))
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for chunk in saved:
+                yield chunk
+
+        await again.restore(chunks())
+        result = await again.run(ExecRequest(script="~/bin/link && touch ~/bin/new && echo own"))
+        assert result.stdout == b"hello\nown\n"
+
+    async def test_an_invalid_snapshot_is_refused(self, provider: Provider, rig: ProviderRig) -> None:
+        """Bytes that are no archive raise a SandboxError, and HOME is unchanged."""
+        sandbox = await provider.create(rig.spec(persistent=True))
+        await sandbox.run(ExecRequest(script="echo kept > ~/file"))
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"no archive"
+
+        with pytest.raises(SandboxError):
+            await sandbox.restore(chunks())
+        assert (await sandbox.run(ExecRequest(script="cat ~/file"))).stdout == b"kept\n"
+
+    async def test_a_port_has_a_url_or_a_reason(self, provider: Provider, rig: ProviderRig) -> None:
+        """A port has a URL or is refused where EXPOSE is declared, and is unsupported elsewhere."""
+        sandbox = await provider.create(rig.spec())
+        if Feature.EXPOSE not in rig.plugin.features:
+            with pytest.raises(FeatureUnsupported):
+                await sandbox.expose(8080)
+            return
+        with suppress(ProviderRefused):
+            assert (await sandbox.expose(8080)).startswith(("http://", "https://"))
+
+    async def test_jobs_are_declared(self, sandbox: Sandbox, rig: ProviderRig) -> None:
+        """A provider that does not declare JOBS refuses to start one."""
+        if Feature.JOBS in rig.plugin.features:
+            pytest.skip("declared: the tests of jobs show that it works")
+        with pytest.raises(FeatureUnsupported):
+            await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script="true"))

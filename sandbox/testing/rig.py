@@ -1,0 +1,74 @@
+"""The rig of a provider: its settings, and the directories and specs of one test."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandbox.model import SandboxSpec
+from sandbox.port import Feature, Provider, ProviderContext, ProviderPlugin
+from sandbox.testing.callbacks import CallbackServer
+
+TOKEN = "the-job-token-that-nobody-sees"
+"""The token of the suite's jobs."""
+
+
+@dataclass(kw_only=True)
+class ProviderRig:
+    """A provider as a test opens it; opening a rig twice gives the same provider with the same sandboxes.
+
+    `directory` is a temporary directory of the test. `isolated` is False for a provider that does not
+    protect the machine from its commands.
+    """
+
+    name: str
+    plugin: ProviderPlugin
+    settings: Any
+    directory: Path
+    isolated: bool = True
+    label: str = field(default_factory=lambda: f"label-{secrets.token_hex(4)}")
+
+    @property
+    def provider_context(self) -> ProviderContext:
+        """The context that the gateway would give the provider."""
+        return ProviderContext(
+            state=self.directory / "state",
+            callbacks=self.directory / "callbacks",
+            allow_unsandboxed=not self.isolated,
+        )
+
+    @property
+    def mounts(self) -> bool:
+        """Whether the workspace is mounted from this machine."""
+        return Feature.MOUNTS_WORKSPACE in self.plugin.features
+
+    @property
+    def workspace(self) -> Path:
+        """The directory of the workspace."""
+        return self.directory / "workspace"
+
+    @property
+    def callback_server(self) -> CallbackServer:
+        """A callback server, not started yet."""
+        return CallbackServer(socket=self.provider_context.callbacks / "callback.sock")
+
+    def spec(self, **changes: Any) -> SandboxSpec:
+        """Return a small sandbox with a workspace."""
+        fields = {
+            "label": self.label,
+            "namespace": "space",
+            "workspace": self.workspace,
+            "memory_mb": 256,
+            "pids": 64,
+        }
+        return SandboxSpec(**{**fields, **changes})
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Provider]:
+        """Open the provider."""
+        async with self.plugin.open(self.settings, self.provider_context) as provider:
+            yield provider

@@ -1,0 +1,37 @@
+"""Waiting for conditions inside sandboxes; each wait ends after TIMEOUT_SECONDS."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from sandbox.model import BackgroundJobState, JobReport
+from sandbox.port import Sandbox
+
+TIMEOUT_SECONDS = 20.0
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until `condition` holds; raises TimeoutError."""
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while not await condition():  # noqa: ASYNC110 - what is waited for happens in other processes
+            await asyncio.sleep(0.01)
+
+
+async def wait_for_job(sandbox: Sandbox, job_id: str) -> JobReport:
+    """Return the report of a job once it no longer runs."""
+    report = await sandbox.report(job_id)
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while report.state is BackgroundJobState.RUNNING:
+            await asyncio.sleep(0.01)
+            report = await sandbox.report(job_id)
+    return report
+
+
+async def wait_for_output(sandbox: Sandbox, job_id: str, text: bytes) -> None:
+    """Wait until a running job's output contains `text`."""
+
+    async def holds() -> bool:
+        return text in (await sandbox.report(job_id)).output
+
+    await until(holds)

@@ -1,0 +1,54 @@
+"""The example packages keep their contracts, and no installed adapter joins the project's own runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import channels.registry
+import sandbox.registry
+from example_packages import EXAMPLES, ROOT, add_distribution, environment, install
+
+COLLECTED = [
+    "tests/contracts/platforms/test_channel_contract.py",
+    "tests/contracts/providers/test_provider_contract.py",
+]
+
+
+def run_pytest(folder: Path, *arguments: str, paths: tuple[Path, ...]) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a folder, in an environment where `paths` are installed."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env=environment(*paths),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_keeps_its_contract(example: str, tmp_path: Path) -> None:
+    """The tests of an example pass when it is installed beside Dovecote."""
+    folder = install(example, tmp_path)
+    done = run_pytest(folder, f"--basetemp={tmp_path / 'base'}", paths=(tmp_path, folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) > 20
+
+
+def test_an_installed_adapter_does_not_join_our_tests(tmp_path: Path) -> None:
+    """The suites of this repository cover the built-in adapters only, also when another one is broken."""
+    others = {"other": "memory_sandboxes:plugin", "broken": "module_that_is_not_there:plugin"}
+    add_distribution(tmp_path, "other-adapters", {"dovecote.channels": others, "dovecote.sandboxes": others})
+    done = run_pytest(ROOT, "--collect-only", *COLLECTED, paths=(tmp_path,))
+    assert done.returncode == 0, done.stdout + done.stderr
+    collected = set(re.findall(r"test_\w+\[(\w+)", done.stdout))
+    assert {*channels.registry.built_in(), *sandbox.registry.built_in()} <= collected
+    assert not set(others) & collected
