@@ -38,7 +38,7 @@ def _validate_value(name: str, value: Any, schema: Mapping[str, Any]) -> None:
         raise InvalidArguments(f"{name} must be {_TYPE_NAMES[expected]}, not {value!r}")
     if "enum" in schema and value not in schema["enum"]:
         raise InvalidArguments(f"{name} must be one of {', '.join(schema['enum'])}, not {value!r}")
-    if "pattern" in schema and not re.search(schema["pattern"], value):
+    if "pattern" in schema and not re.search(schema["pattern"], str(value)):
         raise InvalidArguments(f"{name} must match {schema['pattern']}, not {value!r}")
     least, most = schema.get("minimum", value), schema.get("maximum", value)
     if expected == "integer" and not least <= value <= most:

@@ -114,16 +114,16 @@ class Reaper:
             await self.delete(row, "removed")
             return
         running = await self._hooks.list_running_jobs(row)
-        verdict = next_action(row, self._clock(), running=len(running))
-        if verdict is ReaperAction.KEEP:
+        action = next_action(row, self._clock(), running=len(running))
+        if action is ReaperAction.KEEP:
             return
-        endings, why = self._teardowns[row.provider], verdict.value
-        if verdict is ReaperAction.SUSPEND:
+        endings, why = self._teardowns[row.provider], action.value
+        if action is ReaperAction.SUSPEND:
             await endings.suspend(row, spec, reason=why)
-        elif verdict in (ReaperAction.EXPIRE, ReaperAction.ABANDON):
+        elif action in (ReaperAction.EXPIRE, ReaperAction.ABANDON):
             await self._hooks.end_jobs(row, "sandbox_expired")
             await endings.stop(row, spec, reason=why)
-        elif verdict is ReaperAction.FINISH:
+        elif action is ReaperAction.FINISH:
             await endings.stop(row, spec, reason=why)
         else:
             await endings.delete(row.label, reason=why)

@@ -169,7 +169,7 @@ def test_secrets_are_compared_in_constant_time() -> None:
     for name in (
         "channels/telegram/receive/receiver.py",
         "delivery/webhooks/signing.py",
-        "gateway/jobs/jobs.py",
+        "gateway/jobs/settlement.py",
     ):
         assert "compare_digest" in (ROOT / name).read_text(), name
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import aiohttp
 from aiohttp import web
 
+from delivery.broker.memory_events import MemoryEvents
+from delivery.events.event import Event, EventType
 from delivery.events.port import EventStream
 from gateway.accounts.api_keys import Principal
 from gateway.web.http.problems import HttpProblem, problem_middleware
@@ -115,3 +117,13 @@ async def stream_server(events: EventStream) -> AsyncIterator[StreamServer]:
         yield face
     finally:
         await runner.cleanup()
+
+
+async def append_events(events: MemoryEvents, count: int, conversation: str = "cnv_a") -> list[int]:
+    """Append so many lasting events."""
+    tail = await events.tail(conversation)
+    seqs, n = [tail.seq if tail else 0], tail.n if tail else 0
+    for number in range(n + 1, n + count + 1):
+        event = Event.now(EventType.JOB_STARTED, conversation, {"number": number}).numbered(number)
+        seqs.append(await events.append(event, expected=seqs[-1]))
+    return seqs[1:]

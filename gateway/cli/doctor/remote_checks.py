@@ -42,8 +42,8 @@ async def _database_clock_offset(url: str) -> float:
     database = Database(url)
     try:
         async with database.read() as connection:
-            told = await queue_depths.database_time(connection)
-            return told.timestamp() - time.time()
+            database_time = await queue_depths.database_time(connection)
+            return database_time.timestamp() - time.time()
     finally:
         await database.close()
 
@@ -68,8 +68,8 @@ def check_jetstream(settings: Settings) -> Iterator[DoctorCheck]:
         return
     yield check_stream_capacity(account, events)
     if "ts" in events:  # reported for a stream only
-        told = datetime.fromisoformat(str(events["ts"]))
-        yield _check_skew("clock of NATS", told.timestamp() - time.time())
+        nats_time = datetime.fromisoformat(str(events["ts"]))
+        yield _check_skew("clock of NATS", nats_time.timestamp() - time.time())
 
 
 async def _with_timeout(operation: Any) -> Any:

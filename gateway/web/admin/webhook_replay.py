@@ -89,12 +89,12 @@ async def replay_webhook(call: ApiCall[WebhookReplayCreate, NoContent]) -> Webho
 
 async def _events(connection: Connection, endpoint: Endpoint, request: WebhookReplayCreate) -> list[Event]:
     after: datetime | None = request.after
-    told = await queries.list_events_between(
+    events = await queries.list_events_between(
         connection, endpoint.account, ids=request.ids, after=after, until=request.until, limit=MAX_EVENTS + 1
     )
     return [
         event
-        for event in told
+        for event in events
         if endpoint.conversation in (None, event.conversation)
         and (request.ids or routes.matches(endpoint.events, str(event.type)))
     ]

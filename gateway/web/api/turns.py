@@ -213,7 +213,7 @@ async def _endpoint(
     async with call.context.database.begin() as connection:
         if webhook.url is None:
             return (await webhooks.get(connection, call.account, webhook.id or "")).id, None
-        told = await webhooks.create_for_turn(
+        created = await webhooks.create_for_turn(
             connection,
             call.context.records.vault,
             call.account,
@@ -221,7 +221,7 @@ async def _endpoint(
             url=webhook.url,
             secret=webhook.secret.get_secret_value() if webhook.secret else None,
         )
-    return told.endpoint.id, told.secret
+    return created.endpoint.id, created.secret
 
 
 async def get_status(call: ApiCall[NoContent, NoContent]) -> TurnStatus | JobStatus:

@@ -39,7 +39,7 @@ class WebLimits:
     requests_per_minute: int = 60_000
 
 
-class OpenChannels(Protocol):
+class WebhookChannels(Protocol):
     """The channels of this process that receive webhooks."""
 
     async def receive(self, channel: str, request: WebhookRequest) -> WebhookResponse | None:
@@ -76,7 +76,7 @@ class WebContext:
     allowed_origins: frozenset[str] = frozenset()
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     limits: WebLimits = WebLimits()
-    channels: OpenChannels | None = None
+    channels: WebhookChannels | None = None
     workspaces: Workspaces | None = None
     quotas: WorkspaceQuotas = field(default_factory=WorkspaceQuotas)
     on_channel_changed: Callable[[str, str], Awaitable[None]] = _ignore

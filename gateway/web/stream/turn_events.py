@@ -131,10 +131,10 @@ class TurnEventReader:
             self.turn = str(into)
 
     def _tool(self, event: Event, seq: int) -> ToolCalled | ToolReturned:
-        told, call = event.data, f"{self.turn}.{event.data['call']}"
+        data, call = event.data, f"{self.turn}.{event.data['call']}"
         if event.type is EventType.TOOL_CALLED:
-            return ToolCalled(call=call, name=told["name"], args=told["args"], seq=seq)
-        return ToolReturned(call=call, output=str(told["output"]), seq=seq)
+            return ToolCalled(call=call, name=data["name"], args=data["args"], seq=seq)
+        return ToolReturned(call=call, output=str(data["output"]), seq=seq)
 
     def _message_delta(self, event: Event, seq: int) -> Iterator[TurnEvent]:
         message, part, attempt = event.data["message"], event.data["part"], event.data["attempt"]
@@ -149,9 +149,9 @@ class TurnEventReader:
     def _message_done(self, event: Event, seq: int) -> Iterator[TurnEvent]:
         message = event.data["message"]
         text = with_files(event.data["text"], event.data.get("files", ()))
-        told = self._text_sent.get(message, "")
-        if text.startswith(told):
-            yield from self._text_delta(message, text[len(told) :], seq)
+        sent = self._text_sent.get(message, "")
+        if text.startswith(sent):
+            yield from self._text_delta(message, text[len(sent) :], seq)
         elif not event.data.get("truncated"):
             yield from self._text_delta(message, MESSAGE_SEPARATOR + text, seq)
         self._next_part[message] = -1

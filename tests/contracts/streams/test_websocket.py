@@ -13,7 +13,7 @@ import pytest
 
 from delivery.broker.memory_events import MemoryEvents
 from delivery.events.event import Event, EventType
-from stream_server import KEY, READ_ONLY, StreamServer, stream_server
+from stream_server import KEY, READ_ONLY, StreamServer, append_events, stream_server
 
 RETAINED = 8
 Socket = aiohttp.ClientWebSocketResponse
@@ -30,16 +30,6 @@ async def server(events: MemoryEvents) -> AsyncIterator[StreamServer]:
     """Serve it."""
     async with stream_server(events) as face:
         yield face
-
-
-async def append_events(events: MemoryEvents, count: int, conversation: str = "cnv_a") -> list[int]:
-    """Append so many lasting events."""
-    tail = await events.tail(conversation)
-    seqs, n = [tail.seq if tail else 0], tail.n if tail else 0
-    for number in range(n + 1, n + count + 1):
-        event = Event.now(EventType.JOB_STARTED, conversation, {"number": number}).numbered(number)
-        seqs.append(await events.append(event, expected=seqs[-1]))
-    return seqs[1:]
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from api_server import ApiClient
 from channel_rigs import open_rig
 from channels.port import ChannelPlugin
 from channels.registry import built_in
-from channels.testing.rig import ChannelRig
+from channels.testing.rig import ChannelRig, WebhookRig
 from gateway_process import GatewayProcess, channel_env, gateway
 from secret_scan import files_containing, read_everything
 
@@ -39,7 +39,7 @@ async def _ask_and_wait(rig: ChannelRig, word: str) -> None:
     await _until(is_said)
 
 
-async def _use_webhook_channel(rig: ChannelRig, mine: ApiClient) -> None:
+async def _use_webhook_channel(rig: WebhookRig, mine: ApiClient) -> None:
     """Make a second channel that is posted to, and post to it: signed, unsigned, wrongly and in pieces."""
     settings = {**rig.webhook_settings(), "allow": ["*"]}
     kind = next(one["kind"] for one in (await mine.call("GET", "/accounts/me/channels")).body["items"])
@@ -59,7 +59,7 @@ async def _use_webhook_channel(rig: ChannelRig, mine: ApiClient) -> None:
                     assert answer.status in {200, 400, 401, 503}
 
 
-async def _exercise(rig: ChannelRig, process: GatewayProcess) -> list[str]:
+async def _exercise(rig: WebhookRig, process: GatewayProcess) -> list[str]:
     """Live through the day; return all that was answered over HTTP."""
     async with aiohttp.ClientSession() as session:
         mine = ApiClient(session=session, url=process.url, key=process.key)
