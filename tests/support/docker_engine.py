@@ -164,7 +164,8 @@ def shared_engine(kind: str = "docker") -> EngineProcess:
         pytest.skip("only root may start a container engine")
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     owner = os.getppid() if run else os.getpid()
-    directory = Path(tempfile.gettempdir(), f"dovecote-{kind}-{run or owner}")
+    # Podman takes no run directory with a path of more than 50 characters.
+    directory = Path(tempfile.gettempdir(), f"dovecote-{kind}-{run[:12] if run else owner}")
     directory.mkdir(mode=0o700, exist_ok=True)
     engine = EngineProcess(directory=directory)
     with (directory / "lock").open("w") as lock:

@@ -21,7 +21,7 @@ async def test_what_is_turned_away_costs_next_to_nothing(database: Database) -> 
     assert len(await harness.list_open_turns()) == 3
     assert len([name for name in commits if name.endswith("before_commit")]) <= 3 + 1 + 1000 // 200
     (notice,) = await harness.list_delivery_bodies()
-    assert "3 messages are waiting" in notice
+    assert "3 messages are already waiting" in notice
     now[0] += 1
     await harness.send_message("once more", by=BOB)
     assert len(await harness.list_delivery_bodies()) == 1, "once a minute is enough"

@@ -66,7 +66,7 @@ async def _start_job(process: GatewayProcess, platform: Simulator) -> None:
 async def _until_reported(process: GatewayProcess, platform: Simulator) -> None:
     """Check the report in the chat, once, and in `agent.finished`."""
     await platform.wait_until(
-        lambda: any("This did not work" in post.text for post in platform.messages(CHAT)), seconds=60
+        lambda: any("The request failed" in post.text for post in platform.messages(CHAT)), seconds=60
     )
     reports = [post.text for post in platform.messages(CHAT) if "pigeon" in post.text]
     assert len(reports) == 1

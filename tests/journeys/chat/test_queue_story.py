@@ -113,7 +113,7 @@ async def test_a_message_interrupts_the_model_at_once(tmp_path: Path) -> None:
         return ScriptedTurn(text="Once upon a time", fault="stall") if stalls else echo(body)
 
     async with model_chat(tmp_path / "data", script) as (platform, _process, server):
-        await send_and_wait(platform, "/queue interrupt", containing="ends what runs")
+        await send_and_wait(platform, "/queue interrupt", containing="cancels the running turn")
         await platform.say(CHAT, "tell me a story")
         await platform.wait_until(
             lambda: any("Once" in draft.text for draft in platform.drafts(CHAT)), seconds=20

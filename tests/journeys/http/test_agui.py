@@ -81,7 +81,8 @@ async def agui(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AguiGa
             mine = ApiClient(session=session, url=process.url, key=process.key)
             assert (await mine.call("POST", "/accounts/me/workspaces", {"name": "files"})).status == 201
             places = [{"name": "files", "workspaceId": "files"}]
-            shell = {"name": "shell", "config": {"model": "builtin:shell", "workspaces": places}}
+            shell_config = {"model": "builtin:shell", "workspaces": places, "sandbox": "default"}
+            shell = {"name": "shell", "config": shell_config}
             assert (await mine.call("POST", "/accounts/me/agents", shell)).status == 201
             yield AguiGateway(process=process, mine=mine, model=model)
 

@@ -144,7 +144,7 @@ class WebhookStub:
 @pytest.mark.parametrize(("path", "status"), [("chn_1", 400), ("chn_1", 401), ("chn_1", 503), ("chn_2", 404)])
 async def test_a_refused_post_is_explained(tmp_path: Path, path: str, status: int) -> None:
     """What an adapter refuses is an ordinary problem; what it accepts gets the adapter's answer."""
-    async with open_api_server(tmp_path, inboxes=WebhookStub()) as face:
+    async with open_api_server(tmp_path, channels=WebhookStub()) as face:
         answer = await face.nobody.call("POST", f"/channels/{path}/inbound", status)
         assert (answer.status, answer.body["status"], bool(answer.body["detail"])) == (status, status, True)
         assert answer.headers["Content-Type"].startswith("application/problem+json")

@@ -51,7 +51,7 @@ async def test_nats_is_asked_for_room_and_time(tmp_path: Path) -> None:
             assert "error" not in await nats_connection.api_request(f"STREAM.INFO.{EVENTS}")
         room, clock = await found(check_jetstream, settings)
         assert clock.state is CheckState.OK, clock
-        assert room.detail == "the event log takes 0% of its room"
+        assert room.detail == "the event log uses 0% of its space"
     (gone,) = await found(check_jetstream, settings)
     assert gone.state is CheckState.FAILED
 

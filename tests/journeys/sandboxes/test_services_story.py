@@ -59,7 +59,7 @@ async def services_gateway(tmp_path: Path) -> AsyncIterator[ServicesGateway]:
         env = {
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
             "DOVECOTE_AGENT__BASE_URL": model.base_url,
-            "DOVECOTE_VENDORS__OPENAI": "sk-loopback",
+            "DOVECOTE_VENDORS__OPENAI_API_KEY": "sk-loopback",
             "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2",
             "DOVECOTE_SANDBOX__SNAPSHOTS": "local",
             "DOVECOTE_SANDBOX__HOST__NETWORK_HELPER": "/bin/false",

@@ -62,7 +62,7 @@ async def skills_gateway(tmp_path: Path) -> AsyncIterator[SkillsGateway]:
         env = {
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
             "DOVECOTE_AGENT__BASE_URL": model.base_url,
-            "DOVECOTE_VENDORS__OPENAI": "sk-loopback",
+            "DOVECOTE_VENDORS__OPENAI_API_KEY": "sk-loopback",
             "DOVECOTE_ADMIN_KEY": ADMIN_KEY,
         }
         async with gateway(tmp_path / "data", env=env) as process:

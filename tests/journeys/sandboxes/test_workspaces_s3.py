@@ -193,7 +193,7 @@ async def test_a_bucket_that_refuses_keeps_the_gateway_from_starting(endpoint: s
         assert await process.wait_for_exit() == 1
         (line,) = [line for line in process.log if "not-there" in line]
         assert "workspaces.s3.bucket" in line
-        assert "make the bucket" in line
+        assert "create the bucket" in line
         away = {"DOVECOTE_WORKSPACES__S3__ENDPOINT": "http://127.0.0.1:1"}
         async with gateway(tmp_path / "data", env=env | away) as waiting:
             async with waiting.http() as session, session.get(f"{FILES}/file") as answer:

@@ -201,7 +201,7 @@ async def test_a_person_approves_one_command_and_denies_another(tmp_path: Path, 
             await console.enter(gateway)
             await console.start_conversation("run: echo approved-this")
             card = page.locator('[data-kind="approval"]')
-            await expect(card.get_by_label("The exact command")).to_have_text("echo approved-this")
+            await expect(card.get_by_label("The exact call")).to_contain_text("echo approved-this")
             await card.get_by_role("button", name="Approve").click()
             await expect(page.locator('[data-kind="tool"][data-state="done"]')).to_contain_text("exit code 0")
             await expect(page.locator('[data-kind="message"]').last).to_contain_text("approved-this")
