@@ -55,7 +55,8 @@ class ScriptHost:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(command.timeout):
+        # The scripts read /proc, which has the processes of all other tests here and few in a sandbox.
+        async with asyncio.timeout(2 * command.timeout):
             out, err = await process.communicate(command.stdin)
         return ExecResult(exit_code=process.returncode or 0, stdout=out[: command.output_limit], stderr=err)
 
