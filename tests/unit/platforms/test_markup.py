@@ -27,8 +27,8 @@ from channels.markup import (
     split,
 )
 from channels.splitting import MAX_PARSED_LENGTH
-from channels.testing.documents import HOSTILE, documents
-from channels.testing.line_counter import count_lines
+from channels.testing.documents import documents
+from text_checks import holds_in_order, packed, utf16
 
 
 def words_of(blocks: tuple[Block, ...]) -> str:
@@ -62,22 +62,6 @@ def _inline_words(inline: Inline) -> str:
             return "".join(_inline_words(child) for child in children)
         case Link(url, children):
             return "".join(_inline_words(child) for child in children) + f" {url}"
-
-
-def packed(text: str) -> str:
-    """Drop all white space."""
-    return re.sub(r"\s+", "", text)
-
-
-def holds_in_order(needle: str, hay: str) -> bool:
-    """Return whether all characters of `needle` are in `hay`, in their order."""
-    rest = iter(hay)
-    return all(character in rest for character in needle)
-
-
-def utf16(text: str) -> int:
-    """Measure as Telegram does."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 @given(documents())
@@ -215,22 +199,3 @@ def test_a_limit_that_holds_no_fence_is_refused() -> None:
     """A limit below the smallest is a mistake of the caller."""
     with pytest.raises(ValueError, match="too small"):
         split("text", 8)
-
-
-@pytest.mark.parametrize("unit", HOSTILE)
-def test_hostile_text_takes_linear_work(unit: str) -> None:
-    """Four times the text takes about four times the steps, to parse and to split."""
-    texts = [(unit * 2000)[:size] for size in (500, 2000)]
-    for act in (parse, lambda text: split(text, 100), lambda text: split(text, 400, utf16)):
-        less, more = (count_lines(lambda act=act, text=text: act(text)) for text in texts)  # type: ignore[misc]
-        assert more <= 4.9 * less + 4000, (less, more)
-
-
-@pytest.mark.parametrize("size", [MAX_PARSED_LENGTH, MAX_PARSED_LENGTH + 1000])
-@pytest.mark.parametrize("unit", HOSTILE)
-def test_hostile_text_is_split_without_loss(unit: str, size: int) -> None:
-    """As much as is parsed, and a little more, all arrives: longer texts are cut the same way."""
-    text = (unit * size)[:size]
-    parts = split(text, 4096, utf16)
-    assert all(utf16(part) <= 4096 for part in parts)
-    assert holds_in_order(packed(text), packed("\n".join(parts)))

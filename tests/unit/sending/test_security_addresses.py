@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
@@ -85,23 +83,3 @@ async def test_m8_no_form_of_a_closed_address_is_called(text: str) -> None:
                 with pytest.raises((EgressRefused, aiohttp.ClientError)) as caught:
                     await egress.post(url, headers={}, body=b"{}")
                 assert not isinstance(caught.value, aiohttp.ClientResponseError)
-
-
-def _settings_of_sessions(tree: ast.AST) -> Iterator[tuple[int, set[str]]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "ClientSession":
-            wanted = {one.arg or "": one.value for one in node.keywords}
-            trust = wanted.get("trust_env")
-            yield node.lineno, {"trust_env"} if isinstance(trust, ast.Constant) and trust.value else set()
-
-
-def test_m8_no_session_trusts_the_environments_proxies() -> None:
-    """No client that calls out takes a proxy from the environment."""
-    found = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for top in ("gateway", "delivery", "channels")
-        for path in sorted((ROOT / top).rglob("*.py"))
-        for line, options in _settings_of_sessions(ast.parse(path.read_text()))
-        if options
-    ]
-    assert found == []
