@@ -56,8 +56,13 @@ class ScriptHost:
             stderr=asyncio.subprocess.PIPE,
         )
         # The scripts read /proc, which has the processes of all other tests here and few in a sandbox.
-        async with asyncio.timeout(2 * command.timeout):
-            out, err = await process.communicate(command.stdin)
+        try:
+            async with asyncio.timeout(3 * command.timeout):
+                out, err = await process.communicate(command.stdin)
+        except TimeoutError:
+            process.kill()
+            await process.communicate()
+            raise
         return ExecResult(exit_code=process.returncode or 0, stdout=out[: command.output_limit], stderr=err)
 
     def directory(self, job_id: str) -> Path:
@@ -164,6 +169,7 @@ async def test_stopping_asks_first(jobs: BackgroundJobs) -> None:
     assert processes_with(nap) == []
 
 
+@pytest.mark.timeout(300)
 async def test_stopping_insists(jobs: BackgroundJobs) -> None:
     """What ignores TERM is killed, in other sessions and without the marked environment as well."""
     nap = unique_sleep_seconds()
