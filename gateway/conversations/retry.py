@@ -51,7 +51,7 @@ async def retry_turn(transactions: Transactions, account: str, failed_id: str) -
 
 
 async def _enqueue(tx: Transaction, failed: Turn, new: Turn) -> None:
-    waiting = await turns.count_open(tx.connection, new.conversation)
+    waiting = await turns.count_waiting(tx.connection, new.conversation)
     await turns.insert_turn(tx.connection, new)
     for route in await delivery_store.list_routes(tx.connection, new.conversation, failed.id):
         if route.turn == failed.id:

@@ -233,7 +233,7 @@ class Submissions:
 
         Call `cancel_superseded` once this is committed.
         """
-        waiting = await turns.count_open(tx.connection, conversation.id)
+        waiting = await turns.count_waiting(tx.connection, conversation.id)
         if not waiting:
             return await self._append(tx, conversation, submission, None, waiting)
         policy = await queue_policy.queue_policy(tx.connection, conversation, limit=self._limit)

@@ -63,10 +63,10 @@ _NEXT_TURN = (
     .order_by(turns.c.position)
     .limit(1)
 )
-_COUNT_OPEN = (
+_COUNT_WAITING = (
     select(func.count())
     .select_from(turns)
-    .where(turns.c.conversation == bindparam("of"), turns.c.state.in_(OPEN))
+    .where(turns.c.conversation == bindparam("of"), turns.c.state.in_(OPEN), turns.c.cancel.is_(False))
 )
 _FENCE_IS_CURRENT = select(conversations.c.fence).where(
     conversations.c.id == bindparam("held")
@@ -145,9 +145,12 @@ async def list_open(connection: Connection, conversation: str) -> list[Turn]:
     return [_turn(row) for row in rows]
 
 
-async def count_open(connection: Connection, conversation: str) -> int:
-    """Return how many turns of a conversation have not ended."""
-    counted = await connection.execute(_COUNT_OPEN, {"of": conversation})
+async def count_waiting(connection: Connection, conversation: str) -> int:
+    """Return how many turns a new one waits for: those that have not ended and were not cancelled.
+
+    A cancelled turn takes no place in the queue, although its worker may not have ended it yet.
+    """
+    counted = await connection.execute(_COUNT_WAITING, {"of": conversation})
     return counted.scalar_one()
 
 

@@ -201,6 +201,16 @@ async def test_every_mode_is_bounded(database: Database, mode: str) -> None:
         )
 
 
+async def test_a_stopped_queue_has_room_at_once(database: Database) -> None:
+    """Turns that `/stop` cancelled no longer count against the limit, even before a worker has ended them."""
+    harness = await open_ingress_harness(database, limit=2)
+    await start_turn(harness, "followup")
+    await harness.send_message("waits")
+    await harness.send_command("stop")
+    await harness.send_message("next")
+    assert [turn.input for turn in await harness.list_open_turns() if not turn.cancel] == ["next"]
+
+
 async def test_interrupt_ends_the_running_turn_and_says_why(harness: IngressHarness) -> None:
     """The message is next; more of the same person join it, and the running one is ended here at once."""
     running = await start_turn(harness, "interrupt")
