@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import typer
+from typer.main import get_command
 
 from gateway.cli.commands.backup import backup
 from gateway.cli.commands.channels import channels, keys
@@ -39,6 +43,12 @@ app.add_typer(sandboxes, name="sandboxes")
 app.add_typer(keys, name="keys")
 
 
+@cache
+def command() -> Callable[..., object]:
+    """Return the command line, built once in a process."""
+    return get_command(app)
+
+
 def main() -> None:
     """Run the command line."""
-    app(prog_name="dovecote")
+    command()(prog_name="dovecote")

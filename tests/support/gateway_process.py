@@ -18,6 +18,8 @@ import aiohttp
 
 from commands import PIPE, STDOUT, Running, gateway_command
 from leftovers import watch_jobs_of
+from migrated import migrated_data_directory
+from session import running
 
 ADDRESS = re.compile(r"^console: (http://[^/\s]+)")
 ANSI_CODES = re.compile(r"\x1b\[[0-9;]*m")
@@ -48,7 +50,8 @@ def reserve_port() -> int:
 class GatewayProcess:
     """`dovecote serve` on a data directory; `url` and `key` once it is ready.
 
-    `started` asks for the real command line where a forked process would do.
+    `started` asks for the real command line where a forked process would do, and for a first start that
+    migrates its database itself.
     """
 
     def __init__(
@@ -86,6 +89,8 @@ class GatewayProcess:
         """Start (again) on the same data directory, on the port it had; waits until it is ready."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
         self.ready.clear()
+        if not self.started and self._has_own_database({**self.env, **(env or {})}):
+            await migrated_data_directory(self.data)
         self.port = self.port or reserve_port()
         self._child = await gateway_command(
             *("serve", "--data", str(self.data), "--port", str(self.port), *self.options),
@@ -101,6 +106,11 @@ class GatewayProcess:
         if wait:
             await self.until_ready()
         return self
+
+    def _has_own_database(self, env: Mapping[str, str]) -> bool:
+        """Tell whether the first start creates a SQLite file in the data directory."""
+        is_named = any("DATABASE" in name.upper() for name in [*env, *self.options])
+        return running() and not self.data.exists() and not is_named
 
     async def until_ready(self, timeout: float = 30.0) -> None:
         """Wait for the `ready` line; a gateway that ends before it is an error with its log."""

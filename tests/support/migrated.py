@@ -20,6 +20,12 @@ async def migrated_sqlite(target: Path) -> str:
     return f"sqlite+aiosqlite:///{target}"
 
 
+async def migrated_data_directory(data: Path) -> None:
+    """Make a gateway's data directory with a migrated database, as after a first start."""
+    await asyncio.to_thread(data.mkdir, mode=0o700)
+    await migrated_sqlite(data / "dovecote.db")
+
+
 def _copy(target: Path) -> None:
     if not target.exists():
         shutil.copyfile(_sqlite_template(), target)

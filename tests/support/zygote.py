@@ -7,11 +7,13 @@ standard input. Each connection is one order: a line of JSON with descriptors 0,
 with the process id and, later, the exit code. A connection that closes earlier ends its process.
 
 It has one thread and no event loop. What it forks leaves the loop below and runs the module as `python -m`
-does, up to the interpreter's own end: exit codes, tracebacks and exit handlers are the real ones.
+does: exit codes, tracebacks and exit handlers are the real ones. Only the interpreter's last step is left
+out, which frees every object and would copy all that is shared with the zygote.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -23,6 +25,7 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Iterator
@@ -36,6 +39,10 @@ LEFT_OUT = ("__main__", "simulator", "versions", "daytona", "e2b")
 
 ALSO = ("alembic.command", "alembic.runtime.migration", "aiosqlite", "nats.aio.client")
 """Imported by nearly every gateway, but inside functions."""
+
+
+PREPARED = {"gateway.cli": "command", "channels.registry": "installed", "sandbox.registry": "installed"}
+"""What a process makes once, and keeps: the command line and the registries of installed packages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +88,28 @@ def import_everything() -> None:
     for name in (*ALSO, *modules()):
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+    for module, function in PREPARED.items():
+        getattr(importlib.import_module(module), function)()
     assert [task.name for task in Path("/proc/self/task").iterdir()] == [str(os.getpid())]
     gc.freeze()
     gc.enable()
+
+
+def run(order: Order) -> None:
+    """Run the module of an order and exit as the interpreter does; only an error takes its whole way."""
+    code: object = None
+    try:
+        runpy.run_module(order.module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if isinstance(code, str):
+        sys.stderr.write(f"{code}\n")
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
 
 
 class Zygote:
@@ -182,4 +208,4 @@ if __name__ == "__main__":
     given = Zygote(sys.argv[1]).serve()
     if given is not None:
         given.take_on()
-        runpy.run_module(given.module, run_name="__main__", alter_sys=True)
+        run(given)
