@@ -75,7 +75,13 @@ def _tick_runs(output: str) -> list[str]:
 
 
 def render_result(command: ShellCommand, result: ToolResult) -> str:
-    """Render a tool result as a message."""
+    """Render a tool result as a message, with the note about the command if there is one."""
+    shown = _render_result(command, result)
+    note = result.detail.get("note")
+    return f"{shown}\n\nNote: {note}." if note else shown
+
+
+def _render_result(command: ShellCommand, result: ToolResult) -> str:
     detail = result.detail
     if "stdout" in detail:
         return _render_output(detail)

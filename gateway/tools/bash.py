@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.jobs.jobs import TooManyJobs
-from gateway.tools.tool import Tool, ToolContext, bool_argument, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, str_argument
 from sandbox.exec.command_lint import missing_runtime, path_outside_workspace
 from sandbox.model import ExecRequest, ExecResult
 
@@ -56,10 +56,7 @@ def _spec(context: ToolContext) -> ToolSpec:
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
-    command = str_argument(args, "command")
-    refusal = refusal_reason(context, command)
-    if refusal:
-        return ToolResult(ok=False, content=refusal)
+    command = command_argument(args)
     if bool_argument(args, "background"):
         return await _start_job(context, command, key)
     sandbox = await context.environment_resolver.sandbox(context.environment)
@@ -71,10 +68,19 @@ async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolR
     return ToolResult(ok=result.ok, content=json.dumps(shape, ensure_ascii=False), detail=shape)
 
 
-def refusal_reason(context: ToolContext, command: str) -> str | None:
-    """Return why a command is refused before it runs, or None."""
+def command_argument(args: Mapping[str, Any]) -> str:
+    """Return the script of a call; raises InvalidArguments when it is too long."""
+    command = str_argument(args, "command")
     if len(command.encode("utf-8", "surrogatepass")) > MAX_COMMAND_BYTES:
-        return f"the command is longer than {MAX_COMMAND_BYTES} bytes; write a script file and run that"
+        raise InvalidArguments(
+            f"the command is longer than {MAX_COMMAND_BYTES} bytes; write a script file and run that"
+        )
+    return command
+
+
+def command_objection(context: ToolContext, args: Mapping[str, Any]) -> str | None:
+    """Return why a command obviously cannot work here, or None."""
+    command = command_argument(args)
     advice = missing_runtime(command, context.environment.config.runtimes)
     if advice is None and context.environment.workspace is not None:
         advice = path_outside_workspace(command)
@@ -121,6 +127,7 @@ def _decode(raw: bytes, *, truncated: bool) -> str:
 bash = Tool(
     spec=_spec,
     needs_approval=lambda config: config.permission_mode in {"ask", "edit"},
+    objection=command_objection,
     run=_run,
     idempotent=False,
     is_available=lambda context: not context.environment.files_only,

@@ -92,20 +92,24 @@ class ToolExecutor(Tools):
     ) -> bool:
         """Return whether a person must approve this call first (and has not yet)."""
         tool = self._tools.get(name)
-        if tool is None or not self._mode_requires_approval(tool, args):
+        if tool is None or not self._mode_requires_approval(tool, args, typed_by_asker=typed_by_asker):
             return False
         if typed_by_asker and await self._asker_may_approve():
             return False
         return await self._get_step(call) is None and not await self._is_approved(name, args, call)
 
-    def _mode_requires_approval(self, tool: Tool, args: Mapping[str, Any]) -> bool:
-        """Return whether the permission mode of the call's workspace requires an approval."""
+    def _mode_requires_approval(self, tool: Tool, args: Mapping[str, Any], *, typed_by_asker: bool) -> bool:
+        """Return whether the permission mode of the call's workspace requires an approval.
+
+        A call that would be refused requires none: nobody is asked in vain.
+        """
         try:
             context = self._context.in_workspace(args)
             self._validate(tool, args, context)
+            refused = not typed_by_asker and tool.objection(context, args) is not None
         except InvalidArguments:
             return False  # the call fails for this reason
-        return tool.is_offered(context) and tool.needs_approval(context.environment.config)
+        return not refused and tool.is_offered(context) and tool.needs_approval(context.environment.config)
 
     async def _asker_may_approve(self) -> bool:
         """Return whether the person who started the turn may approve its commands by typing them."""
@@ -140,7 +144,9 @@ class ToolExecutor(Tools):
             return await self._end_step(call, name, _interrupted_result(args))
         if earlier is None:
             await self._begin_step(call, name, args)
-        return await self._end_step(call, name, await self._run_tool(tool, args, call))
+        return await self._end_step(
+            call, name, await self._run_tool(tool, args, call, typed_by_asker=typed_by_asker)
+        )
 
     async def _get_step(self, call: str) -> StepRow | None:
         if self._context.turn.attempt <= 1 and self._context.turn.paused is None:
@@ -161,7 +167,9 @@ class ToolExecutor(Tools):
                 )
             )
 
-    async def _run_tool(self, tool: Tool, args: Mapping[str, Any], call: str) -> ToolResult:
+    async def _run_tool(
+        self, tool: Tool, args: Mapping[str, Any], call: str, *, typed_by_asker: bool
+    ) -> ToolResult:
         self._check()
         try:
             context = self._context.in_workspace(args)
@@ -170,9 +178,13 @@ class ToolExecutor(Tools):
             if context.agent_files is not None and context.agent is not None:
                 await context.agent_files.install(context.agent, context.environment)
             self._validate(tool, args, context)
-            return await tool.run(
+            objection = tool.objection(context, args)
+            if objection and not typed_by_asker:
+                return ToolResult(ok=False, content=objection)
+            result = await tool.run(
                 context, _without_workspace_argument(args, context), _call_key(context.turn.id, call)
             )
+            return replace(result, detail={"note": objection, **result.detail}) if objection else result
         except InvalidArguments as error:
             return ToolResult(ok=False, content=f"wrong arguments: {error}")
         except SandboxError as error:

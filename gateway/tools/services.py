@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.tools.bash import refusal_reason
+from gateway.tools.bash import command_argument, command_objection
 from gateway.tools.expose import DEFAULT_PORT, MAX_PORT, port_argument
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
 from sandbox import registry
@@ -62,16 +62,16 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
 
 
 async def _start(
-    context: ToolContext, services: SandboxServices, name: str, args: Mapping[str, Any]
+    _context: ToolContext, services: SandboxServices, name: str, args: Mapping[str, Any]
 ) -> ToolResult:
-    command = str_argument(args, "command")
-    refusal = refusal_reason(context, command)
-    if refusal:
-        return ToolResult(ok=False, content=refusal)
-    status = await services.start(name, command, port_argument(args) or 0)
+    status = await services.start(name, command_argument(args), port_argument(args) or 0)
     shape = to_response(status)
     up = status.state == "running" and (status.ready or not status.port)
     return ToolResult(ok=up, content=json.dumps(shape), detail=shape)
+
+
+def _objection(context: ToolContext, args: Mapping[str, Any]) -> str | None:
+    return command_objection(context, args) if args.get("action") == "start" else None
 
 
 async def _stop(
@@ -140,6 +140,7 @@ def _is_available(context: ToolContext) -> bool:
 service = Tool(
     spec=_spec,
     needs_approval=lambda config: config.permission_mode in {"ask", "edit"},
+    objection=_objection,
     run=_run,
     idempotent=True,
     is_available=_is_available,

@@ -55,7 +55,8 @@ ToolFunction = Callable[[ToolContext, Mapping[str, Any], str], Awaitable[ToolRes
 class Tool:
     """A tool. `idempotent`: it can be executed again after a crash. `is_available`: it can be used here.
 
-    `changes_files`: it is not offered in a read-only workspace.
+    `changes_files`: it is not offered in a read-only workspace. `objection` returns why a call obviously
+    cannot work: it is refused before anybody is asked to approve it; a person who typed it gets a note.
     """
 
     spec: Callable[[ToolContext], ToolSpec]
@@ -63,6 +64,7 @@ class Tool:
     run: ToolFunction
     idempotent: bool
     is_available: Callable[[ToolContext], bool] = lambda _context: True
+    objection: Callable[[ToolContext, Mapping[str, Any]], str | None] = lambda _context, _args: None
     changes_files: bool = False
     uses_workspace: bool = True
     """Whether it works in a workspace; with several workspaces a call names one."""

@@ -109,3 +109,22 @@ async def test_an_unfinished_call_is_reported_as_interrupted(harness: TurnWorker
     result = await tools.call("bash", APPROVED, call="call-1")
     assert not result.ok
     assert "restarted while this ran" in result.content
+
+
+async def test_nobody_is_asked_about_a_call_that_is_refused(database: Database, tmp_path: Path) -> None:
+    """A model's call that obviously cannot work is refused at once; a person's own command is asked about."""
+    harness = await open_turn_worker(database, tmp_path)
+    sandbox = await add_sandbox_record(
+        database, harness.agent.account, permissionMode="ask", runtimes=["bash"]
+    )
+    harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": sandbox.id})
+    tools = await harness.tools(await harness.add_turn(running=True))
+    for tool, args in (("bash", {"command": "python3 -V"}), ("bash", {"command": "x" * 70_000})):
+        assert not await tools.needs_approval(tool, args, call="call-1")
+        assert not (await tools.call(tool, args, call=f"call-{len(args['command'])}")).ok
+    refused = await tools.call("bash", {"command": "python3 -V"}, call="call-3")
+    assert "'python'" in refused.content
+    typed = {"command": "pip -V"}
+    assert not await tools.needs_approval("bash", typed, call="call-4", typed_by_asker=True)
+    ran = await tools.call("bash", typed, call="call-4", typed_by_asker=True)
+    assert "the sandbox could not be used" in ran.content, "it was tried"

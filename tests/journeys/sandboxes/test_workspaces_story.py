@@ -14,9 +14,11 @@ from gateway_process import GatewayProcess, gateway
 from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
 
 
-async def _talk(process: GatewayProcess, session: aiohttp.ClientSession, agent: str) -> str:
+async def _talk(
+    process: GatewayProcess, session: aiohttp.ClientSession, agent: str, text: str = "go on"
+) -> str:
     mine = ApiClient(session=session, url=process.url, key=process.key)
-    taken = await mine.call("POST", f"/agents/{agent}/turns", {"input": "go on"})
+    taken = await mine.call("POST", f"/agents/{agent}/turns", {"input": text})
     assert taken.status == 202, taken.body
     async with asyncio.timeout(40):
         while True:
@@ -24,6 +26,17 @@ async def _talk(process: GatewayProcess, session: aiohttp.ClientSession, agent: 
             if answer.body["state"] in ("completed", "failed"):
                 return str(answer.body.get("output") or answer.body.get("error"))
             await asyncio.sleep(0.05)
+
+
+async def _type_command(
+    process: GatewayProcess, session: aiohttp.ClientSession, workspaces: list[Any], command: str
+) -> str:
+    """Return what the built-in shell answers to a person's own command."""
+    mine = ApiClient(session=session, url=process.url, key=process.key)
+    config = {"model": "builtin:shell", "sandbox": "free", "workspaces": workspaces}
+    made = await mine.call("POST", "/accounts/me/agents", {"name": "shell", "config": config})
+    assert made.status == 201, made.body
+    return await _talk(process, session, "shell", command)
 
 
 async def _set_up(process: GatewayProcess, session: aiohttp.ClientSession, workspaces: list[Any]) -> None:
@@ -57,6 +70,7 @@ async def test_a_call_names_the_workspace_it_works_in(tmp_path: Path) -> None:
         ScriptedTurn(calls=[ToolCall(name="read", args={"path": "which.txt", "workspace": "second"})]),
         ScriptedTurn(calls=[ToolCall(name="bash", args={"command": "cat which.txt", "workspace": "second"})]),
         ScriptedTurn(calls=[ToolCall(name="read", args={"path": "which.txt", "workspace": "third"})]),
+        ScriptedTurn(calls=[ToolCall(name="bash", args={"command": "ls .."})]),
         ScriptedTurn(text="Done."),
     ]
     uses = [{"name": "first", "workspaceId": "code"}, {"name": "second", "workspaceId": "notes"}]
@@ -64,7 +78,11 @@ async def test_a_call_names_the_workspace_it_works_in(tmp_path: Path) -> None:
         async with gateway(tmp_path / "data", env=_env(model)) as process:
             await _set_up(process, session, uses)
             assert await _talk(process, session, "worker") == "Done."
+            typed = await _type_command(process, session, uses[:1], "!cd .. && echo pigeon")
         told = [last_text(body) for body in model.bodies[1:]]
+    assert told[4].startswith("'..' leads out of the working directory")
+    assert "pigeon\n" in typed
+    assert "Note: '..' leads out of the working directory" in typed
     assert told[0] == "     1\tcode"
     assert told[1] == "     1\tnotes"
     assert "notes" in told[2]
