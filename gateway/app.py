@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -19,7 +20,7 @@ from gateway import listeners
 from gateway.composition import build_components
 from gateway.config.settings import Settings
 from gateway.infra.backing_services import BackgroundTask, open_backing_services
-from gateway.infra.data_dir import DataDirBusy
+from gateway.infra.data_dir import DataDirBusy, DataDirExposed
 from gateway.infra.embedded_nats import EmbeddedNatsFailed
 from gateway.infra.preflight import DependencyUnavailable, ListenFailed, SecretKeyMismatch
 from gateway.ingress.channel_supervisor import ChannelSupervisor
@@ -34,9 +35,13 @@ RECEIVE_TIMEOUT = 3.0
 
 
 def run(settings: Settings) -> int:
-    """Run the gateway until SIGTERM or SIGINT; returns the exit code."""
+    """Run the gateway until SIGTERM or SIGINT; returns the exit code.
+
+    Only its user can read the files that it creates.
+    """
     expected = (
         DataDirBusy,
+        DataDirExposed,
         EmbeddedNatsFailed,
         DeliveryError,
         DatabaseUnavailable,
@@ -44,6 +49,7 @@ def run(settings: Settings) -> int:
         UnknownFaultPoint,
         OSError,
     )
+    os.umask(0o077)
     try:
         _serve_unwrapped(settings)
     except (DependencyUnavailable, SecretKeyMismatch, ListenFailed) as error:

@@ -22,7 +22,7 @@ from delivery.database.clock import synchronized_with, utc_now
 from delivery.database.engine import Database
 from gateway.accounts.vault import Vault, open_vault
 from gateway.config.settings import Settings
-from gateway.infra.data_dir import DataDirBusy, DataDirLock
+from gateway.infra.data_dir import DataDirBusy, DataDirLock, prepare_data_dir
 from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
 from gateway.infra.preflight import check_secret_keys, connect_nats, migrate_database
 from gateway.infra.replica_presence import ReplicaPresence
@@ -65,12 +65,12 @@ class BackingServices:
 async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServices]:
     """Open the services in order and close them in reverse order.
 
-    Raises DataDirBusy, EmbeddedNatsFailed, DependencyUnavailable, SecretKeyMismatch, DatabaseUnavailable
-    and DeliveryError, each with a message for the operator.
+    Raises DataDirBusy, DataDirExposed, EmbeddedNatsFailed, DependencyUnavailable, SecretKeyMismatch,
+    DatabaseUnavailable and DeliveryError, each with a message for the operator.
     """
     faults = FaultPoints(settings.fault_point)
     async with AsyncExitStack() as stack:
-        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        prepare_data_dir(settings.data_dir)
         lock = _lock_data_dir(settings, stack)
         broker = await _open_embedded_nats(settings, lock, stack)
         database = await _open_database(settings, stack)

@@ -1,12 +1,51 @@
-"""The data directory's lock: one instance at a time, because two brokers would gladly share one store."""
+"""The data directory: closed to other users, and locked: two brokers would gladly share one store."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import Self
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+OTHERS = 0o077
+"""The permissions of everybody but the owner."""
+
+
+class DataDirExposed(RuntimeError):
+    """Other users of the machine can read the data directory, and it may not be ours to close."""
+
+
+def prepare_data_dir(directory: Path) -> None:
+    """Create the data directory, or close it to other users; raises DataDirExposed.
+
+    It holds keys, the database and files. A directory with other contents is not changed.
+    """
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = directory.stat()
+    if not found.st_mode & OTHERS:
+        return
+    mode = f"{stat.S_IMODE(found.st_mode):04o}"
+    if found.st_uid != os.geteuid():
+        log.warning("data_dir.exposed", path=str(directory), mode=mode, owner=found.st_uid)
+    elif _is_ours(directory):
+        directory.chmod(0o700)
+        log.info("data_dir.closed", path=str(directory), mode_before=mode)
+    else:
+        raise DataDirExposed(
+            f"other users can read the data directory {directory} (mode {mode}): "
+            f"run `chmod 700 {directory}`, or choose a new directory with --data"
+        )
+
+
+def _is_ours(directory: Path) -> bool:
+    """Return whether a gateway has used the directory, or nobody has."""
+    return (directory / "lock").exists() or {path.name for path in directory.iterdir()} <= {"lost+found"}
 
 
 class DataDirBusy(RuntimeError):

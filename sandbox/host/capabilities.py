@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sandbox.host.isolation import bubblewrap, cgroups, network, runtimes
+from sandbox.host.isolation import bubblewrap, cgroups, network, runtimes, seccomp
 from sandbox.host.settings import HostSettings
 from sandbox.port import Capability
 
@@ -24,6 +25,13 @@ def _isolation(settings: HostSettings) -> Iterator[Capability]:
         name="isolation",
         present=problem is None,
         detail=detail if problem is None else f"{problem}; {bubblewrap.REMEDY}",
+    )
+    yield Capability(
+        name="seccomp",
+        present=seccomp.is_supported(),
+        detail="system calls are filtered"
+        if seccomp.is_supported()
+        else f"system calls are not filtered: there is no filter for {platform.machine()}",
     )
     networking = network.find(settings.network_helper, bubblewrap.probe_command(binary or Path("bwrap")))
     network_detail = (

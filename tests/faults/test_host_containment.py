@@ -335,3 +335,35 @@ async def test_dead_gateways_leave_no_control_group(rig: ProviderRig, sleep_seco
     # Not by glob, which fails when another test's groups go away meanwhile.
     groups = [f"{place}/{name}" for place, below, _ in os.walk(cgroups.CGROUP_MOUNT) for name in below]
     assert not [group for group in groups if f"/{tag}/" in group and "/run-" in group]
+
+
+SYSTEM_CALLS = """
+import ctypes, errno, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = {"io_uring_setup": 425, "open_tree": 428, "fsopen": 430}
+if os.uname().machine == "x86_64":
+    numbers |= {"userfaultfd": 323, "bpf": 321, "keyctl": 250, "perf_event_open": 298, "add_key": 248}
+for name, number in numbers.items():
+    answer = libc.syscall(number, 0, 0, 0, 0, 0)
+    print(name, "denied" if answer == -1 and ctypes.get_errno() == errno.EPERM else "MADE")
+for family in (40, 17, 38):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM if family != 38 else socket.SOCK_SEQPACKET)
+        print(family, "MADE")
+    except OSError as error:
+        print(family, "denied" if error.errno == errno.EAFNOSUPPORT else f"MADE {error}")
+print(libc.syscall(900), ctypes.get_errno() == errno.ENOSYS)
+socket.socketpair(); socket.socket(socket.AF_INET6); socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+"""
+
+
+async def test_system_calls_that_reach_past_namespaces_are_denied(sandbox: Sandbox) -> None:
+    """No virtual socket, packet socket, io_uring, userfaultfd, bpf, key ring or profiler; in a job either."""
+    script = f"python3 - <<'PROGRAM'\n{SYSTEM_CALLS}\nPROGRAM"
+    result = await sandbox.run(ExecRequest(script=script))
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=script))
+    job = await wait_for_job(sandbox, "job_1")
+    for output in (result.stdout, job.output):
+        assert b"MADE" not in output, output
+        assert output.count(b"denied") >= 6, (output, result.stderr)
+        assert b"-1 True" in output

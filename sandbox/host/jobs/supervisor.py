@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, NoReturn
 
+from sandbox.host.isolation import seccomp
 from sandbox.host.isolation.cgroup import Cgroup
 from sandbox.host.isolation.process_tree import kill_tree, signal_tree
 from sandbox.host.jobs.completion_report import CompletionReporter
@@ -147,15 +148,17 @@ class CommandRunner:
         spec = self._spec
         if self._group.own is not None:
             self._group.own.mkdir(parents=True, exist_ok=True)
-        secret = memfd_of(spec.secret)
-        passed = ["--args", str(secret), "--"] if spec.secret else []
+        secret, system_calls = memfd_of(spec.secret), seccomp.open_filter()
+        filtered = seccomp.arguments(system_calls)
+        passed = ["--args", str(secret), *filtered, "--"] if spec.secret else []
+        descriptors = [one for one in (secret, system_calls) if one is not None]
         try:
             return subprocess.Popen(  # noqa: S603 - the sandbox is what runs the account's script
                 [*spec.prefix, *spec.program, *passed, *spec.suffix],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(secret,),
+                pass_fds=descriptors,
                 env=spec.environment,
                 cwd=spec.directory,
                 start_new_session=True,
@@ -165,7 +168,8 @@ class CommandRunner:
             self._tail.flush()
             return None
         finally:
-            os.close(secret)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def _read_output(self, output: IO[bytes], selector: selectors.BaseSelector, timeout: float) -> None:
         """Read the available output, waiting at most so many seconds for some."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sandbox.errors import ProviderRefused, ProviderUnreachable
+from sandbox.host.isolation import seccomp
 from sandbox.host.isolation.cgroup import Cgroup
 from sandbox.host.isolation.process_tree import is_namespace_init, kill_tree, reap
 from sandbox.host.isolation.rlimits import JOIN_FAILED
@@ -38,6 +39,24 @@ class CgroupRemoved(ProviderUnreachable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptors:
+    """What bubblewrap inherits: its arguments, the pipe for its status, and the filter of system calls."""
+
+    secret: int
+    status: int
+    seccomp: int | None
+
+    def arguments(self) -> tuple[str, ...]:
+        """Return the arguments that name them."""
+        named = ("--args", str(self.secret), "--json-status-fd", str(self.status))
+        return (*named, *seccomp.arguments(self.seccomp), "--")
+
+    def all(self) -> tuple[int, ...]:
+        """Return the descriptors."""
+        return (self.secret, self.status, *(() if self.seccomp is None else (self.seccomp,)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """How to start a run; `secret` holds bubblewrap arguments, passed by a descriptor."""
 
@@ -49,10 +68,9 @@ class Launch:
     group: Cgroup
     directory: str = "/"
 
-    def argv(self, arguments: int, status: int) -> list[str]:
-        """Return the whole command line; the numbers are descriptors."""
-        passed = ("--args", str(arguments), "--json-status-fd", str(status), "--") if self.secret else ()
-        return [*self.prefix, *self.program, *passed, *self.suffix]
+    def argv(self, passed: Descriptors) -> list[str]:
+        """Return the whole command line."""
+        return [*self.prefix, *self.program, *(passed.arguments() if self.secret else ()), *self.suffix]
 
 
 async def execute(run: Run, command: ExecRequest) -> ExecResult:
@@ -100,10 +118,13 @@ class Run:
             (out, out_end), (error, error_end), (status, status_end) = ends
             for end in (out_end, error_end, status_end):
                 inherited.callback(os.close, end)
-            arguments = memfd_of(launch.secret)
-            inherited.callback(os.close, arguments)
+            passed = Descriptors(
+                secret=memfd_of(launch.secret), status=status_end, seccomp=seccomp.open_filter()
+            )
+            for descriptor in set(passed.all()) - {status_end}:
+                inherited.callback(os.close, descriptor)
             try:
-                passed, outputs = (arguments, status_end), (out_end, error_end)
+                outputs = (out_end, error_end)
                 self._process = self._start(launch, passed, outputs, stdin=stdin or reads_script)
             except OSError as failure:
                 for end in (out, error, status):
@@ -127,14 +148,14 @@ class Run:
 
     @staticmethod
     def _start(
-        launch: Launch, passed: tuple[int, int], outputs: tuple[int, int], *, stdin: bool
+        launch: Launch, passed: Descriptors, outputs: tuple[int, int], *, stdin: bool
     ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - the sandbox is what runs the account's script
-            launch.argv(*passed),
+            launch.argv(passed),
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=outputs[0],
             stderr=outputs[1],
-            pass_fds=passed,
+            pass_fds=passed.all(),
             env=launch.environment,
             cwd=launch.directory,
             start_new_session=True,

@@ -16,17 +16,27 @@ COMPOSE = ROOT / "compose.yaml"
 
 
 def test_it_is_valid_by_the_compose_schema() -> None:
-    """Debian's own Compose reads it, and reports the missing encryption key."""
+    """Debian's own Compose reads it, and reports each secret that is missing: none has a default."""
     program = shutil.which("docker-compose")
     if program is None:
         pytest.skip("docker-compose is not installed")
     command = [program, "--file", str(COMPOSE), "config", "--quiet"]
-    key = {"DOVECOTE_SECRET_KEYS": "0" * 64}
-    done = subprocess.run(command, env=key, capture_output=True, check=False, text=True, timeout=60)
+    secrets = dict.fromkeys(("DOVECOTE_SECRET_KEYS", "NATS_TOKEN", "POSTGRES_PASSWORD"), "0" * 64)
+    done = subprocess.run(command, env=secrets, capture_output=True, check=False, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    missing = subprocess.run(command, env={}, capture_output=True, check=False, text=True, timeout=60)
-    assert missing.returncode != 0
-    assert "set it to a long random text" in missing.stderr
+    for name in secrets:
+        fewer = {one: value for one, value in secrets.items() if one != name}
+        missing = subprocess.run(command, env=fewer, capture_output=True, check=False, text=True, timeout=60)
+        assert missing.returncode != 0, name
+        assert name in missing.stderr
+        assert "set it to a long random text" in missing.stderr
+
+
+def test_the_image_runs_as_a_user_of_its_own() -> None:
+    """The last user of the image is not root, and each of its libraries is verified by hash."""
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    assert [line for line in lines if line.startswith("USER ")] == ["USER dovecote"]
+    assert any("--require-hashes -r requirements.lock" in line for line in lines)
 
 
 def test_its_variables_are_settings() -> None:

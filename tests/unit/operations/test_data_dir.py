@@ -1,0 +1,45 @@
+"""The data directory is closed to other users, and a directory with other contents is not changed."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from gateway.infra.data_dir import DataDirExposed, DataDirLock, prepare_data_dir
+
+
+def mode(path: Path) -> int:
+    """Return the permissions of a path."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_directory_is_closed(tmp_path: Path) -> None:
+    """Only its owner can read it."""
+    prepare_data_dir(tmp_path / "data")
+    assert mode(tmp_path / "data") == 0o700
+
+
+def test_a_directory_of_a_gateway_is_closed(tmp_path: Path) -> None:
+    """Of an earlier version, or an empty one such as a new volume."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    data.chmod(0o755)
+    prepare_data_dir(data)
+    assert mode(data) == 0o700
+    data.chmod(0o755)
+    with DataDirLock(data):
+        prepare_data_dir(data)
+    assert mode(data) == 0o700
+
+
+def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:
+    """The error names the directory, its mode and the command that helps."""
+    (tmp_path / "notes.txt").touch()
+    tmp_path.chmod(0o755)
+    with pytest.raises(DataDirExposed, match=rf"{tmp_path} \(mode 0755\): run `chmod 700 {tmp_path}`"):
+        prepare_data_dir(tmp_path)
+    assert mode(tmp_path) == 0o755
+    tmp_path.chmod(0o700)
+    prepare_data_dir(tmp_path)
