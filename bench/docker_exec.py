@@ -22,7 +22,7 @@ from aiodocker import Docker
 from bench.sandbox_exec import TimedCall, measure, provider_call, subprocess_call
 from sandbox.docker.settings import DockerSettings
 from sandbox.model import SandboxSpec
-from sandbox.port import ProviderContext
+from sandbox.port import CallbackDirectories, ProviderContext
 from sandbox.registry import plugin
 
 API = "API"
@@ -57,7 +57,9 @@ async def main(host: str, image: str, count: int) -> None:
     """Measure and print the table."""
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        context = ProviderContext(state=here / "state", callbacks=here / "callbacks")
+        context = ProviderContext(
+            state=here / "state", callbacks=CallbackDirectories(root=here / "callbacks")
+        )
         settings = DockerSettings(host=host, image=image)
         async with plugin("docker").open(settings, context) as provider, Docker(url=host) as docker:
             sandbox = await provider.create(

@@ -24,7 +24,7 @@ from statistics import median, quantiles
 from sandbox.host.isolation import bubblewrap
 from sandbox.host.settings import HostSettings
 from sandbox.model import ExecRequest, SandboxSpec
-from sandbox.port import ProviderContext, Sandbox
+from sandbox.port import CallbackDirectories, ProviderContext, Sandbox
 from sandbox.registry import plugin
 
 SHELL = ("/bin/bash", "-c", "true")
@@ -98,7 +98,9 @@ async def main(count: int, at_once: int) -> None:
     binary = str(bubblewrap.find() or shutil.which("bwrap") or "bwrap")
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        context = ProviderContext(state=here / "state", callbacks=here / "callbacks")
+        context = ProviderContext(
+            state=here / "state", callbacks=CallbackDirectories(root=here / "callbacks")
+        )
         async with plugin("host").open(HostSettings(), context) as provider:
             spec = SandboxSpec(label="bench", namespace="bench", workspace=here / "workspace")
             reserved = replace(spec, label="reserved", workspace=None, persistent=True)

@@ -1,11 +1,9 @@
-"""Listeners: the web server and the callback socket of sandboxes."""
+"""Listeners: the web server and the callback sockets of sandboxes."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
@@ -20,20 +18,17 @@ from gateway.observability.readiness import Health, assess
 from gateway.records.records import Records
 from gateway.services import Services
 from gateway.store.accounts import accounts
+from gateway.web.http.callback_connection import CallbackRunner
 from gateway.web.http.connection_limit import LimitedAppRunner
 from gateway.web.http.context import WebContext, WebLimits
 from gateway.web.server import build, build_callbacks
-
-CALLBACK_SOCKET = "callback.sock"
-
-MAX_SOCKET_PATH = 107
 
 
 @asynccontextmanager
 async def open_listeners(
     backing: BackingServices, services: Services, records: Records, channel_supervisor: ChannelSupervisor
 ) -> AsyncIterator[str]:
-    """Listen on the configured address and on the callback socket; yields the base URL."""
+    """Listen on the configured address and on the callback sockets; yields the base URL."""
     context = _web_context(backing, services, records, channel_supervisor)
     runner = LimitedAppRunner(
         build(context),
@@ -42,12 +37,12 @@ async def open_listeners(
         access_log=None,
         shutdown_timeout=2.0,
     )
-    callbacks = web.AppRunner(build_callbacks(context), access_log=None, shutdown_timeout=2.0)
+    callbacks = CallbackRunner(build_callbacks(context), access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     await callbacks.setup()
     try:
-        url = await _listen(backing, runner, callbacks)
-        yield url
+        async with backing.callback_sockets.serving(callbacks.connect):
+            yield await _listen(backing, runner)
     finally:
         await runner.cleanup()
         await callbacks.cleanup()
@@ -55,13 +50,8 @@ async def open_listeners(
             (backing.settings.data_dir / "url").unlink()
 
 
-async def _listen(backing: BackingServices, runner: web.AppRunner, callbacks: web.AppRunner) -> str:
+async def _listen(backing: BackingServices, runner: web.AppRunner) -> str:
     settings = backing.settings
-    socket = settings.data_dir / "callbacks" / CALLBACK_SOCKET
-    socket.unlink(missing_ok=True)
-    with _short_path(socket) as path:
-        await web.UnixSite(callbacks, path).start()
-    socket.chmod(0o666)  # its directory is 0700; inside a sandbox only this file is mounted
     try:
         await web.TCPSite(runner, settings.host, settings.port).start()
     except OSError as error:
@@ -71,19 +61,6 @@ async def _listen(backing: BackingServices, runner: web.AppRunner, callbacks: we
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
     (settings.data_dir / "url").write_text(url)
     return url
-
-
-@contextmanager
-def _short_path(socket: Path) -> Iterator[str]:
-    """Yield a path short enough to bind a socket to: the kernel takes about a hundred bytes."""
-    if len(bytes(socket)) <= MAX_SOCKET_PATH:
-        yield str(socket)
-        return
-    directory = os.open(socket.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{directory}/{socket.name}"
-    finally:
-        os.close(directory)
 
 
 def _web_context(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -12,7 +13,14 @@ from typing import Any, Protocol
 
 from sandbox.config import ConfigProblem, SandboxConfig
 from sandbox.errors import FeatureUnsupported
+from sandbox.labels import key_of
 from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId, SandboxSpec
+
+CALLBACK_SOCKET = "callback.sock"
+"""The name of a callback socket in its directory."""
+
+_SEARCHABLE = 0o711
+"""The user of a container may differ from the gateway's; the parent directory is the gateway's alone."""
 
 
 class Feature(StrEnum):
@@ -117,18 +125,49 @@ class Provider(Protocol):
         """Return (id, label) of the sandboxes whose label begins with the prefix, suspended ones included."""
 
 
+@dataclass(kw_only=True)
+class CallbackDirectories:
+    """One directory below `root` for each sandbox, which a provider binds into that sandbox alone.
+
+    The gateway listens on the socket `callback.sock` in it, on which it serves only the job-completion route.
+    A directory exists as long as its sandbox: a bind mount keeps the directory that it was made with. The
+    socket file is created again at every start of the gateway. A subclass listens; this class does not.
+    """
+
+    root: Path
+
+    def directory(self, sandbox_id: str) -> Path:
+        """Return the directory of a sandbox, the same in every process with the same root."""
+        return self.root / key_of("callback", sandbox_id)
+
+    def socket(self, sandbox_id: str) -> Path:
+        """Return the path of a sandbox's socket on this machine."""
+        return self.directory(sandbox_id) / CALLBACK_SOCKET
+
+    def open(self, sandbox_id: str) -> None:
+        """Create the directory of a sandbox. Idempotent."""
+        directory = self.directory(sandbox_id)
+        if not directory.is_dir():
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.mkdir(exist_ok=True)
+            directory.chmod(_SEARCHABLE)
+
+    def close(self, sandbox_id: str) -> None:
+        """Remove the directory of a sandbox that no longer exists. Idempotent."""
+        shutil.rmtree(self.directory(sandbox_id), ignore_errors=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderContext:
     """The directories, URLs and hooks that the composition root passes to a provider.
 
-    `state` is a directory for the provider alone. `callbacks` is a directory that holds the unix socket
-    `callback.sock`, on which the gateway serves only the job-completion route (host, docker). The directory
-    outlives the socket file, which is created again at every start. `callback_url` is the public base URL for
-    remote providers. `checkpoint(name)` is a fault point.
+    `state` is a directory for the provider alone. `callbacks` are the directories of the callback sockets,
+    one for each sandbox; a provider that declares CALLBACK opens one with a sandbox and closes it with it.
+    `callback_url` is the public base URL for remote providers. `checkpoint(name)` is a fault point.
     """
 
     state: Path
-    callbacks: Path
+    callbacks: CallbackDirectories
     callback_url: str = ""
     allow_unsandboxed: bool = False
     checkpoint: Callable[[str], None] = field(default=lambda _name: None)

@@ -138,11 +138,11 @@ def _provider_context(backing: BackingServices) -> ProviderContext:
     settings = backing.settings
     context = ProviderContext(
         state=settings.data_dir / "sandboxes",
-        callbacks=settings.data_dir / "callbacks",
+        callbacks=backing.callback_sockets,
         callback_url=settings.public_url or "",
         allow_unsandboxed=settings.allow_unsandboxed_host,
         checkpoint=backing.fault_points.checkpoint,
     )
-    for directory in (context.state, context.callbacks):
+    for directory in (context.state, context.callbacks.root):
         directory.mkdir(mode=0o700, exist_ok=True)
     return context

@@ -22,6 +22,7 @@ from delivery.database.clock import synchronized_with, utc_now
 from delivery.database.engine import Database
 from gateway.accounts.vault import Vault, open_vault
 from gateway.config.settings import Settings
+from gateway.infra.callback_sockets import CallbackSockets
 from gateway.infra.data_dir import DataDirBusy, DataDirLock, prepare_data_dir
 from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
 from gateway.infra.preflight import check_secret_keys, connect_nats, migrate_database
@@ -59,6 +60,8 @@ class BackingServices:
     locked_data_dir: Path | None
     """The data directory if this process has locked it; None: another replica has."""
     metrics: Metrics
+    callback_sockets: CallbackSockets
+    """The sockets on which sandboxes report the ends of their jobs."""
 
 
 @asynccontextmanager
@@ -101,6 +104,7 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
             sole_process_since=utc_now() if is_sole else None,
             locked_data_dir=lock.directory if lock else None,
             metrics=Metrics(),
+            callback_sockets=CallbackSockets(settings.data_dir / "callbacks"),
         )
 
 

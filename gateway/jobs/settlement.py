@@ -47,23 +47,23 @@ class JobSettlement:
         self._environment_resolver = environment_resolver
         self._file_collector = file_collector
 
-    async def complete(
-        self, job_id: str, token: str, *, exit_code: int, output: bytes, truncated: bool = False
-    ) -> bool:
-        """Settle a job from its sandbox's callback; False if the id is unknown or the token is wrong.
-
-        A repetition with the valid token returns True and changes nothing.
-        """
+    async def authenticate(self, job_id: str, token: str) -> Job | None:
+        """Return the job with this id and token; None if the id is unknown or the token is wrong."""
         async with self._transactions.database.read() as connection:
             job = await store.get_by_id(connection, job_id)
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         known = job.token_digest if job else b"\0" * 32
         if not hmac.compare_digest(digest, known) or job is None:
-            return False
+            return None
+        return job
+
+    async def complete(self, job: Job, *, exit_code: int, output: bytes, truncated: bool = False) -> None:
+        """Settle a job from its sandbox's callback; a repetition changes nothing and collects nothing."""
+        if job.state is not JobState.RUNNING:
+            return
         stopping = job.stop_requested_at is not None
         end = job_end(exit_code, output, truncated=truncated, stopping=stopping, reason=job.reason)
         await self.settle(job, end)
-        return True
 
     async def settle(self, job: Job, end: JobEnd) -> bool:
         """Settle a job and queue its follow-up turn, once; returns False if it was settled before."""

@@ -25,11 +25,16 @@ def build(context: WebContext) -> web.Application:
 
 
 def build_callbacks(context: WebContext) -> web.Application:
-    """Return the application of the callback socket, which serves job completions only."""
-    return assemble(context, job_completion.ROUTES)
+    """Return the application of the callback sockets, which serves job completions only.
+
+    What is left of a refused body is not read.
+    """
+    return assemble(context, job_completion.ROUTES, lingering_seconds=0.0)
 
 
-def assemble(context: WebContext, routes: Iterable[ApiRoute]) -> web.Application:
+def assemble(
+    context: WebContext, routes: Iterable[ApiRoute], *, lingering_seconds: float = 1.0
+) -> web.Application:
     """Return an application of these routes."""
     authenticator = Authenticator.for_context(context)
     application = web.Application(
@@ -42,7 +47,7 @@ def assemble(context: WebContext, routes: Iterable[ApiRoute]) -> web.Application
         client_max_size=context.limits.body_bytes,
         handler_args={
             "keepalive_timeout": context.limits.header_deadline,
-            "lingering_time": 1.0,
+            "lingering_time": lingering_seconds,
             "auto_decompress": False,
         },
     )

@@ -16,11 +16,12 @@ from sandbox.errors import FeatureUnsupported, ProviderRefused
 from sandbox.exec.scripts import program
 from sandbox.labels import key_of
 from sandbox.model import Network, SandboxId, SandboxSpec
+from sandbox.port import CALLBACK_SOCKET, CallbackDirectories
 
 LABEL, CONFIG_DIGEST = "dovecote.label", "dovecote.shape"
 PREFIX = "dovecote-box-"
 HOME = "/home/sandbox"
-CALLBACKS, SOCKET = "/run/dovecote", "callback.sock"
+CALLBACKS = "/run/dovecote"
 TASK_VARIABLE = "DOVECOTE_TASK"
 """The variable that marks the run or job that a process belongs to."""
 
@@ -39,7 +40,7 @@ class ContainerDefaults:
 
     settings: DockerSettings
     state: Path
-    callbacks: Path
+    callbacks: CallbackDirectories
 
     @property
     def user(self) -> str:
@@ -148,7 +149,7 @@ def _ports(spec: SandboxSpec, settings: DockerSettings) -> Sequence[int]:
 def _mounts(
     sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults
 ) -> Iterable[dict[str, Any]]:
-    yield _bind(defaults.callbacks, CALLBACKS, read_only=True)
+    yield _bind(defaults.callbacks.directory(sandbox_id), CALLBACKS, read_only=True)
     if spec.workspace is not None:
         yield _bind(spec.workspace, spec.mount, read_only=spec.read_only)
     if spec.persistent:
@@ -191,7 +192,7 @@ def environment(spec: SandboxSpec, image: Mapping[str, str], task: str) -> list[
         "PIP_BREAK_SYSTEM_PACKAGES": "1",
         "NPM_CONFIG_PREFIX": f"{HOME}/.local",
         "DOVECOTE_WORKSPACE": spec.mount,
-        "DOVECOTE_CALLBACK": f"{CALLBACKS}/{SOCKET}",
+        "DOVECOTE_CALLBACK": f"{CALLBACKS}/{CALLBACK_SOCKET}",
         TASK_VARIABLE: task,
     }
     return [f"{name}={value}" for name, value in {**spec.env, **own}.items()]

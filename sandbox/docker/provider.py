@@ -39,6 +39,7 @@ class DockerProvider(Provider):
         sandbox_id = container.container_id(spec.label)
         body = container.body(sandbox_id, spec, self._defaults)
         await asyncio.to_thread(self._create_directories, sandbox_id, spec)
+        self._context.callbacks.open(sandbox_id)
         for _ in range(_TRIES):
             try:
                 details = await self._get_or_create(sandbox_id, body)
@@ -62,6 +63,7 @@ class DockerProvider(Provider):
         body = container.body(sandbox_id, spec, self._defaults)
         if details["Config"]["Labels"].get(CONFIG_DIGEST) != body["Labels"][CONFIG_DIGEST]:
             raise SandboxGone("the sandbox was made with another configuration")
+        self._context.callbacks.open(sandbox_id)
         return self._sandbox(sandbox_id, spec, details)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
@@ -69,6 +71,7 @@ class DockerProvider(Provider):
         if not container.is_container_id(sandbox_id):
             return
         await self._remove(sandbox_id)
+        self._context.callbacks.close(sandbox_id)
         await asyncio.to_thread(_remove, self._defaults.home(sandbox_id))
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
@@ -143,8 +146,7 @@ class DockerProvider(Provider):
 @asynccontextmanager
 async def open_provider(settings: DockerSettings, context: ProviderContext) -> AsyncIterator[Provider]:
     """Yield the provider; the engine may be unavailable for a time."""
-    for directory in (context.state, context.callbacks):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    context.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     defaults = ContainerDefaults(settings=settings, state=context.state, callbacks=context.callbacks)
     async with open_engine(settings) as engine:
         yield DockerProvider(engine, defaults, context)

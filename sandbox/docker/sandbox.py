@@ -28,7 +28,7 @@ from sandbox.model import (
     SandboxId,
     SandboxSpec,
 )
-from sandbox.port import Sandbox
+from sandbox.port import CALLBACK_SOCKET, Sandbox
 from sandbox.workspaces import local_files
 from sandbox.workspaces.disk_quota import is_over_quota, quota_of, run_with_quota
 
@@ -131,7 +131,7 @@ class DockerSandbox(Sandbox):
         self._spec = handle.spec
         self._quota = quota_of(handle.spec, handle.defaults.settings.workspace_bytes)
         callback = CompletionCallback(
-            socket=f"{container.CALLBACKS}/{container.SOCKET}",
+            socket=f"{container.CALLBACKS}/{CALLBACK_SOCKET}",
             timeout_seconds=handle.defaults.settings.callback_patience,
         )
         self._jobs = BackgroundJobs(run=self._run_internal, callback=callback)

@@ -52,6 +52,7 @@ class HostProvider(Provider):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if spec.workspace is not None:
             spec.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._host.context.callbacks.open(sandbox_id)
         self._host.context.checkpoint("sandbox.create")
         if not paths.label.exists():
             write_durably(paths.label, spec.label.encode("utf-8", "surrogatepass"))
@@ -63,6 +64,7 @@ class HostProvider(Provider):
         paths = self._paths(sandbox_id)
         if not paths.label.exists():
             raise SandboxGone
+        self._host.context.callbacks.open(sandbox_id)
         return HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
@@ -72,6 +74,7 @@ class HostProvider(Provider):
         await self.prewarmed.stop(sandbox_id)
         await HostJobs(host=self._host, paths=paths).cancel_reports()
         await _retry_until(SandboxCgroups(layout=self._host.layout, name=sandbox_id).remove)
+        self._host.context.callbacks.close(sandbox_id)
         await asyncio.to_thread(_remove, paths.directory)
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
@@ -86,7 +89,8 @@ class HostProvider(Provider):
     def _paths(self, sandbox_id: SandboxId) -> SandboxPaths:
         if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():
             raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
-        return SandboxPaths(directory=self._directory / sandbox_id)
+        callbacks = self._host.context.callbacks.directory(sandbox_id)
+        return SandboxPaths(directory=self._directory / sandbox_id, callbacks=callbacks)
 
     def _check(self, spec: SandboxSpec) -> None:
         if self._unavailable_reason is not None:
@@ -107,8 +111,7 @@ class HostProvider(Provider):
 @asynccontextmanager
 async def open_provider(settings: HostSettings, context: ProviderContext) -> AsyncIterator[Provider]:
     """Inspect the host once, remove what dead processes left, and yield the provider."""
-    for directory in (context.state, context.callbacks):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    context.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     binary = bubblewrap.find(settings.bubblewrap)
     problem = await asyncio.to_thread(bubblewrap.probe, binary)
     plain = problem is not None and context.allow_unsandboxed

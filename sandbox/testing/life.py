@@ -17,6 +17,7 @@ from sandbox.testing.rig import ProviderRig
 from sandbox.testing.waiting import until
 
 EVERY_BYTE = bytes(range(256)) * 64
+LIST_CALLBACKS = 'cd "$(dirname "$DOVECOTE_CALLBACK")"; ls; cat name'
 
 
 class LifeContract:
@@ -102,6 +103,23 @@ class LifeContract:
         with pytest.raises(SandboxGone):
             await provider.connect(SandboxId("../../etc"), rig.spec())
         assert not rig.mounts or (rig.workspace / "file").read_bytes() == b"kept"
+
+    async def test_a_sandbox_has_a_callback_socket_of_its_own(
+        self, provider: Provider, sandbox: Sandbox, rig: ProviderRig
+    ) -> None:
+        """Each sandbox sees one socket, which only its own directory holds and which goes with it."""
+        if Feature.CALLBACK not in rig.plugin.features:
+            pytest.skip("the provider does not declare callback")
+        other = await provider.create(rig.spec(label=f"{rig.label}:other"))
+        async with rig.callback_server.listening() as gateway:
+            directories = [gateway.directory(one.id) for one in (sandbox, other)]
+            for directory, one in zip(directories, (sandbox, other), strict=True):
+                (directory / "name").write_text(one.id)
+                seen = await one.run(ExecRequest(script=LIST_CALLBACKS))
+                assert seen.stdout.decode().split() == ["callback.sock", "name", one.id]
+            assert directories[0] != directories[1]
+            await provider.destroy(sandbox.id)
+            assert [directory.is_dir() for directory in directories] == [False, True]
 
     async def test_suspending_keeps_the_files(
         self, provider: Provider, sandbox: Sandbox, rig: ProviderRig

@@ -38,6 +38,7 @@ OTHER_PROCESS_PROGRAM = """
 import asyncio, json, os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
+from sandbox.port import CallbackDirectories
 from sandbox.model import BackgroundJob, ExecRequest, SandboxId, SandboxSpec
 from sandbox.port import ProviderContext
 from sandbox import registry
@@ -46,7 +47,9 @@ async def main():
     fields = json.loads({fields!r})
     here = Path(fields["directory"])
     context = ProviderContext(
-        state=here / "state", callbacks=here / "callbacks", allow_unsandboxed=not fields["isolated"]
+        state=here / "state",
+        callbacks=CallbackDirectories(root=here / "callbacks"),
+        allow_unsandboxed=not fields["isolated"],
     )
     space = here / "workspace"
     spec = SandboxSpec(label=fields["label"], namespace="space", workspace=space, memory_mb=256, pids=64)

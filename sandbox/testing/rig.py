@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class ProviderRig:
         """The context that the gateway would give the provider."""
         return ProviderContext(
             state=self.directory / "state",
-            callbacks=self.directory / "callbacks",
+            callbacks=self.callback_server,
             allow_unsandboxed=not self.isolated,
         )
 
@@ -51,10 +52,10 @@ class ProviderRig:
         """The directory of the workspace."""
         return self.directory / "workspace"
 
-    @property
+    @cached_property
     def callback_server(self) -> CallbackServer:
-        """A callback server, not started yet."""
-        return CallbackServer(socket=self.provider_context.callbacks / "callback.sock")
+        """The gateway's side of the callback sockets; it listens only while `listening` is open."""
+        return CallbackServer(root=self.directory / "callbacks")
 
     def spec(self, **changes: Any) -> SandboxSpec:
         """Return a small sandbox with a workspace."""

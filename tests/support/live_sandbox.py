@@ -12,7 +12,7 @@ import aiohttp
 
 from sandbox.errors import SandboxGone
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, JobReport, Network, SandboxSpec
-from sandbox.port import Provider, ProviderContext, Sandbox
+from sandbox.port import CallbackDirectories, Provider, ProviderContext, Sandbox
 from sandbox.registry import plugin
 
 TIMEOUT_SECONDS = 180.0
@@ -24,9 +24,10 @@ SERVER = (
 async def run_lifecycle(name: str, settings: Mapping[str, Any], directory: Path) -> None:
     """Create, run, start a job, suspend, wake, expose and destroy; check what the service reports of each."""
     chosen = plugin(name)
-    context = ProviderContext(state=directory / "state", callbacks=directory / "callbacks")
-    for place in (context.state, context.callbacks):
-        place.mkdir()
+    context = ProviderContext(
+        state=directory / "state", callbacks=CallbackDirectories(root=directory / "callbacks")
+    )
+    context.state.mkdir()
     spec = SandboxSpec(
         label=f"dovecote-live-{secrets.token_hex(6)}",
         namespace="live",

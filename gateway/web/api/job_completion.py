@@ -26,16 +26,13 @@ class JobCompleted(ResponseModel):
 
 
 async def complete(call: ApiCall[JobCompletion, NoContent]) -> JobCompleted:
-    """Settle the job; an unknown id and a wrong token are the same 401."""
-    accepted = await call.services.job_settlement.complete(
-        call.path["id"],
-        call.token,
+    """Settle the job."""
+    await call.services.job_settlement.complete(
+        call.job,
         exit_code=call.body.exit_code,
         output=call.body.output.encode("utf-8", "surrogatepass"),
         truncated=call.body.truncated,
     )
-    if not accepted:
-        raise call.failed_authentication()
     return JobCompleted()
 
 
@@ -52,4 +49,4 @@ ROUTES = (
         tag="jobs",
     ),
 )
-"""The route of the callback socket."""
+"""The route of the callback sockets."""

@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from gateway.accounts.api_keys import KeyScope, Principal, key_digest
+from gateway.store.turns.jobs import Job
 from gateway.web.http import connection_limit
 from gateway.web.http.auth_lockout import FailureLockout, client_address
 from gateway.web.http.connection_limit import CONNECTION_LIMITER
@@ -45,7 +46,7 @@ class PlatformAccess:
 
 @dataclass(frozen=True, slots=True)
 class JobTokenAccess:
-    """Access with a job's token, which the route compares."""
+    """Access with the token of the job that the path names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ Access = (
 )
 
 PRINCIPAL = web.RequestKey("principal", Principal)
-BEARER = web.RequestKey("bearer", str)
+JOB = web.RequestKey("job", Job)
 RATE_LIMIT = web.RequestKey("rate", RateLimitState)
 
 
@@ -113,7 +114,7 @@ class Authenticator:
             case JobTokenAccess():
                 self._check_lockout(request, b"")
                 self._check_rate_limit(request, self.client_address(request))
-                request[BEARER] = bearer_token(request)
+                request[JOB] = await self._authenticate_job(request, bearer_token(request))
             case _:
                 self._check_rate_limit(request, self.client_address(request))
 
@@ -149,6 +150,16 @@ class Authenticator:
             raise self.failed_authentication(request)
         remedy = "" if admin is not None else "; none is configured (DOVECOTE_ADMIN_KEY)"
         raise HttpProblem(403, f"this needs the operator's admin key{remedy}")
+
+    async def _authenticate_job(self, request: web.Request, token: str) -> Job:
+        """Return the job of the path; an unknown id and a wrong token are the same 401."""
+        if self.context.services is None:
+            raise HttpProblem(503, "this process serves records only")
+        settlement = self.context.services.job_settlement
+        job = await settlement.authenticate(request.match_info["id"], token)
+        if job is None:
+            raise self.failed_authentication(request)
+        return job
 
     def count_connection(self, request: web.Request, key: str) -> None:
         """Count the connection by its key from now on; 429 for one too many."""

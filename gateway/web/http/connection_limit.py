@@ -11,7 +11,6 @@ end, so a count cannot outlive the connections it counts.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,10 +18,9 @@ from typing import Any, Literal
 from aiohttp import web
 
 from gateway.web.http.auth_lockout import Network, is_within, normalize_address
+from gateway.web.http.connection import HttpConnection
 from gateway.web.http.context import WebLimits
 from gateway.web.http.problems import HttpProblem
-
-log = logging.getLogger("dovecote.web")
 
 GRACE_SECONDS = 1.0
 """Seconds in which a connection may authenticate before it counts."""
@@ -119,8 +117,8 @@ class ConnectionLimiter:
 CONNECTION_LIMITER = web.AppKey("connection_limiter", ConnectionLimiter)
 
 
-class _Connection(web.RequestHandler):
-    """aiohttp's connection, counted, with a problem as the reply to bytes that are no HTTP."""
+class _Connection(HttpConnection):
+    """A connection that is counted."""
 
     __slots__ = ("_connection_limiter", "_grace_timer")
 
@@ -161,21 +159,6 @@ class _Connection(web.RequestHandler):
         self._grace_timer = None
         if self._connection_limiter.over_limit(self):
             self.force_close()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,  # noqa: ARG002 - it repeats what was sent, keys included
-    ) -> web.StreamResponse:
-        """Reply to bytes that are no HTTP request, without repeating them in the reply or the log."""
-        if status >= 500:  # noqa: PLR2004 - ours, not the client's
-            log.error("connection.failed", exc_info=exc)
-        if request.writer.output_size > 0:
-            raise ConnectionError("the response was already started")
-        detail = "this is not a valid HTTP request" if status < 500 else "internal error"  # noqa: PLR2004
-        return HttpProblem(status, detail, close=True).to_response()
 
 
 def begin_request(request: web.Request, client: str) -> None:

@@ -12,9 +12,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gateway.accounts.api_keys import Principal
 from gateway.records.errors import to_problems
 from gateway.services import Services
+from gateway.store.turns.jobs import Job
 from gateway.web.http import idempotency, request_body
 from gateway.web.http.auth import (
-    BEARER,
+    JOB,
     PRINCIPAL,
     Access,
     AdminAccess,
@@ -80,14 +81,10 @@ class ApiCall(Generic[Body, Query]):
             raise HttpProblem(503, "this process serves records only")
         return self.context.services
 
-    def failed_authentication(self) -> HttpProblem:
-        """Count a failed authentication and return its 401."""
-        return self.request.app[AUTHENTICATOR].failed_authentication(self.request)
-
     @property
-    def token(self) -> str:
-        """The bearer token, for a route that compares it itself."""
-        return self.request[BEARER]
+    def job(self) -> Job:
+        """The job whose token the request has."""
+        return self.request[JOB]
 
 
 HandlerResult = BaseModel | web.StreamResponse | None
@@ -158,10 +155,8 @@ def endpoint(route: ApiRoute) -> Callable[[web.Request], Awaitable[web.StreamRes
 
 
 async def _body(context: WebContext, route: ApiRoute, request: web.Request) -> bytes:
-    known = isinstance(route.access, KeyAccess | AdminAccess)
+    known = isinstance(route.access, KeyAccess | AdminAccess | JobTokenAccess)
     limit = context.limits.body_bytes if known else request_body.PRE_AUTH_BYTES
-    if isinstance(route.access, JobTokenAccess):
-        limit = context.limits.body_bytes
     deadline = context.limits.body_deadline * (LARGE_BODY_FACTOR if route.body_bytes else 1)
     raw = await request_body.read_bytes(request, limit=max(limit, route.body_bytes), deadline=deadline)
     if raw and route.request_model is not None:

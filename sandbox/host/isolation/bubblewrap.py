@@ -14,12 +14,12 @@ from pathlib import Path
 from sandbox.host.isolation import root_filesystem
 from sandbox.host.isolation.runtimes import Runtime
 from sandbox.model import SandboxSpec
+from sandbox.port import CALLBACK_SOCKET
 
 MIN_VERSION = (0, 8)
 """The first version that has --disable-userns, --size and --json-status-fd."""
 
 CALLBACKS = "/run/dovecote"
-SOCKET = "callback.sock"
 _ISOLATE = (
     "--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-cgroup-try --disable-userns "
     f"--uid {root_filesystem.UID} --gid {root_filesystem.UID} --hostname {root_filesystem.HOST_NAME} "
@@ -137,7 +137,7 @@ def fixed_environment(runtimes: Sequence[Runtime] = ()) -> Mapping[str, str]:
         "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
         "PIP_BREAK_SYSTEM_PACKAGES": "1",  # /usr is read-only, so pip installs into HOME
         "NPM_CONFIG_PREFIX": f"{root_filesystem.HOME}/.local",
-        "DOVECOTE_CALLBACK": f"{CALLBACKS}/{SOCKET}",
+        "DOVECOTE_CALLBACK": f"{CALLBACKS}/{CALLBACK_SOCKET}",
     }
 
 

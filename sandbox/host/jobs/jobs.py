@@ -159,11 +159,11 @@ class HostJobs:
                 yield self._read_started(directory)
 
     def _job_spec(self, job: BackgroundJob, launch: Launch) -> JobSpec:
-        argv, secret = self.host.completion_argv(completion_report.program_path())
+        argv, secret = self.host.completion_argv(completion_report.program_path(), self.paths.callbacks)
         post = CompletionRequest(
             argv=argv,
             secret=secret,
-            socket=self.host.callback_socket(),
+            socket=self.host.callback_socket(self.paths.callbacks),
             path=f"/sandbox-jobs/{job.id}/complete",
             token=job.token,
             patience=self.host.settings.callback_patience,

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import sys
+from pathlib import Path
 
 TIMEOUT_SECONDS = 20.0
 
@@ -23,7 +25,8 @@ class _UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(TIMEOUT_SECONDS)
-        self.sock.connect(self._path)
+        os.chdir(Path(self._path).parent)  # the kernel takes about a hundred bytes of a path
+        self.sock.connect(Path(self._path).name)
 
 
 def post(socket_path: str, path: str, token: str, body: str) -> int:

@@ -15,7 +15,7 @@ from sandbox.host.isolation.runtimes import Runtime
 from sandbox.host.run.execution import Launch
 from sandbox.host.settings import HostSettings
 from sandbox.model import Network, SandboxSpec
-from sandbox.port import ProviderContext
+from sandbox.port import CALLBACK_SOCKET, ProviderContext
 
 _PACKAGES = str(Path(__file__).resolve().parents[3])
 _MAX_ARGUMENT_BYTES = 128 * 1024
@@ -34,6 +34,8 @@ class SandboxPaths:
     """The files of one sandbox below the provider's state directory."""
 
     directory: Path
+    callbacks: Path
+    """The directory of its callback socket."""
 
     @property
     def jobs(self) -> Path:
@@ -94,17 +96,17 @@ class HostEnvironment:
             group=group,
         )
 
-    def completion_argv(self, program: Path) -> tuple[list[str], list[str]]:
+    def completion_argv(self, program: Path, callbacks: Path) -> tuple[list[str], list[str]]:
         """Return the argv and secret arguments that run the callback program in namespaces of its own.
 
-        Only python3 of /usr can be used there; without it, or without namespaces, the program runs beside
-        the supervisor.
+        Only the sandbox's own callback directory is visible there. Only python3 of /usr can be used there;
+        without it, or without namespaces, the program runs beside the supervisor.
         """
         inside = self._python_inside()
         if self.binary is None or inside is None:
             return [sys.executable, "-I", "-S", str(program)], []
         spec = SandboxSpec(label="", namespace="callback", memory_mb=64)
-        mounts = bubblewrap.Mounts(etc=self.etc, callbacks=self.context.callbacks)
+        mounts = bubblewrap.Mounts(etc=self.etc, callbacks=callbacks)
         words = bubblewrap.arguments(spec, mounts)
         visible = ["--ro-bind", str(program), "/callback.py"]
         command = [str(inside.program), "-I", "-S", "/callback.py"]
@@ -115,17 +117,17 @@ class HostEnvironment:
         found = (one for one in self.runtimes if one.name == "python3" and not one.folder)
         return None if self.binary is None else next(found, None)
 
-    def callback_socket(self) -> str:
+    def callback_socket(self, callbacks: Path) -> str:
         """Return the path of the callback socket as the callback program sees it."""
         if self._python_inside() is not None:
-            return f"{bubblewrap.CALLBACKS}/{bubblewrap.SOCKET}"
-        return str(self.context.callbacks / bubblewrap.SOCKET)
+            return f"{bubblewrap.CALLBACKS}/{CALLBACK_SOCKET}"
+        return str(callbacks / CALLBACK_SOCKET)
 
     def _mounts(self, spec: SandboxSpec, paths: SandboxPaths) -> bubblewrap.Mounts:
         networked = spec.network is Network.ALLOW_ALL
         return bubblewrap.Mounts(
             etc=self.etc,
-            callbacks=self.context.callbacks,
+            callbacks=paths.callbacks,
             home=paths.home if spec.persistent else None,
             runtimes=self.runtimes,
             resolver=self.networking.resolver if networked else None,
@@ -146,7 +148,7 @@ class HostEnvironment:
             "HOME": str(paths.home),
             "NPM_CONFIG_PREFIX": str(paths.home / ".local"),
             "DOVECOTE_WORKSPACE": str(directory),
-            "DOVECOTE_CALLBACK": str(self.context.callbacks / bubblewrap.SOCKET),
+            "DOVECOTE_CALLBACK": str(paths.callbacks / CALLBACK_SOCKET),
         }
         return Launch(
             prefix=prefix,

@@ -220,8 +220,10 @@ async def test_another_life_of_the_box_is_told(script_host: ScriptHost, jobs: Ba
 
 async def test_the_end_is_told_over_a_socket(script_host: ScriptHost, tmp_path: Path) -> None:
     """A job's outcome and token arrive at the unix socket, once more after a 503."""
-    gateway = CallbackServer(socket=tmp_path / "s", statuses=[503])
-    jobs = BackgroundJobs(run=script_host.run, callback=CompletionCallback(socket=str(gateway.socket)))
+    gateway = CallbackServer(root=tmp_path / "s", statuses=[503])
+    gateway.open("one")
+    callback = CompletionCallback(socket=str(gateway.socket("one")))
+    jobs = BackgroundJobs(run=script_host.run, callback=callback)
     async with gateway.listening():
         await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="printf 'r\\303\\266\\377\"\\n'; exit 9"))
         for _ in range(2):

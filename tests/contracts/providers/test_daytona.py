@@ -14,7 +14,7 @@ from sandbox.config import SandboxConfig
 from sandbox.daytona import plugin
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
-from sandbox.port import Provider, ProviderContext
+from sandbox.port import CallbackDirectories, Provider, ProviderContext
 
 
 @pytest.fixture
@@ -26,7 +26,9 @@ async def service(tmp_path: Path) -> AsyncIterator[DaytonaService]:
 
 def _open(service: DaytonaService, tmp_path: Path, **changes: Any) -> Any:
     surroundings = ProviderContext(
-        state=tmp_path / "state", callbacks=tmp_path / "callbacks", callback_url="https://bots.example"
+        state=tmp_path / "state",
+        callbacks=CallbackDirectories(root=tmp_path / "callbacks"),
+        callback_url="https://bots.example",
     )
     given = {"api_key": API_KEY, "api_url": service.url} | changes
     return plugin.open(plugin.settings.model_validate(given), surroundings)

@@ -324,11 +324,13 @@ def test_without_the_extra_it_says_so() -> None:
     program = (
         "import sys; sys.modules['aiodocker'] = None\n"
         "from pathlib import Path\n"
+        "from sandbox.port import CallbackDirectories\n"
         "from sandbox.docker import plugin\n"
         "from sandbox.errors import ProviderRefused\n"
         "from sandbox.port import ProviderContext\n"
         "print(plugin.capabilities(plugin.settings())[0].detail)\n"
-        "try: plugin.open(plugin.settings(), ProviderContext(state=Path('.'), callbacks=Path('.')))\n"
+        "callbacks = CallbackDirectories(root=Path('.'))\n"
+        "try: plugin.open(plugin.settings(), ProviderContext(state=Path('.'), callbacks=callbacks))\n"
         "except ProviderRefused as error: print(error)\n"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

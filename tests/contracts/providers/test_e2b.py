@@ -14,7 +14,7 @@ from sandbox.config import SandboxConfig
 from sandbox.e2b import plugin
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
-from sandbox.port import Provider, ProviderContext
+from sandbox.port import CallbackDirectories, Provider, ProviderContext
 
 
 @pytest.fixture
@@ -27,7 +27,9 @@ async def service(tmp_path: Path) -> AsyncIterator[E2bService]:
 def _open(service: E2bService, tmp_path: Path, **changes: Any) -> Any:
     given = {"api_key": API_KEY, "api_url": service.url, "sandbox_url": service.url, "http_version": "1.1"}
     surroundings = ProviderContext(
-        state=tmp_path / "state", callbacks=tmp_path / "callbacks", callback_url="https://bots.example"
+        state=tmp_path / "state",
+        callbacks=CallbackDirectories(root=tmp_path / "callbacks"),
+        callback_url="https://bots.example",
     )
     return plugin.open(plugin.settings.model_validate(given | changes), surroundings)
 

@@ -14,14 +14,16 @@ from sandbox.host.isolation.process_tree import descendants
 from sandbox.host.provider import HostProvider
 from sandbox.host.settings import HostSettings
 from sandbox.model import ExecRequest, ExecResult, SandboxSpec
-from sandbox.port import Provider, ProviderContext, Sandbox
+from sandbox.port import CallbackDirectories, Provider, ProviderContext, Sandbox
 from sandbox.registry import plugin
 
 
 @pytest.fixture
 async def provider(tmp_path: Path) -> AsyncIterator[Provider]:
     """A host provider; skipped where no sandbox can be made."""
-    context = ProviderContext(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
+    context = ProviderContext(
+        state=tmp_path / "state", callbacks=CallbackDirectories(root=tmp_path / "callbacks")
+    )
     for ability in plugin("host").capabilities(HostSettings()):
         if ability.name == "isolation" and not ability.present:
             pytest.skip(ability.detail)

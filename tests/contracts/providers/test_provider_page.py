@@ -11,7 +11,7 @@ import pytest
 from sandbox import registry
 from sandbox.config import SandboxConfig, problems
 from sandbox.model import ExecRequest, SandboxSpec
-from sandbox.port import ProviderContext
+from sandbox.port import CallbackDirectories, ProviderContext
 
 PAGE = Path(__file__).parents[3] / "docs" / "guide" / "sandboxes" / "writing-a-provider.md"
 
@@ -37,7 +37,9 @@ async def test_a_provider_is_found_by_its_entry_point(tmp_path: Path) -> None:
     wrong = SandboxConfig(provider="memory", network={"mode": "allow-all"})  # type: ignore[arg-type]  # as JSON says it
     assert [problem.pointer for problem in problems(wrong, plugin)] == ["/network/mode"]
     assert not problems(SandboxConfig(provider="memory", persistent=True), plugin)
-    context = ProviderContext(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
+    context = ProviderContext(
+        state=tmp_path / "state", callbacks=CallbackDirectories(root=tmp_path / "callbacks")
+    )
     async with plugin.open(plugin.settings(), context) as provider:
         sandbox = await provider.create(SandboxSpec(label="dovecote-here-one", namespace="space"))
         assert (

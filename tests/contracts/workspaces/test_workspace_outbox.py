@@ -16,7 +16,7 @@ from gateway.files.workspace_outbox import FileTooLarge, OutboxLocation
 from sandbox.errors import UnsafePath
 from sandbox.host import plugin
 from sandbox.model import SandboxSpec
-from sandbox.port import ProviderContext, Sandbox
+from sandbox.port import CallbackDirectories, ProviderContext, Sandbox
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ async def workspace(tmp_path: Path) -> Path:
 @pytest.fixture
 async def sandbox(workspace: Path, tmp_path: Path) -> AsyncIterator[Sandbox]:
     """A sandbox of this machine on the workspace."""
-    state, callbacks = tmp_path / "state", tmp_path / "callbacks"
-    for directory in (state, callbacks):
-        directory.mkdir(mode=0o700)
-    async with plugin.open(plugin.settings(), ProviderContext(state=state, callbacks=callbacks)) as provider:
+    context = ProviderContext(
+        state=tmp_path / "state", callbacks=CallbackDirectories(root=tmp_path / "callbacks")
+    )
+    async with plugin.open(plugin.settings(), context) as provider:
         spec = SandboxSpec(label="dovecote-test-outbox", namespace="test", workspace=workspace)
         made = await provider.create(spec)
         yield made

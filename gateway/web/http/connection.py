@@ -1,0 +1,32 @@
+"""A connection of the web server, for browsers, clients and sandboxes alike."""
+
+from __future__ import annotations
+
+import logging
+
+from aiohttp import web
+
+from gateway.web.http.problems import HttpProblem
+
+log = logging.getLogger("dovecote.web")
+
+
+class HttpConnection(web.RequestHandler):
+    """aiohttp's connection, with a problem as the reply to bytes that are no HTTP."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - it repeats what was sent, keys included
+    ) -> web.StreamResponse:
+        """Reply to bytes that are no HTTP request, without repeating them in the reply or the log."""
+        if status >= 500:  # noqa: PLR2004 - ours, not the client's
+            log.error("connection.failed", exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("the response was already started")
+        detail = "this is not a valid HTTP request" if status < 500 else "internal error"  # noqa: PLR2004
+        return HttpProblem(status, detail, close=True).to_response()
