@@ -82,6 +82,7 @@ def _web_context(
         channels=channel_supervisor,
         workspaces=services.environment_resolver.workspaces,
         quotas=load_quotas(settings.sandbox),
+        storage_quota=services.file_services.quota,
         on_channel_changed=channel_supervisor.wake,
         health=lambda: _health(backing, channel_supervisor),
         metrics=backing.metrics.render,

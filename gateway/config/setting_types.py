@@ -244,6 +244,11 @@ class FileSettings(FrozenSettings):
     retention: int = Field(
         default=30 * 86400, ge=1, le=3650 * 86400, description="seconds files are stored, at most"
     )
+    account_bytes: int = Field(
+        default=10_000 * MEGABYTE,
+        ge=0,
+        description="bytes of files and workspaces that one account may store; 0 is no limit",
+    )
 
 
 class VendorSettings(FrozenSettings):

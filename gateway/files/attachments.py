@@ -25,6 +25,7 @@ from gateway.conversations.notices import post_notice
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files import media_types
 from gateway.files.file_store import FileStore
+from gateway.files.storage_quota import StorageFull
 from gateway.store.conversations import files as store
 from gateway.store.conversations import messages
 from gateway.store.conversations.files import FileRow, FileState
@@ -166,10 +167,10 @@ class AttachmentFetcher:
         try:
             content = await self._read_content(turn, row, attachment)
             kind = media_types.detect_media_type(content[:65536], row.name)
-            digest = await self._file_store.write_blob(content)
+            digest = await self._file_store.write_blob(turn.account, content)
             self._checkpoint("file.fetched")
             path = await self._write_to_inbox(environment, row, kind, content)
-        except (NotFetched, DeliveryError, OSError) as error:
+        except (NotFetched, StorageFull, DeliveryError, OSError) as error:
             await self._record_failure(turn, row, str(error))
             return
         finally:

@@ -24,6 +24,7 @@ from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files import media_types, workspace_outbox
 from gateway.files.file_store import FileStore
 from gateway.files.signed_links import SignedLinks
+from gateway.files.storage_quota import StorageFull
 from gateway.files.workspace_outbox import FileTooLarge, OutboxFile, OutboxLocation
 from gateway.store.conversations import files as store
 from gateway.store.conversations.files import ActivitySpan, FileRow, FileState
@@ -153,7 +154,10 @@ class FileCollector:
         except (FileNotFoundError, IsADirectoryError, UnsafePath):
             return  # it was deleted, or is not a file any more
         identity = _digest("out", file.path, sha256(content).hexdigest())
-        await self._stage(owner, file.path, content, identity=identity, version=file.version)
+        try:
+            await self._stage(owner, file.path, content, identity=identity, version=file.version)
+        except StorageFull as error:
+            await self._reject(owner, file, str(error))
 
     async def _read(self, location: OutboxLocation, owner: FileOwner, path: str, size: int) -> bytes:
         """Return a file's bytes within the limits; raises FileRejected, SandboxError, OSError."""
@@ -175,7 +179,7 @@ class FileCollector:
         self, owner: FileOwner, path: str, content: bytes, *, identity: str, version: str, caption: str = ""
     ) -> FileRow:
         """Store the bytes, then insert the file's row, which waits for an event."""
-        digest = await self._file_store.write_blob(content)
+        digest = await self._file_store.write_blob(owner.account, content)
         self._checkpoint("file.kept")
         name = media_types.sanitize_name(posixpath.basename(path))
         row = FileRow(
@@ -246,7 +250,7 @@ class FileCollector:
             return await self._stage(
                 owner, relative_path, content, identity=identity, version="offered", caption=caption
             )
-        except (DeliveryError, OSError) as error:
+        except (StorageFull, DeliveryError, OSError) as error:
             raise FileRejected(f"it could not be stored: {error}") from None
 
     async def attach(self, tx: Transaction, conversation: str, *, job: str | None = None) -> CollectedFiles:

@@ -17,6 +17,7 @@ from delivery.errors import BrokerUnreachable, DeliveryError
 from delivery.events.event import new_id
 from gateway.files import media_types
 from gateway.files.blob_store import BlobNotFound, BlobStore, read_all
+from gateway.files.storage_quota import StorageQuota
 from gateway.store.conversations import files as store
 from gateway.store.conversations.files import FileRow, FileState
 
@@ -38,17 +39,28 @@ class FileStore:
         blob_store: BlobStore,
         *,
         retention: timedelta,
+        quota: StorageQuota | None = None,
         grace: timedelta = GRACE_PERIOD,
         tries: int = 20,
     ) -> None:
         self._database = database
         self._blob_store = blob_store
         self._retention = retention
+        self._quota = quota
         self._grace = grace
         self._tries = tries
 
-    async def write_blob(self, content: bytes) -> str:
-        """Store bytes and return their digest; raises DatabaseUnavailable, DeliveryError, OSError."""
+    async def write_blob(self, account: str, content: bytes) -> str:
+        """Store bytes for an account and return their digest.
+
+        Raises StorageFull, DatabaseUnavailable, DeliveryError, OSError.
+        """
+        if self._quota is None:
+            return await self._write_blob(content)
+        async with self._quota.reserve(account, len(content)):
+            return await self._write_blob(content)
+
+    async def _write_blob(self, content: bytes) -> str:
         digest = await asyncio.to_thread(lambda: sha256(content).hexdigest())
         for _ in range(self._tries):
             async with self._database.begin() as connection:
@@ -60,8 +72,11 @@ class FileStore:
         raise BrokerUnreachable("the same content is being deleted; try again later")
 
     async def save(self, account: str, name: str, content: bytes, *, stated_type: str = "") -> FileRow:
-        """Store an upload for a later message; `kind` is the media type that the sender claims."""
-        digest = await self.write_blob(content)
+        """Store an upload for a later message; raises StorageFull and what `write_blob` raises.
+
+        `stated_type` is the media type that the sender claims.
+        """
+        digest = await self.write_blob(account, content)
         shown = media_types.sanitize_name(name)
         found = media_types.detect_media_type(content[:65536], shown)
         row = FileRow(

@@ -19,6 +19,7 @@ from gateway.files.collection import FileCollector
 from gateway.files.file_store import FileStore
 from gateway.files.nats_blob_store import NatsBlobStore
 from gateway.files.signed_links import PURPOSE, SignedLinks
+from gateway.files.storage_quota import StorageQuota, count_usage
 from gateway.infra.backing_services import BackingServices
 from gateway.store.conversations import files as store
 
@@ -33,6 +34,7 @@ class FileServices:
     attachments: AttachmentFetcher
     sink: FileSink
     settings: FileSettings
+    quota: StorageQuota
 
 
 def open_file_services(
@@ -43,8 +45,16 @@ def open_file_services(
 ) -> FileServices:
     """Return the file services. Blobs are stored in the data directory, or with `nats_url` in NATS."""
     settings, checkpoint = backing.settings, backing.fault_points.checkpoint
+    quota = StorageQuota(
+        count_usage(backing.database, environment_resolver.workspaces),
+        backing.metrics,
+        limit=settings.files.account_bytes,
+    )
     file_store = FileStore(
-        backing.database, _blob_store(backing), retention=timedelta(seconds=settings.files.retention)
+        backing.database,
+        _blob_store(backing),
+        retention=timedelta(seconds=settings.files.retention),
+        quota=quota,
     )
     links = SignedLinks(
         keys=backing.vault.keys_for(PURPOSE),
@@ -76,6 +86,7 @@ def open_file_services(
             on_rejected=_record_rejection(transactions),
         ),
         settings=settings.files,
+        quota=quota,
     )
 
 

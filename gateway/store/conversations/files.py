@@ -111,6 +111,14 @@ async def add(connection: Connection, row: FileRow) -> bool:
     return added.first() is not None
 
 
+async def stored_bytes(connection: Connection, account: str) -> int:
+    """Return the sizes of an account's files whose bytes are stored, added up."""
+    query = select(func.coalesce(func.sum(files.c.size), 0)).where(
+        files.c.account == account, files.c.sha256.is_not(None)
+    )
+    return int((await connection.execute(query)).scalar_one())
+
+
 async def set_version(connection: Connection, conversation: str, identity: str, *, version: str) -> None:
     """Remember that a file met before was written again with the same content."""
     await connection.execute(

@@ -132,6 +132,7 @@ ROUTES = (
         response_model=UploadedFileResponse,
         raw=True,
         status=201,
+        error_responses={413: "it is too large, or the account's storage is full"},
         tag="files",
     ),
 )

@@ -25,11 +25,17 @@ from gateway.store.turns.turns import StepRow, Turn
 from gateway.web.api.conversations import require_conversation
 from gateway.web.api.deliveries import DeliveryResponse, to_responses
 from gateway.web.http import idempotency
-from gateway.web.http.attachments import AttachmentCreate, Attachments, InvalidAttachment, assign, save_all
+from gateway.web.http.attachments import (
+    AttachmentCreate,
+    Attachments,
+    InvalidAttachment,
+    assign,
+    invalid_attachment,
+    save_all,
+)
 from gateway.web.http.pagination import ListPage
-from gateway.web.http.problems import HttpProblem, invalid, invalid_field, not_found
+from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
-from sandbox.config import ConfigProblem as Fault
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=200_000)]
 
@@ -178,7 +184,7 @@ async def _save_attachments(
     try:
         return await save_all(call.services, call.account, attachments)
     except InvalidAttachment as error:
-        raise invalid([Fault(pointer=error.pointer, detail=error.detail)]) from None
+        raise invalid_attachment(error, error.pointer) from None
 
 
 async def submit(call: ApiCall[Any, Any], submission: Submission, secret: str | None = None) -> TurnAccepted:

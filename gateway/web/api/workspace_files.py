@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -149,7 +150,9 @@ async def put_file(call: ApiCall[NoContent, NoContent]) -> None:
         call.request, limit=bounds.file_bytes, deadline=bounds.body_deadline * 12
     )
     await _check_quota(call, path, len(content))
-    await _translate_errors(store.write(space, path, content))
+    quota = call.context.storage_quota
+    async with quota.reserve(call.account, len(content)) if quota else nullcontext():
+        await _translate_errors(store.write(space, path, content))
 
 
 async def _check_quota(call: ApiCall[NoContent, NoContent], path: str, size: int) -> None:
@@ -207,7 +210,7 @@ ROUTES = (
         status=204,
         error_responses={
             409: "there is a directory at this path",
-            413: "it is too large, or the workspace is full",
+            413: "it is too large, or the workspace or the account's storage is full",
         },
         tag="workspaces",
     ),

@@ -20,14 +20,13 @@ from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
 from gateway.web.api import turns
 from gateway.web.http import attachments
-from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment
-from gateway.web.http.problems import HttpProblem, invalid
+from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment, invalid_attachment
+from gateway.web.http.problems import HttpProblem
 from gateway.web.http.route import ApiCall, ResponseModel
 from gateway.web.stream.frames import encode_json
 from gateway.web.stream.handlers import READERS
 from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
 from gateway.web.stream.turn_events import TurnEnded, TurnEvent, TurnEventReader, follow_turn, with_heartbeat
-from sandbox.config import ConfigProblem as Fault
 
 ANSWER_TIMEOUT = 600.0
 """Seconds to wait for an answer that is not streamed."""
@@ -92,7 +91,7 @@ async def ask(
     try:
         stored = await attachments.save_all(call.services, call.account, files)
     except InvalidAttachment as error:
-        raise invalid([Fault(pointer=pointer, detail=error.detail)]) from None
+        raise invalid_attachment(error, pointer) from None
     submission = Submission(
         account=call.account,
         text=text,

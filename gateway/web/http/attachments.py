@@ -12,9 +12,11 @@ from pydantic import Field, StrictStr, model_validator
 
 from delivery.database.clock import utc_now
 from gateway.files import media_types
+from gateway.files.storage_quota import StorageFull
 from gateway.services import Services
 from gateway.store.conversations import files as store
 from gateway.store.conversations.files import FileRow
+from gateway.web.http.problems import HttpProblem, invalid_field, storage_full
 from gateway.web.http.route import RequestModel
 
 MAX_ATTACHMENTS = 20
@@ -52,12 +54,19 @@ Attachments = Annotated[tuple[AttachmentCreate, ...], Field(max_length=MAX_ATTAC
 
 
 class InvalidAttachment(Exception):
-    """An attachment is invalid; `pointer` names the field."""
+    """An attachment is invalid, or with `status` 413 does not fit; `pointer` names the field."""
 
-    def __init__(self, pointer: str, detail: str) -> None:
+    def __init__(self, pointer: str, detail: str, *, status: int = 422) -> None:
         super().__init__(detail)
         self.pointer = pointer
         self.detail = detail
+        self.status = status
+
+
+def invalid_attachment(error: InvalidAttachment, pointer: str) -> HttpProblem:
+    """Return the problem for an attachment; `pointer` is the field of the request that has it."""
+    problem = invalid_field(pointer, error.detail)
+    return problem if error.status == problem.status else storage_full(error.detail, pointer)
 
 
 async def save_all(
@@ -78,13 +87,20 @@ async def save_all(
     return [
         services.file_services.links.to_response(row) | {"name": media_types.sanitize_name(one.name)}
         if row is not None
-        else services.file_services.links.to_response(
-            await services.file_services.file_store.save(
-                account, one.name, content or b"", stated_type=one.type
-            )
-        )
-        for one, row, content in zip(attachments, named, decoded, strict=True)
+        else await _save_content(services, account, place, one, content or b"")
+        for place, (one, row, content) in enumerate(zip(attachments, named, decoded, strict=True))
     ]
+
+
+async def _save_content(
+    services: Services, account: str, index: int, attachment: AttachmentCreate, content: bytes
+) -> dict[str, Any]:
+    files = services.file_services
+    try:
+        row = await files.file_store.save(account, attachment.name, content, stated_type=attachment.type)
+    except StorageFull as error:
+        raise InvalidAttachment(f"/attachments/{index}/content", str(error), status=413) from None
+    return files.links.to_response(row)
 
 
 async def _linked_file(

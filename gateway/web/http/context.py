@@ -14,6 +14,7 @@ from gateway.accounts.api_keys import ApiKeyAuthenticator
 from gateway.accounts.vault import Secret
 from gateway.environments.quotas import WorkspaceQuotas
 from gateway.environments.workspaces import Workspaces
+from gateway.files.storage_quota import StorageQuota
 from gateway.infra.replica_presence import ReplicaPresence
 from gateway.observability.readiness import Health
 from gateway.records.records import Records
@@ -79,6 +80,7 @@ class WebContext:
     channels: WebhookChannels | None = None
     workspaces: Workspaces | None = None
     quotas: WorkspaceQuotas = field(default_factory=WorkspaceQuotas)
+    storage_quota: StorageQuota | None = None
     on_channel_changed: Callable[[str, str], Awaitable[None]] = _ignore
     on_account_deleted: Callable[[str, str], Awaitable[None]] = _ignore
     health: Callable[[], Awaitable[Health]] = _always_ready

@@ -12,6 +12,7 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from delivery.database.engine import DatabaseUnavailable
+from gateway.files.storage_quota import StorageFull
 from gateway.records.errors import (
     InUse,
     InvalidRecord,
@@ -102,6 +103,11 @@ def invalid(errors: Iterable[Fault]) -> HttpProblem:
     )
 
 
+def storage_full(detail: str, pointer: str = "") -> HttpProblem:
+    """Return the 413 for a field, by default the whole body, that the account has no storage left for."""
+    return HttpProblem(413, detail, errors=[Fault(pointer=pointer, detail=detail)])
+
+
 PATH_POINTER = "path"
 """The pointer of a wrong path; `header/NAME` is a header, `?/NAME` a query parameter."""
 
@@ -137,6 +143,8 @@ def translate_error(error: Exception) -> HttpProblem:
         return error
     if isinstance(error, RecordError):
         return _from_record_error(error)
+    if isinstance(error, StorageFull):
+        return storage_full(str(error))
     if isinstance(error, web.HTTPException):
         return _from_http_exception(error)
     if isinstance(error, DatabaseUnavailable):

@@ -62,7 +62,7 @@ async def added(database: Database, *rows: FileRow) -> list[bool]:
 
 async def test_a_file_found_again_is_the_same(database: Database, file_store: FileStore) -> None:
     """One identity is one row of its conversation; a file to be attached is attached once."""
-    row = make_file(await file_store.write_blob(b"x"), identity="same")
+    row = make_file(await file_store.write_blob("acc_1", b"x"), identity="same")
     assert await added(database, row, make_file(row.sha256 or "", identity="same")) == [True, False]
     async with database.begin() as connection:
         first = await store.collect_staged(connection, "cnv_1")
@@ -75,7 +75,7 @@ async def test_a_file_found_again_is_the_same(database: Database, file_store: Fi
 
 async def test_bytes_go_with_the_last_file_that_has_them(database: Database, file_store: FileStore) -> None:
     """Two files of one content need both to be gone."""
-    digest = await file_store.write_blob(b"shared")
+    digest = await file_store.write_blob("acc_1", b"shared")
     one, two = make_file(digest), make_file(digest, conversation=None, state=FileState.UPLOADED)
     await added(database, one, two)
     async with database.begin() as connection:
@@ -91,7 +91,7 @@ async def test_bytes_go_with_the_last_file_that_has_them(database: Database, fil
 
 async def test_files_end_with_their_time(database: Database, file_store: FileStore) -> None:
     """An old file is not found even before it is swept, and its bytes go with the sweep."""
-    digest = await file_store.write_blob(b"old")
+    digest = await file_store.write_blob("acc_1", b"old")
     row = make_file(digest, created_at=datetime.now(UTC) - timedelta(days=2))
     await added(database, row)
     assert await file_store.get(row.id) is None
@@ -102,7 +102,7 @@ async def test_files_end_with_their_time(database: Database, file_store: FileSto
 async def test_bytes_whose_file_is_about_to_be_written_down_stay(database: Database, tmp_path: Path) -> None:
     """Unreferenced bytes have an hour's grace."""
     patient = FileStore(database, DirectoryBlobStore(tmp_path / "files"), retention=timedelta(days=1))
-    digest = await patient.write_blob(b"soon")
+    digest = await patient.write_blob("acc_1", b"soon")
     await patient.sweep(datetime.now(UTC) + timedelta(minutes=50))
     assert await patient.read_blob(digest) == b"soon"
 
@@ -111,22 +111,22 @@ async def test_bytes_are_not_taken_while_they_are_being_dropped(
     database: Database, file_store: FileStore
 ) -> None:
     """A writer of the same bytes at that moment waits, and fails rather than lose them."""
-    await file_store.write_blob(b"x")
+    await file_store.write_blob("acc_1", b"x")
     async with database.begin() as connection:
         later = datetime.now(UTC) + timedelta(seconds=1)
         (digest,) = await store.begin_delete(connection, now=later, grace=timedelta(0))
     with pytest.raises(BrokerUnreachable):
-        await file_store.write_blob(b"x")
+        await file_store.write_blob("acc_1", b"x")
     async with database.begin() as connection:
         await store.end_delete(connection, digest)
-    assert await file_store.write_blob(b"x") == digest
+    assert await file_store.write_blob("acc_1", b"x") == digest
 
 
 async def test_a_note_is_told_by_one_turn_however_often_it_runs(
     database: Database, file_store: FileStore
 ) -> None:
     """The turn that attached it attaches it again after a crash; no other does."""
-    row = make_file(await file_store.write_blob(b"x"))
+    row = make_file(await file_store.write_blob("acc_1", b"x"))
     await added(database, row)
     async with database.begin() as connection:
         assert await store.add_note(connection, row.id, "it was refused")

@@ -28,6 +28,7 @@ ENV = {
     "DOVECOTE_FILES__MAX_BYTES": "100000",
     "DOVECOTE_FILES__MAX_COUNT": "3",
     "DOVECOTE_FILES__ATTACHMENT_BYTES": "100000",
+    "DOVECOTE_FILES__ACCOUNT_BYTES": "1000000",
 }
 
 
@@ -328,3 +329,39 @@ async def test_a_model_sees_what_is_attached_and_delivers_files(tmp_path: Path) 
     assert [(one["name"], one["caption"]) for one in answer["files"]] == [("answer.txt", "the answer")]
     for words in ("is queued", "is a directory", "was not sent", "no such file"):
         assert words in answer["text"]
+
+
+async def test_an_account_stores_no_more_than_its_quota(files_gateway: FilesGateway) -> None:
+    """Uploads, workspace files and inline attachments share one quota, which is the account's alone."""
+    full, space = files_gateway.other, "/accounts/me/workspaces"
+    workspace = (await full.call("POST", space, {"name": "full", "config": {}})).body["id"]
+    await put(full, f"{space}/{workspace}/files/kept", b"w" * 600_000)
+    refused = [await post_file(full, b"%d" % number * 90_000) for number in range(8)]
+    assert {answer[0] for answer in refused} == {201, 413}
+    problem = refused[-1][1]
+    assert problem["errors"][0]["pointer"] == ""
+    assert "may store 1.0 MB" in problem["detail"]
+    assert "files.account_bytes" in problem["detail"]
+    inline = {"name": "a.txt", "content": base64.b64encode(b"i" * 500_000).decode()}
+    shell = {"name": "default", "config": {"model": "builtin:shell"}}
+    assert (await full.call("POST", "/accounts/me/agents", shell)).status == 201
+    turn = {"input": "!true", "attachments": [inline]}
+    answer = await full.call("POST", "/agents/default/turns", turn)
+    assert (answer.status, answer.body["errors"][0]["pointer"]) == (413, "/attachments/0/content")
+    assert (await put(full, f"{space}/{workspace}/files/more", b"w" * 600_000))[0] == 413
+    assert (await post_file(files_gateway.mine, b"x" * 90_000))[0] == 201
+
+
+async def put(client: ApiClient, path: str, content: bytes) -> tuple[int, Any]:
+    """Upload a workspace file."""
+    headers = {"Authorization": f"Bearer {client.key}"}
+    async with client.session.put(client.url + path, data=content, headers=headers) as answer:
+        return answer.status, await answer.json() if answer.status != 204 else None
+
+
+async def post_file(client: ApiClient, content: bytes) -> tuple[int, Any]:
+    """Upload a file for messages."""
+    headers = {"Authorization": f"Bearer {client.key}"}
+    url = f"{client.url}/files?name=a.bin"
+    async with client.session.post(url, data=content, headers=headers) as answer:
+        return answer.status, await answer.json()

@@ -1,0 +1,115 @@
+"""The storage quota of an account: what its files and workspaces may hold together.
+
+Usage is counted at most every `RECOUNT_SECONDS`, and bytes that are written in between are added in memory.
+An upload therefore reads no table that grows. Each replica counts for itself; what others wrote since its
+last count is not yet in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from delivery.database.engine import Database
+from gateway.environments.workspaces import Workspaces
+from gateway.files.media_types import render_size
+from gateway.observability.metrics import Metrics
+from gateway.store.accounts import records
+from gateway.store.conversations import files
+from sandbox.labels import namespace
+
+RECOUNT_SECONDS = 60.0
+
+RECOUNT_WHEN_FULL_SECONDS = 5.0
+"""Seconds after which a full account is counted again: it may have deleted something."""
+
+CountUsage = Callable[[str], Awaitable[int]]
+"""Counts the bytes that an account stores."""
+
+
+class StorageFull(Exception):
+    """The account may store no more; the message names the amounts and the remedy."""
+
+    def __init__(self, *, used: int, size: int, limit: int) -> None:
+        super().__init__(
+            f"the account stores {render_size(used)} in files and workspaces and may store "
+            f"{render_size(limit)}: {render_size(size)} more do not fit; delete conversations or workspace "
+            "files, or ask the operator to raise files.account_bytes"
+        )
+
+
+@dataclass(slots=True)
+class _Usage:
+    """The bytes of one account: `counted` at a time, `added` since, and `pending` while they are written."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    counted: int = 0
+    counted_at: float = float("-inf")
+    added: int = 0
+    pending: int = 0
+
+    @property
+    def total(self) -> int:
+        """Return all of them."""
+        return self.counted + self.added + self.pending
+
+
+class StorageQuota:
+    """Admits what accounts write, up to `limit` bytes for each account; 0 means no limit."""
+
+    def __init__(
+        self, count: CountUsage, metrics: Metrics, *, limit: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._count = count
+        self._metrics = metrics
+        self._limit = limit
+        self._clock = clock
+        self._usages: dict[str, _Usage] = {}
+
+    @asynccontextmanager
+    async def reserve(self, account: str, size: int) -> AsyncIterator[None]:
+        """Reserve bytes for the block that stores them; raises StorageFull before it. An error frees them."""
+        if not self._limit:
+            yield
+            return
+        usage = self._usages.setdefault(account, _Usage())
+        await self._admit(account, usage, size)
+        try:
+            yield
+            usage.added += size
+        finally:
+            usage.pending -= size
+
+    async def _admit(self, account: str, usage: _Usage, size: int) -> None:
+        async with usage.lock:
+            await self._recount(account, usage, after=RECOUNT_SECONDS)
+            if usage.total + size > self._limit:
+                await self._recount(account, usage, after=RECOUNT_WHEN_FULL_SECONDS)
+            if usage.total + size > self._limit:
+                self._metrics.count("storage_refusals")
+                raise StorageFull(used=usage.total, size=size, limit=self._limit)
+            usage.pending += size
+
+    async def _recount(self, account: str, usage: _Usage, *, after: float) -> None:
+        if self._clock() - usage.counted_at >= after:
+            usage.added = 0
+            usage.counted = await self._count(account)
+            usage.counted_at = self._clock()
+
+
+def count_usage(database: Database, workspaces: Workspaces) -> CountUsage:
+    """Return the function that counts an account's stored files and the files of its workspaces."""
+
+    async def count(account: str) -> int:
+        async with database.read() as connection:
+            stored = await files.stored_bytes(connection, account)
+            kept = await records.list_by_kind(connection, account, "workspace")
+        for workspace in kept:
+            listed = await workspaces.store.replica(namespace(account, workspace.id)).list()
+            stored += sum(seen.size for seen in listed.values())
+        return stored
+
+    return count

@@ -1,0 +1,105 @@
+"""The storage quota of an account: what is counted when, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.files.storage_quota import (
+    RECOUNT_SECONDS,
+    RECOUNT_WHEN_FULL_SECONDS,
+    StorageFull,
+    StorageQuota,
+)
+from gateway.observability.metrics import Metrics
+
+
+class CountedAccounts:
+    """Accounts with stored bytes, which count how often they are counted, and a clock."""
+
+    def __init__(self) -> None:
+        self.stored = {"ada": 0, "bob": 0}
+        self.counts = 0
+        self.now = 0.0
+        self.metrics = Metrics()
+        self.quota = StorageQuota(self.count, self.metrics, limit=100, clock=lambda: self.now)
+
+    async def count(self, account: str) -> int:
+        """Return the stored bytes."""
+        self.counts += 1
+        return self.stored[account]
+
+    async def write(self, account: str, size: int) -> None:
+        """Store bytes within the quota."""
+        async with self.quota.reserve(account, size):
+            await asyncio.sleep(0)
+            self.stored[account] += size
+
+    @property
+    def refusals(self) -> float | None:
+        """Return the metric of refusals."""
+        return self.metrics.registry.get_sample_value("dovecote_storage_refusals_total")
+
+
+async def test_many_writes_are_counted_once() -> None:
+    """Writes between two counts are added in memory, and one account's do not count for another."""
+    accounts = CountedAccounts()
+    for _ in range(50):
+        await accounts.write("ada", 2)
+    assert accounts.counts == 1
+    await accounts.write("bob", 100)
+    with pytest.raises(StorageFull, match=r"files\.account_bytes"):
+        await accounts.write("ada", 1)
+    assert (accounts.stored, accounts.refusals) == ({"ada": 100, "bob": 100}, 1)
+
+
+async def test_writes_at_once_do_not_exceed_the_quota() -> None:
+    """Bytes count from their admission on, not when they are stored."""
+    accounts = CountedAccounts()
+    writes = [accounts.write("ada", 30) for _ in range(10)]
+    ended = await asyncio.gather(*writes, return_exceptions=True)
+    assert sum(isinstance(one, StorageFull) for one in ended) == 7
+    assert accounts.stored["ada"] == 90
+
+
+async def test_a_failed_write_costs_nothing() -> None:
+    """Bytes that were not stored are free again."""
+    accounts = CountedAccounts()
+    for _ in range(3):
+        with pytest.raises(OSError, match="disk"):
+            async with accounts.quota.reserve("ada", 90):
+                raise OSError("disk")
+    await accounts.write("ada", 100)
+
+
+async def test_freed_space_is_noticed() -> None:
+    """A full account is counted again after a few seconds, not for each refused write."""
+    accounts = CountedAccounts()
+    await accounts.write("ada", 100)
+    accounts.stored["ada"] = 10
+    for _ in range(20):
+        with pytest.raises(StorageFull):
+            await accounts.write("ada", 1)
+    assert accounts.counts == 1
+    accounts.now += RECOUNT_WHEN_FULL_SECONDS
+    await accounts.write("ada", 90)
+    assert (accounts.counts, accounts.stored["ada"]) == (2, 100)
+
+
+async def test_what_others_stored_is_noticed() -> None:
+    """After a minute an account is counted again."""
+    accounts = CountedAccounts()
+    await accounts.write("ada", 1)
+    accounts.stored["ada"] = 95
+    accounts.now += RECOUNT_SECONDS
+    with pytest.raises(StorageFull):
+        await accounts.write("ada", 10)
+
+
+async def test_zero_is_no_limit() -> None:
+    """With a limit of 0 nothing is counted or refused."""
+    accounts = CountedAccounts()
+    accounts.quota = StorageQuota(accounts.count, accounts.metrics, limit=0)
+    await accounts.write("ada", 10**12)
+    assert accounts.counts == 0
