@@ -24,6 +24,7 @@ from gateway.infra.data_dir import DataDirBusy, DataDirExposed
 from gateway.infra.embedded_nats import EmbeddedNatsFailed
 from gateway.infra.preflight import DependencyUnavailable, ListenFailed, SecretKeyMismatch
 from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.observability.event_loop_watchdog import event_loop_watched
 from gateway.observability.fault_points import UnknownFaultPoint
 from gateway.services import Services
 from sandbox.errors import SandboxError
@@ -82,6 +83,12 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    limit = max(settings.watchdog_timeout, settings.lease_ttl) if settings.watchdog_timeout else 0
+    with event_loop_watched(limit):
+        await _serve_until(stop, settings)
+
+
+async def _serve_until(stop: asyncio.Event, settings: Settings) -> None:
     async with open_gateway(settings, stop) as gateway:
         log.info("ready", address=gateway.url, roles=",".join(sorted(settings.roles)))
         print(f"console: {gateway.url}/  (key: {settings.data_dir / 'key'})", flush=True)  # noqa: T201

@@ -123,6 +123,12 @@ class Settings(BaseSettings):
         le=300,
         description="seconds until another replica takes over a dead replica's work",
     )
+    watchdog_timeout: float = Field(
+        default=30.0,
+        ge=0,
+        le=3600,
+        description="seconds until a gateway with a blocked event loop ends, `lease_ttl` at least; 0: never",
+    )
     reconcile_interval: float = Field(
         default=5.0, gt=0, le=15, description="seconds between checks of jobs whose callback may be lost"
     )
