@@ -11,6 +11,20 @@ from gateway.web.http.problems import HttpProblem
 log = logging.getLogger("dovecote.web")
 
 
+class RequestAbandoned(HttpProblem):
+    """The client closed the connection before its request was answered; nobody reads this problem."""
+
+    def __init__(self) -> None:
+        super().__init__(400, "the client closed the connection", close=True)
+
+
+def raise_if_abandoned(request: web.Request, error: ConnectionError) -> None:
+    """Raise RequestAbandoned if the error is that of the request's own connection, which is closed."""
+    if request.transport is None or request.transport.is_closing():
+        log.debug("request.abandoned: %s", error)
+        raise RequestAbandoned from error
+
+
 class HttpConnection(web.RequestHandler):
     """aiohttp's connection, with a problem as the reply to bytes that are no HTTP."""
 

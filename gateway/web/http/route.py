@@ -23,6 +23,7 @@ from gateway.web.http.auth import (
     JobTokenAccess,
     KeyAccess,
 )
+from gateway.web.http.connection import raise_if_abandoned
 from gateway.web.http.context import WebContext
 from gateway.web.http.problems import HttpProblem, invalid, invalid_field
 from sandbox.config import ConfigProblem as Fault
@@ -124,6 +125,13 @@ def endpoint(route: ApiRoute) -> Callable[[web.Request], Awaitable[web.StreamRes
     """Return the aiohttp handler of a route: validate, check the Idempotency-Key, handle, respond."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handle(request)
+        except ConnectionError as error:
+            raise_if_abandoned(request, error)
+            raise
+
+    async def handle(request: web.Request) -> web.StreamResponse:
         context = request.app[CONTEXT]
         raw = b"" if route.raw else await _body(context, route, request)
         query = _query(route, request)
