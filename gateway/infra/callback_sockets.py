@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -123,11 +124,16 @@ ConnectionFactory = Callable[[CallbackSocket], asyncio.Protocol]
 
 
 class CallbackSockets(CallbackDirectories):
-    """The callback sockets of this process: those of all sandboxes that its providers opened or left here."""
+    """The callback sockets of this process: those of all sandboxes that its providers opened or left here.
 
-    def __init__(self, root: Path, budget: CallbackBudget | None = None) -> None:
+    A quarter of the process's file descriptors at most are sockets that listen, however many sandboxes an
+    account creates. The reconciler notices the end of jobs in sandboxes without one.
+    """
+
+    def __init__(self, root: Path, budget: CallbackBudget | None = None, *, limit: int | None = None) -> None:
         super().__init__(root=root)
         self._budget = budget or CallbackBudget()
+        self._limit = limit or resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
         self._start: Callable[[Path], asyncio.Task[None]] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -159,8 +165,12 @@ class CallbackSockets(CallbackDirectories):
                 self._tasks.clear()
 
     def _listen(self, directory: Path) -> None:
-        if self._start is not None and directory.name not in self._tasks:
-            self._tasks[directory.name] = self._start(directory)
+        if self._start is None or directory.name in self._tasks:
+            return
+        if len(self._tasks) >= self._limit:
+            log.warning("callback_socket.limit_reached", limit=self._limit, remedy="raise LimitNOFILE")
+            return
+        self._tasks[directory.name] = self._start(directory)
 
     async def _serve(self, directory: Path, connect: ConnectionFactory) -> None:
         while directory.is_dir():  # noqa: ASYNC240 - one stat

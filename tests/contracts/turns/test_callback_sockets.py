@@ -24,13 +24,15 @@ async def say_who(request: web.Request) -> web.Response:
 
 
 @asynccontextmanager
-async def serving(root: Path, budget: CallbackBudget) -> AsyncIterator[tuple[CallbackSockets, web.Server]]:
+async def serving(
+    root: Path, budget: CallbackBudget, *, limit: int | None = None
+) -> AsyncIterator[tuple[CallbackSockets, web.Server]]:
     """Serve an application that names its client on the callback sockets below `root`."""
     application = web.Application()
     application.router.add_post("/", say_who)
     runner = CallbackRunner(application)
     await runner.setup()
-    sockets = CallbackSockets(root, budget)
+    sockets = CallbackSockets(root, budget, limit=limit)
     assert runner.server is not None
     try:
         async with sockets.serving(runner.connect):
@@ -131,6 +133,18 @@ async def test_a_socket_lives_as_long_as_its_sandbox(tmp_path: Path) -> None:
         sockets.close("one")
         sockets.close("one")
         assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240 - one directory
+
+
+async def test_sandboxes_do_not_use_up_the_file_descriptors(tmp_path: Path) -> None:
+    """Beyond the limit a sandbox gets no socket until another one is gone and it is opened again."""
+    async with serving(tmp_path, CallbackBudget(), limit=1) as (sockets, _server):
+        sockets.open("one")
+        sockets.open("two")
+        assert b" 200 OK" in await ask(sockets.socket("one"))
+        assert not sockets.socket("two").exists()
+        sockets.close("one")
+        sockets.open("two")
+        assert b" 200 OK" in await ask(sockets.socket("two"))
 
 
 async def test_a_long_data_directory_has_sockets_too(tmp_path: Path) -> None:
