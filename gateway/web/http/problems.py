@@ -12,6 +12,7 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from delivery.database.engine import DatabaseUnavailable
+from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from gateway.records.errors import (
     InUse,
     InvalidRecord,
@@ -139,6 +140,8 @@ def translate_error(error: Exception) -> HttpProblem:
         return _from_record_error(error)
     if isinstance(error, web.HTTPException):
         return _from_http_exception(error)
+    if isinstance(error, DatabaseUnavailable | OSError) and (resource := exhausted_resource(error)):
+        return HttpProblem(503, EXHAUSTED[resource], headers={"Retry-After": "10"})
     if isinstance(error, DatabaseUnavailable):
         return HttpProblem(503, "the database does not answer; try again", headers={"Retry-After": "2"})
     log.error("request.failed", exc_info=error)
