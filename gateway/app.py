@@ -21,7 +21,7 @@ from gateway.config.settings import Settings
 from gateway.infra.backing_services import BackgroundTask, open_backing_services
 from gateway.infra.data_dir import DataDirBusy
 from gateway.infra.embedded_nats import EmbeddedNatsFailed
-from gateway.infra.preflight import DependencyUnavailable, ListenFailed, SecretKeyMismatch
+from gateway.infra.preflight import DatabaseShared, DependencyUnavailable, ListenFailed, SecretKeyMismatch
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.observability.fault_points import UnknownFaultPoint
 from gateway.services import Services
@@ -46,7 +46,7 @@ def run(settings: Settings) -> int:
     )
     try:
         _serve_unwrapped(settings)
-    except (DependencyUnavailable, SecretKeyMismatch, ListenFailed) as error:
+    except (DependencyUnavailable, DatabaseShared, SecretKeyMismatch, ListenFailed) as error:
         print(f"dovecote: {error}", file=sys.stderr)  # noqa: T201 - for the operator
         return 1 if isinstance(error, ListenFailed) else 2
     except (*expected, DBAPIError) as error:

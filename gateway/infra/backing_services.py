@@ -24,7 +24,7 @@ from gateway.accounts.vault import Vault, open_vault
 from gateway.config.settings import Settings
 from gateway.infra.data_dir import DataDirBusy, DataDirLock
 from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
-from gateway.infra.preflight import check_secret_keys, connect_nats, migrate_database
+from gateway.infra.preflight import check_secret_keys, claimed_database, connect_nats, migrate_database
 from gateway.infra.replica_presence import ReplicaPresence
 from gateway.observability.fault_points import FaultPoints
 from gateway.observability.metrics import Metrics
@@ -65,8 +65,8 @@ class BackingServices:
 async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServices]:
     """Open the services in order and close them in reverse order.
 
-    Raises DataDirBusy, EmbeddedNatsFailed, DependencyUnavailable, SecretKeyMismatch, DatabaseUnavailable
-    and DeliveryError, each with a message for the operator.
+    Raises DataDirBusy, EmbeddedNatsFailed, DependencyUnavailable, DatabaseShared, SecretKeyMismatch,
+    DatabaseUnavailable and DeliveryError, each with a message for the operator.
     """
     faults = FaultPoints(settings.fault_point)
     async with AsyncExitStack() as stack:
@@ -162,6 +162,7 @@ def _stream_config(settings: Settings, embedded: EmbeddedNats | None) -> stream_
 
 async def _open_database(settings: Settings, stack: AsyncExitStack) -> Database:
     url = settings.database
+    await stack.enter_async_context(claimed_database(settings))
     await migrate_database(url, settings.database_url)
     database = Database(url)
     stack.push_async_callback(database.close)
