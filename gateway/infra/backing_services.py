@@ -83,7 +83,7 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
         )
         boot = secrets.token_hex(8)
         is_sole = lock is not None and not _is_shared(settings)
-        holder = _lease_holder(lock, boot, sole_process=is_sole)
+        holder = _lease_holder(lock, boot, sole_process=is_sole, own_broker=broker is not None)
         leases = JetStreamLeases(nats, holder)
         presence = ReplicaPresence(leases, instance=holder.instance, boot=boot, ttl=settings.lease_ttl)
         yield BackingServices(
@@ -119,7 +119,9 @@ def _lock_data_dir(settings: Settings, stack: AsyncExitStack) -> DataDirLock | N
         return None
 
 
-def _lease_holder(lock: DataDirLock | None, boot: str, *, sole_process: bool) -> LeaseHolder:
+def _lease_holder(
+    lock: DataDirLock | None, boot: str, *, sole_process: bool, own_broker: bool
+) -> LeaseHolder:
     """Return the lease holder: the process that locks the directory takes over a killed one's leases.
 
     Replicas on several machines may see one directory through a file system whose locks do not span
@@ -130,7 +132,7 @@ def _lease_holder(lock: DataDirLock | None, boot: str, *, sole_process: bool) ->
     name = lock.instance_id()
     if not sole_process:
         name = f"{name}@{socket.gethostname()}:{lock.directory.stat().st_ino}"
-    return LeaseHolder(instance=name, boot=boot, sole=True)
+    return LeaseHolder(instance=name, boot=boot, sole=True, alone=sole_process and own_broker)
 
 
 async def _open_embedded_nats(
@@ -148,7 +150,7 @@ async def _open_nats(
     settings: Settings, embedded: EmbeddedNats | None, stack: AsyncExitStack
 ) -> NatsConnection:
     if embedded is not None:
-        connecting = connect(embedded.url, token=embedded.token, on_unresponsive=embedded.restart)
+        connecting = connect(embedded.url, token=embedded.token, on_unresponsive=embedded.check)
         return await stack.enter_async_context(connecting)
     assert settings.nats_url is not None, "there is a broker of our own or one that is named"
     return await connect_nats(settings.nats_url, stack)

@@ -34,7 +34,7 @@ UNKNOWN_LIMITS = ChannelLimits(text=2000)
 """The limits that are assumed for a channel of an unknown kind."""
 
 CHANNEL_STATES = ("receiving", "standby", "stalled", "trouble", "open", "closed")
-"""States of a channel in this process: `trouble` reports an error, `stalled` received nothing for a minute."""
+"""States of a channel in this process: `trouble` is an error, `stalled` is a minute without receiving."""
 
 REACTION_TIMEOUT = 5.0
 

@@ -126,6 +126,8 @@ class TurnWorker:
                 if isinstance(claim, ClaimedTurn):
                     await self._run_turn(claim, lease)
                 elif isinstance(claim, Quarantined):
+                    if claim.is_delayed:
+                        return
                     await self._run_quarantined(conversation, lease, fence)
                 else:
                     self._on_turn_ended(claim.turn, claim.state)
@@ -256,6 +258,7 @@ class TurnWorker:
                 agent_files=self._agent_files,
                 skills=await self._agent_files.list_skills(claim.turn.account),
                 environments=environments,
+                interruption=claim.interruption,
             ),
             begin=attempt.begin,
             check=attempt.ensure_held,
