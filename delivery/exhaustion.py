@@ -34,10 +34,10 @@ _POSTGRES_DISK_FULL = "53100"
 
 def exhausted_resource(error: BaseException) -> Resource | None:
     """Return the resource whose exhaustion caused an error, or None."""
-    return next(filter(None, map(_resource_of, _causes(error))), None)
+    return next(filter(None, map(_resource_of, error_chain(error))), None)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def error_chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error, what it was raised from, and the driver's error that SQLAlchemy wraps."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from delivery.broker.connection import NatsConnection, connect
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.database.instance_claim import DatabaseClaimed, claim_database
+from delivery.database.sqlite import is_damaged
 from delivery.errors import DeliveryError
 from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
 from gateway.config.settings import Settings
@@ -95,11 +96,27 @@ async def migrate_database(url: str, configured: SecretStr | None) -> None:
     try:
         await migrate_up(url)
     except (DBAPIError, DatabaseUnavailable, OSError) as error:
-        if configured is None:
+        if configured is None or is_damaged(error):
             raise
         raise DependencyUnavailable(
             "database_url", configured, error, fallback="a SQLite file is used"
         ) from error
+
+
+def describe_damage(settings: Settings, error: BaseException) -> str | None:
+    """Return what an operator does about a damaged SQLite file, or None if that is not the error."""
+    if not is_damaged(error):
+        return None
+    file = make_url(settings.database).database
+    why = next(iter(str(getattr(error, "orig", error)).splitlines()), "")
+    return (
+        f"the SQLite file {file} is damaged ({why}). Nothing was changed in it.\n"
+        f"Way back: keep a copy of {file}, {file}-wal and {file}-shm. Then delete these three files, copy "
+        f"dovecote.db from the directory that `dovecote backup` made to {file}, and start again; or start "
+        "on that directory: `dovecote serve --data DIRECTORY`.\n"
+        f"Without a backup: `sqlite3 {file} .recover | sqlite3 NEW` rescues the rows that can be read. Check "
+        "the disk before you continue"
+    )
 
 
 class SecretKeyMismatch(Exception):

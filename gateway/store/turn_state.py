@@ -103,6 +103,20 @@ RETRY_DELAYS = (2.0, 10.0, 30.0, 120.0)
 """Seconds between attempts while the model's service is unreachable; after the last the turn fails."""
 
 
+RESOURCE_DELAYS = (2.0, 5.0, 10.0, 30.0, 60.0)
+"""Seconds that a turn waits for disk space or for open files; the last one repeats."""
+
+MAX_RESOURCE_ATTEMPTS = 100
+"""Attempts after which a turn that still cannot get a resource of the machine fails."""
+
+
+def resource_retry_after(attempt: int) -> float | None:
+    """Return the seconds to wait after attempt number `attempt` found a resource used up; None: give up."""
+    if attempt >= MAX_RESOURCE_ATTEMPTS:
+        return None
+    return RESOURCE_DELAYS[min(attempt, len(RESOURCE_DELAYS)) - 1]
+
+
 def retry_after(attempt: int) -> float | None:
     """Return the seconds to wait after failed attempt number `attempt` (from 1); None: do not retry."""
     return RETRY_DELAYS[attempt - 1] if attempt <= len(RETRY_DELAYS) else None
