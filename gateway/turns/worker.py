@@ -184,7 +184,7 @@ class TurnWorker:
             await self._fail(attempt, error)
         except (DeliveryError, DatabaseUnavailable, asyncio.CancelledError):
             raise  # the turn stays as it is for the next lease holder
-        except Exception as error:  # any other error of an agent fails its turn, not the gateway
+        except Exception as error:  # noqa: BLE001 - an error of an agent fails its turn, not the gateway
             await self._fail_unexpectedly(attempt, error)
         if attempt.end_state is not None:
             self._on_turn_ended(turn, attempt.end_state)
