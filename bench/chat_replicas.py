@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.chaos.deployment import KEYS, READY_WITHIN, large_nats_server
+from bench.chaos.deployment import KEYS, READY_WITHIN, REPLICAS, large_nats_server
 from channels.registry import plugin
 from gateway_process import GatewayProcess, channel_env
 from postgres import postgres_cluster
@@ -81,6 +81,7 @@ async def open_pair(
             "DOVECOTE_NATS_URL": nats.url.replace("://", f"://{nats.token}@"),
             "DOVECOTE_DATABASE_URL": stack.enter_context(postgres_cluster()).create_database(),
             "DOVECOTE_SECRET_KEYS": KEYS,
+            **REPLICAS,
         }
         replicas = [
             GatewayProcess(directory / f"replica{place}", env=shared | dict(env or {})) for place in range(2)

@@ -22,7 +22,13 @@ from gateway.config.settings import Settings
 from gateway.infra.backing_services import BackgroundTask, open_backing_services
 from gateway.infra.data_dir import DataDirBusy, DataDirExposed
 from gateway.infra.embedded_nats import EmbeddedNatsFailed
-from gateway.infra.preflight import DependencyUnavailable, ListenFailed, SecretKeyMismatch
+from gateway.infra.preflight import (
+    DatabaseShared,
+    DependencyUnavailable,
+    ListenFailed,
+    SecretKeyMismatch,
+    describe_damage,
+)
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.observability.event_loop_watchdog import event_loop_watched
 from gateway.observability.fault_points import UnknownFaultPoint
@@ -53,12 +59,13 @@ def run(settings: Settings) -> int:
     os.umask(0o077)
     try:
         _serve_unwrapped(settings)
-    except (DependencyUnavailable, SecretKeyMismatch, ListenFailed) as error:
+    except (DependencyUnavailable, DatabaseShared, SecretKeyMismatch, ListenFailed) as error:
         print(f"dovecote: {error}", file=sys.stderr)  # noqa: T201 - for the operator
         return 1 if isinstance(error, ListenFailed) else 2
     except (*expected, DBAPIError) as error:
-        print(f"dovecote: {_first_line(error)}", file=sys.stderr)  # noqa: T201 - for the operator
-        return 1
+        damaged = describe_damage(settings, error)
+        print(f"dovecote: {damaged or _first_line(error)}", file=sys.stderr)  # noqa: T201 - for the operator
+        return 2 if damaged else 1
     gc.freeze()  # everything is closed: skip the interpreter's last search for reference cycles
     return 0
 

@@ -42,6 +42,7 @@ from gateway.jobs.reconciler import JobReconciler
 from gateway.jobs.settlement import JobSettlement
 from gateway.maintenance.deletion import ConversationDeletion
 from gateway.maintenance.janitor import Janitor
+from gateway.maintenance.retention import RetentionTask
 from gateway.maintenance.sandbox_control import SandboxControl
 from gateway.maintenance.workspace_sync import workspace_sync_task
 from gateway.observability import tracing
@@ -213,6 +214,7 @@ def _maintenance_tasks(base: _Foundation, services: Services) -> tuple[Backgroun
     backing = base.backing
     return (
         _janitor(base).run,
+        RetentionTask(backing.database, backing.settings.retention).run,
         QueueGauges(backing.database, backing.metrics).run,
         services.conversation_deletion.run,
         services.file_services.file_store.run,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
+import structlog
 from aiohttp import web
 
 from delivery.database.engine import DatabaseUnavailable
+from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from gateway.accounts.api_keys import ApiKeyAuthenticator
 from gateway.accounts.vault import Secret
 from gateway.environments.quotas import load_quotas
 from gateway.infra.backing_services import BackingServices
 from gateway.infra.preflight import ListenFailed
 from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.observability.disk import DiskProbe
 from gateway.observability.readiness import Health, assess
 from gateway.records.records import Records
 from gateway.services import Services
@@ -22,6 +26,8 @@ from gateway.web.http.callback_connection import CallbackRunner
 from gateway.web.http.connection_limit import LimitedAppRunner
 from gateway.web.http.context import WebContext, WebLimits
 from gateway.web.server import build, build_callbacks
+
+log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
@@ -67,6 +73,7 @@ def _web_context(
     backing: BackingServices, services: Services, records: Records, channel_supervisor: ChannelSupervisor
 ) -> WebContext:
     settings = backing.settings
+    disk_probe = DiskProbe(_written_directories(backing))
     return WebContext(
         database=backing.database,
         records=records,
@@ -84,28 +91,40 @@ def _web_context(
         quotas=load_quotas(settings.sandbox),
         storage_quota=services.file_services.quota,
         on_channel_changed=channel_supervisor.wake,
-        health=lambda: _health(backing, channel_supervisor),
+        health=lambda: _health(backing, channel_supervisor, disk_probe),
         metrics=backing.metrics.render,
         observe_request=backing.metrics.count_request,
     )
 
 
-async def _health(backing: BackingServices, channel_supervisor: ChannelSupervisor) -> Health:
+async def _health(
+    backing: BackingServices, channel_supervisor: ChannelSupervisor, disk_probe: DiskProbe
+) -> Health:
     return assess(
         backing.settings.roles,
         database=await _database_state(backing),
+        resources=await disk_probe.run(),
         is_broker_up=backing.nats.is_connected,
-        starting=channel_supervisor.starting(),
-        not_receiving=channel_supervisor.not_receiving(),
-        channel_errors=channel_supervisor.errors(),
+        channels_loaded=channel_supervisor.is_loaded,
+        is_disk_low=disk_probe.is_low(),
         fill_ratio=backing.stream.fill,
     )
 
 
+def _written_directories(backing: BackingServices) -> tuple[Path, ...]:
+    """Return the data directory, and the directory of a SQLite file that is elsewhere."""
+    url = backing.database.url
+    file = [Path(url.database).parent] if backing.database.is_sqlite and url.database else []
+    return tuple(dict.fromkeys([backing.settings.data_dir, *file]))
+
+
 async def _database_state(backing: BackingServices) -> str:
+    """Return "ok", or what is wrong without the driver's text, which can name hosts and users."""
     try:
         async with backing.database.read() as connection:
             await accounts.get_account(connection, name="default")
     except DatabaseUnavailable as error:
-        return str(error)
+        log.warning("readiness.database_unavailable", error=str(error))
+        resource = exhausted_resource(error)
+        return EXHAUSTED[resource] if resource else "does not answer"
     return "ok"

@@ -17,6 +17,8 @@ from nats_servers import NatsServer
 from postgres import postgres_cluster
 
 KEYS = "a-key-for-two-replicas-of-one-proof"
+REPLICAS = {"DOVECOTE_REPLICAS": "2", "DOVECOTE_SHARED_FILES": "true"}
+"""Two gateways on one database; no turn of a plan reads files that the other replica wrote."""
 LONG_QUEUE = {"DOVECOTE_QUEUE_LIMIT": "1000"}
 """People who cannot be answered for minutes wait in line: a refusal would be neither an answer nor a loss."""
 
@@ -128,6 +130,7 @@ async def open_deployment(
                 "DOVECOTE_NATS_URL": nats.url.replace("://", f"://{nats.token}@"),
                 "DOVECOTE_DATABASE_URL": stack.enter_context(postgres_cluster()).create_database(),
                 "DOVECOTE_SECRET_KEYS": KEYS,
+                **REPLICAS,
             }
         processes = [GatewayProcess(directory / f"replica{place}", env=shared) for place in range(replicas)]
         for process in processes:

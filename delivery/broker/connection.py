@@ -32,6 +32,10 @@ PENDING_SIZE = 16 * 1024 * 1024
 _MAX_PENDING = PENDING_SIZE // 2
 _TRIES = 3
 _RETRY_SECONDS = 0.05
+_WAITS = 4
+"""Parts of a wait for a reply. When the event loop is late, a timer fires before the reply that has arrived
+meanwhile is read; after the first part the loop reads it, so one late timer is no timeout.
+"""
 STUCK_TIMEOUTS = 3
 STUCK_SECONDS = 2.0
 """The server counts as stuck after this many unanswered requests over this many seconds on a live connection.
@@ -288,12 +292,12 @@ class NatsConnection:
         return message
 
     async def _wait(self, queue: asyncio.Queue[Msg | None], timeout: float) -> Msg | None:
-        try:
-            async with asyncio.timeout(timeout):
-                return await queue.get()
-        except TimeoutError:
-            self._record_timeout()
-            raise BrokerUnreachable("NATS does not answer") from None
+        for _ in range(_WAITS):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout / _WAITS):
+                    return await queue.get()
+        self._record_timeout()
+        raise BrokerUnreachable("NATS does not answer")
 
     def _record_timeout(self) -> None:
         now = monotonic()

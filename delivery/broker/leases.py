@@ -51,11 +51,15 @@ class LeaseHolder:
 
     `sole`: no other process of this instance can be alive, because this one has locked the data directory.
     Leases of earlier boots are then free.
+
+    `alone`: no other process can reach the broker. Nobody can take a lease over then, so it does not expire
+    for its holder, however late this process renews it.
     """
 
     instance: str
     boot: str
     sole: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +73,11 @@ class _StoredLease:
 class HeldLease(Lease):
     """A lease that this process holds; renewed inside `JetStreamLeases.acquire`."""
 
-    def __init__(self, name: str, subject: str, ttl: float) -> None:
+    def __init__(self, name: str, subject: str, ttl: float, *, expires: bool = True) -> None:
         self.name = name
         self.subject = subject
         self.ttl = ttl
+        self._expires = expires
         self.nonce = secrets.token_hex(8)
         self.seq = 0
         self._trusted_until = 0.0
@@ -81,7 +86,11 @@ class HeldLease(Lease):
     def extend(self, seq: int, sent: float) -> None:
         """Record a renewal that was sent at the monotonic moment `sent`."""
         self.seq = seq
-        self._trusted_until = sent + self.ttl - SAFETY_MARGIN
+        self._trusted_until = sent + self.ttl - SAFETY_MARGIN if self._expires else float("inf")
+
+    def taken(self) -> None:
+        """Record that another holder has acquired the lease."""
+        self._trusted_until = 0.0
 
     def lose(self) -> None:
         """Mark the lease as lost."""
@@ -110,6 +119,7 @@ class JetStreamLeases(Leases):
         self._nats = nats
         self._holder = holder
         self._own_nonces: set[str] = set()
+        self._held_names: set[str] = set()
         self._releasing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -118,12 +128,16 @@ class JetStreamLeases(Leases):
 
         Raises LeaseBusy, BrokerUnreachable, BrokerRefused.
         """
-        lease = HeldLease(name, lease_subject(name), ttl)
+        lease = HeldLease(name, lease_subject(name), ttl, expires=not self._holder.alone)
+        if self._holder.alone and name in self._held_names:
+            raise LeaseBusy(f"the lease {name} is held by this process")
         self._own_nonces.add(lease.nonce)
+        if self._holder.alone:
+            self._held_names.add(name)
         try:
             await self._acquire(lease)
         except BaseException:
-            self._own_nonces.discard(lease.nonce)
+            self._forget(lease)
             raise
         stop = asyncio.Event()
         renewing = asyncio.create_task(self._renew_regularly(lease, stop))
@@ -241,8 +255,10 @@ class JetStreamLeases(Leases):
             stored = await self._read(lease.subject)
             if stored is not None and stored.value.get("nonce") == lease.nonce:
                 lease.seq = stored.seq
-                return
-            lease.extend(0, monotonic() - lease.ttl)
+            elif stored is None and self._holder.alone:
+                lease.seq = 0  # it expired before it was renewed, and nobody else could acquire it
+            else:
+                lease.taken()
 
     async def _release(self, lease: HeldLease, renewing: asyncio.Task[None]) -> None:
         await renewing
@@ -250,7 +266,11 @@ class JetStreamLeases(Leases):
             with log_errors("leases.release", lease=lease.name):  # the lease then expires by itself
                 await self._write(lease, lease.seq, state=_RELEASED, ttl=1.0)
         lease.lose()
+        self._forget(lease)
+
+    def _forget(self, lease: HeldLease) -> None:
         self._own_nonces.discard(lease.nonce)
+        self._held_names.discard(lease.name)
 
 
 def lease_subject(name: str) -> str:

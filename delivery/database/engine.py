@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from delivery.database import sqlite
 from delivery.database.group_commit import BatchAborted, GroupCommit
 from delivery.errors import Remedy
+from delivery.exhaustion import EXHAUSTED, exhausted_resource
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert
@@ -63,11 +64,19 @@ def _translate_errors() -> Iterator[None]:
     except PoolTimeout as error:
         raise DatabaseUnavailable("all database connections are in use") from error
     except BatchAborted as error:
-        raise DatabaseUnavailable("the database aborted the transaction") from error
+        raise DatabaseUnavailable(_exhaustion(error) or "the database aborted the transaction") from error
     except DBAPIError as error:
-        if error.connection_invalidated or error.__class__.__name__ == "OperationalError":
-            raise DatabaseUnavailable(f"the database does not answer: {error.orig}") from error
+        exhausted = _exhaustion(error)
+        if exhausted or error.connection_invalidated or error.__class__.__name__ == "OperationalError":
+            why = exhausted or f"the database does not answer: {error.orig}"
+            raise DatabaseUnavailable(why) from error
         raise
+
+
+def _exhaustion(error: BaseException) -> str:
+    """Return what the database could not get from its machine, or an empty text."""
+    resource = exhausted_resource(error)
+    return f"the database cannot write: {EXHAUSTED[resource]}" if resource else ""
 
 
 class Database:

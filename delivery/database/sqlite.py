@@ -14,11 +14,14 @@ import aiosqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from delivery.exhaustion import error_chain
+
 BEGIN = "BEGIN IMMEDIATE"
 """Acquires the write lock; a busy file is waited for in the thread."""
 
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON")
 _ROWS_AT_ONCE = 64
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class InlineSqliteConnection(aiosqlite.Connection):
@@ -59,6 +62,12 @@ def open_connection(path: str) -> InlineSqliteConnection:
     connection = InlineSqliteConnection(connect)
     connection._thread.daemon = True  # noqa: SLF001 - SQLAlchemy does the same for its own connections
     return connection
+
+
+def is_damaged(error: BaseException) -> bool:
+    """Return whether an error means that a SQLite file is damaged, or is no SQLite file."""
+    codes = (getattr(one, "sqlite_errorcode", 0) & 0xFF for one in error_chain(error))
+    return any(code in _DAMAGED for code in codes)
 
 
 def prepare(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
+from sqlalchemy import Executable, bindparam, func, insert, select, update
 
 from channels.message import Address
 from delivery.database.clock import utc_now
@@ -341,17 +341,6 @@ async def drop(connection: Connection, account: str, delivery: str) -> bool:
         .values(state=str(DeliveryState.SUPPRESSED), error="dropped", updated_at=utc_now())
     )
     return changed.rowcount == 1
-
-
-async def delete_before(connection: Connection, *, before: datetime) -> int:
-    """Delete deliveries that ended before a moment, except dead ones; return their number."""
-    deleted = await connection.execute(
-        delete(deliveries).where(
-            deliveries.c.updated_at < before,
-            deliveries.c.state.in_((str(DeliveryState.DELIVERED), str(DeliveryState.SUPPRESSED))),
-        )
-    )
-    return deleted.rowcount
 
 
 async def move(connection: Connection, *, old: Address, new: Address) -> None:

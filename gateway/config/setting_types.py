@@ -251,6 +251,37 @@ class FileSettings(FrozenSettings):
     )
 
 
+MIN_RETENTION_DAYS = 30
+"""Keys of platform events and requests are kept this long, and name turns and messages."""
+
+
+def _retention_days(days: int) -> int:
+    if 0 < days < MIN_RETENTION_DAYS:
+        raise ValueError(f"must be 0 (keep) or at least {MIN_RETENTION_DAYS} days")
+    return days
+
+
+RetentionDays = Annotated[int, Field(ge=0, le=36500), AfterValidator(_retention_days)]
+
+
+class RetentionSettings(FrozenSettings):
+    """Days after which old rows are deleted; 0 keeps them. Nothing that is unfinished is deleted."""
+
+    turns: RetentionDays = Field(
+        default=90, description="days ended turns, tool calls, approvals and jobs' output are kept; 0: always"
+    )
+    messages: RetentionDays = Field(
+        default=365, description="days the messages of conversations are kept; 0: always"
+    )
+    deliveries: RetentionDays = Field(
+        default=30, description="days delivered messages and webhooks are listed; 0: always"
+    )
+    usage: RetentionDays = Field(
+        default=400, description="days single usage records are kept; 0: always; totals stay"
+    )
+    audit: RetentionDays = Field(default=365, description="days the audit log is kept; 0: always")
+
+
 class VendorSettings(FrozenSettings):
     """Keys of model vendors, from the variables they usually have."""
 

@@ -32,6 +32,7 @@ from gateway.config.setting_types import (
     NonBlankText,
     Origins,
     PriceSettings,
+    RetentionSettings,
     Role,
     Roles,
     SandboxSettings,
@@ -101,6 +102,9 @@ class Settings(BaseSettings):
         default=WorkspaceSettings(), description="where workspaces' files live"
     )
     files: FileSettings = Field(default=FileSettings(), description="files both ways")
+    retention: RetentionSettings = Field(
+        default=RetentionSettings(), description="days after which old rows are deleted"
+    )
     channels: dict[str, dict[str, Any]] = Field(
         default_factory=dict, repr=False, description="[channels.NAME]: the default account's channels"
     )

@@ -25,7 +25,7 @@ from gateway.config.settings import Settings
 from gateway.infra.callback_sockets import CallbackSockets
 from gateway.infra.data_dir import DataDirBusy, DataDirLock, prepare_data_dir
 from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
-from gateway.infra.preflight import check_secret_keys, connect_nats, migrate_database
+from gateway.infra.preflight import check_secret_keys, claimed_database, connect_nats, migrate_database
 from gateway.infra.replica_presence import ReplicaPresence
 from gateway.observability.fault_points import FaultPoints
 from gateway.observability.metrics import Metrics
@@ -68,8 +68,8 @@ class BackingServices:
 async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServices]:
     """Open the services in order and close them in reverse order.
 
-    Raises DataDirBusy, DataDirExposed, EmbeddedNatsFailed, DependencyUnavailable, SecretKeyMismatch,
-    DatabaseUnavailable and DeliveryError, each with a message for the operator.
+    Raises DataDirBusy, DataDirExposed, EmbeddedNatsFailed, DependencyUnavailable, DatabaseShared,
+    SecretKeyMismatch, DatabaseUnavailable and DeliveryError, each with a message for the operator.
     """
     faults = FaultPoints(settings.fault_point)
     async with AsyncExitStack() as stack:
@@ -86,7 +86,7 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
         )
         boot = secrets.token_hex(8)
         is_sole = lock is not None and not _is_shared(settings)
-        holder = _lease_holder(lock, boot, sole_process=is_sole)
+        holder = _lease_holder(lock, boot, sole_process=is_sole, own_broker=broker is not None)
         leases = JetStreamLeases(nats, holder)
         presence = ReplicaPresence(leases, instance=holder.instance, boot=boot, ttl=settings.lease_ttl)
         yield BackingServices(
@@ -123,7 +123,9 @@ def _lock_data_dir(settings: Settings, stack: AsyncExitStack) -> DataDirLock | N
         return None
 
 
-def _lease_holder(lock: DataDirLock | None, boot: str, *, sole_process: bool) -> LeaseHolder:
+def _lease_holder(
+    lock: DataDirLock | None, boot: str, *, sole_process: bool, own_broker: bool
+) -> LeaseHolder:
     """Return the lease holder: the process that locks the directory takes over a killed one's leases.
 
     Replicas on several machines may see one directory through a file system whose locks do not span
@@ -134,7 +136,7 @@ def _lease_holder(lock: DataDirLock | None, boot: str, *, sole_process: bool) ->
     name = lock.instance_id()
     if not sole_process:
         name = f"{name}@{socket.gethostname()}:{lock.directory.stat().st_ino}"
-    return LeaseHolder(instance=name, boot=boot, sole=True)
+    return LeaseHolder(instance=name, boot=boot, sole=True, alone=sole_process and own_broker)
 
 
 async def _open_embedded_nats(
@@ -152,7 +154,7 @@ async def _open_nats(
     settings: Settings, embedded: EmbeddedNats | None, stack: AsyncExitStack
 ) -> NatsConnection:
     if embedded is not None:
-        connecting = connect(embedded.url, token=embedded.token, on_unresponsive=embedded.restart)
+        connecting = connect(embedded.url, token=embedded.token, on_unresponsive=embedded.check)
         return await stack.enter_async_context(connecting)
     assert settings.nats_url is not None, "there is a broker of our own or one that is named"
     return await connect_nats(settings.nats_url, stack)
@@ -166,6 +168,7 @@ def _stream_config(settings: Settings, embedded: EmbeddedNats | None) -> stream_
 
 async def _open_database(settings: Settings, stack: AsyncExitStack) -> Database:
     url = settings.database
+    await stack.enter_async_context(claimed_database(settings))
     await migrate_database(url, settings.database_url)
     database = Database(url)
     stack.push_async_callback(database.close)

@@ -16,15 +16,22 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from gateway.infra.data_dir import DataDirLock
+from gateway.infra.nats_probe import stores_messages
 
 _log = logging.getLogger(__name__)
 
-_START_TIMEOUT = 10.0
+_START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 3.0
 _RETRY_DELAYS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _MAX_STORAGE_BYTES = 20 * 1024**3
 _MIN_STORAGE_BYTES = 16 * 1024**2
 _HEALTHY_SECONDS = 10.0
+PROBE_TIMEOUT = 5.0
+_PROBES = 2
+KILL_PAUSES = (0.0, 10.0, 30.0, 60.0, 300.0)
+"""Seconds between two kills of an unresponsive server; the last one repeats."""
+_CALM_SECONDS = 600.0
+"""Seconds without a kill after which the pauses begin anew."""
 _PR_SET_PDEATHSIG = 1
 _BOOT_FILE = "boot"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -53,6 +60,9 @@ class EmbeddedNats:
         self._child: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._supervision: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._kills = 0
+        self._killed_at = float("-inf")
 
     @property
     def url(self) -> str:
@@ -65,10 +75,28 @@ class EmbeddedNats:
         child = self._child
         return child.pid if child is not None and child.returncode is None else None
 
-    def restart(self) -> None:
-        """Kill a server that no longer answers; the supervision starts it again."""
-        if self.pid is not None and not self._stopping.is_set():
+    def check(self) -> None:
+        """Ask the server from a thread, because requests of the event loop were not answered.
+
+        Only a server that does not answer the thread either is killed; the supervision starts it again.
+        """
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._kill_if_unresponsive())
+
+    async def _kill_if_unresponsive(self) -> None:
+        suspect, now = self.pid, asyncio.get_running_loop().time()
+        if now - self._killed_at > _CALM_SECONDS:
+            self._kills = 0
+        pause = KILL_PAUSES[min(self._kills, len(KILL_PAUSES) - 1)]
+        if suspect is None or now - self._killed_at < pause:
+            return
+        for _ in range(_PROBES):
+            if await asyncio.to_thread(stores_messages, self._port, self.token, timeout=PROBE_TIMEOUT):
+                _log.info("nats.slow: it answers, so it is not restarted")
+                return
+        if self.pid == suspect and not self._stopping.is_set():
             _log.warning("nats.unresponsive: restarting the embedded nats-server")
+            self._kills, self._killed_at = self._kills + 1, asyncio.get_running_loop().time()
             self._send_signal(signal.SIGKILL)
 
     async def start(self) -> None:
@@ -81,6 +109,8 @@ class EmbeddedNats:
     async def stop(self) -> None:
         """End the child: politely, then not."""
         self._stopping.set()
+        if self._probing is not None:
+            self._probing.cancel()
         self._send_signal(signal.SIGTERM)
         if self._supervision is None:
             return
@@ -174,7 +204,7 @@ class EmbeddedNats:
             "host": "127.0.0.1",
             "port": self._port or -1,
             "ports_file_dir": str(self._directory),
-            "authorization": {"token": self.token, "timeout": 2},
+            "authorization": {"token": self.token, "timeout": 30},  # this process may be slow
             "max_payload": 1024 * 1024,
             "max_pending": 64 * 1024 * 1024,
             "write_deadline": "5s",

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
-from contextlib import AsyncExitStack
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from delivery.broker.connection import NatsConnection, connect
 from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.database.instance_claim import DatabaseClaimed, claim_database
+from delivery.database.sqlite import is_damaged
 from delivery.errors import DeliveryError
 from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
+from gateway.config.settings import Settings
 from gateway.migrations import migrate_up
 from gateway.store.accounts import encrypted_columns
 
@@ -27,6 +33,38 @@ class DependencyUnavailable(Exception):
             f"{setting} = {places} (DOVECOTE_{setting.upper()}): {why}. "
             f"Start that server or correct the URL; without it {fallback}"
         )
+
+
+class DatabaseShared(Exception):
+    """Another gateway uses the database, and one of the two does not expect company."""
+
+    def __init__(self, url: str, error: DatabaseClaimed, *, replicas: int) -> None:
+        place = make_url(url)
+        where = place.host or place.database
+        super().__init__(
+            f"database_url = {where} (DOVECOTE_DATABASE_URL): {error}. With replicas = {replicas} they would "
+            "end each other's background jobs. Stop the other gateway and start again, or set replicas "
+            "(DOVECOTE_REPLICAS) to the number of gateways in all of them"
+        )
+
+
+@asynccontextmanager
+async def claimed_database(settings: Settings) -> AsyncIterator[None]:
+    """Claim the database for this process, or for replicas; raises DatabaseShared, DependencyUnavailable."""
+    url, shared = settings.database, settings.replicas > 1
+    owner = f"dovecote {socket.gethostname()} {os.getpid()}"[:63]
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(claim_database(url, shared=shared, owner=owner))
+        except DatabaseClaimed as error:
+            raise DatabaseShared(url, error, replicas=settings.replicas) from error
+        except (DBAPIError, OSError) as error:
+            if settings.database_url is None:
+                raise
+            raise DependencyUnavailable(
+                "database_url", settings.database_url, error, fallback="a SQLite file is used"
+            ) from error
+        yield
 
 
 class ListenFailed(Exception):
@@ -58,11 +96,27 @@ async def migrate_database(url: str, configured: SecretStr | None) -> None:
     try:
         await migrate_up(url)
     except (DBAPIError, DatabaseUnavailable, OSError) as error:
-        if configured is None:
+        if configured is None or is_damaged(error):
             raise
         raise DependencyUnavailable(
             "database_url", configured, error, fallback="a SQLite file is used"
         ) from error
+
+
+def describe_damage(settings: Settings, error: BaseException) -> str | None:
+    """Return what an operator does about a damaged SQLite file, or None if that is not the error."""
+    if not is_damaged(error):
+        return None
+    file = make_url(settings.database).database
+    why = next(iter(str(getattr(error, "orig", error)).splitlines()), "")
+    return (
+        f"the SQLite file {file} is damaged ({why}). Nothing was changed in it.\n"
+        f"Way back: keep a copy of {file}, {file}-wal and {file}-shm. Then delete these three files, copy "
+        f"dovecote.db from the directory that `dovecote backup` made to {file}, and start again; or start "
+        "on that directory: `dovecote serve --data DIRECTORY`.\n"
+        f"Without a backup: `sqlite3 {file} .recover | sqlite3 NEW` rescues the rows that can be read. Check "
+        "the disk before you continue"
+    )
 
 
 class SecretKeyMismatch(Exception):

@@ -109,7 +109,7 @@ class ChannelSupervisor(OpenChannels):
         for record in wanted.values():
             if record.id not in self._channels:
                 self._open(record)
-        self._is_loaded = True
+        self.is_loaded = True
 
     def _open(self, record: Record) -> None:
         config = self._records.channel_config(record)

@@ -33,6 +33,9 @@ log = structlog.get_logger(__name__)
 UNKNOWN_LIMITS = ChannelLimits(text=2000)
 """The limits that are assumed for a channel of an unknown kind."""
 
+CHANNEL_STATES = ("receiving", "standby", "stalled", "trouble", "open", "closed")
+"""States of a channel in this process: `trouble` is an error, `stalled` is a minute without receiving."""
+
 REACTION_TIMEOUT = 5.0
 
 
@@ -60,7 +63,8 @@ class OpenChannels:
         self._get_acceptor = get_acceptor
         self._may_receive = may_receive
         self._channels: dict[str, ChannelTask] = {}
-        self._is_loaded = False
+        self.is_loaded = False
+        """Whether the channels have been read from the database."""
 
     def get_bot(self, channel: str) -> ConnectedBot | None:
         """Return a connected bot for the chat sink, or None."""
@@ -137,55 +141,50 @@ class OpenChannels:
         except (ChannelError, TimeoutError) as error:
             log.debug("channel.react_failed", channel=task.record.name, error=str(error))
 
-    def errors(self) -> dict[str, str]:
-        """Return the errors of channels by channel name."""
-        errors = {
-            task.record.name: task.error or self._interruption_reason(task)
-            for task in self._channels.values()
-        }
-        return {name: error for name, error in errors.items() if error}
-
     def _interruption_reason(self, channel: ChannelTask) -> str:
-        """Return why a channel that received in this process does not receive now."""
+        """Return why a channel that should receive in this process does not, or an empty text."""
         health = channel.health
-        if not self._may_receive or health.is_open or not health.has_received:
-            return ""
+        if not self._may_receive or health.is_open:
+            return "no updates arrive" if self._is_stalled(channel) else ""
         return f"not receiving: {health.reason or 'connecting'}"
 
-    def not_receiving(self) -> dict[str, str]:
-        """Return the stalled channels by name, with the reason."""
-        return {
-            task.record.name: task.health.reason or "no updates arrive"
-            for task in self._channels.values()
-            if self._may_receive and task.health.is_stalled
-        }
+    def _is_stalled(self, channel: ChannelTask) -> bool:
+        return self._may_receive and channel.health.is_stalled
 
     def count_by_state(self) -> dict[str, int]:
         """Count the channels by their state in this process."""
-        counted = dict.fromkeys(("receiving", "standby", "trouble", "open", "closed"), 0)
+        counted = dict.fromkeys(CHANNEL_STATES, 0)
         for task in self._channels.values():
-            counted[_state_of(task)] += 1
+            counted[self._state_of(task)] += 1
         return counted
+
+    def status(self, channel: str) -> tuple[str, str]:
+        """Return a channel's state in this process, and why it does not receive or an empty text."""
+        task = self._channels.get(channel)
+        if task is None:
+            return "closed", "this process has not opened the channel"
+        return self._state_of(task), task.error or self._interruption_reason(task)
+
+    def _state_of(self, channel: ChannelTask) -> str:
+        if self._is_stalled(channel):
+            return "stalled"
+        if channel.error:
+            return "trouble"
+        if channel.health.is_receiving:
+            return "receiving"
+        if channel.health.on_standby:
+            return "standby"
+        return "closed" if channel.connection is None else "open"
 
     def starting(self) -> list[str]:
         """Return the channels without errors that should receive in this process and do not yet."""
-        if self._may_receive and not self._is_loaded:
+        if self._may_receive and not self.is_loaded:
             return ["the channels are not loaded from the database yet"]
         return [
             task.record.name
             for task in self._channels.values()
             if self._may_receive and not (task.health.has_received or task.error)
         ]
-
-
-def _state_of(channel: ChannelTask) -> str:
-    if channel.error:
-        return "trouble"
-    if channel.health.is_receiving:
-        return "receiving"
-    if channel.health.on_standby:
-        return "standby"
-    return "closed" if channel.connection is None else "open"
 
 
 def _shows_reactions(channel: ChannelTask) -> bool:

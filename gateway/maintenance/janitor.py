@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 import structlog
 
@@ -16,7 +17,7 @@ from delivery.deliveries.route import RouteKind
 from delivery.deliveries.router import QUEUES
 from delivery.events import outbox
 from delivery.events.relay import Relay
-from gateway.store.accounts import audit_log, idempotency
+from gateway.store.accounts import idempotency
 from gateway.store.conversations import channel_state, conversations, pairings
 from gateway.store.turns import turns
 
@@ -27,11 +28,7 @@ INTERVAL = 2.0
 
 DELETE_INTERVAL = 3600.0
 RETENTION = timedelta(days=30)
-"""How long event keys, responses to repeated POSTs and ended deliveries are kept."""
-
-
-AUDIT_RETENTION = timedelta(days=365)
-"""How long the audit log is kept."""
+"""How long event keys and responses to repeated POSTs are kept; `RetentionTask` deletes the rest."""
 
 
 class Janitor:
@@ -91,11 +88,12 @@ class Janitor:
 
     async def _delete_old(self) -> None:
         now = utc_now()
-        async with self._database.begin() as connection:
-            await conversations.delete_inbox_before(connection, before=now - RETENTION)
-            await idempotency.delete_before(connection, before=now - RETENTION)
-            await audit_log.delete_before(connection, before=now - AUDIT_RETENTION)
-            await pairings.delete_expired(connection, before=now)
-            await channel_state.delete_recent_before(connection, before=now - RETENTION)
-            await store.delete_before(connection, before=now - RETENTION)
-            await outbox.delete_published(connection, before=now - self._event_retention)
+        for delete in (
+            partial(conversations.delete_inbox_before, before=now - RETENTION),
+            partial(idempotency.delete_before, before=now - RETENTION),
+            partial(pairings.delete_expired, before=now),
+            partial(channel_state.delete_recent_before, before=now - RETENTION),
+            partial(outbox.delete_published, before=now - self._event_retention),
+        ):
+            async with self._database.begin() as connection:
+                await delete(connection)

@@ -11,6 +11,8 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
+from gateway.observability.log_repeats import RepeatFilter
+
 SECRET_PATTERNS = re.compile(
     r"(?:(?P<bot>\bbot)|(?<![0-9A-Za-z]))\d{5,}:[A-Za-z0-9_-]{20,}"  # Telegram, alone or in a URL's path
     r"|\b(?P<scheme>Bearer|Basic|Bot)\s+[A-Za-z0-9._~+/=:-]{6,}"
@@ -109,6 +111,7 @@ def set_up_logging(
     known = sorted((one for one in secrets if len(one) >= MIN_SECRET_LENGTH), key=len, reverse=True)
     redactor = LogRedactor(tuple(known))
     handler = logging.StreamHandler(target)
+    handler.addFilter(RepeatFilter())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared, processors=_final_processors(log_format, target, redactor)

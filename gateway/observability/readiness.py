@@ -1,11 +1,16 @@
-"""Decide whether a process is ready for its roles, from the state of its dependencies."""
+"""Decide whether a process is ready for its roles, from the state of what the process itself needs.
+
+Channels belong to accounts: a broken one does not make the process unready, and nothing of it is reported
+here, because `/readyz` needs no key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from delivery.broker.epochs import FILL_WARNING
+from delivery.exhaustion import Resource
 from gateway.config.setting_types import Role
 
 
@@ -13,25 +18,25 @@ def assess(
     roles: frozenset[Role],
     *,
     database: str,
+    resources: Mapping[Resource, str],
     is_broker_up: bool,
-    starting: Sequence[str],
-    not_receiving: Mapping[str, str],
-    channel_errors: Mapping[str, str],
+    channels_loaded: bool,
+    is_disk_low: bool,
     fill_ratio: float,
 ) -> Health:
-    """Return what is missing and what is degraded: ingress needs SQL and its channels, other roles NATS too.
+    """Return what is missing and what is degraded: every role needs SQL and a disk, some need NATS.
 
-    `database` is "ok" or its problem. `starting` are channels that should receive in this process and do
-    not yet. `not_receiving` gives the reasons of channels that have not received for too long, and
-    `channel_errors` other problems of channels, both by name. `fill_ratio` is how full the event log is, 0
-    to 1.
+    `database` and each of `resources` are "ok" or the problem. `channels_loaded`: this process knows its
+    channels. `fill_ratio` is how full the event log is, 0 to 1.
     """
-    checks = {"database": database}
+    checks = {"database": database} | {str(name): state for name, state in resources.items()}
     if roles & {Role.TURNS, Role.DELIVERY}:
         checks["broker"] = "ok" if is_broker_up else "not connected"
-    silent = [*starting, *(f"{name} ({why})" for name, why in not_receiving.items())]
-    checks["channels"] = f"not receiving: {', '.join(silent)}" if silent else "ok"
-    degraded = dict(channel_errors)
+    if Role.INGRESS in roles:
+        checks["channels"] = "ok" if channels_loaded else "not loaded from the database yet"
+    degraded = {}
+    if is_disk_low:
+        degraded["disk"] = "little space is left"
     if fill_ratio > FILL_WARNING:
         degraded["event log"] = (
             f"uses {fill_ratio:.0%} of its capacity; when it is full, the oldest events are deleted"

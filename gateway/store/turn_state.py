@@ -61,11 +61,39 @@ class QueueMode(StrEnum):
 QUEUE_LIMIT = 50
 """Open turns per conversation; further messages are refused."""
 
-QUARANTINE_AFTER_CRASHES = 2
-"""Interruptions after which a turn runs only while no other such turn runs in its process."""
 
-CRASH_LIMIT = 5
-"""Interruptions of any cause (crash, lost lease, lost database) after which a turn is dead-lettered."""
+class Interruption(StrEnum):
+    """How the last attempt of a turn was interrupted."""
+
+    NONE = "none"
+    LOST = "lost"
+    """This process lost its lease or its database connection, and lives."""
+    CRASH = "crash"
+    """The process that ran it died, or another replica took the turn over."""
+
+
+SHARED_POINTS = 1
+"""What an interruption counts that says little about the turn: others ran too, or the process lives."""
+
+ALONE_POINTS = 4
+"""What a crash counts while the turn ran in quarantine, with no other suspect beside it."""
+
+EXONERATION_POINTS = ALONE_POINTS - SHARED_POINTS
+"""What is taken back when a process dies while the turn waits in quarantine: something else kills it.
+
+It is less than a crash adds, so that each interruption counts at least one point and the total is bounded.
+"""
+
+QUARANTINE_POINTS = 3
+"""Points from which a turn runs only while no other suspect runs: two outages do not isolate it."""
+
+DEAD_POINTS = 20
+"""Points at which a turn is dead-lettered: five crashes alone, or twenty interruptions of any cause."""
+
+QUARANTINE_DELAYS = (1.0, 2.0, 5.0, 10.0)
+"""Seconds that a turn waits after each crash alone. A poison turn's process lives meanwhile; if something
+else kills the processes, it does so during the wait as well, which exonerates the turn.
+"""
 
 DEAD_LETTER_PREFIX = "given up: "
 """Start of the stored error that marks a dead-lettered turn."""
@@ -75,6 +103,20 @@ RETRY_DELAYS = (2.0, 10.0, 30.0, 120.0)
 """Seconds between attempts while the model's service is unreachable; after the last the turn fails."""
 
 
+RESOURCE_DELAYS = (2.0, 5.0, 10.0, 30.0, 60.0)
+"""Seconds that a turn waits for disk space or for open files; the last one repeats."""
+
+MAX_RESOURCE_ATTEMPTS = 100
+"""Attempts after which a turn that still cannot get a resource of the machine fails."""
+
+
+def resource_retry_after(attempt: int) -> float | None:
+    """Return the seconds to wait after attempt number `attempt` found a resource used up; None: give up."""
+    if attempt >= MAX_RESOURCE_ATTEMPTS:
+        return None
+    return RESOURCE_DELAYS[min(attempt, len(RESOURCE_DELAYS)) - 1]
+
+
 def retry_after(attempt: int) -> float | None:
     """Return the seconds to wait after failed attempt number `attempt` (from 1); None: do not retry."""
     return RETRY_DELAYS[attempt - 1] if attempt <= len(RETRY_DELAYS) else None
@@ -82,18 +124,37 @@ def retry_after(attempt: int) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoisonDecision:
-    """What happens to a turn after its interruptions: run it, run it alone, or dead-letter it."""
+    """What happens to a turn after its interruptions: run it, run it alone later, or dead-letter it."""
 
-    crashes: int
+    points: int
     alone: bool
     dead: bool
+    wait: float
 
 
-def decide_poison(crashes: int, *, interrupted_again: bool) -> PoisonDecision:
-    """Decide about a turn that was interrupted `crashes` times before, and now once more or not.
+def decide_poison(points: int, interruption: Interruption, *, waited_through_crash: bool) -> PoisonDecision:
+    """Decide about a turn that had `points` before its last interruption.
 
-    After the first interruption all turns in flight run again at once. From the second on a turn runs
-    with no other suspect beside it; suspects that wait for this count no interruption.
+    `waited_through_crash`: since its last crash alone, a process died while the turn waited in quarantine.
     """
-    now = crashes + interrupted_again
-    return PoisonDecision(crashes=now, alone=now >= QUARANTINE_AFTER_CRASHES, dead=now >= CRASH_LIMIT)
+    was_alone = points >= QUARANTINE_POINTS
+    crashed_alone = was_alone and interruption is Interruption.CRASH
+    if crashed_alone:
+        now = points + ALONE_POINTS
+    elif interruption is not Interruption.NONE:
+        now = points + SHARED_POINTS
+    elif waited_through_crash:
+        now = max(points - EXONERATION_POINTS, QUARANTINE_POINTS)
+    else:
+        now = points
+    return PoisonDecision(
+        points=now,
+        alone=now >= QUARANTINE_POINTS,
+        dead=now >= DEAD_POINTS,
+        wait=_quarantine_delay(now) if crashed_alone else 0.0,
+    )
+
+
+def _quarantine_delay(points: int) -> float:
+    crashes = (points - QUARANTINE_POINTS) // ALONE_POINTS
+    return QUARANTINE_DELAYS[min(max(crashes, 1), len(QUARANTINE_DELAYS)) - 1]

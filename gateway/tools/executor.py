@@ -16,6 +16,7 @@ from delivery.events.event import Event, EventType
 from gateway.agents.port import ToolResult, Tools, ToolSpec
 from gateway.conversations.approvals import call_digest, fingerprint_all
 from gateway.conversations.approver_rules import may_approve_own_turn
+from gateway.store.turn_state import Interruption
 from gateway.store.turns import approvals, turns
 from gateway.store.turns.turns import StepRow
 from gateway.tools.arguments import validate_arguments
@@ -141,7 +142,7 @@ class ToolExecutor(Tools):
         if earlier is not None and earlier.state == "done":
             return _recorded_result(earlier)
         if earlier is not None and not tool.idempotent and not args.get("background"):
-            return await self._end_step(call, name, _interrupted_result(args))
+            return await self._end_step(call, name, _interrupted_result(args, self._context.interruption))
         if earlier is None:
             await self._begin_step(call, name, args)
         return await self._end_step(
@@ -257,12 +258,19 @@ def _recorded_result(step: StepRow) -> ToolResult:
     return ToolResult(ok=result["ok"], content=result["content"], detail=result["detail"])
 
 
-def _interrupted_result(args: Mapping[str, Any]) -> ToolResult:
+_CAUSES = {
+    Interruption.LOST: "The gateway was too slow, or lost NATS or its database, while this ran",
+    Interruption.CRASH: "The gateway was restarted while this ran",
+    Interruption.NONE: "This was interrupted while it ran",
+}
+
+
+def _interrupted_result(args: Mapping[str, Any], interruption: Interruption) -> ToolResult:
     what = str(args.get("command") or json.dumps(dict(args)))
     return ToolResult(
         ok=False,
         content=(
-            f"The gateway was restarted while this ran, so it may have run in part or whole: {what}\n"
+            f"{_CAUSES[interruption]}, so it may have run in part or whole: {what}\n"
             "Look at what it left before running it again."
         ),
         detail={"interrupted": True, "command": what},

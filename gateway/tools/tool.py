@@ -12,6 +12,7 @@ from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
 from gateway.store.accounts.records import Record
+from gateway.store.turn_state import Interruption
 from gateway.store.turns.turns import Turn
 from sandbox.config import SandboxConfig
 
@@ -36,6 +37,8 @@ class ToolContext:
     skills: Sequence[Skill] = ()
     environments: Mapping[str, Environment] = field(default_factory=dict)
     """The agent's environments by the names of their workspaces, if it has several."""
+    interruption: Interruption = Interruption.NONE
+    """How the attempt before this one ended, if it was interrupted."""
 
     def in_workspace(self, args: Mapping[str, Any]) -> ToolContext:
         """Return the context with the environment that a call names; raises InvalidArguments."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
-from delivery.broker.port import Lease
+from delivery.broker.port import Lease, WorkQueue
 from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.errors import LeaseLost
@@ -17,9 +18,10 @@ from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import (
-    CRASH_LIMIT,
     DEAD_LETTER_PREFIX,
-    QUARANTINE_AFTER_CRASHES,
+    QUARANTINE_POINTS,
+    Interruption,
+    PoisonDecision,
     TurnState,
     decide_poison,
 )
@@ -40,6 +42,8 @@ class ClaimedTurn:
     history: bytes | None
     approvals: Sequence[Approval]
     replies_before: int
+    interruption: Interruption = Interruption.NONE
+    """How the attempt before this one ended, if it was interrupted."""
 
     @property
     def decisions(self) -> dict[str, ApprovalDecision]:
@@ -61,6 +65,7 @@ class Quarantined:
     """A turn that crashed its process repeatedly; claim it again once no other such turn runs."""
 
     fence: int
+    is_delayed: bool = False
 
 
 class TurnClaimer:
@@ -72,6 +77,8 @@ class TurnClaimer:
         self._transactions = transactions
         self._file_collector = file_collector
         self._worker_id = worker_id
+        self._interruptions: dict[str, Interruption] = {}
+        """How quarantined turns were interrupted; after a restart of this process that is the cause."""
 
     async def next(
         self, conversation: str, lease: Lease, fence: int | None, *, alone: bool = False
@@ -87,18 +94,48 @@ class TurnClaimer:
             if fence is None:
                 fence = await conversations.raise_fence(tx.connection, conversation)
             agent = await records.get_by_id(tx.connection, turn.agent)
-            interrupted = turn.state is TurnState.RUNNING
-            poison = decide_poison(turn.crashes, interrupted_again=interrupted)
+            interruption = self._interruption(turn)
+            poison = decide_poison(
+                turn.crashes, interruption, waited_through_crash=self._waited_through_crash(turn)
+            )
             end = _end_without_run(turn, dead=poison.dead)
             if agent is None or end is not None:
                 state, error = end or (TurnState.FAILED, f"agent {turn.agent} no longer exists")
                 return await self._end_unrun(tx, turn, fence, state, error)
             if poison.alone and not alone:
-                _ensure_fenced(
-                    await turns.quarantine(tx.connection, turn, fence=fence, crashes=poison.crashes)
-                )
-                return Quarantined(fence=fence)
-            return await self._begin(tx, turn, fence, agent, poison.crashes)
+                return await self._quarantine(tx, turn, fence, poison, interruption)
+            claim = await self._begin(tx, turn, fence, agent, poison.points)
+        return replace(claim, interruption=self._interruptions.pop(turn.id, interruption))
+
+    def _interruption(self, turn: Turn) -> Interruption:
+        if turn.state is not TurnState.RUNNING:
+            return Interruption.NONE
+        return Interruption.LOST if turn.runner == self._worker_id else Interruption.CRASH
+
+    def _waited_through_crash(self, turn: Turn) -> bool:
+        return turn.state is TurnState.QUEUED and turn.runner not in (None, self._worker_id)
+
+    async def _quarantine(
+        self, tx: Transaction, turn: Turn, fence: int, poison: PoisonDecision, interruption: Interruption
+    ) -> Quarantined:
+        moment = utc_now() + timedelta(seconds=poison.wait) if poison.wait else None
+        keeps_mark = interruption is Interruption.NONE and not self._waited_through_crash(turn)
+        suspected_by = turn.runner if keeps_mark else self._worker_id if poison.wait else None
+        _ensure_fenced(
+            await turns.quarantine(
+                tx.connection,
+                turn,
+                fence=fence,
+                crashes=poison.points,
+                suspected_by=suspected_by,
+                not_before=moment,
+            )
+        )
+        if interruption is not Interruption.NONE:
+            self._interruptions[turn.id] = interruption
+        if moment is not None:
+            tx.wake_at(WorkQueue.TURN, turn.conversation, moment)
+        return Quarantined(fence=fence, is_delayed=moment is not None)
 
     async def _end_unrun(
         self, tx: Transaction, turn: Turn, fence: int, state: TurnState, error: str
@@ -116,7 +153,7 @@ class TurnClaimer:
     async def _begin(
         self, tx: Transaction, turn: Turn, fence: int, agent: Record, crashes: int
     ) -> ClaimedTurn:
-        restarted = turn.state is TurnState.RUNNING or crashes >= QUARANTINE_AFTER_CRASHES
+        restarted = turn.state is TurnState.RUNNING or crashes >= QUARANTINE_POINTS
         claimed = await turns.claim(
             tx.connection, turn, fence=fence, worker_id=self._worker_id, crashes=crashes
         )
@@ -158,7 +195,7 @@ def _end_without_run(turn: Turn, *, dead: bool) -> tuple[TurnState, str] | None:
     if dead:
         return (
             TurnState.FAILED,
-            f"{DEAD_LETTER_PREFIX}this turn was interrupted {CRASH_LIMIT} times before it finished",
+            f"{DEAD_LETTER_PREFIX}this turn was interrupted too often before it finished",
         )
     return None
 

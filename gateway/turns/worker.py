@@ -17,6 +17,7 @@ from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
 from delivery.events.port import EventStream
+from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from gateway.agents.port import Agent, AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.resolver import Environment, EnvironmentResolver
@@ -24,7 +25,7 @@ from gateway.files.attachments import AttachmentFetcher
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
 from gateway.records.agent import agent_config, agent_spec
-from gateway.store.turn_state import TurnState, retry_after
+from gateway.store.turn_state import TurnState, resource_retry_after, retry_after
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
@@ -36,6 +37,9 @@ from gateway.turns.deltas import Deltas, OnMessageText
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
+
+
+INTERNAL_ERROR = "internal error; see the gateway's log for details"
 
 
 class TurnCancelled(Exception):
@@ -126,6 +130,8 @@ class TurnWorker:
                 if isinstance(claim, ClaimedTurn):
                     await self._run_turn(claim, lease)
                 elif isinstance(claim, Quarantined):
+                    if claim.is_delayed:
+                        return
                     await self._run_quarantined(conversation, lease, fence)
                 else:
                     self._on_turn_ended(claim.turn, claim.state)
@@ -178,9 +184,8 @@ class TurnWorker:
             await self._fail(attempt, error)
         except (DeliveryError, DatabaseUnavailable, asyncio.CancelledError):
             raise  # the turn stays as it is for the next lease holder
-        except Exception:  # any other error of an agent fails its turn, not the gateway
-            log.exception("turn.failed", turn=turn.id)
-            await self._end(attempt, TurnState.FAILED, "internal error; see the gateway's log for details")
+        except Exception as error:  # noqa: BLE001 - an error of an agent fails its turn, not the gateway
+            await self._fail_unexpectedly(attempt, error)
         if attempt.end_state is not None:
             self._on_turn_ended(turn, attempt.end_state)
 
@@ -256,18 +261,27 @@ class TurnWorker:
                 agent_files=self._agent_files,
                 skills=await self._agent_files.list_skills(claim.turn.account),
                 environments=environments,
+                interruption=claim.interruption,
             ),
             begin=attempt.begin,
             check=attempt.ensure_held,
             allowed=agent_config(claim.agent).tools,
         )
 
-    async def _fail(self, attempt: TurnAttempt, error: AgentError | SandboxError) -> None:
+    async def _fail_unexpectedly(self, attempt: TurnAttempt, error: Exception) -> None:
+        """Fail the turn without details, unless it only waits for a resource of the machine."""
+        if exhausted_resource(error) is not None:
+            await self._fail(attempt, error)
+            return
+        log.error("turn.failed", turn=attempt.turn.id, exc_info=error)
+        await self._end(attempt, TurnState.FAILED, INTERNAL_ERROR)
+
+    async def _fail(self, attempt: TurnAttempt, error: Exception) -> None:
         """Fail the turn, or requeue it with a delay if the error is temporary and retries are left."""
-        is_temporary = error.retryable if isinstance(error, AgentError) else error.remedy == "retry"
-        wait = retry_after(attempt.turn.attempt) if is_temporary else None
+        wait = _retry_delay(error, attempt.turn.attempt)
         if wait is None:
-            await self._end(attempt, TurnState.FAILED, str(error))
+            resource = exhausted_resource(error)
+            await self._end(attempt, TurnState.FAILED, EXHAUSTED[resource] if resource else str(error))
             return
         log.warning("turn.retry_scheduled", turn=attempt.turn.id, after=wait, error=str(error))
         moment = utc_now() + timedelta(seconds=wait)
@@ -287,6 +301,16 @@ class TurnWorker:
         async with attempt.begin("turn.release") as tx:
             await turns.requeue(tx.connection, attempt.turn.id, from_state=TurnState.RUNNING)
             tx.wake(WorkQueue.TURN, attempt.turn.conversation)
+
+
+def _retry_delay(error: Exception, attempt: int) -> float | None:
+    """Return the seconds until the next attempt; None if there is none."""
+    if exhausted_resource(error) is not None:
+        return resource_retry_after(attempt)
+    is_temporary = (
+        error.retryable if isinstance(error, AgentError) else getattr(error, "remedy", "") == "retry"
+    )
+    return retry_after(attempt) if is_temporary else None
 
 
 async def _cancel_tasks(*tasks: asyncio.Task[object] | asyncio.Task[None]) -> None:

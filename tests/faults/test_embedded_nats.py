@@ -7,17 +7,19 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from nats.aio.msg import Msg
 
 from delivery.broker.connection import connect
 from delivery.broker.stream_config import StreamConfig, ensure_streams, get_identity
 from delivery.errors import BrokerRefused, BrokerUnreachable
 from gateway.infra.data_dir import DataDirBusy, DataDirLock
 from gateway.infra.embedded_nats import EmbeddedNats, EmbeddedNatsFailed, find_nats_server, open_embedded_nats
+from gateway.infra.nats_probe import PROBE_SUBJECT, stores_messages
 from nats_servers import nats_server
 
 
@@ -89,9 +91,9 @@ async def test_a_killed_broker_comes_back_with_everything_on_the_same_port(
 
 
 async def test_a_frozen_broker_is_restarted_by_the_one_who_notices(embedded_nats: EmbeddedNats) -> None:
-    """A server that accepts the connection and does not answer is killed and started again."""
+    """A server that answers neither the event loop nor a thread is killed and started again."""
     async with connect(
-        embedded_nats.url, token=embedded_nats.token, on_unresponsive=embedded_nats.restart
+        embedded_nats.url, token=embedded_nats.token, on_unresponsive=embedded_nats.check
     ) as nats_connection:
         await ensure_streams(nats_connection, StreamConfig(max_bytes=embedded_nats.storage_bytes))
         frozen = embedded_nats.pid
@@ -99,12 +101,37 @@ async def test_a_frozen_broker_is_restarted_by_the_one_who_notices(embedded_nats
         back = asyncio.Event()
         nats_connection.on_reconnect(back.set)
         os.kill(frozen, signal.SIGSTOP)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not back.is_set():
                 with suppress(BrokerUnreachable):
                     await nats_connection.publish("lease.t.x", b"", {}, timeout=0.2)
         assert embedded_nats.pid != frozen
         await nats_connection.publish("lease.t.x", b"", {})
+
+
+async def test_a_server_that_answers_is_not_restarted(embedded_nats: EmbeddedNats) -> None:
+    """Unanswered requests of a process that is late are no evidence against the server."""
+    async with connect(
+        embedded_nats.url, token=embedded_nats.token, on_unresponsive=embedded_nats.check
+    ) as nats_connection:
+        await ensure_streams(nats_connection, StreamConfig(max_bytes=embedded_nats.storage_bytes))
+        healthy, asked = embedded_nats.pid, asyncio.Event()
+        async with nats_connection.subscribe(PROBE_SUBJECT, _setter(asked)), asyncio.timeout(60):
+            while not asked.is_set():
+                embedded_nats.check()
+                await asyncio.sleep(0.05)
+        await nats_connection.publish("lease.t.x", b"", {})
+        assert await asyncio.to_thread(
+            stores_messages, int(embedded_nats.url.rpartition(":")[2]), embedded_nats.token, timeout=60
+        )
+        assert (embedded_nats.pid, embedded_nats.restarts) == (healthy, 0)
+
+
+def _setter(event: asyncio.Event) -> Callable[[Msg], Awaitable[None]]:
+    async def receive(_message: Msg) -> None:
+        event.set()
+
+    return receive
 
 
 async def test_a_second_instance_is_told_which_directory_is_taken(tmp_path: Path) -> None:

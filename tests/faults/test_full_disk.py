@@ -61,7 +61,7 @@ async def small_disk_nats(small_disk: Path) -> AsyncIterator[SmallDiskNats]:
         lock = stack.enter_context(DataDirLock(small_disk / "data"))
         broker = await stack.enter_async_context(open_embedded_nats(lock))
         nats_connection = await stack.enter_async_context(
-            connect(broker.url, token=broker.token, on_unresponsive=broker.restart)
+            connect(broker.url, token=broker.token, on_unresponsive=broker.check)
         )
         await ensure_streams(nats_connection, StreamConfig(max_bytes=broker.storage_bytes))
         yield SmallDiskNats(

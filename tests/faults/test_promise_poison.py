@@ -12,18 +12,20 @@ import pytest
 
 from bench.chaos.deployment import telegram_settings
 from channels.telegram.simulator import simulate
-from gateway.store.turn_state import CRASH_LIMIT
+from gateway.store.turn_state import ALONE_POINTS, DEAD_POINTS, QUARANTINE_POINTS
 from gateway_process import GatewayProcess
 from openai_server import OpenAIServer, ScriptedTurn, echo, last_text
 
 POISONED, INNOCENT = 7, (8, 9, 10)
-PATIENCE = 40.0
+PATIENCE = 60.0
+CRASHES = QUARANTINE_POINTS + -((QUARANTINE_POINTS - DEAD_POINTS) // ALONE_POINTS)
+"""Crashes beside others until it runs alone, then five alone."""
 
 pytestmark = pytest.mark.timeout(300)
 
 
 async def test_g11_a_poison_turn_dies_alone(tmp_path: Path) -> None:
-    """Whenever the model is asked about the poison the gateway dies; after five times the turn is dead."""
+    """The gateway dies whenever the model sees the poison; after five times alone the turn is dead."""
     crashes = 0
     process = GatewayProcess(tmp_path / "data")
 
@@ -46,7 +48,7 @@ async def test_g11_a_poison_turn_dies_alone(tmp_path: Path) -> None:
         def answered(chat: int, text: str) -> bool:
             return any(text in post.text for post in platform.messages(chat))
 
-        for _ in range(CRASH_LIMIT):
+        for _ in range(CRASHES):
             await process.start(wait=False)
             assert await process.wait_for_exit(60) == -9
         await process.start()
@@ -60,4 +62,4 @@ async def test_g11_a_poison_turn_dies_alone(tmp_path: Path) -> None:
             seconds=PATIENCE,
         )
         await process.stop()
-    assert crashes == CRASH_LIMIT
+    assert crashes == CRASHES

@@ -178,12 +178,24 @@ async def claim(
     return None if row is None else str(row.input)
 
 
-async def quarantine(connection: Connection, turn: Turn, *, fence: int, crashes: int) -> bool:
-    """Queue a suspect turn to run alone and store its interruptions; False when the fence is not current."""
+async def quarantine(
+    connection: Connection,
+    turn: Turn,
+    *,
+    fence: int,
+    crashes: int,
+    suspected_by: str | None = None,
+    not_before: datetime | None = None,
+) -> bool:
+    """Queue a suspect turn to run alone and store its points; False when the fence is not current.
+
+    `suspected_by` is the process that a crash of another one made suspect it. When another process finds the
+    turn in the queue with that name, the named one has died while the turn waited.
+    """
     changed = await connection.execute(
         update(turns)
         .where(turns.c.id == turn.id, turns.c.state.in_(OPEN), _fence_is_current(turn.conversation, fence))
-        .values(state=str(TurnState.QUEUED), crashes=crashes, runner=None)
+        .values(state=str(TurnState.QUEUED), crashes=crashes, runner=suspected_by, next_at=not_before)
     )
     return changed.rowcount == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Literal
 
 from aiohttp import web
 
@@ -53,6 +54,24 @@ async def check_channel(call: ApiCall[NoContent, NoContent]) -> ChannelCheckResp
         raise HttpProblem(504, "the platform does not answer") from error
     shown = [CheckResultResponse.model_validate(asdict(one)) for one in found]
     return ChannelCheckResponse(ok=all(one.ok for one in found), findings=shown)
+
+
+class ChannelStatusResponse(ResponseModel):
+    """What a channel does in the process that answers, and why it does not receive."""
+
+    state: Literal["receiving", "standby", "stalled", "trouble", "open", "closed"]
+    reason: str
+
+
+async def channel_status(call: ApiCall[NoContent, NoContent]) -> ChannelStatusResponse:
+    """Return what one of the account's channels does in this process."""
+    context = call.context
+    async with context.database.read() as connection:
+        record = await context.records.get(connection, call.account, "channel", call.path["id"])
+    if context.channels is None:
+        raise HttpProblem(503, "this process has no channels")
+    state, reason = context.channels.status(record.id)
+    return ChannelStatusResponse.model_validate({"state": state, "reason": reason})
 
 
 async def receive(call: ApiCall[NoContent, NoContent]) -> web.Response:

@@ -35,7 +35,7 @@ class ReadinessQuery(RequestModel):
 
     exclude: Literal["channels"] | None = Field(
         default=None,
-        description="With `channels`, channels that do not receive are reported as degraded, not as unready.",
+        description="With `channels`, channels that are not loaded yet count as degraded, not as unready.",
     )
 
 

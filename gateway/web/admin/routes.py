@@ -146,6 +146,13 @@ def _channels() -> tuple[ApiRoute, ...]:
             response_model=response,
         ),
         delete_named_route(one, ADMIN, r.delete("channel"), "delete a channel"),
+        get_route(
+            f"{one}/status",
+            READ,
+            channels.channel_status,
+            "show whether a channel receives, in the process that answers",
+            response_model=channels.ChannelStatusResponse,
+        ),
         post_route(
             "/channels/{id}/test",
             ADMIN,

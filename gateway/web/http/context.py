@@ -49,6 +49,9 @@ class WebhookChannels(Protocol):
     async def probe(self, record: Record) -> tuple[CheckResult, ...]:
         """Check a channel's settings with its platform; raises ChannelError."""
 
+    def status(self, channel: str) -> tuple[str, str]:
+        """Return a channel's state in this process, and why it does not receive or an empty text."""
+
 
 async def _ignore(_account: str, _record: str) -> None:
     """Do nothing."""

@@ -12,6 +12,7 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from delivery.database.engine import DatabaseUnavailable
+from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from gateway.files.storage_quota import StorageFull
 from gateway.records.errors import (
     InUse,
@@ -137,6 +138,16 @@ def _from_http_exception(error: web.HTTPException) -> HttpProblem:
     return HttpProblem(error.status, details.get(error.status, error.reason), headers=kept)
 
 
+def _from_unavailable(error: Exception) -> HttpProblem | None:
+    """Return the problem for something that the process needs and does not have; None for other errors."""
+    resource = exhausted_resource(error) if isinstance(error, DatabaseUnavailable | OSError) else None
+    if resource:
+        return HttpProblem(503, EXHAUSTED[resource], headers={"Retry-After": "10"})
+    if isinstance(error, DatabaseUnavailable):
+        return HttpProblem(503, "the database does not answer; try again", headers={"Retry-After": "2"})
+    return None
+
+
 def translate_error(error: Exception) -> HttpProblem:
     """Return the problem for an exception; an unexpected one is logged and becomes a 500 without details."""
     if isinstance(error, HttpProblem):
@@ -147,8 +158,9 @@ def translate_error(error: Exception) -> HttpProblem:
         return storage_full(str(error))
     if isinstance(error, web.HTTPException):
         return _from_http_exception(error)
-    if isinstance(error, DatabaseUnavailable):
-        return HttpProblem(503, "the database does not answer; try again", headers={"Retry-After": "2"})
+    unavailable = _from_unavailable(error)
+    if unavailable is not None:
+        return unavailable
     log.error("request.failed", exc_info=error)
     return HttpProblem(500, "internal error; the gateway's log has the details")
 

@@ -1,4 +1,4 @@
-"""A channel that has not received for a minute makes its process not ready, until it receives again."""
+"""A channel that has not received for a minute is reported as stalled, until it receives again."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class ChannelReplicas:
 
     database: Database
     records: Records
+    channel: str
     leases: MemoryLeases = field(default_factory=MemoryLeases)
     now: float = 1000.0
 
@@ -75,7 +76,7 @@ async def _make_replicas(
     async with database.begin() as connection:
         account, _key = await api_keys.create_account(connection, "one")
         await book.create(connection, account.id, "agent", name="main", config={})
-        await book.create(
+        saved = await book.create(
             connection,
             account.id,
             "channel",
@@ -83,7 +84,7 @@ async def _make_replicas(
             config={"kind": kind, "agent": "main", "settings": settings},
             managed=True,
         )
-    return ChannelReplicas(database, book)
+    return ChannelReplicas(database, book, saved.record.id)
 
 
 @pytest.fixture
@@ -100,27 +101,29 @@ async def channel_replicas(
     return await _make_replicas(database, tmp_path, plugin.name, rig.settings())
 
 
-async def test_an_interruption_is_told_and_only_a_long_one_is_deafness(
+async def test_an_interruption_is_told_and_only_a_long_one_is_a_stall(
     channel_replicas: ChannelReplicas, rig: ChannelRig
 ) -> None:
-    """Within the grace a channel has an error; after it, it is not receiving; then it recovers."""
+    """Within the grace a channel has a reason; after it, it is stalled; then it recovers."""
+    channel = channel_replicas.channel
     async with channel_replicas.run_replica() as board:
         await until(lambda: not board.starting())
         channel_replicas.now += STEADY_SECONDS
         await rig.cut_receiving()
         await rig.say("so that a poll that waits ends")
-        await until(board.errors)
-        assert "not receiving: " in board.errors()["bot"]
-        assert (board.not_receiving(), board.starting()) == ({}, [])
+        await until(lambda: board.status(channel)[1])
+        assert "not receiving: " in board.status(channel)[1]
+        assert (board.count_by_state()["stalled"], board.starting()) == (0, [])
         channel_replicas.now += GRACE_SECONDS + 1
-        assert board.not_receiving()["bot"]
-        await until(lambda: not board.errors())
-        assert "bot" in board.not_receiving(), "a moment is not enough"
+        assert board.status(channel)[0] == "stalled"
+        assert board.status(channel)[1]
+        await until(lambda: "not receiving" not in board.status(channel)[1])
+        assert board.count_by_state()["stalled"] == 1, "a moment is not enough"
         channel_replicas.now += STEADY_SECONDS
-        assert board.not_receiving() == {}
+        assert board.count_by_state()["stalled"] == 0
 
 
-async def test_a_revoked_token_is_deafness_after_the_grace(
+async def test_a_revoked_token_is_a_stall_after_the_grace(
     channel_replicas: ChannelReplicas, rig: ChannelRig
 ) -> None:
     """The reason is reported, without a secret."""
@@ -131,14 +134,15 @@ async def test_a_revoked_token_is_deafness_after_the_grace(
         await rig.say("so that a poll that waits ends")
         await until(lambda: board.count_by_state()["trouble"])
         channel_replicas.now += GRACE_SECONDS - 1
-        assert board.not_receiving() == {}
+        assert board.count_by_state()["stalled"] == 0
         channel_replicas.now += 2
-        (why,) = board.not_receiving().values()
+        state, why = board.status(channel_replicas.channel)
+        assert state == "stalled"
         assert why
         assert not [secret for secret in rig.secrets if secret in why]
 
 
-async def test_who_stands_by_or_only_sends_is_not_deaf(channel_replicas: ChannelReplicas) -> None:
+async def test_who_stands_by_or_only_sends_is_not_stalled(channel_replicas: ChannelReplicas) -> None:
     """The other replica receives; when it ends, the waiting one takes over."""
     async with channel_replicas.run_replica() as first:
         await until(lambda: first.count_by_state()["receiving"])
@@ -148,10 +152,11 @@ async def test_who_stands_by_or_only_sends_is_not_deaf(channel_replicas: Channel
         ):
             await until(lambda: second.count_by_state()["standby"] and sender.count_by_state()["open"])
             channel_replicas.now += 10 * GRACE_SECONDS
-            assert (first.not_receiving(), second.not_receiving(), sender.not_receiving()) == ({}, {}, {})
+            assert [board.count_by_state()["stalled"] for board in (first, second, sender)] == [0, 0, 0]
+            assert sender.status(channel_replicas.channel) == ("open", "")
 
 
-async def test_two_pollers_of_one_bot_are_deafness(database: Database, tmp_path: Path) -> None:
+async def test_two_pollers_of_one_bot_are_a_stall(database: Database, tmp_path: Path) -> None:
     """Telegram cuts each of them off whenever the other asks: what arrives in between does not count."""
     plugin = built_in()["telegram"]
     assert plugin.simulate is not None
@@ -166,6 +171,6 @@ async def test_two_pollers_of_one_bot_are_deafness(database: Database, tmp_path:
                 open_connection(plugin, settings(poll_seconds=5, conflict_seconds=600)) as other,
                 receiving(other, UpdateRecorder()),
             ):
-                await until(lambda: "Conflict" in board.errors().get("bot", ""))
+                await until(lambda: "Conflict" in board.status(environment.channel)[1])
                 environment.now += GRACE_SECONDS + 1
-                assert "Conflict" in board.not_receiving()["bot"]
+                await until(lambda: board.status(environment.channel)[0] == "stalled")

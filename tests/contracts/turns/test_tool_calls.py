@@ -108,7 +108,7 @@ async def test_an_unfinished_call_is_reported_as_interrupted(harness: TurnWorker
     tools = await harness.tools(replace(turn, attempt=2))
     result = await tools.call("bash", APPROVED, call="call-1")
     assert not result.ok
-    assert "restarted while this ran" in result.content
+    assert "interrupted while it ran" in result.content
 
 
 async def test_nobody_is_asked_about_a_call_that_is_refused(database: Database, tmp_path: Path) -> None:

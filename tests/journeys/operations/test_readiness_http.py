@@ -1,26 +1,122 @@
-"""`/readyz` is for restarts and alerts, and with `exclude` for a load balancer."""
+"""G13: `/readyz` is about what the process needs; an account's channels are shown to the account only."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-from api_server import open_api_server
+import pytest
+
+from api_server import ApiClient, open_api_server
 from gateway.observability.readiness import Health
+from gateway_process import channel_env, gateway
+
+PATIENCE = 60.0
 
 
-async def test_a_load_balancer_may_leave_the_channels_out(tmp_path: Path) -> None:
-    """Errors of channels are still reported; other missing parts count."""
-    checks = {"database": "ok", "channels": "not receiving: bot (ConnectedElsewhere)"}
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a disk of 64 MB; needs the right to mount."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until a gateway's answer changes."""
+    async with asyncio.timeout(PATIENCE):
+        while not await condition():  # noqa: ASYNC110 - the answer of another process
+            await asyncio.sleep(0.1)
+
+
+async def test_a_check_can_be_left_out(tmp_path: Path) -> None:
+    """With `exclude` the check is still reported; other missing parts count."""
+    checks = {"database": "ok", "channels": "not loaded"}
 
     async def health() -> Health:
         return Health(ready=all(state == "ok" for state in checks.values()), checks=dict(checks))
 
     async with open_api_server(tmp_path, health=health) as face:
-        deaf = await face.nobody.call("GET", "/readyz")
-        assert (deaf.status, deaf.body["status"], deaf.body["checks"]) == (503, "not ready", checks)
+        early = await face.nobody.call("GET", "/readyz")
+        assert (early.status, early.body["status"], early.body["checks"]) == (503, "not ready", checks)
         excused = await face.nobody.call("GET", "/readyz?exclude=channels")
         assert (excused.status, excused.body["checks"]) == (200, {"database": "ok"})
-        assert excused.body["degraded"] == {"channels": "not receiving: bot (ConnectedElsewhere)"}
+        assert excused.body["degraded"] == {"channels": "not loaded"}
         assert (await face.nobody.call("GET", "/readyz?exclude=database")).status == 422
         checks["database"] = "away"
         assert (await face.nobody.call("GET", "/readyz?exclude=channels")).status == 503
+
+
+async def test_broken_channels_and_a_full_disk(small_disk: Path) -> None:
+    """A broken channel changes only what its account sees; a full disk is named, and space is enough."""
+    settings = {"kind": "telegram", "token": "123:wrong", "base_url": "http://127.0.0.1:9", "allow": ["*"]}
+    env = channel_env("canary", settings)
+    async with gateway(small_disk / "data", env=env) as process, process.http() as session:
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+        nobody = ApiClient(session=session, url=process.url, key="")
+        (channel,) = (await mine.call("GET", "/accounts/me/channels")).body["items"]
+
+        async def is_broken() -> bool:
+            status = await mine.call("GET", f"/accounts/me/channels/{channel['id']}/status")
+            assert status.status == 200, status.body
+            return bool(status.body["state"] == "trouble" and status.body["reason"])
+
+        await until(is_broken)
+        ready = await nobody.call("GET", "/readyz")
+        assert ready.status == 200, ready.body
+        assert channel["name"] not in json.dumps(ready.body)
+        assert channel["id"] not in json.dumps(ready.body)
+
+        filler = small_disk / "filler"
+        await asyncio.to_thread(_fill, filler)
+
+        async def is_unready() -> bool:
+            return (await nobody.call("GET", "/readyz")).status == 503
+
+        await until(is_unready)
+        full = await nobody.call("GET", "/readyz")
+        assert full.body["checks"]["disk"] != "ok"
+        refused = await _post_until_refused(mine, filler)
+        assert "disk" in refused["detail"], refused
+        assert "database does not answer" not in refused["detail"]
+        filler.unlink()
+        await until(lambda: _is_accepted(mine))
+
+        async def is_ready() -> bool:
+            return (await nobody.call("GET", "/readyz")).status == 200
+
+        await until(is_ready)
+
+
+async def _is_accepted(mine: ApiClient) -> bool:
+    return (await mine.call("POST", "/agents/default/turns", {"input": "!echo after"})).status == 202
+
+
+async def _post_until_refused(mine: ApiClient, filler: Path) -> dict[str, str]:
+    """Post turns of 150 KB until the database finds no space; returns the problem."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            answer = await mine.call("POST", "/agents/default/turns", {"input": f"!true {'x' * 150_000}"})
+            if answer.status == 503:
+                return dict(answer.body)
+            assert answer.status in {202, 429}, answer.body
+            await asyncio.to_thread(_fill, filler)
+
+
+def _fill(filler: Path) -> None:
+    with filler.open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            try:
+                while True:
+                    file.write(b"\1" * size)
+            except OSError:
+                continue

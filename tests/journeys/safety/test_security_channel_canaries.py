@@ -65,7 +65,9 @@ async def _exercise(rig: WebhookRig, process: GatewayProcess) -> list[str]:
         mine = ApiClient(session=session, url=process.url, key=process.key)
 
         async def is_in_trouble() -> bool:
-            return bool((await mine.call("GET", "/readyz")).body["degraded"])
+            listed = (await mine.call("GET", "/accounts/me/channels")).body["items"]
+            states = [await mine.call("GET", f"/accounts/me/channels/{one['id']}/status") for one in listed]
+            return any(one.body["state"] in {"trouble", "stalled"} for one in states)
 
         await _ask_and_wait(rig, "pigeon")
         await rig.throttle(1)

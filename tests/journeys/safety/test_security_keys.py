@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from api_server import ApiClient, open_api_server
-from bench.chaos.deployment import KEYS, large_nats_server
+from bench.chaos.deployment import KEYS, REPLICAS, large_nats_server
 from gateway.web.http.context import WebLimits
 from gateway_process import GatewayProcess, gateway
 from postgres import PostgresCluster, PostgresUnavailable, postgres_cluster
@@ -89,6 +89,7 @@ async def _two_replicas(directory: Path, server: PostgresCluster) -> None:
         "DOVECOTE_NATS_URL": nats.url.replace("://", f"://{nats.token}@"),
         "DOVECOTE_DATABASE_URL": server.create_database(),
         "DOVECOTE_SECRET_KEYS": KEYS,
+        **REPLICAS,
     }
     try:
         async with (

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from delivery.exhaustion import EXHAUSTED, Resource, exhausted_resource
 from gateway.config.setting_types import Role
+from gateway.observability.disk import REUSE_SECONDS, DiskProbe
 from gateway.observability.readiness import assess
 
 HEALTHY: dict[str, Any] = {
     "database": "ok",
+    "resources": dict.fromkeys(Resource, "ok"),
     "is_broker_up": True,
-    "starting": [],
-    "not_receiving": {},
-    "channel_errors": {},
+    "channels_loaded": True,
+    "is_disk_low": False,
     "fill_ratio": 0.1,
 }
 
@@ -29,25 +34,58 @@ def test_only_some_roles_need_the_broker(role: Role, *, ready: bool) -> None:
     assert assess(frozenset({role}), **HEALTHY).ready
 
 
-def test_every_role_needs_the_database_and_its_channels() -> None:
-    """Without a database, or with a channel that does not receive yet, it is unready and names the cause."""
-    gone = assess(frozenset({Role.REAPER}), **HEALTHY | {"database": "away"})
+@pytest.mark.parametrize("role", list(Role))
+def test_every_role_needs_the_database_a_disk_and_files(role: Role) -> None:
+    """Each of them alone makes the process unready and is named."""
+    gone = assess(frozenset({role}), **HEALTHY | {"database": "away"})
     assert (gone.ready, gone.checks["database"]) == (False, "away")
-    deaf = assess(frozenset(Role), **HEALTHY | {"starting": ["telegram"]})
-    assert (deaf.ready, deaf.checks["channels"]) == (False, "not receiving: telegram")
-
-    silent = assess(
-        frozenset(Role), **HEALTHY | {"starting": ["slack"], "not_receiving": {"telegram": "refused"}}
-    )
-    assert (silent.ready, silent.checks["channels"]) == (False, "not receiving: slack, telegram (refused)")
+    for resource in Resource:
+        states = HEALTHY["resources"] | {resource: "used up"}
+        used_up = assess(frozenset({role}), **HEALTHY | {"resources": states})
+        assert (used_up.ready, used_up.checks[resource]) == (False, "used up")
 
 
-def test_a_full_log_and_a_channel_in_trouble_degrade() -> None:
+def test_ingress_waits_until_its_channels_are_known() -> None:
+    """Before that webhooks of platforms would be refused; other roles do not receive any."""
+    unknown = HEALTHY | {"channels_loaded": False}
+    assert not assess(frozenset({Role.INGRESS}), **unknown).ready
+    assert assess(frozenset({Role.REAPER}), **unknown).ready
+
+
+def test_a_full_log_and_little_space_degrade() -> None:
     """Both are reported, and the process stays ready."""
-    told = assess(
-        frozenset(Role), **HEALTHY | {"fill_ratio": 0.85, "channel_errors": {"slack": "wrong token"}}
-    )
+    told = assess(frozenset(Role), **HEALTHY | {"fill_ratio": 0.85, "is_disk_low": True})
     assert told.ready
-    assert told.degraded["slack"] == "wrong token"
+    assert told.degraded["disk"] == "little space is left"
     assert told.degraded["event log"].startswith("uses 85% of its capacity")
-    assert "event log" not in assess(frozenset(Role), **HEALTHY | {"fill_ratio": 0.8}).degraded
+    assert assess(frozenset(Role), **HEALTHY | {"fill_ratio": 0.8}).degraded == {}
+
+
+async def test_a_directory_that_takes_no_write_is_reported_and_probed_again_later(tmp_path: Path) -> None:
+    """A result is reused for a moment, so that requests without a key cannot cause many writes."""
+    now = [0.0]
+    directory = tmp_path / "data"
+    probe = DiskProbe([directory], clock=lambda: now[0])
+    missing = (await probe.run())[Resource.DISK]
+    assert missing == "cannot be written: No such file or directory"
+    directory.mkdir()
+    assert (await probe.run())[Resource.DISK] == missing
+    now[0] += REUSE_SECONDS * 2
+    assert await probe.run() == dict.fromkeys(Resource, "ok")
+    assert list(directory.iterdir()) == []
+
+
+def test_an_exhausted_resource_is_found_behind_other_errors() -> None:
+    """The cause may be chained, or be SQLite's own code; other errors name no resource."""
+    for number, resource in ((errno.ENOSPC, Resource.DISK), (errno.EMFILE, Resource.OPEN_FILES)):
+        wrapped = RuntimeError("wrapped")
+        wrapped.__cause__ = OSError(number, "cause")
+        assert exhausted_resource(wrapped) is resource
+        assert "operator" in EXHAUSTED[resource]
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+    assert exhausted_resource(full) is Resource.DISK
+    absent = sqlite3.OperationalError("unable to open database file")
+    absent.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+    assert exhausted_resource(absent) is None
+    assert exhausted_resource(OSError(errno.ECONNREFUSED, "refused")) is None

@@ -6,37 +6,59 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.store.turn_state import (
-    CRASH_LIMIT,
+    DEAD_POINTS,
     FINAL,
     OPEN,
-    QUARANTINE_AFTER_CRASHES,
+    QUARANTINE_DELAYS,
+    QUARANTINE_POINTS,
     RETRY_DELAYS,
+    Interruption,
     TurnState,
     decide_poison,
     retry_after,
 )
 
+INTERRUPTIONS = st.sampled_from(Interruption)
 
-@given(crashes=st.integers(0, 100), again=st.booleans())
-def test_a_suspicion_only_grows(crashes: int, *, again: bool) -> None:
+
+@given(points=st.integers(0, 100), interruption=INTERRUPTIONS)
+def test_a_suspicion_only_grows_by_interruptions(points: int, interruption: Interruption) -> None:
     """Another crash never makes a turn less suspect, and a dead-lettered one never runs again."""
-    now = decide_poison(crashes, interrupted_again=again)
-    then = decide_poison(now.crashes, interrupted_again=True)
-    assert now.crashes == crashes + again
+    now = decide_poison(points, interruption, waited_through_crash=False)
+    then = decide_poison(now.points, Interruption.CRASH, waited_through_crash=False)
+    assert now.points >= points
     assert (then.alone, then.dead) >= (now.alone, now.dead)
     assert now.alone or not now.dead
 
 
-@given(st.lists(st.booleans(), max_size=30))
-def test_a_turn_is_given_up_exactly_at_its_last_crash(lives: list[bool]) -> None:
-    """Claims that end well cost nothing; the first crash is shared, later ones are not, then it ends."""
-    crashes = 0
-    for crashed in lives:
-        found = decide_poison(crashes, interrupted_again=crashed)
-        crashes = found.crashes
-        assert found.alone == (crashes >= QUARANTINE_AFTER_CRASHES)
-        assert found.dead == (crashes >= CRASH_LIMIT)
-    assert crashes == sum(lives)
+@given(st.lists(st.tuples(INTERRUPTIONS, st.booleans()), max_size=80))
+def test_the_number_of_interruptions_is_bounded(lives: list[tuple[Interruption, bool]]) -> None:
+    """Each one counts at least a point, even if processes die while the turn waits, once for each crash."""
+    points, interruptions, may_exonerate = 0, 0, False
+    for interruption, waited in lives:
+        was_alone = points >= QUARANTINE_POINTS
+        exonerates = waited and may_exonerate and interruption is Interruption.NONE
+        found = decide_poison(points, interruption, waited_through_crash=exonerates)
+        may_exonerate = (was_alone and interruption is Interruption.CRASH) or (
+            may_exonerate and interruption is Interruption.NONE and not exonerates
+        )
+        points, interruptions = found.points, interruptions + (interruption is not Interruption.NONE)
+        assert points >= interruptions
+        assert found.dead == (points >= DEAD_POINTS)
+
+
+def test_five_crashes_alone_are_dead_with_growing_waits_before_each() -> None:
+    """Two outages do not isolate a turn; alone, each crash delays the next attempt longer."""
+    points = 0
+    for _ in range(QUARANTINE_POINTS):
+        shared = decide_poison(points, Interruption.CRASH, waited_through_crash=False)
+        assert (shared.wait, shared.dead) == (0.0, False)
+        points = shared.points
+    waits = []
+    while not (found := decide_poison(points, Interruption.CRASH, waited_through_crash=False)).dead:
+        waits.append(found.wait)
+        points = found.points
+    assert waits == list(QUARANTINE_DELAYS)
 
 
 @given(st.integers(1, 1000))

@@ -1,0 +1,146 @@
+"""Retention: which rule limits each table, and the task that deletes old rows in short steps.
+
+Each step is a transaction of its own that looks at a few hundred rows, with a pause after it, so that others
+get the database in between. A pass that is interrupted or repeated deletes nothing that a rule keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+
+from delivery.background import log_errors
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, Database
+from delivery.deliveries import retention as delivery_retention
+from gateway.config.setting_types import RetentionSettings
+from gateway.store.accounts import audit_log, usage
+from gateway.store.turns import retention as turn_retention
+
+INTERVAL_SECONDS = 3600.0
+STEP_PAUSE_SECONDS = 0.05
+
+CONFIGURED = "an account's configuration: until it is deleted"
+WITH_CONVERSATION = "with its conversation, which is kept until it is deleted"
+WITH_TURN = "with its turn"
+FIXED_SIZE = "a fixed number of rows"
+
+RULES: Mapping[str, str] = {
+    "accounts": CONFIGURED,
+    "allowances": "one row for each bot and chat",
+    "approvals": WITH_TURN,
+    "attempts": "with its delivery",
+    "audit": "retention.audit",
+    "blobs": "while a file has it",
+    "budgets": CONFIGURED,
+    "bundle_files": CONFIGURED,
+    "channel_notes": "30 days for what was seen recently; one row for each room",
+    "conversations": "until it is deleted",
+    "deliveries": "retention.deliveries; dead ones retention.turns",
+    "destinations": "one row for each chat or endpoint",
+    "drafts": "three days",
+    "endpoints": CONFIGURED,
+    "epochs": FIXED_SIZE,
+    "erasures": "until the events are purged",
+    "files": "files.retention",
+    "inbox": "30 days",
+    "inputs": WITH_TURN,
+    "installations": FIXED_SIZE,
+    "jobs": "with the turn that answered its result",
+    "keys": CONFIGURED,
+    "marks": FIXED_SIZE,
+    "messages": "retention.messages",
+    "outbox": "event_max_age after it was published",
+    "pairings": "until it expires or is deleted",
+    "records": CONFIGURED,
+    "replies": "30 days",
+    "routes": "with its turn, or with its conversation",
+    "sandbox_leases": "a day after it expired",
+    "sandboxes": "by the reaper, when its owner is gone or its lifetime is over",
+    "steps": WITH_TURN,
+    "streams": WITH_CONVERSATION,
+    "turns": "retention.turns",
+    "usage": "retention.usage; the sums stay",
+    "usage_totals": "one row for each agent",
+}
+"""How long the rows of each table are kept; a test compares the names with the schema."""
+
+Step = Callable[[Connection, int], Awaitable[int | None]]
+"""Delete old rows after a position in one transaction; return the next position, or None at the end."""
+
+
+class RetentionTask:
+    """Deletes rows that are older than the settings allow."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: RetentionSettings,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        pause: float = STEP_PAUSE_SECONDS,
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._now = now
+        self._pause = pause
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Delete old rows every hour until stopped."""
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(INTERVAL_SECONDS):
+                    await stop.wait()
+            if not stop.is_set():
+                await self.run_once(stop)
+
+    async def run_once(self, stop: asyncio.Event) -> None:
+        """Delete all rows that are old now; a table that fails is tried again in the next pass."""
+        for table, step in self._steps().items():
+            with log_errors("retention", table=table):
+                await self._run_steps(step, stop)
+
+    async def _run_steps(self, step: Step, stop: asyncio.Event) -> None:
+        position: int | None = 0
+        while position is not None and not stop.is_set():
+            async with self._database.begin() as connection:
+                position = await step(connection, position)
+            await asyncio.sleep(self._pause)
+
+    def _steps(self) -> dict[str, Step]:
+        settings, steps = self._settings, dict[str, Step]()
+        turns, messages = self._moment(settings.turns), self._moment(settings.messages)
+        if (done := self._moment(settings.deliveries)) is not None:
+            steps["deliveries"] = partial(_delete_deliveries, done, turns)
+        if turns is not None:
+            steps["turns"] = lambda connection, after: turn_retention.delete_turns(
+                connection, after=after, before=turns
+            )
+        if messages is not None:
+            steps["messages"] = lambda connection, after: turn_retention.delete_messages(
+                connection, after=after, before=messages
+            )
+        if (spent := self._moment(settings.usage)) is not None:
+            steps["usage"] = lambda connection, _after: usage.delete_before(connection, before=spent)
+        if (logged := self._moment(settings.audit)) is not None:
+            steps["audit"] = partial(_delete_audit, logged)
+        return steps
+
+    def _moment(self, days: int) -> datetime | None:
+        """Return the moment before which rows are old; None: never."""
+        return self._now() - timedelta(days=days) if days else None
+
+
+async def _delete_deliveries(
+    done: datetime, failed: datetime | None, connection: Connection, after: int
+) -> int | None:
+    return await delivery_retention.delete_deliveries(
+        connection, after=after, done_before=done, failed_before=failed
+    )
+
+
+async def _delete_audit(before: datetime, connection: Connection, _after: int) -> None:
+    await audit_log.delete_before(connection, before=before)

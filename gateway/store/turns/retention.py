@@ -1,0 +1,79 @@
+"""SQL that deletes old turns with all that belongs to them, and old messages, in bounded steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import delete, select
+
+from delivery.database.engine import Connection
+from delivery.deliveries import retention
+from delivery.deliveries.retention import STEP_ROWS
+from gateway.store.job_state import JobState
+from gateway.store.tables import approvals, jobs, messages, turns
+from gateway.store.turn_state import OPEN
+
+_SEEN = [
+    turns.c[name] for name in ("position", "id", "conversation", "job", "state", "created_at", "finished_at")
+]
+
+
+async def delete_turns(connection: Connection, *, after: int, before: datetime) -> int | None:
+    """Delete old turns among the next rows after a position; return the last position, or None at the end.
+
+    With a turn go its tool calls, its approvals, the messages that steered it, its own routes, and the job
+    whose result it answered. A turn stays while it is open, has a running job, or is not delivered.
+    """
+    rows = await connection.execute(
+        select(*_SEEN).where(turns.c.position > after).order_by(turns.c.position).limit(STEP_ROWS)
+    )
+    page = rows.all()
+    seen = [row for row in page if row.created_at < before]
+    ended = [
+        row
+        for row in seen
+        if row.state not in OPEN and row.finished_at is not None and row.finished_at < before
+    ]
+    needed = await _list_needed(connection, [row.id for row in ended], [row.conversation for row in ended])
+    old = {row.id: row.job for row in ended if row.id not in needed}
+    await _delete(connection, list(old), [job for job in old.values() if job is not None])
+    return page[-1].position if seen and len(page) == STEP_ROWS else None
+
+
+async def _list_needed(
+    connection: Connection, candidates: Sequence[str], of_conversations: Sequence[str]
+) -> frozenset[str]:
+    running = await connection.execute(
+        select(jobs.c.turn).where(jobs.c.state == str(JobState.RUNNING), jobs.c.turn.in_(candidates))
+    )
+    undelivered = await retention.list_undelivered(connection, candidates, of_conversations)
+    return frozenset(running.scalars()) | undelivered
+
+
+async def _delete(connection: Connection, old: Sequence[str], their_jobs: Sequence[str]) -> None:
+    await connection.execute(delete(approvals).where(approvals.c.turn.in_(old)))
+    await connection.execute(
+        delete(jobs).where(jobs.c.id.in_(their_jobs), jobs.c.state != str(JobState.RUNNING))
+    )
+    await retention.delete_turn_routes(connection, old)
+    await connection.execute(delete(turns).where(turns.c.id.in_(old)))
+
+
+async def delete_messages(connection: Connection, *, after: int, before: datetime) -> int | None:
+    """Delete old messages among the next rows after a position; return the last position, or None.
+
+    A message stays while a turn that it belongs to is open. Agents read their own history, not these rows.
+    """
+    rows = await connection.execute(
+        select(messages.c.position, messages.c.id, messages.c.created_at, turns.c.state)
+        .outerjoin(turns, turns.c.id == messages.c.turn)
+        .where(messages.c.position > after)
+        .order_by(messages.c.position)
+        .limit(STEP_ROWS)
+    )
+    page = rows.all()
+    seen = [row for row in page if row.created_at < before]
+    old = [row.id for row in seen if row.state not in OPEN]
+    await connection.execute(delete(messages).where(messages.c.id.in_(old)))
+    return page[-1].position if seen and len(page) == STEP_ROWS else None

@@ -1,0 +1,270 @@
+"""Old rows are deleted in short steps; what is unfinished, undelivered or read by an agent stays."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Table, func, insert, select, update
+
+from delivery.database import tables as delivery_tables
+from delivery.database.engine import Database, metadata
+from delivery.deliveries.retention import STEP_ROWS
+from gateway.config.setting_types import RetentionSettings
+from gateway.maintenance.retention import RULES, RetentionTask
+from gateway.store import sandbox_tables, tables
+from gateway.store.turns import retention
+from ingress_harness import IngressHarness, open_ingress_harness
+
+NOW = datetime.now(UTC)
+OLD = NOW - timedelta(days=100)
+DAYS_90 = RetentionSettings(turns=90, messages=90, deliveries=30, usage=90, audit=90)
+
+
+@pytest.fixture
+async def harness(database: Database) -> IngressHarness:
+    """A conversation to have turns in."""
+    return await open_ingress_harness(database)
+
+
+def test_every_table_has_a_rule() -> None:
+    """A new table fails here until somebody has decided how long its rows are kept."""
+    assert set(RULES) == set(metadata.tables)
+    named = {rule for rule in RULES.values() if rule.startswith("retention.")}
+    settings = {rule.partition(";")[0].removeprefix("retention.") for rule in named}
+    assert settings == set(RetentionSettings.model_fields)
+
+
+async def test_old_work_goes_and_needed_work_stays(harness: IngressHarness) -> None:
+    """A turn that waits, has a running job or an open delivery stays; so does the agent's history."""
+    kept = {"waiting", "has_job", "undelivered", "unpublished", "young"}
+    conversation = (await harness.send_message("first"), await harness.get_conversation())[1].id
+    await _fill(harness, conversation)
+    task = RetentionTask(harness.database, DAYS_90, now=lambda: NOW, pause=0)
+    await task.run_once(asyncio.Event())
+    assert await _column(harness, tables.turns, "id") >= kept
+    assert not await _column(harness, tables.turns, "id") & {"done", "answered"}
+    assert await _column(harness, tables.steps, "turn") == {"waiting"}
+    assert await _column(harness, tables.approvals, "turn") == {"waiting"}
+    assert await _column(harness, tables.jobs, "id") == {"job_running"}
+    assert await _column(harness, tables.messages, "id") >= {"msg_waiting", "msg_young"}
+    assert "msg_done" not in await _column(harness, tables.messages, "id")
+    assert await _column(harness, delivery_tables.deliveries, "id") == {"dlv_undelivered"}
+    assert await _column(harness, sandbox_tables.usage, "id") == {"use_young"}
+    assert await _column(harness, tables.conversations, "history") == {b"what the agent reads"}
+    before = {table.name: await _count(harness, table) for table in metadata.sorted_tables}
+    await task.run_once(asyncio.Event())
+    assert {table.name: await _count(harness, table) for table in metadata.sorted_tables} == before
+
+
+async def test_nothing_is_deleted_when_a_setting_is_zero(harness: IngressHarness) -> None:
+    """An operator can keep everything."""
+    conversation = (await harness.send_message("first"), await harness.get_conversation())[1].id
+    await _fill(harness, conversation)
+    before = {table.name: await _count(harness, table) for table in metadata.sorted_tables}
+    forever = RetentionSettings(turns=0, messages=0, deliveries=0, usage=0, audit=0)
+    await RetentionTask(harness.database, forever, now=lambda: NOW, pause=0).run_once(asyncio.Event())
+    assert {table.name: await _count(harness, table) for table in metadata.sorted_tables} == before
+
+
+async def test_a_step_is_short(harness: IngressHarness) -> None:
+    """One transaction looks at a bounded number of rows, so that others get the database in between."""
+    await harness.send_message("first")
+    conversation = (await harness.get_conversation()).id
+    async with harness.database.begin() as connection:
+        await connection.execute(
+            insert(tables.messages),
+            [_message(f"msg_{number}", conversation, None, OLD) for number in range(STEP_ROWS + 10)],
+        )
+        position = await retention.delete_messages(connection, after=0, before=NOW - timedelta(days=90))
+    assert position is not None
+    assert await _count(harness, tables.messages) == 1 + 10 + 1, "the first message is young"
+    await RetentionTask(harness.database, DAYS_90, now=lambda: NOW, pause=0).run_once(asyncio.Event())
+    assert not await _column(harness, tables.messages, "created_at") & {OLD}
+
+
+async def _fill(harness: IngressHarness, conversation: str) -> None:
+    """Insert an old turn of each kind, and a young one, with all that belongs to them."""
+    turn_rows = [
+        _turn(harness, conversation, "done", "completed", OLD),
+        _turn(harness, conversation, "answered", "completed", OLD, job="job_done"),
+        _turn(harness, conversation, "waiting", "waiting", None),
+        _turn(harness, conversation, "has_job", "completed", OLD),
+        _turn(harness, conversation, "undelivered", "completed", OLD),
+        _turn(harness, conversation, "unpublished", "completed", OLD),
+        _turn(harness, conversation, "young", "completed", NOW),
+    ]
+    async with harness.database.begin() as connection:
+        await connection.execute(update(tables.conversations).values(history=b"what the agent reads"))
+        await connection.execute(insert(tables.turns), turn_rows)
+        await connection.execute(insert(tables.steps), [_step(turn) for turn in ("done", "waiting")])
+        await connection.execute(
+            insert(tables.approvals), [_approval(harness, conversation, turn) for turn in ("done", "waiting")]
+        )
+        await connection.execute(
+            insert(tables.jobs),
+            [
+                _job(harness, conversation, "job_done", "done", "completed"),
+                _job(harness, conversation, "job_running", "has_job", "running"),
+            ],
+        )
+        await connection.execute(
+            insert(tables.messages),
+            [
+                _message("msg_done", conversation, "done", OLD),
+                _message("msg_waiting", conversation, "waiting", OLD),
+                _message("msg_young", conversation, "young", NOW),
+            ],
+        )
+        await connection.execute(
+            insert(delivery_tables.deliveries),
+            [
+                _delivery(harness, conversation, "done", "delivered"),
+                _delivery(harness, conversation, "undelivered", "pending"),
+            ],
+        )
+        await connection.execute(
+            insert(delivery_tables.outbox).values(
+                event_id="unpublished",
+                conversation=conversation,
+                n=1_000_000,
+                type="turn.completed",
+                turn="unpublished",
+                body=b"{}",
+                created_at=OLD,
+            )
+        )
+        await connection.execute(
+            insert(sandbox_tables.usage), [_usage(harness, "use_old", OLD), _usage(harness, "use_young", NOW)]
+        )
+
+
+def _turn(
+    harness: IngressHarness,
+    conversation: str,
+    name: str,
+    state: str,
+    finished: datetime | None,
+    job: str | None = None,
+) -> dict[str, Any]:
+    return {
+        "id": name,
+        "account": harness.account,
+        "conversation": conversation,
+        "agent": "agt",
+        "trigger": "job" if job else "message",
+        "job": job,
+        "asker": "",
+        "input": "work",
+        "state": state,
+        "attempt": 1,
+        "crashes": 0,
+        "cancel": False,
+        "notify": False,
+        "created_at": finished or OLD,
+        "finished_at": finished,
+    }
+
+
+def _step(turn: str) -> dict[str, Any]:
+    return {
+        "turn": turn,
+        "step_key": "one",
+        "position": 0,
+        "tool": "bash",
+        "args": {},
+        "state": "done",
+        "started_at": OLD,
+    }
+
+
+def _approval(harness: IngressHarness, conversation: str, turn: str) -> dict[str, Any]:
+    return {
+        "id": f"apv_{turn}",
+        "account": harness.account,
+        "conversation": conversation,
+        "turn": turn,
+        "call": "one",
+        "tool": "bash",
+        "args": {},
+        "command": "",
+        "digest": "",
+        "state": "pending" if turn == "waiting" else "approved",
+        "created_at": OLD,
+    }
+
+
+def _job(harness: IngressHarness, conversation: str, job: str, turn: str, state: str) -> dict[str, Any]:
+    return {
+        "id": job,
+        "account": harness.account,
+        "conversation": conversation,
+        "turn": turn,
+        "agent": "agt",
+        "asker": "",
+        "command": "true",
+        "provider": "host",
+        "sandbox": "host-x",
+        "state": state,
+        "token_digest": b"",
+        "token_sealed": b"",
+        "output": "x" * 1000,
+        "truncated": False,
+        "created_at": OLD,
+    }
+
+
+def _message(name: str, conversation: str, turn: str | None, created: datetime) -> dict[str, Any]:
+    return {
+        "id": name,
+        "conversation": conversation,
+        "turn": turn,
+        "role": "user",
+        "author": "",
+        "text": "hello",
+        "attachments": [],
+        "created_at": created,
+    }
+
+
+def _delivery(harness: IngressHarness, conversation: str, turn: str, state: str) -> dict[str, Any]:
+    return {
+        "id": f"dlv_{turn}",
+        "account": harness.account,
+        "event_id": f"evt_{turn}",
+        "event_type": "message.completed",
+        "event_time": OLD,
+        "conversation": conversation,
+        "turn": turn,
+        "kind": "webhook",
+        "target": "end",
+        "destination": "end",
+        "part": 0,
+        "body": b"{}",
+        "state": state,
+        "attempts": 1,
+        "armed_at": OLD,
+        "armed_from": 0,
+        "uncertain": False,
+        "created_at": OLD,
+        "updated_at": OLD,
+    }
+
+
+def _usage(harness: IngressHarness, name: str, ended: datetime) -> dict[str, Any]:
+    numbers = dict.fromkeys(("requests", "input_tokens", "output_tokens", "micros"), 0)
+    texts = dict.fromkeys(("agent", "conversation", "kind", "what", "reason"), "x")
+    own = {"id": name, "account": harness.account, "seconds": 1.0, "started_at": OLD, "ended_at": ended}
+    return own | numbers | texts
+
+
+async def _column(harness: IngressHarness, table: Table, column: str) -> set[Any]:
+    async with harness.database.read() as connection:
+        return set((await connection.execute(select(table.c[column]))).scalars())
+
+
+async def _count(harness: IngressHarness, table: Table) -> int:
+    async with harness.database.read() as connection:
+        return int((await connection.execute(select(func.count()).select_from(table))).scalar_one())
