@@ -15,6 +15,7 @@ from channels.errors import (
     RateLimited,
     Rejected,
     Undeliverable,
+    Unreachable,
 )
 from channels.markup import split
 from channels.message import Address, Button, Reply
@@ -135,7 +136,9 @@ class ChatSink(Sink):
             return Outcome(kind=OutcomeKind.GIVE_UP, detail=f"the delivery cannot be decoded: {error}")
         bot = self._get_bot(address.channel)
         if bot is None:
-            return Outcome(kind=OutcomeKind.RETRY, detail="the channel is not connected in this process")
+            return Outcome(
+                kind=OutcomeKind.RETRY, detail="the channel is not connected in this process", unreached=True
+            )
         wait = await bot.rate_limiter.acquire(
             SendPriority.FINAL, address.destination, timeout=self._rate_wait_seconds
         )
@@ -290,7 +293,10 @@ def outcome_for_error(
         kind = OutcomeKind.RETRY if repeatable else OutcomeKind.AMBIGUOUS
         return Outcome(kind=kind, detail=str(error), uncertain=True)
     return Outcome(
-        kind=_KIND_BY_REMEDY[error.remedy], detail=str(error), address_dead=isinstance(error, Undeliverable)
+        kind=_KIND_BY_REMEDY[error.remedy],
+        detail=str(error),
+        unreached=isinstance(error, Unreachable),
+        address_dead=isinstance(error, Undeliverable),
     )
 
 

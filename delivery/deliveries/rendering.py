@@ -1,18 +1,20 @@
-"""Render events as chat messages (pure)."""
+"""Render events as chat messages and select their files (pure)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from channels.markup import split
 from channels.message import Button
 from channels.port import ChannelLimits
-from delivery.deliveries.part import Part
+from delivery.deliveries.part import FilePart, Part
 from delivery.events.event import Event, EventType
 
 CHAT_ROLES = ("assistant", "notice")
+_JOBS = frozenset({EventType.JOB_COMPLETED, EventType.JOB_FAILED, EventType.JOB_STOPPED, EventType.JOB_LOST})
 MAX_COMMAND_LENGTH = 1000
 """The characters of a command that are shown after its approval was decided."""
 
@@ -101,3 +103,22 @@ def split_part(part: Part, limits: ChannelLimits) -> list[Part]:
         replace(part, text=text, buttons=part.buttons if number == last else ())
         for number, text in enumerate(texts, start=1)
     ]
+
+
+def attachment_parts(event: Event) -> list[Part]:
+    """Return the files that chats get with an event, in order: those of messages and of ended jobs."""
+    is_chat_message = event.type is EventType.MESSAGE_COMPLETED and event.data.get("role") in CHAT_ROLES
+    if not is_chat_message and event.type not in _JOBS:
+        return []
+    return [Part(text="", file=_file_part(file)) for file in event.data.get("files") or () if "id" in file]
+
+
+def _file_part(file: Mapping[str, Any]) -> FilePart:
+    return FilePart(
+        id=str(file["id"]),
+        name=str(file["name"]),
+        media_type=str(file["type"]),
+        size=int(file["size"]),
+        path=str(file.get("path", "")),
+        caption=str(file.get("caption", "")),
+    )

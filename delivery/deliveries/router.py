@@ -9,7 +9,7 @@ from channels.message import Address
 from channels.port import ChannelLimits
 from delivery.broker.port import WorkQueue
 from delivery.database.engine import Connection
-from delivery.deliveries import file_parts, queries, rendering
+from delivery.deliveries import ordering, queries, rendering
 from delivery.deliveries import routes as route_store
 from delivery.deliveries import store as delivery_store
 from delivery.deliveries.part import Part, encode_part
@@ -49,7 +49,7 @@ class Router:
 
     async def _plan_routes(self, connection: Connection, event: Event) -> list[NewDelivery]:
         """Return the deliveries for the conversation's own routes; most events have none."""
-        text_part, files = rendering.render_text(event), file_parts.attachment_parts(event)
+        text_part, files = rendering.render_text(event), rendering.attachment_parts(event)
         if text_part is None and not files and event.type is not EventType.AGENT_FINISHED:
             return []
         routes = await route_store.list_routes(connection, event.conversation, event.turn)
@@ -74,6 +74,7 @@ class Router:
                 destination=route.destination,
                 part=number,
                 body=encode_part(part),
+                ordering_key=ordering.ordering_key(event, part),
             )
             for route in routes
             if route.kind is RouteKind.CHAT

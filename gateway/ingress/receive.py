@@ -172,7 +172,7 @@ class UpdateHandler:
         if isinstance(inbound.update, Command) and inbound.update.token:
             after_commit.reply = text or "The result follows in a moment."
         elif text is not None:
-            await post_notice(tx, conversation.id, text)
+            await post_notice(tx, conversation.id, text, urgent=True)
 
     async def _enqueue(
         self,

@@ -23,11 +23,12 @@ class Fault:
     chat: int | None = None
     failure: ApiFailure | None = None
     seconds: float = 0.0
+    thread: int | None = None
 
-    def matches(self, method: str, chat: int | None) -> bool:
+    def matches(self, method: str, chat: int | None, thread: int | None) -> bool:
         """Return whether the fault applies to this call."""
         wanted = self.method is None or self.method.lower() == method
-        return self.times > 0 and wanted and self.chat in (None, chat)
+        return self.times > 0 and wanted and self.chat in (None, chat) and self.thread in (None, thread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +58,17 @@ class Faults:
         """Remove all faults."""
         self._set.clear()
 
-    def consume(self, method: str, chat: int | None) -> Fault | None:
+    def consume(self, method: str, chat: int | None, thread: int | None = None) -> Fault | None:
         """Return the fault of this call and count it."""
         for fault in self._set:
-            if fault.matches(method, chat):
+            if fault.matches(method, chat, thread):
                 fault.times -= 1
                 return fault
         return None
 
-    async def apply_before(self, method: str, chat: int | None) -> bool:
+    async def apply_before(self, method: str, chat: int | None, thread: int | None = None) -> bool:
         """Apply a fault before the call; return whether to cut the connection after it."""
-        fault = self.consume(method, chat)
+        fault = self.consume(method, chat, thread)
         if fault is None:
             return False
         if fault.action == "fail" and fault.failure:

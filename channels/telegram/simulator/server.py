@@ -92,9 +92,9 @@ class Server:
         arguments = await read_arguments(request)
         name = request.match_info["method"]
         method = name.lower()
-        chat = _chat_of(arguments)
+        chat, thread = _id_of(arguments, "chat_id"), _id_of(arguments, "message_thread_id")
         self.calls.append((name, arguments.as_json))
-        cut = await self._faults.apply_before(method, chat)
+        cut = await self._faults.apply_before(method, chat, thread)
         result = await self._methods.call(method, arguments)
         if cut:
             raise ConnectionCut
@@ -155,9 +155,9 @@ class Server:
         return web.json_response(self._control.messages_json(chat))
 
 
-def _chat_of(arguments: Arguments) -> int | None:
+def _id_of(arguments: Arguments, name: str) -> int | None:
     try:
-        return arguments.number("chat_id")
+        return arguments.number(name)
     except ApiFailure:
         return None
 

@@ -237,13 +237,14 @@ class Simulator:
         times: int = 1,
         method: str | None = None,
         chat: int | None = None,
+        thread: int | None = None,
         retry_after: int = 1,
         description: str = "",
     ) -> None:
         """Answer the next calls with a failure."""
         reason = description or _REASONS.get(status, f"Error {status}")
         failure = too_many_requests(retry_after) if status == 429 else ApiFailure(status, reason)  # noqa: PLR2004
-        self.faults.add(Fault("fail", times, method, chat, failure))
+        self.faults.add(Fault("fail", times, method, chat, failure, thread=thread))
 
     async def cut(
         self, *, times: int = 1, method: str | None = None, chat: int | None = None, after: bool = True

@@ -19,6 +19,7 @@ COUNTED_DELIVERY_STATES = (
     DeliveryState.PENDING,
     DeliveryState.SENDING,
     DeliveryState.RETRYING,
+    DeliveryState.PARKED,
     DeliveryState.DEAD,
 )
 """States of deliveries that need attention."""
