@@ -10,7 +10,7 @@ from typing import Literal
 
 from channels.telegram.simulator.failure import ApiFailure, ConnectionCut, too_many_requests
 
-Action = Literal["fail", "cut_before", "cut_after", "hang", "dawdle"]
+Action = Literal["fail", "cut_before", "cut_after", "hang", "dawdle", "answer_late"]
 
 
 @dataclass(slots=True)
@@ -66,19 +66,28 @@ class Faults:
                 return fault
         return None
 
-    async def apply_before(self, method: str, chat: int | None, thread: int | None = None) -> bool:
-        """Apply a fault before the call; return whether to cut the connection after it."""
+    async def apply_before(self, method: str, chat: int | None, thread: int | None = None) -> Fault | None:
+        """Apply a fault before the call, and return it, to be applied after the call too."""
         fault = self.consume(method, chat, thread)
         if fault is None:
-            return False
+            return None
         if fault.action == "fail" and fault.failure:
             raise fault.failure
         if fault.action == "cut_before":
             raise ConnectionCut
         if fault.action == "hang":
             await asyncio.Event().wait()
-        await asyncio.sleep(fault.seconds)
-        return fault.action == "cut_after"
+        if fault.action == "dawdle":
+            await asyncio.sleep(fault.seconds)
+        return fault
+
+    @staticmethod
+    async def apply_after(fault: Fault | None) -> None:
+        """Apply a fault after the call has been carried out."""
+        if fault is not None and fault.action == "cut_after":
+            raise ConnectionCut
+        if fault is not None and fault.action == "answer_late":
+            await asyncio.sleep(fault.seconds)
 
 
 class RateLimits:
