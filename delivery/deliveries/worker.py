@@ -308,6 +308,9 @@ class DeliveryWorker:
             failing_since=await self._failing_since(due, outcome),
             policy=self._config.policy(due.delivery),
         )
+        if due.delivery.uncertain and transition.state is not DeliveryState.DELIVERED:
+            # Whatever became of this attempt, an earlier one may have arrived: it is looked up every time.
+            transition = replace(transition, uncertain=True)
         if due.state is transition.state is DeliveryState.PARKED:
             transition = replace(transition, event_type=None)
         destination, account = due.destination, due.delivery.account
