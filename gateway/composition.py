@@ -147,7 +147,7 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
         transactions=Transactions(
             backing.database,
             relay,
-            Router(channels.limits),
+            Router(channels.limits, max_messages=backing.settings.files.messages_before_file),
             backing.wake_ups,
             checkpoint,
             full_text_url=full_text_path,

@@ -15,6 +15,9 @@ from delivery.events.event import Event, EventType
 
 CHAT_ROLES = ("assistant", "notice")
 _JOBS = frozenset({EventType.JOB_COMPLETED, EventType.JOB_FAILED, EventType.JOB_STOPPED, EventType.JOB_LOST})
+CONTINUED = "… The whole text follows as a file."
+"""The end of a message whose text is too long for messages."""
+
 MAX_COMMAND_LENGTH = 1000
 """The characters of a command that are shown after its approval was decided."""
 
@@ -95,14 +98,31 @@ def code_block(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def split_part(part: Part, limits: ChannelLimits) -> list[Part]:
-    """Split a part by a platform's length limit; the last one has the buttons."""
+def split_part(part: Part, limits: ChannelLimits, *, max_messages: int = 0) -> list[Part]:
+    """Split a part by a platform's length limit; the last one has the buttons.
+
+    The text of a message that needs more than `max_messages` (0: any number) is sent as one message and a
+    file.
+    """
     texts = split(part.text, limits.text, limits.measure)
     last = len(texts)
+    if 0 < max_messages < last and part.message is not None and not part.buttons:
+        return [_shorten(part, limits), replace(part, text="", file=_text_file(part.message, part.text))]
     return [
         replace(part, text=text, buttons=part.buttons if number == last else ())
         for number, text in enumerate(texts, start=1)
     ]
+
+
+def _shorten(part: Part, limits: ChannelLimits) -> Part:
+    available = limits.text - limits.measure(CONTINUED) - 2
+    return replace(part, text=f"{split(part.text, available, limits.measure)[0]}\n\n{CONTINUED}")
+
+
+def _text_file(message: str, text: str) -> FilePart:
+    return FilePart(
+        id=message, name="answer.txt", media_type="text/plain", size=len(text.encode()), is_text=True
+    )
 
 
 def attachment_parts(event: Event) -> list[Part]:

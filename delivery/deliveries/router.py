@@ -23,14 +23,21 @@ DELIVERY_EVENTS = frozenset(
 )
 """Events that are never sent to webhooks; otherwise each delivery would cause another."""
 
+MAX_MESSAGES = 2
+"""Messages of one reply; a longer one fills a chat that people read, and is easier to read as a file."""
+
 QUEUES = {RouteKind.CHAT: WorkQueue.DELIVER, RouteKind.WEBHOOK: WorkQueue.HOOK}
 
 
 class Router:
-    """Creates the deliveries of each route; `limits(channel)` returns a channel's text limits."""
+    """Creates the deliveries of each route; `limits(channel)` returns a channel's text limits.
 
-    def __init__(self, limits: Callable[[str], ChannelLimits]) -> None:
+    A reply longer than `max_messages` (0: any number) is sent as one message and a file.
+    """
+
+    def __init__(self, limits: Callable[[str], ChannelLimits], *, max_messages: int = MAX_MESSAGES) -> None:
         self._limits = limits
+        self._max_messages = max_messages
 
     async def plan(
         self, connection: Connection, conversation: str, events: Sequence[Event]
@@ -84,7 +91,8 @@ class Router:
     def _text_parts(self, text_part: Part | None, route: Route) -> list[Part]:
         if text_part is None:
             return []
-        return rendering.split_part(text_part, self._limits(Address.decode(route.target).channel))
+        limits = self._limits(Address.decode(route.target).channel)
+        return rendering.split_part(text_part, limits, max_messages=self._max_messages)
 
     @staticmethod
     def _plan_webhooks(event: Event, subscriptions: list[EndpointSubscription]) -> list[NewDelivery]:

@@ -60,3 +60,12 @@ async def test_a_failing_file_or_topic_mutes_nothing_else(tmp_path: Path) -> Non
             assert {str(failing), str(healthy)} <= set(unfinished), "the file and the topic still fail"
             await platform.well()
             assert (await wait_for("muted")).thread == failing
+            before = len(platform.messages(FORUM))
+            await platform.say(FORUM, "@dovecote_bot !seq 1 3000", user=7, thread=healthy)
+            await platform.wait_until(
+                lambda: any("answer.txt" in str(post.raw) for post in platform.messages(FORUM)), seconds=60
+            )
+            texts = [post.text for post in platform.messages(FORUM)[before:] if "document" not in post.raw]
+            assert [text.endswith("as a file.") for text in texts] == [True], "one message and the file"
+            contents = [content for _, content in platform.world.files.values()]
+            assert any(content.rstrip(b"`\n").endswith(b"\n3000") for content in contents)
