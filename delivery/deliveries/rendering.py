@@ -26,7 +26,12 @@ def _render_message(event: Event) -> Part | None:
     if event.data.get("role") not in CHAT_ROLES or not str(event.data.get("text", "")).strip():
         return None
     message = event.data.get("message")
-    return Part(text=str(event.data["text"]), message=message if isinstance(message, str) else None)
+    reply_to = event.data.get("reply_to")
+    return Part(
+        text=str(event.data["text"]),
+        message=message if isinstance(message, str) else None,
+        reply_to=reply_to if isinstance(reply_to, str) else None,
+    )
 
 
 def _render_approval(event: Event) -> Part:

@@ -22,14 +22,18 @@ async def post_notice(
     *,
     turn: str | None = None,
     message: str | None = None,
+    reply_to: str = "",
     urgent: bool = False,
 ) -> None:
     """Add a message of the gateway to a conversation and deliver it on the conversation's routes.
 
     An `urgent` one answers a command, or reports a delay: it waits for no result that is to be delivered.
+    `reply_to` is the platform's id of the message that it answers.
     """
     message = message or new_id("msg")
     data: dict[str, object] = {"message": message, "role": "notice", "text": text, "files": []}
+    if reply_to:
+        data["reply_to"] = reply_to
     if urgent:
         data["urgent"] = True
     tx.emit(Event.now(EventType.MESSAGE_COMPLETED, conversation, data, turn=turn))
@@ -60,14 +64,15 @@ def render_parked(body: bytes) -> str:
     """Return the notice that the part of a reply in this body is delayed."""
     part = decode_part(body)
     if part.file is not None:
-        what = f"The file {_quoted(part.file.name)} is delayed"
+        what = f"The file {quoted(part.file.name)} is delayed"
     else:
-        what = f"An answer is delayed. It begins {_quoted(part.text)}"
+        what = f"An answer is delayed. It begins {quoted(part.text)}"
     return (
         f"{what}. The platform has not accepted it yet. I keep trying for a day and send the rest meanwhile."
     )
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return the beginning of a text as a code span of one line."""
     line = " ".join(text.replace("`", "'").split())
     return f"`{line if len(line) <= MAX_QUOTED else line[: MAX_QUOTED - 1] + '…'}`"
