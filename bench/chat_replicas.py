@@ -77,6 +77,7 @@ async def open_pair(
         stack.push_async_callback(nats.stop)
         shared = channel_env(kind, settings) | {
             "DOVECOTE_LOG_LEVEL": "warning",
+            "DOVECOTE_FILES__MESSAGES_BEFORE_FILE": "0",
             "DOVECOTE_LEASE_TTL": str(LEASE),
             "DOVECOTE_NATS_URL": nats.url.replace("://", f"://{nats.token}@"),
             "DOVECOTE_DATABASE_URL": stack.enter_context(postgres_cluster()).create_database(),

@@ -33,6 +33,7 @@ from gateway.files.wiring import FileServices, open_file_services
 from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.ingress.commands import ChatCommands
+from gateway.ingress.full_queues import FullQueues, RefusalReports
 from gateway.ingress.receive import UpdateAcceptor, UpdateHandler
 from gateway.ingress.sandbox_commands import SandboxCommands
 from gateway.ingress.status_reactions import StatusReactions
@@ -148,7 +149,7 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
         transactions=Transactions(
             backing.database,
             relay,
-            Router(channels.limits),
+            Router(channels.limits, max_messages=backing.settings.files.messages_before_file),
             backing.wake_ups,
             checkpoint,
             full_text_url=full_text_path,
@@ -180,16 +181,19 @@ def _build_ingress(base: _Foundation, services: Services) -> tuple[BackgroundTas
     commands = ChatCommands(
         base.channel_supervisor.reply_privately, sandbox_commands, limit=base.backing.settings.queue_limit
     )
+    full_queues = FullQueues()
     handler = UpdateHandler(
         services.transactions,
         services.submissions,
         services.approvals,
         commands,
         status_reactions=base.status_reactions,
+        full_queues=full_queues,
         cancel=services.turn_worker.cancel_local,
     )
     base.acceptors.append(InstrumentedUpdateHandler(handler, base.backing.metrics))
-    return sandbox_commands.run, base.status_reactions.run
+    refusal_reports = RefusalReports(services.transactions, full_queues)
+    return sandbox_commands.run, base.status_reactions.run, refusal_reports.run
 
 
 async def _delivery_tasks(

@@ -14,8 +14,9 @@ from delivery.deliveries.port import Delivery
 from delivery.deliveries.retry_schedule import CHAT, RetrySchedule
 from delivery.deliveries.route import bot_destination
 from delivery.deliveries.send_receipts import SendReceipts
+from delivery.deliveries.sink_config import SinkConfig
 from delivery.deliveries.transactions import Transactions
-from delivery.deliveries.worker import DeliveryWorker, SinkConfig
+from delivery.deliveries.worker import DeliveryWorker
 from delivery.events.event import Event
 from delivery.events.relay import Relay
 from delivery.webhooks import endpoints
@@ -24,6 +25,7 @@ from delivery.webhooks.egress import Egress, EgressPolicy
 from delivery.webhooks.sink import WebhookSink, WebhookTarget
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
+from gateway.conversations.notices import report_parked
 from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.instrumentation import InstrumentedLeases, InstrumentedSink
@@ -67,6 +69,7 @@ async def delivery_workers(
             resolves=channel_supervisor.can_resolve,
             bot_destination=bot_destination,
             on_bot_paused=channel_supervisor.pause_bot,
+            on_parked=report_parked,
         ),
         SinkConfig(
             queue=WorkQueue.HOOK,

@@ -18,11 +18,20 @@ from delivery.database.tables import drafts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftRow:
-    """A draft's platform id (None: may not be visible), its text, and until when a write may be running."""
+    """A draft's platform id, its text, and until when a write may be running.
+
+    With a text and no platform id it may be visible or not: its first call has not been answered.
+    """
 
     platform_id: str | None
     busy_until: datetime | None
     text: str = ""
+    created_at: datetime | None = None
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether a first call was made and its outcome is unknown."""
+        return self.platform_id is None and bool(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +89,18 @@ async def set_platform_id(connection: Connection, message: str, target: str, pla
     await connection.execute(_update_one(message, target).values(platform_id=platform_id))
 
 
+async def extend_write(connection: Connection, message: str, target: str, *, until: datetime) -> None:
+    """Record that a call for a draft is still in progress."""
+    await connection.execute(_update_one(message, target).values(busy_until=until))
+
+
+async def withdraw(connection: Connection, message: str, target: str) -> None:
+    """Record that a draft is not visible, because its first call was not carried out."""
+    await connection.execute(
+        _update_one(message, target).where(drafts.c.platform_id.is_(None)).values(shown=None)
+    )
+
+
 async def end_write(connection: Connection, message: str, target: str) -> None:
     """Record that no call for a draft is in progress."""
     await connection.execute(_update_one(message, target).values(busy_until=None))
@@ -88,12 +109,14 @@ async def end_write(connection: Connection, message: str, target: str) -> None:
 async def get(connection: Connection, message: str, target: str) -> DraftRow | None:
     """Return a draft, or None when there is none."""
     rows = await connection.execute(
-        select(drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown).where(
+        select(drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown, drafts.c.created_at).where(
             drafts.c.message == message, drafts.c.target == target
         )
     )
     row = rows.first()
-    return None if row is None else DraftRow(platform_id=row[0], busy_until=row[1], text=row[2] or "")
+    if row is None:
+        return None
+    return DraftRow(platform_id=row[0], busy_until=row[1], text=row[2] or "", created_at=row[3])
 
 
 async def claim(connection: Connection, message: str, target: str, *, now: datetime) -> str | None:
@@ -120,7 +143,9 @@ async def end_turn(connection: Connection, turn: str, target: str, *, by: str, n
 async def list_unclaimed(connection: Connection, turn: str, target: str, *, by: str) -> dict[str, DraftRow]:
     """Return the drafts of a turn that are unclaimed or claimed by this delivery, the newest first."""
     rows = await connection.execute(
-        select(drafts.c.message, drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown)
+        select(
+            drafts.c.message, drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown, drafts.c.created_at
+        )
         .where(
             drafts.c.turn == turn,
             drafts.c.target == target,
@@ -128,7 +153,10 @@ async def list_unclaimed(connection: Connection, turn: str, target: str, *, by: 
         )
         .order_by(drafts.c.created_at.desc())
     )
-    return {row[0]: DraftRow(platform_id=row[1], busy_until=row[2], text=row[3] or "") for row in rows}
+    return {
+        row[0]: DraftRow(platform_id=row[1], busy_until=row[2], text=row[3] or "", created_at=row[4])
+        for row in rows
+    }
 
 
 async def claim_all(

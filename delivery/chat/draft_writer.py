@@ -8,13 +8,14 @@ other platforms a placeholder is sent and then edited.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
 
-from channels.errors import ChannelError, RateLimited, Unreachable
+from channels.errors import Ambiguous, ChannelError, RateLimited, Unreachable
 from channels.markup import split
 from channels.message import Address, DraftText, Reply
 from channels.port import ChannelFeature, ChannelLimits
@@ -22,7 +23,7 @@ from delivery.chat import draft_store
 from delivery.chat.draft_store import DraftWrite
 from delivery.chat.sink import ConnectedBot, idempotency_key
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, Database
+from delivery.database.engine import Connection, Database, DatabaseUnavailable
 from delivery.deliveries import destinations
 from delivery.deliveries.route import bot_destination
 
@@ -30,6 +31,9 @@ log = structlog.get_logger(__name__)
 
 WRITE_SECONDS = 3.0
 """Seconds that one call for a draft may take; a crashed writer delays the final text no longer than that."""
+
+FIRST_CALL_SECONDS = 20.0
+"""Seconds that a draft's first call may take: its answer has the id that later calls need."""
 
 _ELLIPSIS = " …"
 
@@ -57,14 +61,30 @@ class Draft:
 class DraftWriter:
     """Makes the calls for drafts; the caller holds the draft's lock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        write_seconds: float = WRITE_SECONDS,
+        first_call_seconds: float = FIRST_CALL_SECONDS,
+    ) -> None:
         self._database = database
+        self._write_seconds = write_seconds
+        self._first_call_seconds = first_call_seconds
+        self._first_calls: set[asyncio.Timeout] = set()
+
+    def hurry(self) -> None:
+        """Give the first calls in progress no more time than other calls, because the process stops."""
+        end = asyncio.get_running_loop().time() + self._write_seconds
+        for call in self._first_calls:
+            if (limit := call.when()) is not None and limit > end:
+                call.reschedule(end)
 
     async def update(self, bot: ConnectedBot, address: Address, draft: Draft, text: str) -> None:
         """Make one call that shows the text, unless the final text has claimed the draft."""
         if draft.closed or not await self._begin_write(address, draft, text):
             return
-        key = idempotency_key(f"{draft.message} {draft.target}")
+        key = draft_key(draft.message, draft.target)
         if ChannelFeature.STREAM in bot.features:
             draft_text = DraftText(
                 key=key,
@@ -77,9 +97,9 @@ class DraftWriter:
             return
         reply = Reply(text=with_ellipsis(text, bot.limits), key=key)
         if draft.platform_id is None:
-            # After a failed first call the draft may be visible or not: the final text is sent separately.
-            error = await self._attempt(bot, address, self._send_placeholder(bot, address, draft, reply))
-            draft.closed = error is not None
+            # After a failed first call no other one is made; the final text looks for an unanswered one.
+            call = self._send_placeholder(bot, address, draft, reply)
+            draft.closed = await self._attempt_first(bot, address, draft, call) is not None
         else:
             await self._attempt(bot, address, bot.sender.edit(address, draft.platform_id, reply))
         draft.shown = text
@@ -87,7 +107,11 @@ class DraftWriter:
     async def _update_streamed(
         self, bot: ConnectedBot, address: Address, draft: Draft, draft_text: DraftText
     ) -> None:
-        error = await self._attempt(bot, address, self._send_streamed(bot, address, draft, draft_text))
+        call = self._send_streamed(bot, address, draft, draft_text)
+        if draft_text.platform_id is None:
+            error = await self._attempt_first(bot, address, draft, call)
+        else:
+            error = await self._attempt(bot, address, call)
         if error is None:
             draft.shown = draft_text.text
         elif not isinstance(error, RateLimited | Unreachable):
@@ -124,7 +148,7 @@ class DraftWriter:
             if state.dead_reason is not None or not await self._may_begin(draft, connection, now):
                 draft.closed = True
                 return False
-            busy_until = now + timedelta(seconds=WRITE_SECONDS)
+            busy_until = now + timedelta(seconds=self._write_seconds)
             write = DraftWrite(
                 message=draft.message,
                 target=draft.target,
@@ -150,18 +174,59 @@ class DraftWriter:
         draft.shown = row.text if row is not None and row.platform_id is not None else ""
         return True
 
+    async def _attempt_first(
+        self, bot: ConnectedBot, address: Address, draft: Draft, call: Coroutine[None, None, None]
+    ) -> ChannelError | TimeoutError | None:
+        """Make a draft's first call and wait for a late answer; return the error, if it failed."""
+        limit = asyncio.timeout(self._first_call_seconds)
+        self._first_calls.add(limit)
+        try:
+            error = await self._attempt(bot, address, self._report_while(draft, call), limit)
+        finally:
+            self._first_calls.discard(limit)
+        if error is not None and not isinstance(error, Ambiguous | TimeoutError):
+            async with self._database.begin() as connection:
+                await draft_store.withdraw(connection, draft.message, draft.target)
+        return error
+
+    async def _report_while(self, draft: Draft, call: Coroutine[None, None, None]) -> None:
+        """Await a call, and record in the draft's row that it is in progress."""
+        task = asyncio.ensure_future(call)
+        try:
+            while not (await asyncio.wait({task}, timeout=self._write_seconds / 2))[0]:
+                await self._extend_write(draft)
+            await task
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _extend_write(self, draft: Draft) -> None:
+        until = utc_now() + timedelta(seconds=self._write_seconds)
+        with suppress(DatabaseUnavailable):
+            async with self._database.begin() as connection:
+                await draft_store.extend_write(connection, draft.message, draft.target, until=until)
+
     async def _attempt(
-        self, bot: ConnectedBot, address: Address, call: Awaitable[object]
+        self,
+        bot: ConnectedBot,
+        address: Address,
+        call: Awaitable[object],
+        limit: asyncio.Timeout | None = None,
     ) -> ChannelError | TimeoutError | None:
         """Make a call whose failure is only logged; return the error, if it failed."""
         try:
-            async with asyncio.timeout(WRITE_SECONDS):
+            async with limit or asyncio.timeout(self._write_seconds):
                 await call
         except RateLimited as error:
             await self._pause(bot, address, error)
             return error
         except (ChannelError, TimeoutError) as error:
-            log.info("draft.update_failed", channel=address.channel, error=str(error))
+            log.info(
+                "draft.update_failed",
+                channel=address.channel,
+                kind=type(error).__name__,
+                error=str(error) or "the platform did not answer in time",
+            )
             return error
         return None
 
@@ -177,6 +242,11 @@ class DraftWriter:
     async def send_typing(self, bot: ConnectedBot, address: Address) -> None:
         """Show the platform's typing indicator."""
         await self._attempt(bot, address, bot.sender.typing(address))
+
+
+def draft_key(message: str, target: str) -> str:
+    """Return the key of a draft's calls, by which the platform may recognise its message."""
+    return idempotency_key(f"{message} {target}")
 
 
 def first_part(text: str, limits: ChannelLimits) -> str:

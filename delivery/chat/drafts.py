@@ -8,7 +8,9 @@
 A turn never waits for a draft: it writes to a buffer, and a task for each chat reads the buffer when the rate
 limit allows. A message that is complete within a second has no draft. A draft's platform id is stored in a
 row, so that a repeated turn, another replica and a delivery after a crash find it. The row also holds until
-when a write may be in progress, so that no late edit can overwrite the final text. A preview, which the
+when a write may be in progress, so that no late edit can overwrite the final text. The first call of a draft
+may be answered late: its id is waited for. If the answer is lost, the final text looks the message up by its
+key, on platforms with the feature FIND, and edits it. A preview, which the
 platform hides by itself, is refreshed before that.
 """
 
@@ -28,7 +30,7 @@ from channels.port import ChannelFeature
 from delivery.background import log_errors
 from delivery.chat import draft_store
 from delivery.chat.draft_store import DraftRow
-from delivery.chat.draft_writer import WRITE_SECONDS, Draft, DraftWriter, first_part
+from delivery.chat.draft_writer import WRITE_SECONDS, Draft, DraftWriter, draft_key, first_part
 from delivery.chat.rate_limit import SendPriority
 from delivery.chat.sink import ClaimedDraft, ConnectedBot, GetBot
 from delivery.database.clock import utc_now
@@ -95,11 +97,12 @@ class Drafts:
         draft_delay: float = 1.0,
         typing_delay: float = 0.5,
         update_interval: float = 1.0,
+        write_seconds: float = WRITE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._get_bot = get_bot
         self._database = database
-        self._writer = DraftWriter(database)
+        self._writer = DraftWriter(database, write_seconds=write_seconds)
         self._draft_delay = draft_delay
         self._typing_delay = typing_delay
         self._update_interval = update_interval
@@ -122,6 +125,7 @@ class Drafts:
                 except TimeoutError:
                     continue
             self._group = None
+            self._writer.hurry()
             for buffer in self._buffers.values():
                 buffer.close()
 
@@ -253,7 +257,10 @@ class Drafts:
         if draft is None and is_being_written(row, now):
             return ClaimedDraft(wait=_MIN_WAIT_SECONDS)
         async with self._database.begin() as connection:
-            return ClaimedDraft(platform_id=await draft_store.claim(connection, message, target, now=now))
+            platform_id = await draft_store.claim(connection, message, target, now=now)
+        if platform_id is None and row.is_unanswered:
+            return ClaimedDraft(key=draft_key(message, target), since=row.created_at)
+        return ClaimedDraft(platform_id=platform_id)
 
     async def claim_unfinished(self, target: str, turn: str, delivery: str) -> ClaimedDraft:
         """Claim the drafts that a turn left in a chat when it ended early, and prevent new ones.
@@ -276,9 +283,12 @@ class Drafts:
             if any(is_being_written(row, now) for message, row in rows.items() if message not in local):
                 return ClaimedDraft(wait=_MIN_WAIT_SECONDS)
             await draft_store.claim_all(connection, rows, target, by=delivery, now=now)
-        newest = next(iter(rows.values()), None)
+        message, newest = next(iter(rows.items()), ("", None))
         if newest is None:
             return ClaimedDraft()
+        if newest.is_unanswered:
+            key = draft_key(message, target)
+            return ClaimedDraft(key=key, since=newest.created_at, shown=newest.text)
         return ClaimedDraft(platform_id=newest.platform_id, shown=newest.text)
 
 

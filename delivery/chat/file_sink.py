@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable
 
 from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected, Unsupported
 from channels.message import Address, File, Reply
-from channels.port import ChannelFeature
+from channels.port import ChannelFeature, ChannelLimits
 from delivery.chat.sink import SEND_SECONDS, ConnectedBot, idempotency_key, outcome_for_error
 from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.part import FilePart
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind
+from delivery.deliveries.rendering import code_block
 from delivery.errors import DeliveryError
 
 UPLOAD_SECONDS = 120.0
@@ -70,25 +71,32 @@ class FileSink:
         content = None if why else await self._read_content(file.id)
         if content is None:
             why = why or "it is no longer stored"
-            return await self._send_explanation(bot, address, delivery, file, why)
+            return await self._send_explanation(bot, address, delivery, file, why=why)
+        if file.is_text:
+            content = shorten(content, bot.limits.upload_bytes)
         try:
             async with asyncio.timeout(self._upload_seconds):
                 sent = await bot.sender.upload(
                     address, _to_channel_file(file, content), key=idempotency_key(delivery.id)
                 )
         except (Rejected, Unsupported, NotPermitted) as error:
-            return await self._send_explanation(bot, address, delivery, file, str(error))
+            return await self._send_explanation(bot, address, delivery, file, why=str(error))
         return Outcome(kind=OutcomeKind.DELIVERED, platform_id=sent.platform_id)
 
     async def _send_explanation(
-        self, bot: ConnectedBot, address: Address, delivery: Delivery, file: FilePart, why: str
+        self, bot: ConnectedBot, address: Address, delivery: Delivery, file: FilePart, *, why: str
     ) -> Outcome:
-        """Send a message with the reason and the file's location, and record the reason for the model."""
+        """Send a message with the reason and the file's location, and record the reason for the model.
+
+        A text is sent by its end, because its beginning was sent before.
+        """
         why = " ".join(why.split())[:_MAX_REASON_LENGTH].rstrip(".")
-        await self._on_rejected(file.id, why)
-        reply = Reply(
-            text=render_rejected_file(file, why, self._create_link(file)), key=idempotency_key(delivery.id)
-        )
+        if file.is_text:
+            text = render_end(await self._read_content(file.id), why, bot.limits)
+        else:
+            await self._on_rejected(file.id, why)
+            text = render_rejected_file(file, why, self._create_link(file))
+        reply = Reply(text=text, key=idempotency_key(delivery.id))
         async with asyncio.timeout(self._send_seconds):
             sent = await bot.sender.send(address, reply)
         return Outcome(kind=OutcomeKind.DELIVERED, platform_id=sent.platform_id, detail=why)
@@ -102,9 +110,31 @@ def _problem_of(bot: ConnectedBot, file: FilePart) -> str | None:
     """Return why the platform cannot accept the file, by its declared limits; None: it may be tried."""
     if ChannelFeature.UPLOAD not in bot.features:
         return "this platform does not accept files from bots"
-    if bot.limits.upload_bytes and file.size > bot.limits.upload_bytes:
+    if bot.limits.upload_bytes and file.size > bot.limits.upload_bytes and not file.is_text:
         return f"the platform accepts at most {bot.limits.upload_bytes / _MEGABYTE:.3g} MB"
     return None
+
+
+def shorten(content: bytes, limit: int) -> bytes:
+    """Return a text of at most `limit` bytes (0: no limit): its beginning and its end."""
+    if not limit or len(content) <= limit:
+        return content
+    gap = f"\n\n[… {len(content) - limit} bytes or more are left out …]\n\n".encode()
+    half = max((limit - len(gap)) // 2, 0)
+    head = content[:half].decode(errors="ignore")
+    tail = content[len(content) - half :].decode(errors="ignore")
+    return head.encode() + gap + tail.encode()
+
+
+def render_end(content: bytes | None, why: str, limits: ChannelLimits) -> str:
+    """Return the message that is sent in place of a text's file: the reason and the end of the text."""
+    reason = f"I could not attach the whole text: {why}."
+    if not content:
+        return reason
+    end = content.decode(errors="ignore")[-limits.text :]
+    while end and limits.measure(text := f"{reason} It ends with\n\n{code_block(end)}") > limits.text:
+        end = end[len(end) // 8 + 1 :]
+    return text if end else reason
 
 
 def render_rejected_file(file: FilePart, why: str, link: str | None) -> str:

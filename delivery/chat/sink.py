@@ -15,6 +15,7 @@ from channels.errors import (
     RateLimited,
     Rejected,
     Undeliverable,
+    Unreachable,
 )
 from channels.markup import split
 from channels.message import Address, Button, Reply
@@ -68,12 +69,15 @@ GetBot = Callable[[str], ConnectedBot | None]
 class ClaimedDraft:
     """A claimed draft: its platform id (None: not visible), or the seconds to wait for its writer.
 
-    `shown` is its text, if that must be kept.
+    `shown` is its text, if that must be kept. With a `key` it may be visible since `since`, because the call
+    with that key was not answered.
     """
 
     platform_id: str | None = None
     wait: float = 0.0
     shown: str = ""
+    key: str = ""
+    since: datetime | None = None
 
 
 ClaimDraft = Callable[[str, str], Awaitable[ClaimedDraft]]
@@ -135,21 +139,63 @@ class ChatSink(Sink):
             return Outcome(kind=OutcomeKind.GIVE_UP, detail=f"the delivery cannot be decoded: {error}")
         bot = self._get_bot(address.channel)
         if bot is None:
-            return Outcome(kind=OutcomeKind.RETRY, detail="the channel is not connected in this process")
+            return Outcome(
+                kind=OutcomeKind.RETRY, detail="the channel is not connected in this process", unreached=True
+            )
         wait = await bot.rate_limiter.acquire(
             SendPriority.FINAL, address.destination, timeout=self._rate_wait_seconds
         )
         if wait > 0:
             return _retry_later(wait, "waiting for the rate limit")
+        claimed = await self._claim_visible(bot, address, delivery, part)
+        if isinstance(claimed, Outcome):
+            return claimed
+        if claimed.shown:
+            part = replace(part, text=_append_below(claimed.shown, part.text, bot.limits))
+        return await self._send_part(bot, address, replace(delivery, platform_id=claimed.platform_id), part)
+
+    async def _claim_visible(
+        self, bot: ConnectedBot, address: Address, delivery: Delivery, part: Part
+    ) -> ClaimedDraft | Outcome:
+        """Claim the draft, and look it up if its call was not answered; an Outcome: retry later."""
         try:
             claimed = await self._claim_draft(delivery, part)
         except DatabaseUnavailable as error:
             return Outcome(kind=OutcomeKind.RETRY, detail=str(error))
         if claimed.wait > 0:
             return _retry_later(claimed.wait, "another process is writing a draft of this message")
-        if claimed.shown:
-            part = replace(part, text=_append_below(claimed.shown, part.text, bot.limits))
-        return await self._send_part(bot, address, replace(delivery, platform_id=claimed.platform_id), part)
+        if not claimed.key or not bot.detects_duplicates:
+            return claimed
+        found = await self._find_draft(bot, address, delivery, claimed, part)
+        if found is None:
+            return claimed
+        delivered = found.kind is OutcomeKind.DELIVERED
+        return replace(claimed, platform_id=found.platform_id) if delivered else found
+
+    async def _find_draft(
+        self, bot: ConnectedBot, address: Address, delivery: Delivery, claimed: ClaimedDraft, part: Part
+    ) -> Outcome | None:
+        """Find a draft whose first call was not answered; None: it is not visible, or cannot be found.
+
+        A platform that recognises the call answers a repetition with the draft's id.
+        """
+        since = claimed.since or delivery.event_time
+        if _is_deduplicated(bot, since, utc_now()):
+            delivery.ensure_held()
+            return await self._send(bot, address, Reply(text=part.text, key=claimed.key))
+        if ChannelFeature.FIND not in bot.features:
+            return None
+        since -= CLOCK_SKEW
+        try:
+            async with asyncio.timeout(self._send_seconds):
+                sent = await bot.sender.find(address, claimed.key, since=since)
+        except TimeoutError:
+            return Outcome(kind=OutcomeKind.RETRY, detail=_TIMED_OUT)
+        except ChannelError as error:
+            if error.remedy != "retry":
+                return None
+            return outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
+        return None if sent is None else Outcome(kind=OutcomeKind.DELIVERED, platform_id=sent.platform_id)
 
     async def _claim_draft(self, delivery: Delivery, part: Part) -> ClaimedDraft:
         """Return where the delivery is already visible: by an earlier attempt, or as a draft, now claimed."""
@@ -202,14 +248,14 @@ class ChatSink(Sink):
 
     async def _find_sent(self, bot: ConnectedBot, address: Address, delivery: Delivery) -> Outcome | None:
         """Look up an earlier attempt that may have arrived; None: send it (again)."""
-        if not delivery.uncertain or _is_deduplicated(bot, delivery, utc_now()):
+        first = delivery.first_attempt_at or delivery.event_time
+        if not delivery.uncertain or _is_deduplicated(bot, first, utc_now()):
             return None
         if ChannelFeature.FIND not in bot.features:
             return _outcome_by_policy(bot)
-        since = (delivery.first_attempt_at or delivery.event_time) - CLOCK_SKEW
         try:
             async with asyncio.timeout(self._send_seconds):
-                sent = await bot.sender.find(address, idempotency_key(delivery.id), since=since)
+                sent = await bot.sender.find(address, idempotency_key(delivery.id), since=first - CLOCK_SKEW)
         except TimeoutError:
             return Outcome(kind=OutcomeKind.RETRY, detail=_TIMED_OUT, uncertain=True)
         except ChannelError as error:
@@ -251,11 +297,10 @@ def _append_below(shown: str, text: str, limits: ChannelLimits) -> str:
     return f"{shortened}\n\n{text}"
 
 
-def _is_deduplicated(bot: ConnectedBot, delivery: Delivery, now: datetime) -> bool:
-    """Return whether the platform still recognises a repetition of the first attempt."""
+def _is_deduplicated(bot: ConnectedBot, first: datetime, now: datetime) -> bool:
+    """Return whether the platform still recognises a repetition of a call that was first made then."""
     if ChannelFeature.IDEMPOTENT_SEND not in bot.features:
         return False
-    first = delivery.first_attempt_at or delivery.event_time
     return (now - first).total_seconds() < bot.limits.recognised_seconds
 
 
@@ -290,7 +335,10 @@ def outcome_for_error(
         kind = OutcomeKind.RETRY if repeatable else OutcomeKind.AMBIGUOUS
         return Outcome(kind=kind, detail=str(error), uncertain=True)
     return Outcome(
-        kind=_KIND_BY_REMEDY[error.remedy], detail=str(error), address_dead=isinstance(error, Undeliverable)
+        kind=_KIND_BY_REMEDY[error.remedy],
+        detail=str(error),
+        unreached=isinstance(error, Unreachable),
+        address_dead=isinstance(error, Undeliverable),
     )
 
 

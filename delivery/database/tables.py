@@ -113,6 +113,7 @@ routes = Table(
 )
 
 # `armed_at` and `armed_from`: when, and after how many attempts, the retry schedule last began.
+# `ordering_key`: deliveries of a destination with the same key are sent in order.
 deliveries = Table(
     "deliveries",
     metadata,
@@ -127,6 +128,7 @@ deliveries = Table(
     Column("kind", String(20), nullable=False),
     Column("target", Text, nullable=False),
     Column("destination", String(300), nullable=False),
+    Column("ordering_key", String(320), nullable=False, default="", server_default=""),
     Column("part", Integer, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("state", String(20), nullable=False),

@@ -5,9 +5,9 @@
        ▲                      ▲  │ │ │                            │
        │                    a │  │ │ └──────── d ────► ambiguous ─┤
        │                      │  │ │                              │
-       │            retrying ─┘  │ └────────── e ────► dead ──────┤
-       │                ▲        │                                │
-       │                └─── c ──┤                                │
+       │   retrying, parked ──┘  │ └────────── e ────► dead ──────┤
+       │           ▲             │                                │
+       │           └── c, h ─────┤                                │
        │                         └──────────── f ────► suppressed ┤
        └────────────────────────────── g ─────────────────────────┘
 
@@ -18,6 +18,7 @@
     e  the receiver rejects this content permanently, or the schedule is used up
     f  the destination is dead (also from pending and retrying, without an attempt)
     g  an operator retries it: attempts start again from 1, ids stay the same
+    h  it keeps failing: it is retried as in c, but those behind it are sent meanwhile
 
 Only g leaves the states on the right, whatever outcome arrives.
 """
@@ -45,6 +46,7 @@ class DeliveryState(StrEnum):
     PENDING = "pending"
     SENDING = "sending"
     RETRYING = "retrying"
+    PARKED = "parked"
     AMBIGUOUS = "ambiguous"
     DELIVERED = "delivered"
     DEAD = "dead"
@@ -68,9 +70,10 @@ class AmbiguityPolicy(StrEnum):
 class Transition:
     """The changes to record after an attempt.
 
-    `next_at` is set only for retrying. `pause_until`: the whole destination waits. `uncertain`: an attempt
-    may have arrived. `event_type` is the event to emit. `mark_dead`: the destination accepts nothing any
-    more. `disable_endpoint`: disable the endpoint. `needs_operator`: log an error, because a person must act.
+    `next_at` is set only for retrying and parked. `pause_until`: the whole destination waits. `uncertain`:
+    an attempt may have arrived. `event_type` is the event to emit. `mark_dead`: the destination accepts
+    nothing any more. `disable_endpoint`: disable the endpoint. `needs_operator`: log an error, because a
+    person must act.
     """
 
     state: DeliveryState
@@ -91,10 +94,13 @@ def next_state(
     schedule: RetrySchedule,
     now: datetime,
     since: datetime | None = None,
+    failing_since: datetime | None = None,
     policy: AmbiguityPolicy = AmbiguityPolicy.AT_LEAST_ONCE,
     random_source: RandomSource = system_random,
 ) -> Transition:
-    """Return the transition after attempt number `attempt` (from 1); `since` is the first attempt's time.
+    """Return the transition after attempt number `attempt` (from 1), of a delivery that is due since `since`.
+
+    `failing_since` is the start of the first attempt; the schedule's `park_after` counts from then.
 
     An outcome that comes too late (the delivery is final or no longer being sent) changes nothing, except
     that a success still counts while the delivery is unfinished.
@@ -117,7 +123,27 @@ def next_state(
         needs_operator=outcome.kind is OutcomeKind.OPERATOR,
         random_source=random_source,
     )
-    return _retry_transition(outcome, moment, first=attempt <= 1, now=now)
+    transition = _retry_transition(outcome, moment, first=attempt <= 1, now=now)
+    if _is_parked(transition, outcome, schedule, failing_since):
+        return replace(transition, state=DeliveryState.PARKED, event_type=EventType.DELIVERY_FAILED)
+    return transition
+
+
+def _is_parked(
+    transition: Transition, outcome: Outcome, schedule: RetrySchedule, failing_since: datetime | None
+) -> bool:
+    """Return whether the next attempt is so late that those behind this delivery must not wait for it.
+
+    A rate limit and a problem for an operator concern the whole room, so nothing is parked for them.
+    """
+    if transition.next_at is None or outcome.pause_destination or outcome.kind is OutcomeKind.OPERATOR:
+        return False
+    patience = schedule.park_unreached_after if outcome.unreached else schedule.park_after
+    return (
+        patience is not None
+        and failing_since is not None
+        and transition.next_at > failing_since + timedelta(seconds=patience)
+    )
 
 
 def _final_transition(outcome: Outcome, policy: AmbiguityPolicy) -> Transition | None:

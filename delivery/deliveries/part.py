@@ -15,7 +15,10 @@ class BadPart(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePart:
-    """A file to attach: its bytes are stored under `id`; `path` is its path in the workspace."""
+    """A file to attach: its bytes are stored under `id`; `path` is its path in the workspace.
+
+    `is_text`: it is the whole text of the message `id`, and may be shortened in its middle.
+    """
 
     id: str
     name: str
@@ -23,6 +26,7 @@ class FilePart:
     size: int
     path: str = ""
     caption: str = ""
+    is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

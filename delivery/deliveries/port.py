@@ -37,6 +37,8 @@ class Outcome:
     """All destinations of the same bot wait too."""
     uncertain: bool = False
     """This attempt or an earlier one may have arrived; the sink checks before it sends again."""
+    unreached: bool = False
+    """The receiver was not reached, which says little about this delivery."""
     address_dead: bool = False
     disable_endpoint: bool = False
     status: int | None = None

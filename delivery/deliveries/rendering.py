@@ -1,18 +1,23 @@
-"""Render events as chat messages (pure)."""
+"""Render events as chat messages and select their files (pure)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from channels.markup import split
 from channels.message import Button
 from channels.port import ChannelLimits
-from delivery.deliveries.part import Part
+from delivery.deliveries.part import FilePart, Part
 from delivery.events.event import Event, EventType
 
 CHAT_ROLES = ("assistant", "notice")
+_JOBS = frozenset({EventType.JOB_COMPLETED, EventType.JOB_FAILED, EventType.JOB_STOPPED, EventType.JOB_LOST})
+CONTINUED = "… The whole text follows as a file."
+"""The end of a message whose text is too long for messages."""
+
 MAX_COMMAND_LENGTH = 1000
 """The characters of a command that are shown after its approval was decided."""
 
@@ -21,7 +26,12 @@ def _render_message(event: Event) -> Part | None:
     if event.data.get("role") not in CHAT_ROLES or not str(event.data.get("text", "")).strip():
         return None
     message = event.data.get("message")
-    return Part(text=str(event.data["text"]), message=message if isinstance(message, str) else None)
+    reply_to = event.data.get("reply_to")
+    return Part(
+        text=str(event.data["text"]),
+        message=message if isinstance(message, str) else None,
+        reply_to=reply_to if isinstance(reply_to, str) else None,
+    )
 
 
 def _render_approval(event: Event) -> Part:
@@ -93,11 +103,47 @@ def code_block(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def split_part(part: Part, limits: ChannelLimits) -> list[Part]:
-    """Split a part by a platform's length limit; the last one has the buttons."""
+def split_part(part: Part, limits: ChannelLimits, *, max_messages: int = 0) -> list[Part]:
+    """Split a part by a platform's length limit; the last one has the buttons.
+
+    The text of a message that needs more than `max_messages` (0: any number) is sent as one message and a
+    file.
+    """
     texts = split(part.text, limits.text, limits.measure)
     last = len(texts)
+    if 0 < max_messages < last and part.message is not None and not part.buttons:
+        return [_shorten(part, limits), replace(part, text="", file=_text_file(part.message, part.text))]
     return [
         replace(part, text=text, buttons=part.buttons if number == last else ())
         for number, text in enumerate(texts, start=1)
     ]
+
+
+def _shorten(part: Part, limits: ChannelLimits) -> Part:
+    available = limits.text - limits.measure(CONTINUED) - 2
+    return replace(part, text=f"{split(part.text, available, limits.measure)[0]}\n\n{CONTINUED}")
+
+
+def _text_file(message: str, text: str) -> FilePart:
+    return FilePart(
+        id=message, name="answer.txt", media_type="text/plain", size=len(text.encode()), is_text=True
+    )
+
+
+def attachment_parts(event: Event) -> list[Part]:
+    """Return the files that chats get with an event, in order: those of messages and of ended jobs."""
+    is_chat_message = event.type is EventType.MESSAGE_COMPLETED and event.data.get("role") in CHAT_ROLES
+    if not is_chat_message and event.type not in _JOBS:
+        return []
+    return [Part(text="", file=_file_part(file)) for file in event.data.get("files") or () if "id" in file]
+
+
+def _file_part(file: Mapping[str, Any]) -> FilePart:
+    return FilePart(
+        id=str(file["id"]),
+        name=str(file["name"]),
+        media_type=str(file["type"]),
+        size=int(file["size"]),
+        path=str(file.get("path", "")),
+        caption=str(file.get("caption", "")),
+    )

@@ -25,7 +25,9 @@ class RetrySchedule:
 
     With `max_duration`, the last delay repeats until that many seconds after the first attempt; without it,
     the delivery is dead when the delays are used up. A Retry-After replaces the delay if `honors_retry_after`
-    is set; otherwise it can only lengthen the delay.
+    is set; otherwise it can only lengthen the delay. `park_after`: when the next attempt would be later than
+    that many seconds after the first one, the delivery is parked, so that those behind it are sent;
+    `park_unreached_after` is the same for failures to reach the receiver at all.
     """
 
     delays: tuple[float, ...]
@@ -34,6 +36,8 @@ class RetrySchedule:
     honors_retry_after: bool = False
     operator_delay: float = 900.0
     """The shortest delay while only an operator can solve the problem."""
+    park_after: float | None = None
+    park_unreached_after: float | None = None
 
     def __post_init__(self) -> None:
         if not self.delays or any(not math.isfinite(step) or step < 0 for step in self.delays):
@@ -51,8 +55,19 @@ class RetrySchedule:
 WEBHOOK = RetrySchedule(delays=(5, 300, 1800, 7200, 18_000, 36_000, 36_000))
 """Eight attempts over about 28 hours; a Retry-After can only lengthen a delay."""
 
-CHAT = RetrySchedule(delays=(1, 2, 5, 15, 60, 300), max_duration=86_400, honors_retry_after=True)
-"""Short delays at first, then every five minutes for a day; a platform's Retry-After replaces the delay."""
+CHAT = RetrySchedule(
+    delays=(1, 2, 5, 15, 30, 60, 60, 300, 600, 1200, 1800),
+    max_duration=86_400,
+    honors_retry_after=True,
+    park_after=240,
+    park_unreached_after=3600,
+)
+"""Eight attempts in about three minutes, then growing delays for a day.
+
+A platform's Retry-After replaces the delay. Three minutes are longer than a platform's usual disturbance, in
+which order should be kept, and about as long as a person waits before asking again. A platform that cannot be
+reached fails every delivery alike, so order is kept for an hour.
+"""
 
 
 def next_attempt_at(

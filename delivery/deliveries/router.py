@@ -9,7 +9,7 @@ from channels.message import Address
 from channels.port import ChannelLimits
 from delivery.broker.port import WorkQueue
 from delivery.database.engine import Connection
-from delivery.deliveries import file_parts, queries, rendering
+from delivery.deliveries import ordering, queries, rendering
 from delivery.deliveries import routes as route_store
 from delivery.deliveries import store as delivery_store
 from delivery.deliveries.part import Part, encode_part
@@ -23,14 +23,21 @@ DELIVERY_EVENTS = frozenset(
 )
 """Events that are never sent to webhooks; otherwise each delivery would cause another."""
 
+MAX_MESSAGES = 2
+"""Messages of one reply; a longer one fills a chat that people read, and is easier to read as a file."""
+
 QUEUES = {RouteKind.CHAT: WorkQueue.DELIVER, RouteKind.WEBHOOK: WorkQueue.HOOK}
 
 
 class Router:
-    """Creates the deliveries of each route; `limits(channel)` returns a channel's text limits."""
+    """Creates the deliveries of each route; `limits(channel)` returns a channel's text limits.
 
-    def __init__(self, limits: Callable[[str], ChannelLimits]) -> None:
+    A reply longer than `max_messages` (0: any number) is sent as one message and a file.
+    """
+
+    def __init__(self, limits: Callable[[str], ChannelLimits], *, max_messages: int = MAX_MESSAGES) -> None:
         self._limits = limits
+        self._max_messages = max_messages
 
     async def plan(
         self, connection: Connection, conversation: str, events: Sequence[Event]
@@ -49,7 +56,7 @@ class Router:
 
     async def _plan_routes(self, connection: Connection, event: Event) -> list[NewDelivery]:
         """Return the deliveries for the conversation's own routes; most events have none."""
-        text_part, files = rendering.render_text(event), file_parts.attachment_parts(event)
+        text_part, files = rendering.render_text(event), rendering.attachment_parts(event)
         if text_part is None and not files and event.type is not EventType.AGENT_FINISHED:
             return []
         routes = await route_store.list_routes(connection, event.conversation, event.turn)
@@ -74,6 +81,7 @@ class Router:
                 destination=route.destination,
                 part=number,
                 body=encode_part(part),
+                ordering_key=ordering.ordering_key(event, part),
             )
             for route in routes
             if route.kind is RouteKind.CHAT
@@ -83,7 +91,8 @@ class Router:
     def _text_parts(self, text_part: Part | None, route: Route) -> list[Part]:
         if text_part is None:
             return []
-        return rendering.split_part(text_part, self._limits(Address.decode(route.target).channel))
+        limits = self._limits(Address.decode(route.target).channel)
+        return rendering.split_part(text_part, limits, max_messages=self._max_messages)
 
     @staticmethod
     def _plan_webhooks(event: Event, subscriptions: list[EndpointSubscription]) -> list[NewDelivery]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from typing import Any
 
-from sqlalchemy import Executable, bindparam, func, insert, select, update
+from sqlalchemy import Executable, Row, bindparam, delete, func, insert, select, update
 
 from channels.message import Address
 from delivery.database.clock import utc_now
@@ -26,6 +27,7 @@ OPEN = tuple(
         DeliveryState.PENDING,
         DeliveryState.SENDING,
         DeliveryState.RETRYING,
+        DeliveryState.PARKED,
     )
 )
 """The states of unfinished deliveries."""
@@ -35,7 +37,8 @@ OPEN = tuple(
 class NewDelivery:
     """A delivery to insert: one part of one event for one target.
 
-    With a `platform_id` it replaces that message, on platforms that can edit messages.
+    With a `platform_id` it replaces that message, on platforms that can edit messages. `ordering_key` names
+    its sequence (see `delivery.deliveries.ordering`); by default that of its conversation or endpoint.
     """
 
     account: str
@@ -46,6 +49,14 @@ class NewDelivery:
     part: int
     body: bytes
     platform_id: str | None = None
+    ordering_key: str = ""
+
+    @property
+    def sequence(self) -> str:
+        """The ordering key, or its default."""
+        if self.ordering_key or self.kind is RouteKind.WEBHOOK:
+            return self.ordering_key or self.destination
+        return self.event.conversation or self.destination
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +65,7 @@ class DueDelivery:
 
     delivery: Delivery
     destination: str
+    ordering_key: str
     state: DeliveryState
     armed_at: datetime
     armed_from: int
@@ -67,7 +79,9 @@ _OPEN_AT = (
     .order_by(deliveries.c.position)
     .limit(bindparam("most"))
 )
-_FIRST_ATTEMPT_AT = select(func.min(attempts.c.started_at)).where(attempts.c.delivery == bindparam("of"))
+_FIRST_ATTEMPT_AT = select(func.min(attempts.c.started_at)).where(
+    attempts.c.delivery == bindparam("of"), attempts.c.number > bindparam("after")
+)
 _BEGIN = (
     update(deliveries)
     .where(
@@ -123,6 +137,7 @@ async def create(connection: Connection, planned: Sequence[NewDelivery]) -> None
                 "kind": str(one.kind),
                 "target": one.target,
                 "destination": one.destination,
+                "ordering_key": one.sequence,
                 "part": one.part,
                 "body": one.body,
                 "platform_id": one.platform_id,
@@ -142,7 +157,7 @@ async def create(connection: Connection, planned: Sequence[NewDelivery]) -> None
 async def list_open(connection: Connection, destination: str, *, limit: int) -> list[DueDelivery]:
     """Return the unfinished deliveries of a destination, oldest first."""
     rows = await connection.execute(_OPEN_AT, {"at": destination, "most": limit})
-    return [_due(row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
+    return [to_due(row) for row in rows]
 
 
 async def list_in_flight(connection: Connection, ids: Sequence[str]) -> list[DueDelivery]:
@@ -150,11 +165,12 @@ async def list_in_flight(connection: Connection, ids: Sequence[str]) -> list[Due
     wanted = select(deliveries).where(
         deliveries.c.id.in_(ids), deliveries.c.state == str(DeliveryState.SENDING)
     )
-    return [_due(row._mapping) for row in await connection.execute(wanted)]  # noqa: SLF001 - as above
+    return [to_due(row) for row in await connection.execute(wanted)]
 
 
-def _due(row: object) -> DueDelivery:
-    fields = dict(row)  # type: ignore[call-overload]
+def to_due(row: Row[Any]) -> DueDelivery:
+    """Return an unfinished delivery from its row."""
+    fields = row._mapping  # noqa: SLF001 - SQLAlchemy's public name of it
     return DueDelivery(
         delivery=Delivery(
             id=fields["id"],
@@ -173,6 +189,7 @@ def _due(row: object) -> DueDelivery:
             turn=fields["turn"],
         ),
         destination=fields["destination"],
+        ordering_key=fields["ordering_key"],
         state=DeliveryState(fields["state"]),
         armed_at=fields["armed_at"],
         armed_from=fields["armed_from"],
@@ -260,9 +277,10 @@ async def set_state(
     )
 
 
-async def first_attempt_at(connection: Connection, delivery: str) -> datetime | None:
-    """Return when the first attempt of a delivery began, or None before it."""
-    moment: datetime | None = (await connection.execute(_FIRST_ATTEMPT_AT, {"of": delivery})).scalar_one()
+async def first_attempt_at(connection: Connection, delivery: str, *, after: int = 0) -> datetime | None:
+    """Return when the first attempt of a delivery after number `after` began, or None before it."""
+    arguments = {"of": delivery, "after": after}
+    moment: datetime | None = (await connection.execute(_FIRST_ATTEMPT_AT, arguments)).scalar_one()
     return moment
 
 

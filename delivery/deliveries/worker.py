@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import structlog
 
 from delivery.background import log_errors
 from delivery.broker.keyed_worker import KeyedWorker
-from delivery.broker.port import Lease, Leases, WakeUps, WorkQueue
+from delivery.broker.port import Lease, Leases, WakeUps
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection
-from delivery.deliveries import destinations, store
-from delivery.deliveries.attempt import AmbiguityPolicy, DeliveryState, Transition, next_state, recover
+from delivery.deliveries import destinations, ordering, store
+from delivery.deliveries.attempt import DeliveryState, Transition, next_state, recover
 from delivery.deliveries.destinations import DestinationState
-from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
-from delivery.deliveries.retry_schedule import RetrySchedule
+from delivery.deliveries.port import Outcome, OutcomeKind
 from delivery.deliveries.send_receipts import SendReceipt, SendReceipts
+from delivery.deliveries.sink_config import SinkConfig
 from delivery.deliveries.store import DueDelivery
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
@@ -30,37 +29,36 @@ log = structlog.get_logger(__name__)
 
 BATCH = 20
 
-
-async def _body_as_created(delivery: Delivery) -> bytes:
-    return delivery.body
-
-
-async def _never_ordered(_connection: Connection, _destination: str) -> bool:
-    return False
+MAX_IN_FLIGHT = 8
+"""Sends of one destination that may be in progress at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkConfig:
-    """How one kind of delivery is sent.
+@dataclass(slots=True)
+class _InFlight:
+    """The sends in progress at one destination: their tasks, and when each began."""
 
-    `ordered`: the first unfinished delivery blocks the rest, at all destinations or at those of
-    `ordered_at`. `repeatable`: sending twice does no harm. `complete_body` returns the final body before the
-    first attempt. `bot_destination` returns the destination whose pauses apply to this one too, and
-    `on_bot_paused` is called with the seconds of such a pause. `resolves`: the sink can find out whether an
-    uncertain attempt arrived.
-    """
+    slow_seconds: float
+    sends: dict[asyncio.Task[None], tuple[str, float]] = field(default_factory=dict)
 
-    queue: WorkQueue
-    sink: Sink
-    schedule: RetrySchedule
-    ordered: bool
-    repeatable: bool
-    ordered_at: Callable[[Connection, str], Awaitable[bool]] = _never_ordered
-    complete_body: Callable[[Delivery], Awaitable[bytes]] = _body_as_created
-    policy: Callable[[Delivery], AmbiguityPolicy] = lambda _delivery: AmbiguityPolicy.AT_LEAST_ONCE
-    resolves: Callable[[Delivery], bool] = lambda _delivery: False
-    bot_destination: Callable[[str], str] = lambda _destination: ""
-    on_bot_paused: Callable[[str, float], None] = lambda _destination, _seconds: None
+    def add(self, delivery: str, task: asyncio.Task[None]) -> None:
+        self.sends[task] = (delivery, time.monotonic())
+
+    @property
+    def ids(self) -> Collection[str]:
+        return {delivery for delivery, _ in self.sends.values()}
+
+    def remaining(self) -> float:
+        """Return the seconds until every send in progress counts as slow; 0: another one may begin."""
+        if len(self.sends) >= MAX_IN_FLIGHT:
+            return self.slow_seconds
+        newest = max((began for _, began in self.sends.values()), default=float("-inf"))
+        return max(0.0, newest + self.slow_seconds - time.monotonic())
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until a send has ended, at most this long."""
+        done, _ = await asyncio.wait(self.sends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            del self.sends[task]
 
 
 class DeliveryWorker:
@@ -112,24 +110,77 @@ class DeliveryWorker:
 
     async def _work(self, destination: str) -> None:
         async with self._leases.acquire(f"d:{destination}", ttl=self._lease_ttl) as lease:
+            if await self._is_ordered(destination):
+                await self._send_in_order(destination, lease)
+                return
             while not self._stop.is_set() and await self._send_due(destination, lease):
                 pass
 
+    async def _is_ordered(self, destination: str) -> bool:
+        if self._config.ordered:
+            return True
+        async with self._transactions.database.read() as connection:
+            return await self._config.ordered_at(connection, destination)
+
+    async def _send_in_order(self, destination: str, lease: Lease) -> None:
+        """Attempt the due deliveries of a destination, one at a time unless a send is slow."""
+        in_flight = _InFlight(self._config.slow_seconds)
+        try:
+            async with asyncio.TaskGroup() as group:
+                while not self._stop.is_set():
+                    wait = in_flight.remaining()
+                    due = None if wait > 0 else await self._next_in_order(destination, lease, in_flight.ids)
+                    if due is not None:
+                        in_flight.add(due.delivery.id, group.create_task(self._attempt(due, lease)))
+                    elif not in_flight.sends:
+                        return
+                    await in_flight.wait(wait or self._config.slow_seconds)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    async def _next_in_order(
+        self, destination: str, lease: Lease, in_flight: Collection[str]
+    ) -> DueDelivery | None:
+        """Return the next delivery that waits for no other; None when none is due."""
+        now = utc_now()
+        bot = self._config.bot_destination(destination)
+        async with self._transactions.database.read() as connection:
+            state = await destinations.get_state(connection, destination, bot=bot)
+            if state.dead_reason is not None:
+                doomed = await store.list_open(connection, destination, limit=BATCH)
+            else:
+                heads = await ordering.list_due_heads(connection, destination, now=now, limit=BATCH)
+        if state.dead_reason is not None:
+            await self._suppress(doomed, state.dead_reason, lease)
+            return await self._next_in_order(destination, lease, in_flight) if doomed else None
+        if not heads:
+            await self._wake_for_retry(destination, now)
+            return None
+        if state.remaining_pause(now) > 0:
+            self._wake_after_pause(destination, state, now)
+            return None
+        return next((due for due in heads if due.delivery.id not in in_flight), None)
+
+    async def _wake_for_retry(self, destination: str, now: datetime) -> None:
+        """Schedule a wake-up for the next retry at a destination, if there is one."""
+        async with self._transactions.database.read() as connection:
+            moment = await ordering.next_due_at(connection, destination, now=now)
+        if moment is not None:
+            self._transactions.wake_soon(self._config.queue, destination, moment)
+
     async def _send_due(self, destination: str, lease: Lease) -> bool:
-        """Attempt the due deliveries; return whether more may be due at once."""
+        """Attempt the due deliveries at once; return whether more may be due now."""
         now = utc_now()
         bot = self._config.bot_destination(destination)
         async with self._transactions.database.read() as connection:
             state = await destinations.get_state(connection, destination, bot=bot)
             dues = await store.list_open(connection, destination, limit=BATCH)
-            ordered = self._config.ordered or await self._config.ordered_at(connection, destination)
         if state.dead_reason is not None and dues:
             await self._suppress(dues, state.dead_reason, lease)
             return len(dues) == BATCH
         if state.remaining_pause(now) > 0:
             self._wake_after_pause(destination, state, now)
             return False
-        dues = dues[:1] if ordered else dues
         ready = [due for due in dues if due.next_at is None or due.next_at <= now]
         if not ready:
             self._wake_later(destination, dues)
@@ -137,9 +188,12 @@ class DeliveryWorker:
         if len(ready) == 1:
             await self._attempt(ready[0], lease)
             return True
-        async with asyncio.TaskGroup() as group:
-            for due in ready:
-                group.create_task(self._attempt(due, lease))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for due in ready:
+                    group.create_task(self._attempt(due, lease))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
         return True
 
     def _wake_after_pause(self, destination: str, state: DestinationState, now: datetime) -> None:
@@ -151,6 +205,8 @@ class DeliveryWorker:
 
     async def _suppress(self, dues: list[DueDelivery], why: str, lease: Lease) -> None:
         """End the deliveries of a dead destination without an attempt."""
+        if not dues:
+            return
         lease.ensure_held()
         transition = Transition(state=DeliveryState.SUPPRESSED, event_type=EventType.DELIVERY_FAILED)
         async with self._transactions.begin("delivery.suppress") as tx:
@@ -242,16 +298,21 @@ class DeliveryWorker:
         return False
 
     async def _settle(self, due: DueDelivery, number: int, outcome: Outcome, duration_ms: float) -> None:
-        now = utc_now()
         transition = next_state(
             DeliveryState.SENDING,
             outcome,
             attempt=number - due.armed_from,
             schedule=self._config.schedule,
-            now=now,
+            now=utc_now(),
             since=due.armed_at,
+            failing_since=await self._failing_since(due, outcome),
             policy=self._config.policy(due.delivery),
         )
+        if due.delivery.uncertain and transition.state is not DeliveryState.DELIVERED:
+            # Whatever became of this attempt, an earlier one may have arrived: it is looked up every time.
+            transition = replace(transition, uncertain=True)
+        if due.state is transition.state is DeliveryState.PARKED:
+            transition = replace(transition, event_type=None)
         destination, account = due.destination, due.delivery.account
         async with self._transactions.begin("delivery.settle", urgent=True) as tx:
             ended = await store.end_attempt(
@@ -269,8 +330,26 @@ class DeliveryWorker:
             if transition.disable_endpoint:
                 await store.disable_endpoint(tx.connection, destination, why=outcome.detail)
                 _emit_disabled(tx, due, outcome.detail)
+            await self._settle_order(tx, due, transition, number)
             self._emit(tx, due, transition, number, outcome.platform_id or due.delivery.platform_id)
         self._log(due, transition, outcome, number)
+
+    async def _failing_since(self, due: DueDelivery, outcome: Outcome) -> datetime | None:
+        if outcome.kind is OutcomeKind.DELIVERED or self._config.schedule.park_after is None:
+            return None
+        async with self._transactions.database.read() as connection:
+            return await store.first_attempt_at(connection, due.delivery.id, after=due.armed_from)
+
+    async def _settle_order(
+        self, tx: Transaction, due: DueDelivery, transition: Transition, number: int
+    ) -> None:
+        """Let the others pass a delivery that is parked; after a recovery, retry what is parked."""
+        if transition.state is DeliveryState.PARKED:
+            await ordering.park_later_parts(tx.connection, due.delivery, until=transition.next_at)
+            if due.state is not DeliveryState.PARKED:
+                await self._config.on_parked(tx, due)
+        elif transition.state is DeliveryState.DELIVERED and number > 1:
+            await ordering.hurry_parked(tx.connection, due.destination, now=utc_now())
 
     def _emit(
         self, tx: Transaction, due: DueDelivery, transition: Transition, attempt: int, platform_id: str | None
@@ -286,6 +365,8 @@ class DeliveryWorker:
         }
         if platform_id:
             data["platform_id"] = platform_id
+        if transition.state is DeliveryState.PARKED:
+            data["parked"] = True
         tx.emit(Event.now(transition.event_type, due.delivery.conversation, data, turn=due.delivery.turn))
 
     @staticmethod

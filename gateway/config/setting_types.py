@@ -234,6 +234,9 @@ class FileSettings(FrozenSettings):
         default=50 * MEGABYTE, ge=1, le=500 * MEGABYTE, description="bytes of one file that is sent"
     )
     max_count: int = Field(default=20, ge=1, le=100, description="files sent with one answer or job")
+    messages_before_file: int = Field(
+        default=2, ge=0, le=100, description="messages of one reply; a longer text becomes a file; 0: never"
+    )
     attachment_bytes: int = Field(
         default=20 * MEGABYTE, ge=1, le=500 * MEGABYTE, description="bytes of one file that is received"
     )

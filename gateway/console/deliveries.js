@@ -4,7 +4,7 @@ import { call, list } from "./api.js";
 import { Badge, html, Moment, Older, span, Trouble, useAction, usePolled } from "./parts.js";
 
 const EVERY = 5000;
-const AGAIN = new Set(["dead", "ambiguous", "suppressed", "retrying"]);
+const AGAIN = new Set(["dead", "ambiguous", "suppressed", "retrying", "parked"]);
 
 export function Deliveries({ id }) {
   return id ? html`<${Delivery} id=${id} key=${id} />` : html`<${AllDeliveries} />`;

@@ -8,7 +8,7 @@ export const html = htm.bind(h);
 
 const WORDS = {
   ok: ["completed", "delivered", "approved", "ready", "succeeded", "done", "active", "alive"],
-  busy: ["running", "sending", "pending", "queued", "retrying", "waiting"],
+  busy: ["running", "sending", "pending", "queued", "retrying", "parked", "waiting"],
   bad: ["failed", "dead", "lost", "denied", "unready", "ambiguous", "disabled"],
 };
 

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from delivery.database.clock import utc_now
+from delivery.deliveries import ordering
+from delivery.deliveries.part import decode_part
+from delivery.deliveries.store import DueDelivery
 from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType, new_id
-from gateway.store.conversations import conversations
+from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import MessageRow
 
+MAX_QUOTED = 80
+"""Characters of a delayed answer that its notice quotes."""
 
-async def post_notice(tx: Transaction, conversation: str, text: str, *, turn: str | None = None) -> None:
-    """Add a message of the gateway to a conversation and deliver it on the conversation's routes."""
-    message = new_id("msg")
-    data = {"message": message, "role": "notice", "text": text, "files": []}
+
+async def post_notice(
+    tx: Transaction,
+    conversation: str,
+    text: str,
+    *,
+    turn: str | None = None,
+    message: str | None = None,
+    reply_to: str = "",
+    urgent: bool = False,
+) -> None:
+    """Add a message of the gateway to a conversation and deliver it on the conversation's routes.
+
+    An `urgent` one answers a command, or reports a delay: it waits for no result that is to be delivered.
+    `reply_to` is the platform's id of the message that it answers.
+    """
+    message = message or new_id("msg")
+    data: dict[str, object] = {"message": message, "role": "notice", "text": text, "files": []}
+    if reply_to:
+        data["reply_to"] = reply_to
+    if urgent:
+        data["urgent"] = True
     tx.emit(Event.now(EventType.MESSAGE_COMPLETED, conversation, data, turn=turn))
     row = MessageRow(
         id=message,
@@ -24,3 +47,32 @@ async def post_notice(tx: Transaction, conversation: str, text: str, *, turn: st
         created_at=utc_now(),
     )
     await conversations.add_message(tx.connection, conversation, row)
+
+
+async def report_parked(tx: Transaction, due: DueDelivery) -> None:
+    """Report once in a conversation that one of its deliveries is parked; no notice reports another one."""
+    conversation = due.delivery.conversation
+    message = f"msg_{due.delivery.id.removeprefix('dlv_')}"
+    if not conversation or ordering.is_urgent(due.ordering_key):
+        return
+    if await messages.get_by_id(tx.connection, message) is None:
+        text = render_parked(due.delivery.body)
+        await post_notice(tx, conversation, text, turn=due.delivery.turn, message=message, urgent=True)
+
+
+def render_parked(body: bytes) -> str:
+    """Return the notice that the part of a reply in this body is delayed."""
+    part = decode_part(body)
+    if part.file is not None:
+        what = f"The file {quoted(part.file.name)} is delayed"
+    else:
+        what = f"An answer is delayed. It begins {quoted(part.text)}"
+    return (
+        f"{what}. The platform has not accepted it yet. I keep trying for a day and send the rest meanwhile."
+    )
+
+
+def quoted(text: str) -> str:
+    """Return the beginning of a text as a code span of one line."""
+    line = " ".join(text.replace("`", "'").split())
+    return f"`{line if len(line) <= MAX_QUOTED else line[: MAX_QUOTED - 1] + '…'}`"

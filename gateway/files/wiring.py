@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from delivery.chat.file_sink import FileSink
+from delivery.chat.file_sink import FileSink, ReadContent
 from delivery.chat.sink import ConnectedBot
 from delivery.database.clock import utc_now
+from delivery.database.engine import Database
 from delivery.deliveries.part import FilePart
 from delivery.deliveries.transactions import Transactions
 from gateway.config.setting_types import FileSettings
@@ -22,6 +23,7 @@ from gateway.files.signed_links import PURPOSE, SignedLinks
 from gateway.files.storage_quota import StorageQuota, count_usage
 from gateway.infra.backing_services import BackingServices
 from gateway.store.conversations import files as store
+from gateway.store.conversations import messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ def open_file_services(
             checkpoint=checkpoint,
         ),
         sink=FileSink(
-            read_content=file_store.read,
+            read_content=_content_reader(backing.database, file_store),
             create_link=lambda file: _public_link(links, file),
             on_rejected=_record_rejection(transactions),
         ),
@@ -94,6 +96,19 @@ def _blob_store(backing: BackingServices) -> BlobStore:
     if backing.settings.nats_url is not None:
         return NatsBlobStore(backing.nats)
     return DirectoryBlobStore(backing.settings.data_dir / "files")
+
+
+def _content_reader(database: Database, file_store: FileStore) -> ReadContent:
+    """Return the function that reads a file by its id, or the whole text of a message by the message's."""
+
+    async def read(file_id: str) -> bytes | None:
+        if not file_id.startswith("msg_"):
+            return await file_store.read(file_id)
+        async with database.read() as connection:
+            message = await messages.get_by_id(connection, file_id)
+        return message.text.encode() if message is not None else None
+
+    return read
 
 
 def _public_link(links: SignedLinks, file: FilePart) -> str | None:

@@ -10,8 +10,9 @@ from gateway.conversations.direct_messages import send_direct
 from gateway.ingress.access import AdmissionResult, authorize, is_ignored, pairing_subject
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.commands import ChatCommands
+from gateway.ingress.full_queues import FullQueues
 from gateway.ingress.inbound import AfterCommit, InboundMessage
-from gateway.ingress.rate_limit import FullQueues, RateDecision, SenderRateLimiter, UnknownSenders
+from gateway.ingress.rate_limit import RateDecision, SenderRateLimiter, UnknownSenders
 from gateway.store.conversations import pairings
 
 log = structlog.get_logger(__name__)
@@ -43,11 +44,13 @@ class Admission:
             who, context.messages_per_minute
         ):
             return True
-        return not inbound.update.edited and self._full_queues.is_full(inbound.address.key)
+        return not inbound.update.edited and self._full_queues.refuse_if_full(
+            inbound.address.key, inbound.text
+        )
 
-    def should_report_full(self, inbound: InboundMessage) -> bool:
+    def should_report_full(self, inbound: InboundMessage, conversation: str) -> bool:
         """Record that a queue is full; returns whether to tell the sender now (commands: always)."""
-        due = self._full_queues.record_full(inbound.address.key)
+        due = self._full_queues.record_full(inbound.address.key, conversation, inbound.text)
         return due or isinstance(inbound.update, Command)
 
     async def admit(

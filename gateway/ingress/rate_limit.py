@@ -22,9 +22,6 @@ REPLY_INTERVAL = 60.0
 
 MINUTE = 60.0
 
-FULL_SECONDS = 0.5
-"""Seconds for which a queue that was full counts as full without a query."""
-
 UNKNOWN_SECONDS = 0.5
 """Seconds for which a frequent unknown sender counts as unknown without a query."""
 
@@ -92,43 +89,6 @@ class SenderRateLimiter:
         while len(self._buckets) > MAX_SENDERS:
             self._buckets.popitem(last=False)
         return bucket
-
-
-@dataclass(slots=True)
-class _FullQueue:
-    full_at: float
-    reported_at: float | None = None
-
-
-class FullQueues:
-    """The chat threads whose queue was full a moment ago, and when that was last reported there."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._queues: OrderedDict[str, _FullQueue] = OrderedDict()
-
-    def record_full(self, thread: str) -> bool:
-        """Record that a thread's queue is full; returns whether to report it there now."""
-        now = self._clock()
-        queue = self._queues.setdefault(thread, _FullQueue(full_at=now))
-        self._queues.move_to_end(thread)
-        while len(self._queues) > MAX_SENDERS:
-            self._queues.popitem(last=False)
-        queue.full_at = now
-        if queue.reported_at is not None and now - queue.reported_at < REPLY_INTERVAL:
-            return False
-        queue.reported_at = now
-        return True
-
-    def is_full(self, thread: str) -> bool:
-        """Return whether a thread's queue was full a moment ago."""
-        queue = self._queues.get(thread)
-        return queue is not None and self._clock() - queue.full_at < FULL_SECONDS
-
-    def recheck(self, thread: str) -> None:
-        """Check the queue again at the thread's next message, because it may have changed."""
-        if thread in self._queues:
-            self._queues[thread].full_at = float("-inf")
 
 
 class UnknownSenders:

@@ -25,8 +25,9 @@ from gateway.ingress.admission import Admission
 from gateway.ingress.approval_replies import ApprovalReplies
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.commands import ChatCommands, parse, to_command
+from gateway.ingress.full_queues import FullQueues, render_refusal
 from gateway.ingress.inbound import AfterCommit, InboundMessage
-from gateway.ingress.rate_limit import DroppedKeys, FullQueues, SenderRateLimiter, UnknownSenders
+from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
 from gateway.ingress.status_reactions import StatusReactions
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
@@ -172,7 +173,7 @@ class UpdateHandler:
         if isinstance(inbound.update, Command) and inbound.update.token:
             after_commit.reply = text or "The result follows in a moment."
         elif text is not None:
-            await post_notice(tx, conversation.id, text)
+            await post_notice(tx, conversation.id, text, urgent=True)
 
     async def _enqueue(
         self,
@@ -201,10 +202,13 @@ class UpdateHandler:
         try:
             after_commit.submitted = await self._submissions.enqueue(tx, conversation, submission)
         except QueueFull as error:
-            if self._admission.should_report_full(inbound):
-                await self._reply(
-                    tx, conversation, inbound, f"This message was not processed: {error}.", after_commit
-                )
+            if self._admission.should_report_full(inbound, conversation.id):
+                text = render_refusal(inbound, str(error))
+                if isinstance(inbound.update, Command):
+                    await self._reply(tx, conversation, inbound, text, after_commit)
+                else:
+                    reply_to = inbound.update.platform_id
+                    await post_notice(tx, conversation.id, text, reply_to=reply_to, urgent=True)
 
     async def _after_commit(self, inbound: InboundMessage, after_commit: AfterCommit) -> None:
         """Run the in-process work after a commit; losing it in a crash has no lasting effect."""

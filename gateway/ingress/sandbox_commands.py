@@ -67,7 +67,7 @@ class SandboxCommands:
         except SandboxError as error:
             text = f"Job {job.id} is {job.state}; its sandbox cannot be reached: {error}"
         async with self._transactions.begin("errand") as tx:
-            await post_notice(tx, job.conversation, text)
+            await post_notice(tx, job.conversation, text, urgent=True)
 
 
 def render_job(job: Job, output: str) -> str:

@@ -28,7 +28,8 @@ async def platform() -> AsyncIterator[Simulator]:
 @pytest.fixture
 async def process(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     """Have a gateway with a Telegram channel, not started yet."""
-    gateway = GatewayProcess(tmp_path / "data", env=channel_env("telegram", platform.settings()))
+    env = channel_env("telegram", platform.settings()) | {"DOVECOTE_FILES__MESSAGES_BEFORE_FILE": "0"}
+    gateway = GatewayProcess(tmp_path / "data", env=env)
     yield gateway
     await gateway.stop()
 

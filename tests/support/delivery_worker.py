@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -14,19 +14,21 @@ from delivery.broker.leases import MemoryLeases
 from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.port import Leases, WakeUps, WorkQueue
 from delivery.broker.wake_ups import MemoryWakeUps
-from delivery.chat.sink import ChatSink, ConnectedBot
+from delivery.chat.sink import AttachFile, ChatSink, ConnectedBot
 from delivery.database.engine import Database, metadata
 from delivery.deliveries import queries, store
-from delivery.deliveries.part import Part, encode_part
-from delivery.deliveries.port import Delivery, Sink
+from delivery.deliveries.ordering import ordering_key
+from delivery.deliveries.part import FilePart, Part, encode_part
+from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.deliveries.queries import DeliveryView
 from delivery.deliveries.retry_schedule import RetrySchedule
 from delivery.deliveries.route import RouteKind, bot_destination
 from delivery.deliveries.router import Router
 from delivery.deliveries.send_receipts import SendReceipts
-from delivery.deliveries.store import NewDelivery
-from delivery.deliveries.transactions import Transactions
-from delivery.deliveries.worker import DeliveryWorker, SinkConfig
+from delivery.deliveries.sink_config import SinkConfig
+from delivery.deliveries.store import DueDelivery, NewDelivery
+from delivery.deliveries.transactions import Transaction, Transactions
+from delivery.deliveries.worker import DeliveryWorker
 from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
 from delivery.events.relay import Relay
@@ -43,6 +45,16 @@ def _check_fault_point(point: str) -> None:
     assert point in FAULT_POINTS, f"{point} is no fault point"
 
 
+async def _refuse_file(
+    _bot: ConnectedBot, _address: Address, _delivery: Delivery, _file: FilePart
+) -> Outcome:
+    return Outcome(kind=OutcomeKind.GIVE_UP, detail="no files")
+
+
+async def _ignore_parked(_tx: Transaction, _due: DueDelivery) -> None:
+    pass
+
+
 @dataclass(kw_only=True)
 class DeliveryWorkerHarness:
     """A delivery worker for some bots; several on one database and one set of leases are replicas."""
@@ -55,6 +67,10 @@ class DeliveryWorkerHarness:
     receipts: SendReceipts | None = None
     patience_seconds: float = 5.0
     wrap_sink: Callable[[Sink], Sink] = lambda sink: sink
+    schedule: RetrySchedule = FAST_RETRIES
+    attach: AttachFile = _refuse_file
+    on_parked: Callable[[Transaction, DueDelivery], Awaitable[None]] = _ignore_parked
+    slow_seconds: float = 3.0
 
     def __post_init__(self) -> None:
         """Put the parts together."""
@@ -72,10 +88,13 @@ class DeliveryWorkerHarness:
         )
 
     def _sink_config(self) -> SinkConfig:
+        chat_sink = ChatSink(self.bots.get, rate_wait_seconds=self.patience_seconds, attach=self.attach)
         return SinkConfig(
             queue=WorkQueue.DELIVER,
-            sink=self.wrap_sink(ChatSink(self.bots.get, rate_wait_seconds=self.patience_seconds)),
-            schedule=FAST_RETRIES,
+            sink=self.wrap_sink(chat_sink),
+            schedule=self.schedule,
+            slow_seconds=self.slow_seconds,
+            on_parked=self.on_parked,
             ordered=True,
             repeatable=False,
             policy=lambda delivery: self._bot(delivery).policy,
@@ -106,8 +125,20 @@ class DeliveryWorkerHarness:
         self, address: Address, texts: Sequence[str], conversation: str | None = None
     ) -> str:
         """Create deliveries of one text in several parts to a chat; returns the conversation."""
+        return await self.create_parts(address, [Part(text=text) for text in texts], conversation)
+
+    async def create_parts(
+        self,
+        address: Address,
+        parts: Sequence[Part],
+        conversation: str | None = None,
+        *,
+        urgent: bool = False,
+    ) -> str:
+        """Create deliveries of one event in several parts to a chat; returns the conversation."""
         opened, conversation = conversation is None, conversation or new_id("cnv")
-        event = Event.now(EventType.MESSAGE_COMPLETED, conversation, {"text": "".join(texts)})
+        text = "".join(part.text for part in parts)
+        event = Event.now(EventType.MESSAGE_COMPLETED, conversation, {"text": text, "urgent": urgent})
         planned = [
             NewDelivery(
                 account=ACCOUNT,
@@ -116,9 +147,10 @@ class DeliveryWorkerHarness:
                 target=address.encode(),
                 destination=address.destination,
                 part=place,
-                body=encode_part(Part(text=text)),
+                body=encode_part(part),
+                ordering_key=ordering_key(event, part),
             )
-            for place, text in enumerate(texts)
+            for place, part in enumerate(parts)
         ]
         async with self.database.begin() as connection:
             if opened:

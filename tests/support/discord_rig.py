@@ -103,6 +103,9 @@ class _DiscordRig(WebhookRig):
     async def cut_sending(self, *, carried_out: bool) -> None:
         await self._simulator.cut(after=carried_out)
 
+    async def answer_late(self, seconds: float) -> None:
+        await self._simulator.answer_late(seconds)
+
     def webhook_settings(self) -> dict[str, Any]:
         return self._simulator.settings(mode="interactions", public_key=self._simulator.public_key)
 

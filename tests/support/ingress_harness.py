@@ -26,7 +26,8 @@ from gateway.conversations.approver_rules import ApproverRule
 from gateway.conversations.submission import Submissions
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.commands import ChatCommands
-from gateway.ingress.rate_limit import FullQueues, SenderRateLimiter, UnknownSenders
+from gateway.ingress.full_queues import FullQueues, RefusalReports
+from gateway.ingress.rate_limit import SenderRateLimiter, UnknownSenders
 from gateway.ingress.receive import UpdateHandler
 from gateway.ingress.sandbox_commands import SandboxCommands
 from gateway.jobs.jobs import Jobs
@@ -55,6 +56,7 @@ class IngressHarness:
     transactions: Transactions
     approvals: Approvals
     agents: dict[str, Record]
+    refusal_reports: RefusalReports
     replies: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     keys: itertools.count[int] = field(default_factory=itertools.count)
@@ -188,13 +190,14 @@ async def open_ingress_harness(
     commands = ChatCommands(
         answer, SandboxCommands(cast("Transactions", None), cast("Jobs", None)), limit=limit
     )
+    full_queues = FullQueues(clock) if clock else FullQueues()
     handler = UpdateHandler(
         transactions,
         submissions,
         approvals,
         commands,
         rate_limiter=SenderRateLimiter(clock) if clock else None,
-        full_queues=FullQueues(clock) if clock else None,
+        full_queues=full_queues,
         unknown_senders=UnknownSenders(clock) if clock else None,
         cancel=cancelled.append,
     )
@@ -208,6 +211,7 @@ async def open_ingress_harness(
         transactions=transactions,
         approvals=approvals,
         agents=agents,
+        refusal_reports=RefusalReports(transactions, full_queues),
         replies=answered,
         cancelled=cancelled,
     )

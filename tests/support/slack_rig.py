@@ -100,6 +100,9 @@ class _SlackRig(WebhookRig):
     async def cut_sending(self, *, carried_out: bool) -> None:
         await self.simulator.cut(method="chat.postMessage", after=carried_out)
 
+    async def answer_late(self, seconds: float) -> None:
+        await self.simulator.answer_late(seconds, method="chat.postMessage")
+
     def webhook_settings(self) -> dict[str, Any]:
         return self.simulator.settings(mode="http", signing_secret=WEBHOOK_SECRET)
 

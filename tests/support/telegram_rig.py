@@ -94,6 +94,9 @@ class _TelegramRig(WebhookRig):
     async def cut_sending(self, *, carried_out: bool) -> None:
         await self._simulator.cut(method="sendMessage", after=carried_out)
 
+    async def answer_late(self, seconds: float) -> None:
+        await self._simulator.answer_late(seconds, method="sendMessage")
+
     def webhook_settings(self) -> dict[str, Any]:
         return self._simulator.settings(
             mode="webhook", webhook_secret=WEBHOOK_SECRET, webhook_url="http://127.0.0.1:9/inbound"

@@ -104,7 +104,7 @@ class DiscordSender(Sender):
             matching = [message for message in own if message.get("nonce") == expected]
             if matching:
                 return _parse_sent(matching[0])
-            is_certain &= all("nonce" in message or "interaction_metadata" in message for message in own)
+            is_certain &= all(message.get("nonce") or "interaction_metadata" in message for message in own)
             if len(page) < PAGE_SIZE:
                 break
             after = max(int(message["id"]) for message in page)
@@ -121,11 +121,10 @@ class DiscordSender(Sender):
             page = await self._call("GET", where, address, name="find", needs=READ_PERMISSION, query=query)
         except UnknownResource:
             raise Unsupported("find: this channel has no history") from None
-        messages = page if isinstance(page, list) else []
+        if not isinstance(page, list):
+            raise Unreachable("find: the response is no list of messages")
         return [
-            message
-            for message in messages
-            if isinstance(message, dict) and str(message.get("id")).isdecimal()
+            message for message in page if isinstance(message, dict) and str(message.get("id")).isdecimal()
         ]
 
     def _is_ours(self, message: Mapping[str, Any]) -> bool:

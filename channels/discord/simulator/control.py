@@ -28,6 +28,7 @@ _FAULT_ACTIONS = (
     "throttle",
     "limit",
     "cut",
+    "answer_late",
     "drop",
     "reconnect",
     "invalidate",

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class Fault:
     name: str | None = None
     failure: ApiFailure | None = None
     cut_at: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,9 @@ class Server:
         result = await result if isawaitable(result) else result
         if fault and fault.cut_at == "after":
             raise ConnectionCut
+        if fault and fault.seconds:
+            await self._world.notify_changed()
+            await asyncio.sleep(fault.seconds)
         response_headers = {name: str(value) for name, value in headers.items()}
         if result is None:
             return web.Response(status=204, headers=response_headers)

@@ -116,6 +116,10 @@ class Simulator(UserActions):
         """Cut the connection of the next calls, after or before carrying them out."""
         self.server.faults.append(Fault(times, name, cut_at="after" if after else "before"))
 
+    async def answer_late(self, seconds: float, *, name: str = "create", times: int = 1) -> None:
+        """Carry out the next calls at once, and answer them after `seconds`."""
+        self.server.faults.append(Fault(times, name, seconds=seconds))
+
     async def drop(self, *, refusals: int = 0, code: int | None = None, forget: bool = False) -> None:
         """Cut the gateway's connections, refuse the next ones, and optionally delete the sessions."""
         self.sessions.refusals = refusals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from channels.errors import Rejected, Unreachable, Unsupported
 from channels.message import Address, SentMessage
 from channels.slack.api import Api
+from channels.slack.errors import error_code
 from channels.slack.payloads import Bot
 from channels.slack.send.rendering import METADATA_TYPE
 
@@ -16,6 +18,11 @@ PAGE_SIZE = 200
 MAX_PAGES = 10
 SKEW_SECONDS = 120
 """Seconds that the local clock and Slack's may differ."""
+
+SHARING_SECONDS = 120
+"""Seconds after which a file that was shared shows its rooms."""
+
+_NO_FILE_CODES = {"file_not_found", "file_deleted"}
 
 
 async def find_message(
@@ -36,10 +43,10 @@ async def find_message(
             method,
             {**parameters, **cursor, "include_all_metadata": True, "inclusive": True, "limit": PAGE_SIZE},
         )
-        for message in _messages(answer):
+        for message in _messages(method, answer):
             if _key_of(message) == key and isinstance(message.get("ts"), str):
                 return SentMessage(platform_id=message["ts"])
-            is_hidden |= _is_reply_without_metadata(message, bot) and _seconds(message) >= oldest
+            is_hidden |= _is_reply_without_metadata(message, bot) and not _seconds(message) < oldest
         following = _cursor(answer)
         if not following:
             break
@@ -52,23 +59,30 @@ async def find_message(
 
 
 async def find_file(api: Api, address: Address, file_id: str) -> SentMessage | None:
-    """Return an uploaded file if it was shared in the room, else None."""
+    """Return an uploaded file if it was shared in the room, else None; raises ChannelError if unknown."""
     try:
         answer = await api.call("files.info", {"file": file_id})
-    except Rejected:
-        return None
+    except Rejected as error:
+        if error_code(error) in _NO_FILE_CODES:
+            return None
+        raise
     file = answer.get("file")
-    shares = file.get("shares") if isinstance(file, dict) else None
+    if not isinstance(file, dict):
+        raise Unreachable("files.info: the response describes no file")
+    shares = file.get("shares")
     places = shares.values() if isinstance(shares, dict) else []
-    found = any(isinstance(rooms, dict) and address.room in rooms for rooms in places)
-    return SentMessage(platform_id=file_id) if found else None
+    if any(isinstance(rooms, dict) and address.room in rooms for rooms in places):
+        return SentMessage(platform_id=file_id)
+    if time.time() - _number(file.get("created")) < SHARING_SECONDS:
+        raise Unreachable("files.info: the file is new, and Slack may still be sharing it")
+    return None
 
 
-def _messages(answer: Any) -> Iterator[dict[str, Any]]:
+def _messages(method: str, answer: Any) -> Iterator[dict[str, Any]]:
     messages = answer.get("messages")
-    yield from (
-        (message for message in messages if isinstance(message, dict)) if isinstance(messages, list) else ()
-    )
+    if not isinstance(messages, list):
+        raise Unreachable(f"{method}: the response has no list of messages")
+    return (message for message in messages if isinstance(message, dict))
 
 
 def _key_of(message: dict[str, Any]) -> object:
@@ -86,14 +100,21 @@ def _is_reply_without_metadata(message: dict[str, Any], bot: Bot) -> bool:
     """
     is_own = message.get("user") == bot.id or bool(bot.bot_id and message.get("bot_id") == bot.bot_id)
     is_reply = message.get("subtype") in {None, "bot_message"} and not message.get("files")
-    return is_own and is_reply and "metadata" not in message
+    metadata = message.get("metadata")
+    has_metadata = isinstance(metadata, dict) and bool(metadata.get("event_type"))
+    return is_own and is_reply and not has_metadata
 
 
 def _seconds(message: dict[str, Any]) -> float:
+    """Return when a message was posted; NaN if that is unknown, which is never before another moment."""
+    return _number(message.get("ts"), float("nan"))
+
+
+def _number(value: object, default: float = 0.0) -> float:
     try:
-        return float(message.get("ts") or 0)
+        return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        return 0.0
+        return default
 
 
 def _cursor(answer: Any) -> str:

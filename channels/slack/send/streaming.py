@@ -127,9 +127,9 @@ class StreamingReplies:
 
 
 def _partial_reply(draft: DraftText) -> Reply:
-    """Return a message with as much text as fits; its key is not yet the reply's."""
+    """Return a message with as much text as fits, which can be found by the draft's key."""
     parts = split(draft.text, TEXT_LIMIT, slack_text.measure) if draft.text.strip() else ["…"]
-    return Reply(text=parts[0], key=f"draft:{draft.key}")
+    return Reply(text=parts[0], key=draft.key)
 
 
 def _chunks(text: str) -> Iterator[str]:

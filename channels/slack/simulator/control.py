@@ -5,8 +5,9 @@ GET  /_control/calls?after=N    the Web API calls from the Nth on
 POST /_control/<action>         call an action with a JSON object of arguments; returns {"result": …}
 
 User actions: say, edit, unfurl, react, press, submit, slash, open_assistant, change_context, and send_file
-(its content in base64). Faults: kick, fail, cut, grant, advance; room {room, kind?}; request_url {url}; rates
-{method: {burst, a_second, in_room?} or null}; warn, refresh {reason?} and cut_sockets {times} of Socket Mode.
+(its content in base64). Faults: kick, fail, cut, answer_late, grant, advance; room {room, kind?}; request_url
+{url}; rates {method: {burst, a_second, in_room?} or null}; warn, refresh {reason?} and cut_sockets {times} of
+Socket Mode.
 Arguments are those of the methods of `Simulator`; a wrong one is answered 400 with the reason.
 """
 
@@ -43,7 +44,16 @@ class Control:
             one.submit,
             one.slash,
         ]
-        acts += [one.open_assistant, one.change_context, one.kick, one.fail, one.cut, one.grant, one.advance]
+        acts += [
+            one.open_assistant,
+            one.change_context,
+            one.kick,
+            one.fail,
+            one.cut,
+            one.grant,
+            one.advance,
+            one.answer_late,
+        ]
         acts += [self.send_file, self.room, self.request_url, self.rates]
         self._actions: dict[str, ControlAction] = {act.__name__: act for act in acts}
         self._actions |= {"warn": one.sockets.warn, "refresh": one.sockets.refresh}

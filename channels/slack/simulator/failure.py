@@ -30,12 +30,16 @@ class ConnectionCut(Exception):
 
 @dataclass(slots=True)
 class Fault:
-    """A fault for the next `times` calls of a method, or of any; without a failure it cuts the connection."""
+    """A fault for the next `times` calls of a method, or of any.
+
+    Without a failure it cuts the connection; with `seconds` it delays the response by that much instead.
+    """
 
     times: int
     method: str | None
     failure: ApiFailure | None = None
     after: bool = False
+    seconds: float = 0.0
 
 
 class Faults:
@@ -52,14 +56,14 @@ class Faults:
         """Remove all faults."""
         self._set.clear()
 
-    def apply_before(self, method: str) -> bool:
-        """Apply a fault before the call; return whether to cut the connection after it."""
+    def apply_before(self, method: str) -> Fault | None:
+        """Apply a fault before the call, and return it, to be applied after the call too."""
         for fault in self._set:
             if fault.times > 0 and fault.method in {None, method}:
                 fault.times -= 1
                 if fault.failure:
                     raise fault.failure
-                if not fault.after:
+                if not fault.after and not fault.seconds:
                     raise ConnectionCut
-                return True
-        return False
+                return fault
+        return None

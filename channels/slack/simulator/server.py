@@ -10,6 +10,7 @@ POST /response/<id>      an interaction's response_url, five times in half an ho
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -65,7 +66,7 @@ class Server:
         given = await _read_arguments(request)
         self.calls.append((method, given))
         try:
-            cut = self._faults.apply_before(method)
+            fault = self._faults.apply_before(method)
             result = self._call_method(request, method, given)
         except ApiFailure as failure:
             body = {"ok": False, "error": failure.error, **failure.details}
@@ -75,7 +76,9 @@ class Server:
             return web.Response()
         finally:
             await self._world.notify_changed()
-        if cut:
+        if fault is not None and fault.seconds:
+            await asyncio.sleep(fault.seconds)
+        elif fault is not None:
             hang_up(request)
         granted = {"x-oauth-scopes": ",".join(sorted(self.scopes))}
         return web.json_response({"ok": True, **result}, headers=granted)

@@ -90,6 +90,10 @@ class Simulator(UserActions):
         """Cut the connection of the next calls, after or before carrying them out."""
         self.faults.add(Fault(times, method, after=after))
 
+    async def answer_late(self, seconds: float, *, method: str | None = None, times: int = 1) -> None:
+        """Carry out the next calls at once, and answer them after `seconds`."""
+        self.faults.add(Fault(times, method, seconds=seconds))
+
     async def grant(self, granted: Iterable[str] = scopes.ALL_SCOPES) -> None:
         """Replace the token's scopes."""
         self.server.scopes = frozenset(granted)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from channels.telegram.simulator.failure import ApiFailure, ConnectionCut, too_many_requests
 
-Action = Literal["fail", "cut_before", "cut_after", "hang", "dawdle"]
+Action = Literal["fail", "cut_before", "cut_after", "hang", "dawdle", "answer_late"]
 
 
 @dataclass(slots=True)
@@ -23,11 +23,12 @@ class Fault:
     chat: int | None = None
     failure: ApiFailure | None = None
     seconds: float = 0.0
+    thread: int | None = None
 
-    def matches(self, method: str, chat: int | None) -> bool:
+    def matches(self, method: str, chat: int | None, thread: int | None) -> bool:
         """Return whether the fault applies to this call."""
         wanted = self.method is None or self.method.lower() == method
-        return self.times > 0 and wanted and self.chat in (None, chat)
+        return self.times > 0 and wanted and self.chat in (None, chat) and self.thread in (None, thread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,27 +58,36 @@ class Faults:
         """Remove all faults."""
         self._set.clear()
 
-    def consume(self, method: str, chat: int | None) -> Fault | None:
+    def consume(self, method: str, chat: int | None, thread: int | None = None) -> Fault | None:
         """Return the fault of this call and count it."""
         for fault in self._set:
-            if fault.matches(method, chat):
+            if fault.matches(method, chat, thread):
                 fault.times -= 1
                 return fault
         return None
 
-    async def apply_before(self, method: str, chat: int | None) -> bool:
-        """Apply a fault before the call; return whether to cut the connection after it."""
-        fault = self.consume(method, chat)
+    async def apply_before(self, method: str, chat: int | None, thread: int | None = None) -> Fault | None:
+        """Apply a fault before the call, and return it, to be applied after the call too."""
+        fault = self.consume(method, chat, thread)
         if fault is None:
-            return False
+            return None
         if fault.action == "fail" and fault.failure:
             raise fault.failure
         if fault.action == "cut_before":
             raise ConnectionCut
         if fault.action == "hang":
             await asyncio.Event().wait()
-        await asyncio.sleep(fault.seconds)
-        return fault.action == "cut_after"
+        if fault.action == "dawdle":
+            await asyncio.sleep(fault.seconds)
+        return fault
+
+    @staticmethod
+    async def apply_after(fault: Fault | None) -> None:
+        """Apply a fault after the call has been carried out."""
+        if fault is not None and fault.action == "cut_after":
+            raise ConnectionCut
+        if fault is not None and fault.action == "answer_late":
+            await asyncio.sleep(fault.seconds)
 
 
 class RateLimits:

@@ -92,12 +92,12 @@ class Server:
         arguments = await read_arguments(request)
         name = request.match_info["method"]
         method = name.lower()
-        chat = _chat_of(arguments)
+        chat, thread = _id_of(arguments, "chat_id"), _id_of(arguments, "message_thread_id")
         self.calls.append((name, arguments.as_json))
-        cut = await self._faults.apply_before(method, chat)
+        fault = await self._faults.apply_before(method, chat, thread)
         result = await self._methods.call(method, arguments)
-        if cut:
-            raise ConnectionCut
+        await self._world.notify_changed()
+        await self._faults.apply_after(fault)
         return result
 
     def _check_token(self, request: web.Request) -> None:
@@ -117,10 +117,10 @@ class Server:
         if not found:
             return web.json_response(ApiFailure(404, "Not Found").answer, status=404)
         try:
-            cut = await self._faults.apply_before("file", None)
+            fault = await self._faults.apply_before("file", None)
         except ConnectionCut:
             return _hang_up(request)
-        if cut:
+        if fault is not None and fault.action == "cut_after":
             return await _send_half(request, found[0])
         return web.Response(body=found[0], content_type="application/octet-stream")
 
@@ -155,9 +155,9 @@ class Server:
         return web.json_response(self._control.messages_json(chat))
 
 
-def _chat_of(arguments: Arguments) -> int | None:
+def _id_of(arguments: Arguments, name: str) -> int | None:
     try:
-        return arguments.number("chat_id")
+        return arguments.number(name)
     except ApiFailure:
         return None
 

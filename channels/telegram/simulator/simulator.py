@@ -52,7 +52,16 @@ class Simulator:
         self.user_reactions: dict[tuple[int, int, int], list[Raw]] = {}
         people = (self.say, self.edit, self.press, self.react, self.send_file, self.send_album)
         rooms = (self.group, self.topic, self.close_topic, self.delete_topic, self.restrict, self.migrate)
-        fate = (self.block, self.kick, self.push, self.fail, self.cut, self.dawdle, self.well)
+        fate = (
+            self.block,
+            self.kick,
+            self.push,
+            self.fail,
+            self.cut,
+            self.dawdle,
+            self.answer_late,
+            self.well,
+        )
         rest = (self.limit, self.forget)
         self.actions: dict[str, ControlAction] = {
             act.__name__: act for act in (*people, *rooms, *fate, *rest)
@@ -237,13 +246,14 @@ class Simulator:
         times: int = 1,
         method: str | None = None,
         chat: int | None = None,
+        thread: int | None = None,
         retry_after: int = 1,
         description: str = "",
     ) -> None:
         """Answer the next calls with a failure."""
         reason = description or _REASONS.get(status, f"Error {status}")
         failure = too_many_requests(retry_after) if status == 429 else ApiFailure(status, reason)  # noqa: PLR2004
-        self.faults.add(Fault("fail", times, method, chat, failure))
+        self.faults.add(Fault("fail", times, method, chat, failure, thread=thread))
 
     async def cut(
         self, *, times: int = 1, method: str | None = None, chat: int | None = None, after: bool = True
@@ -256,6 +266,10 @@ class Simulator:
     ) -> None:
         """Delay the next calls by `seconds`."""
         self.faults.add(Fault("dawdle", times, method, chat, seconds=seconds))
+
+    async def answer_late(self, seconds: float, *, times: int = 1, method: str | None = None) -> None:
+        """Carry out the next calls at once, and answer them after `seconds`."""
+        self.faults.add(Fault("answer_late", times, method, seconds=seconds))
 
     async def well(self) -> None:
         """End all faults."""

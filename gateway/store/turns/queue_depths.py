@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from delivery.database.engine import Connection
 from delivery.database.tables import deliveries, destinations, streams
-from delivery.deliveries.attempt import DeliveryState
+from delivery.deliveries.attempt import FINAL, DeliveryState
 from gateway.store.job_state import JobState
 from gateway.store.tables import approvals, jobs, turns
 from gateway.store.turn_state import DEAD_LETTER_PREFIX, TurnState
@@ -19,6 +19,8 @@ COUNTED_DELIVERY_STATES = (
     DeliveryState.PENDING,
     DeliveryState.SENDING,
     DeliveryState.RETRYING,
+    DeliveryState.PARKED,
+    DeliveryState.AMBIGUOUS,
     DeliveryState.DEAD,
 )
 """States of deliveries that need attention."""
@@ -39,9 +41,7 @@ OLDEST_ROW_QUERIES = {
     "jobs.running": select(func.min(jobs.c.created_at)).where(jobs.c.state == str(JobState.RUNNING)),
     "approvals.pending": select(func.min(approvals.c.created_at)).where(approvals.c.state == "pending"),
     "deliveries.open": select(func.min(deliveries.c.created_at)).where(
-        deliveries.c.state.in_(
-            [str(state) for state in COUNTED_DELIVERY_STATES if state is not DeliveryState.DEAD]
-        )
+        deliveries.c.state.in_([str(state) for state in COUNTED_DELIVERY_STATES if state not in FINAL])
     ),
 }
 """Queries for the creation time of the oldest row of each queue."""

@@ -20,6 +20,7 @@ from channels.testing.connections import CHANNEL, UpdateRecorder, open_connectio
 from delivery.chat.rate_limit import SendPriority
 from delivery.database.engine import Database
 from delivery.deliveries import destinations, store
+from delivery.deliveries.port import Delivery, Outcome, Sink
 from delivery_worker import ACCOUNT, DeliveryWorkerHarness
 from memory_channel import MemoryChannel
 from sink_harnesses import make_bot
@@ -148,6 +149,36 @@ async def test_a_lost_answer_is_looked_up_once_and_nothing_repeated(
         found = await line.wait_for_states(await line.create_deliveries(ROOM, ["one", "two"]), "delivered")
     assert [one.platform_id for one in found] == ["1", "2"]
     assert calls(channel) == ["send", "find", "send"]
+
+
+async def test_an_uncertain_send_stays_uncertain_until_it_is_delivered(
+    database: Database, channel: MemoryChannel
+) -> None:
+    """An attempt that ends before it asks the platform, here for a rate limit, forgets nothing."""
+    channel.lost_answers = 1
+    line = replace(make_worker(database, channel, ChannelFeature.FIND), patience_seconds=0)
+    limiter = line.bots["chn_1"].rate_limiter
+    paused = asyncio.Event()
+
+    class Pausing(Sink):
+        """The sink, with a rate limit from its second attempt on."""
+
+        def __init__(self, sink: Sink) -> None:
+            self.sink = sink
+
+        async def send(self, delivery: Delivery) -> Outcome:
+            if delivery.attempt == 2:
+                limiter.pause(0.05, room=ROOM.destination)
+                paused.set()
+            return await self.sink.send(delivery)
+
+    line = replace(line, wrap_sink=Pausing)
+    async with line.running():
+        (found,) = await line.wait_for_states(await line.create_deliveries(ROOM, ["one"]), "delivered")
+    assert paused.is_set()
+    assert found.attempts >= 3
+    assert calls(channel) == ["send", "find"]
+    assert channel.texts("42") == ["one"]
 
 
 async def test_two_replicas_never_speak_in_one_chat_at_once(

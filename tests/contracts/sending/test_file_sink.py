@@ -95,6 +95,33 @@ async def test_a_file_is_attached_in_its_thread() -> None:
     assert not harness.refused
 
 
+TEXT_FILE = FilePart(id="msg_1", name="answer.txt", media_type="text/plain", size=5000, is_text=True)
+
+
+async def test_a_long_text_is_attached_as_the_platform_allows() -> None:
+    """Beyond the platform's limit its middle is left out."""
+    harness = FileSinkHarness(contents={"msg_1": b"begin" + b"." * 5000 + b"end"})
+    outcome = await harness.send(make_delivery(body=encode_part(Part(text="", file=TEXT_FILE))))
+    assert outcome.kind is OutcomeKind.DELIVERED
+    ((_, file, _),) = harness.channel.files
+    assert len(file.content) <= SMALL.upload_bytes
+    assert file.content.startswith(b"begin")
+    assert file.content.endswith(b"end")
+
+
+@pytest.mark.parametrize("trouble", [None, Rejected("no text files")])
+async def test_where_no_file_can_be_sent_the_end_of_a_text_is(trouble: ChannelError | None) -> None:
+    """The beginning was sent before; the model hears of no rejected file."""
+    features = frozenset() if trouble is None else frozenset({ChannelFeature.UPLOAD})
+    harness = FileSinkHarness(features=features, contents={"msg_1": b"." * 5000 + b"the end"})
+    if trouble is not None:
+        harness.channel.errors.append(trouble)
+    await harness.send(make_delivery(body=encode_part(Part(text="", file=TEXT_FILE))))
+    (text,) = harness.channel.texts("42")
+    assert text.rstrip("`\n").endswith("the end")
+    assert not harness.refused
+
+
 async def test_what_was_attached_is_not_attached_again() -> None:
     """A delivery that has its platform id shows already."""
     harness = FileSinkHarness()

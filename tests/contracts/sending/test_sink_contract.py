@@ -116,7 +116,7 @@ async def test_an_unknown_target_is_an_outcome(harness: SinkHarness) -> None:
     ("error", "expected"),
     [
         (RateLimited(3), Outcome(kind=OutcomeKind.RETRY, retry_after=3, pause_destination=True)),
-        (Unreachable("x"), Outcome(kind=OutcomeKind.RETRY)),
+        (Unreachable("x"), Outcome(kind=OutcomeKind.RETRY, unreached=True)),
         (Ambiguous("x"), Outcome(kind=OutcomeKind.AMBIGUOUS, uncertain=True)),
         (NotPermitted("Send Messages"), Outcome(kind=OutcomeKind.OPERATOR)),
         (Undeliverable("x"), Outcome(kind=OutcomeKind.GIVE_UP, address_dead=True)),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from sqlalchemy import func, select
 
 from delivery.database.engine import Database
 from delivery.database.tables import outbox
+from delivery.deliveries.part import decode_part
 from gateway.store.tables import inbox
 from ingress_harness import BOB, open_ingress_harness
 
@@ -30,6 +33,39 @@ async def test_what_is_turned_away_costs_next_to_nothing(database: Database) -> 
         told = (await connection.execute(select(func.count()).select_from(outbox))).scalar_one()
     assert keys == 1001
     assert told == 3 * 2 + 1, "two events of each message taken, and the notice"
+
+
+async def test_refused_messages_are_named_and_counted(database: Database) -> None:
+    """The first is answered in reply to it; the rest are one notice a minute later, with both ends."""
+    now = [0.0]
+    harness = await open_ingress_harness(database, clock=lambda: now[0], limit=3)
+    sent = [
+        await harness.send_message(f"message {number}", context={"messages_per_minute": 0})
+        for number in range(200)
+    ]
+    (first,) = [decode_part(body.encode()) for body in await harness.list_delivery_bodies()]
+    assert first.reply_to == sent[3]
+    assert "`message 3`" in first.text
+    await harness.refusal_reports.run_once()
+    assert len(await harness.list_delivery_bodies()) == 1, "once a minute is enough"
+    now[0] += 61
+    await harness.refusal_reports.run_once()
+    await harness.refusal_reports.run_once()
+    (_, rest) = [decode_part(body.encode()).text for body in await harness.list_delivery_bodies()]
+    assert rest.startswith("196 more messages were not processed")
+    assert rest.endswith("The first was `message 4`, the last `message 199`.")
+
+
+async def test_what_was_refused_is_reported_before_the_process_ends(database: Database) -> None:
+    """The counts are in memory, so that a stop reports them at once."""
+    harness = await open_ingress_harness(database, limit=1)
+    for number in range(3):
+        await harness.send_message(f"message {number}", context={"messages_per_minute": 0})
+    stop = asyncio.Event()
+    stop.set()
+    await harness.refusal_reports.run(stop)
+    (_, rest) = [decode_part(body.encode()).text for body in await harness.list_delivery_bodies()]
+    assert rest == "One more message was not processed, because the queue was full: `message 2`."
 
 
 async def test_a_line_is_looked_at_again_after_an_order(database: Database) -> None:

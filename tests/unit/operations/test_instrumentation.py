@@ -119,6 +119,8 @@ async def test_queues_are_measured(tmp_path: Path) -> None:
     for queue in (
         "turns.queued",
         "deliveries.dead",
+        "deliveries.parked",
+        "deliveries.ambiguous",
         "events.unpublished",
         "jobs.running",
         "approvals.pending",

@@ -185,3 +185,42 @@ def test_what_may_have_arrived_earlier_stays_uncertain_until_it_is_known() -> No
     outcome = Outcome(kind=OutcomeKind.RETRY, uncertain=True)
     judged = next_state(SENDING, outcome, attempt=2, schedule=CHAT, now=NOW)
     assert (judged.state, judged.uncertain) == (DeliveryState.RETRYING, True)
+
+
+def test_a_chat_delivery_is_parked_within_minutes() -> None:
+    """A conversation waits three minutes for a failing delivery, and an hour for an unreachable platform."""
+    parked: dict[bool, datetime] = {}
+    for unreached in (False, True):
+        moment, state, attempt = NOW, SENDING, 0
+        while state is not DeliveryState.PARKED:
+            attempt += 1
+            judged = next_state(
+                SENDING,
+                Outcome(kind=OutcomeKind.RETRY, unreached=unreached),
+                attempt=attempt,
+                schedule=CHAT,
+                now=moment,
+                since=NOW,
+                failing_since=NOW,
+            )
+            state = judged.state
+            parked[unreached] = moment
+            moment = judged.next_at or moment
+            assert judged.next_at is not None
+    assert timedelta(minutes=2) < parked[False] - NOW <= timedelta(minutes=4)
+    assert timedelta(minutes=30) < parked[True] - NOW <= timedelta(hours=1)
+
+
+@given(outcome=outcomes, attempt=st.integers(1, 400))
+def test_only_a_failure_of_the_delivery_parks_it(outcome: Outcome, attempt: int) -> None:
+    """A rate limit or a problem for an operator is the whole room's, and webhooks are never parked."""
+    first = NOW - timedelta(hours=2)
+    judged = next_state(
+        SENDING, outcome, attempt=attempt, schedule=CHAT, now=NOW, since=first, failing_since=first
+    )
+    own = outcome.kind in {OutcomeKind.RETRY, OutcomeKind.AMBIGUOUS} and not outcome.pause_destination
+    assert (judged.state is DeliveryState.PARKED) == (own and judged.next_at is not None)
+    webhook = next_state(
+        SENDING, outcome, attempt=attempt, schedule=WEBHOOK, now=NOW, since=first, failing_since=first
+    )
+    assert webhook.state is not DeliveryState.PARKED

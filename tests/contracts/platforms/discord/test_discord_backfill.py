@@ -276,6 +276,18 @@ async def test_a_send_is_found_by_its_nonce_where_history_shows_it(simulator: Si
             await connection.sender.find(ROOM, "k", since=since)
 
 
+async def test_a_blank_nonce_is_not_an_absent_message(simulator: Simulator) -> None:
+    """A history that shows empty nonces does not tell whether a message was sent."""
+    simulator.world.shows_nonces = True
+    async with open_connection(plugin, simulator.settings()) as connection:
+        since = datetime.now(UTC) - timedelta(minutes=1)
+        await connection.sender.send(ROOM, Reply(text="once", key="k"))
+        for message in simulator.world.bot_messages:
+            message["nonce"] = None
+        with pytest.raises(Unsupported):
+            await connection.sender.find(ROOM, "other", since=since)
+
+
 async def test_the_inbox_closes_in_time_with_a_store_that_hangs(simulator: Simulator) -> None:
     """The last notes are given half a second."""
     recorder = UpdateRecorder()

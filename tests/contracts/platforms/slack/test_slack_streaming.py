@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from channels.errors import Ambiguous, RateLimited, Unreachable
+from channels.errors import Ambiguous, RateLimited, Unreachable, Unsupported
 from channels.message import Address, Button, DraftText, Reply, SentMessage
 from channels.port import Connection
 from channels.slack import plugin
@@ -18,6 +18,7 @@ from channels.testing.connections import open_connection
 from slack_connections import ROOM, make_reply, thread_address
 
 KEY = "dlv_1.0"
+DRAFT_KEY = "draft_1.0"
 LONG_AGO = datetime.now(UTC) - timedelta(hours=1)
 
 
@@ -32,7 +33,9 @@ async def show_drafts(
     sent, said = before, ""
     for text in texts:
         number = sent.platform_id if sent else None
-        showing = DraftText(key=KEY, text=text, previous_text=said, platform_id=number, recipient_id=asker)
+        showing = DraftText(
+            key=DRAFT_KEY, text=text, previous_text=said, platform_id=number, recipient_id=asker
+        )
         sent, said = await connection.sender.update_draft(address, showing), text
     assert sent is not None
     return sent
@@ -232,6 +235,26 @@ async def test_a_draft_is_not_taken_for_the_reply(
     assert await slack.sender.find(ROOM, KEY, since=LONG_AGO) is None
     await slack.sender.edit(ROOM, sent.platform_id, make_reply("all"))
     assert await slack.sender.find(ROOM, KEY, since=LONG_AGO) == sent
+
+
+@pytest.mark.parametrize("hidden", [None, {}, {"event_type": ""}])
+async def test_a_hidden_key_is_not_an_absent_message(
+    simulator: Simulator, slack: Connection, hidden: object
+) -> None:
+    """When Slack blanks the metadata of the bot's messages, it is not known whether one was sent."""
+    await slack.sender.send(ROOM, make_reply("hello"))
+    (post,) = simulator.messages()
+    post.raw["metadata"] = hidden
+    with pytest.raises(Unsupported):
+        await slack.sender.find(ROOM, KEY, since=LONG_AGO)
+
+
+async def test_a_draft_is_found_by_its_own_key(
+    simulator: Simulator, slack: Connection, thread: Address
+) -> None:
+    """An unanswered draft that was posted can be looked up."""
+    sent = await show_drafts(slack, ROOM, "half")
+    assert await slack.sender.find(ROOM, DRAFT_KEY, since=LONG_AGO) == sent
 
 
 async def test_a_long_history_is_read_in_pages_to_an_end(simulator: Simulator, slack: Connection) -> None:

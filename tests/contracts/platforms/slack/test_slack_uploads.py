@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from channels.errors import Ambiguous, NotPermitted, Rejected
+from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected, Unreachable
 from channels.message import File
 from channels.port import Connection
 from channels.slack import plugin
@@ -50,6 +50,21 @@ async def test_an_upload_that_was_cut_short_is_not_shared(simulator: Simulator, 
         await slack.sender.upload(ROOM, FILE, key="dlv_2.0")
     assert await slack.sender.find(ROOM, "dlv_2.0", since=LONG_AGO) is None
     assert simulator.messages() == []
+
+
+async def test_a_new_file_without_rooms_may_still_be_shared(simulator: Simulator, slack: Connection) -> None:
+    """Slack names the rooms of a file some time after it was shared; until then nothing is known."""
+    sent = await slack.sender.upload(ROOM, FILE, key="dlv_2.0")
+    file = simulator.world.files[sent.platform_id]
+    del file["shares"]
+    file["created"] = datetime.now(UTC).timestamp()
+    with pytest.raises(Unreachable):
+        await slack.sender.find(ROOM, "dlv_2.0", since=LONG_AGO)
+    file["created"] -= 600
+    assert await slack.sender.find(ROOM, "dlv_2.0", since=LONG_AGO) is None
+    await simulator.fail("access_denied", method="files.info")
+    with pytest.raises(ChannelError):
+        await slack.sender.find(ROOM, "dlv_2.0", since=LONG_AGO)
 
 
 async def test_a_file_that_is_empty_or_too_large_is_refused_here(slack: Connection) -> None:

@@ -1,0 +1,133 @@
+"""The order of deliveries: which of a destination's deliveries may be sent now, and which wait for others.
+
+A delivery waits for
+
+- earlier ones with the same ordering key, unless they are parked;
+- earlier text parts of its own event, parked or not, so that a reply is never shown without its beginning.
+
+An ordering key names one sequence: the texts of a conversation, its files, its urgent notices, or the events
+for a webhook endpoint. So a file holds no text, an answer to a command waits for no result, and a
+conversation holds no other one in the same room.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import Executable, and_, bindparam, case, func, or_, select, update
+
+from delivery.database.engine import Connection
+from delivery.database.tables import deliveries
+from delivery.deliveries import store
+from delivery.deliveries.attempt import DeliveryState
+from delivery.deliveries.part import Part
+from delivery.deliveries.port import Delivery
+from delivery.deliveries.store import OPEN, DueDelivery
+from delivery.events.event import Event
+
+FILES, URGENT = " files", " urgent"
+"""Suffixes of the ordering keys of a conversation's files and urgent notices."""
+
+MIN_PARKED_SECONDS = 60.0
+"""A parked delivery is tried earlier than scheduled at most this often."""
+
+_PARKED = str(DeliveryState.PARKED)
+_earlier = deliveries.alias("earlier")
+
+
+def ordering_key(event: Event, part: Part) -> str:
+    """Return the ordering key of one part of an event that goes to a chat."""
+    if part.file is not None:
+        return event.conversation + FILES
+    return event.conversation + URGENT if event.data.get("urgent") else event.conversation
+
+
+def is_urgent(key: str) -> bool:
+    """Return whether an ordering key is that of urgent notices."""
+    return key.endswith(URGENT)
+
+
+def _due_heads() -> Executable:
+    same_key = and_(_earlier.c.ordering_key == deliveries.c.ordering_key, _earlier.c.state != _PARKED)
+    same_event = and_(
+        _earlier.c.event_id == deliveries.c.event_id,
+        _earlier.c.target == deliveries.c.target,
+        ~_earlier.c.ordering_key.endswith(FILES, autoescape=True),
+    )
+    waits = (
+        select(_earlier.c.position)
+        .where(
+            _earlier.c.destination == bindparam("at"),
+            _earlier.c.state.in_(OPEN),
+            _earlier.c.position < deliveries.c.position,
+            or_(same_key, same_event),
+        )
+        .exists()
+    )
+    return (
+        select(deliveries)
+        .where(
+            deliveries.c.destination == bindparam("at"),
+            deliveries.c.state.in_(OPEN),
+            (deliveries.c.next_at.is_(None)) | (deliveries.c.next_at <= bindparam("now")),
+            ~waits,
+        )
+        .order_by(
+            case((deliveries.c.ordering_key.endswith(URGENT, autoescape=True), 0), else_=1),
+            deliveries.c.position,
+        )
+        .limit(bindparam("most"))
+    )
+
+
+_DUE_HEADS = _due_heads()
+_NEXT_DUE = select(func.min(deliveries.c.next_at)).where(
+    deliveries.c.destination == bindparam("at"),
+    deliveries.c.state.in_(OPEN),
+    deliveries.c.next_at > bindparam("now"),
+)
+
+
+async def list_due_heads(
+    connection: Connection, destination: str, *, now: datetime, limit: int
+) -> list[DueDelivery]:
+    """Return the due deliveries of a destination that wait for no other one, urgent notices first."""
+    rows = await connection.execute(_DUE_HEADS, {"at": destination, "now": now, "most": limit})
+    return [store.to_due(row) for row in rows]
+
+
+async def next_due_at(connection: Connection, destination: str, *, now: datetime) -> datetime | None:
+    """Return when the next delivery of a destination is retried; None when none waits for its time."""
+    moment: datetime | None = (
+        await connection.execute(_NEXT_DUE, {"at": destination, "now": now})
+    ).scalar_one()
+    return moment
+
+
+async def park_later_parts(connection: Connection, parked: Delivery, *, until: datetime | None) -> None:
+    """Park the later text parts of a parked delivery's event, which hold no other event then."""
+    await connection.execute(
+        update(deliveries)
+        .where(
+            deliveries.c.event_id == parked.event_id,
+            deliveries.c.target == parked.target,
+            deliveries.c.part > parked.part,
+            deliveries.c.state.in_((str(DeliveryState.PENDING), str(DeliveryState.RETRYING))),
+            ~deliveries.c.ordering_key.endswith(FILES, autoescape=True),
+        )
+        .values(state=_PARKED, next_at=until)
+    )
+
+
+async def hurry_parked(connection: Connection, destination: str, *, now: datetime) -> None:
+    """Make the parked deliveries of a destination due, because it accepts messages again."""
+    await connection.execute(
+        update(deliveries)
+        .where(
+            deliveries.c.destination == destination,
+            deliveries.c.state == _PARKED,
+            deliveries.c.next_at > now,
+            deliveries.c.updated_at < now - timedelta(seconds=MIN_PARKED_SECONDS),
+        )
+        .values(next_at=now)
+    )
