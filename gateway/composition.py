@@ -50,6 +50,7 @@ from gateway.observability.tracing.span_recorder import SpanRecorder
 from gateway.records.bootstrap import ensure_defaults
 from gateway.records.records import Records
 from gateway.services import Services
+from gateway.store.turn_state import RetryPeriods
 from gateway.turns.worker import TurnWorker
 
 CHANNEL_ROLES = frozenset({Role.INGRESS, Role.TURNS, Role.DELIVERY})
@@ -252,7 +253,7 @@ def _build_services(
         submissions=Submissions(transactions, limit=settings.queue_limit, cancel=turn_worker.cancel_local),
         jobs=jobs,
         job_settlement=settlement,
-        job_reconciler=JobReconciler(backing.database, resolver, settlement),
+        job_reconciler=JobReconciler(backing.database, resolver.sandbox_of_job, settlement),
         approvals=Approvals(transactions),
         turn_worker=turn_worker,
         environment_resolver=resolver,
@@ -298,6 +299,7 @@ def _turn_worker(
         max_turns=settings.turn_workers,
         lease_ttl=settings.lease_ttl,
         drain_timeout=settings.drain_timeout,
+        retry_periods=RetryPeriods(message=settings.message_retry_period, job=settings.job_retry_period),
         draft_context=base.drafts.publish_while,
         on_turn_ended=base.status_reactions.on_turn_ended,
     )

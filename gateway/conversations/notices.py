@@ -9,9 +9,14 @@ from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import MessageRow
 
 
-async def post_notice(tx: Transaction, conversation: str, text: str, *, turn: str | None = None) -> None:
-    """Add a message of the gateway to a conversation and deliver it on the conversation's routes."""
-    message = new_id("msg")
+async def post_notice(
+    tx: Transaction, conversation: str, text: str, *, turn: str | None = None, message: str | None = None
+) -> None:
+    """Add a message of the gateway to a conversation and deliver it on the conversation's routes.
+
+    `message` is its id, if the caller gives it one.
+    """
+    message = message or new_id("msg")
     data = {"message": message, "role": "notice", "text": text, "files": []}
     tx.emit(Event.now(EventType.MESSAGE_COMPLETED, conversation, data, turn=turn))
     row = MessageRow(

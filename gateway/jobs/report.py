@@ -1,9 +1,12 @@
-"""A job's own report: what people get when the follow-up turn ends without an answer."""
+"""A job's own report: what people get, once, when the follow-up turn has no answer or none yet."""
 
 from __future__ import annotations
 
-from delivery.database.engine import Connection
 from delivery.deliveries.rendering import code_block
+from delivery.deliveries.transactions import Transaction
+from gateway.conversations.message_ids import report_message_id
+from gateway.conversations.notices import post_notice
+from gateway.store.conversations import messages
 from gateway.store.job_state import REASON_TEXTS
 from gateway.store.turns import jobs as store
 from gateway.store.turns.jobs import Job
@@ -15,8 +18,11 @@ MAX_REPORT_OUTPUT = 3000
 MAX_REPORT_COMMAND = 200
 """Characters of the command in a report."""
 
+NO_COMMENT = "The agent could not comment on it."
+NO_COMMENT_YET = "The agent cannot comment on it yet."
 
-def render_report(job: Job) -> str:
+
+def render_report(job: Job, comment: str = NO_COMMENT) -> str:
     """Return a job's id, command, exit code and the end of its output as a chat message."""
     command = " ".join(job.command.replace("`", "'").split())
     if len(command) > MAX_REPORT_COMMAND:
@@ -28,11 +34,19 @@ def render_report(job: Job) -> str:
     cut = job.truncated or len(output) > MAX_REPORT_OUTPUT
     shown = f" The end of its output (`dovecote jobs logs {job.id}` shows more):" if cut else ""
     return (
-        f"Job {job.id} `{command}` {job.state}, {how}. The agent could not report it.{shown}\n\n"
+        f"Job {job.id} `{command}` {job.state}, {how}. {comment}{shown}\n\n"
         f"{code_block(output[-MAX_REPORT_OUTPUT:] or '(no output)')}"
     )
 
 
-async def load_reported_job(connection: Connection, turn: Turn) -> Job | None:
-    """Return the job that a follow-up turn is about; None for other turns and for a deleted job."""
-    return await store.get_by_id(connection, turn.job) if turn.job is not None else None
+async def post_report(tx: Transaction, turn: Turn, comment: str = NO_COMMENT) -> dict[str, object] | None:
+    """Post the report of a follow-up turn's job, once, and return it for `agent.finished`.
+
+    Returns None if the turn is not a follow-up turn, its job was deleted, or the report was posted before.
+    """
+    job = await store.get_by_id(tx.connection, turn.job) if turn.job is not None else None
+    if job is None or await messages.get_by_id(tx.connection, report_message_id(job.id)) is not None:
+        return None
+    report = render_report(job, comment)
+    await post_notice(tx, turn.conversation, report, turn=turn.id, message=report_message_id(job.id))
+    return {"output": report, "exit_code": job.exit_code}

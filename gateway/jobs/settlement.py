@@ -29,9 +29,6 @@ log = structlog.get_logger(__name__)
 MAX_EVENT_OUTPUT = 32 * 1024
 """Characters of output in an event; the job's logs have the rest."""
 
-START_TIMEOUT = 30.0
-"""Seconds after which a recorded job that its sandbox does not know is settled as `never_started`."""
-
 
 class JobSettlement:
     """Settles jobs. A job is settled once, by whichever report of its end is committed first."""
@@ -137,8 +134,6 @@ class JobSettlement:
                 await self.settle(job, end)
             case sandbox_model.BackgroundJobState.RECREATED:
                 await self.settle(job, failed_end("sandbox_recreated", report.output))
-            case sandbox_model.BackgroundJobState.UNKNOWN if age_seconds(job.created_at) > START_TIMEOUT:
-                await self.settle(job, failed_end("never_started", b""))
             case sandbox_model.BackgroundJobState.RUNNING if report.over_quota:
                 await self.fail(job, WORKSPACE_FULL)
             case _:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from delivery.broker.port import Lease
-from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.errors import LeaseLost
 from delivery.events.event import Event, EventType
@@ -27,7 +26,7 @@ from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
-from gateway.turns.attempt import end_turn
+from gateway.turns.turn_end import end_turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +146,7 @@ async def _load_claim(tx: Transaction, turn: Turn, fence: int, agent: Record) ->
 
 def _must_wait(turn: Turn) -> bool:
     """Return whether a turn waits for approvals or for its next retry."""
-    early = turn.next_at is not None and turn.next_at > utc_now()
-    return not turn.cancel and (turn.state is TurnState.WAITING or early)
+    return not turn.cancel and (turn.state is TurnState.WAITING or turn.is_delayed)
 
 
 def _end_without_run(turn: Turn, *, dead: bool) -> tuple[TurnState, str] | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
-from datetime import timedelta
 from functools import partial
 
 import structlog
 
 from delivery.broker.keyed_worker import KeyedWorker
 from delivery.broker.port import Lease, Leases, WakeUps, WorkQueue
-from delivery.database.clock import utc_now
 from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
@@ -24,7 +22,7 @@ from gateway.files.attachments import AttachmentFetcher
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
 from gateway.records.agent import agent_config, agent_spec
-from gateway.store.turn_state import TurnState, retry_after
+from gateway.store.turn_state import RetryPeriods, TurnState
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
@@ -33,6 +31,7 @@ from gateway.turns.attempt import TurnAttempt
 from gateway.turns.cancellation import POLL_SECONDS, CancellationWatcher
 from gateway.turns.claim import ClaimedTurn, Quarantined, TurnClaimer
 from gateway.turns.deltas import Deltas, OnMessageText
+from gateway.turns.retrying import retry_later
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
@@ -77,6 +76,7 @@ class TurnWorker:
         max_turns: int = 64,
         lease_ttl: float = 6.0,
         drain_timeout: float = 8.0,
+        retry_periods: RetryPeriods | None = None,
         draft_context: DraftContext = lambda _conversation, _turn, _asker: nullcontext(),
         on_turn_ended: OnTurnEnded = _ignore_end,
         cancel_poll_interval: float = POLL_SECONDS,
@@ -95,6 +95,7 @@ class TurnWorker:
         self._on_turn_ended = on_turn_ended
         self._lease_ttl = lease_ttl
         self._drain_timeout = drain_timeout
+        self._retry_periods = retry_periods or RetryPeriods()
         self._draft_context = draft_context
         self._keyed_worker = KeyedWorker(
             WorkQueue.TURN, wake_ups, self._work_on, wake=transactions.wake_soon, at_most=max_turns
@@ -265,17 +266,9 @@ class TurnWorker:
     async def _fail(self, attempt: TurnAttempt, error: AgentError | SandboxError) -> None:
         """Fail the turn, or requeue it with a delay if the error is temporary and retries are left."""
         is_temporary = error.retryable if isinstance(error, AgentError) else error.remedy == "retry"
-        wait = retry_after(attempt.turn.attempt) if is_temporary else None
-        if wait is None:
-            await self._end(attempt, TurnState.FAILED, str(error))
+        if is_temporary and await retry_later(attempt, str(error), self._retry_periods):
             return
-        log.warning("turn.retry_scheduled", turn=attempt.turn.id, after=wait, error=str(error))
-        moment = utc_now() + timedelta(seconds=wait)
-        async with attempt.begin("turn.release") as tx:
-            await turns.requeue(
-                tx.connection, attempt.turn.id, from_state=TurnState.RUNNING, not_before=moment
-            )
-            tx.wake_at(WorkQueue.TURN, attempt.turn.conversation, moment)
+        await self._end(attempt, TurnState.FAILED, str(error))
 
     @staticmethod
     async def _end(attempt: TurnAttempt, state: TurnState, error: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from delivery.database.engine import Connection
 from gateway.store.tables import jobs, turns
@@ -22,10 +22,13 @@ class Lineage:
     job: str | None = None
 
 
+_retry = turns.alias("retry")
+_JOB = func.coalesce(turns.c.job, _retry.c.job)
 _CAUSE = (
-    select(turns.c.account, turns.c.job, jobs.c.turn.label("before"))
+    select(turns.c.account, _JOB.label("job"), jobs.c.turn.label("before"))
     .select_from(turns)
-    .outerjoin(jobs, jobs.c.id == turns.c.job)
+    .outerjoin(_retry, _retry.c.id == turns.c.retried_as)
+    .outerjoin(jobs, jobs.c.id == _JOB)
 )
 
 

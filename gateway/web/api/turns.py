@@ -77,7 +77,8 @@ class TurnStatus(ResponseModel):
     """A turn with its deliveries.
 
     `position` is the number of turns before it in its conversation, null once it has ended. `merged_into` is
-    the turn that answers it too, which was running when this one was queued.
+    the turn that answers it too, which was running when this one was queued. `next_at` is the time of the
+    next attempt while the turn waits for it; `error` is then the reason.
     """
 
     id: str
@@ -93,6 +94,7 @@ class TurnStatus(ResponseModel):
     cancelling: bool
     output: str | None
     error: str | None
+    next_at: datetime | None
     usage: dict[str, Any] | None
     files: tuple[dict[str, Any], ...] = ()
     created_at: datetime
@@ -260,6 +262,7 @@ def _turn_status(turn: Turn, deliveries: list[DeliveryResponse], position: int |
         cancelling=turn.cancel and turn.finished_at is None,
         output=turn.output,
         error=turn.error,
+        next_at=turn.next_at if turn.is_delayed else None,
         usage=dict(turn.usage) if turn.usage is not None else None,
         created_at=turn.created_at,
         started_at=turn.started_at,
