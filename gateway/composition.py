@@ -32,6 +32,7 @@ from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.wiring import FileServices, open_file_services
 from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.ingress.client_commands import ClientCommands
 from gateway.ingress.commands import ChatCommands
 from gateway.ingress.receive import UpdateAcceptor, UpdateHandler
 from gateway.ingress.sandbox_commands import SandboxCommands
@@ -176,20 +177,16 @@ def _channel_supervisor(
 
 def _build_ingress(base: _Foundation, services: Services) -> tuple[BackgroundTask, ...]:
     """Connect the channels to the services; returns the tasks of that."""
-    sandbox_commands = SandboxCommands(services.transactions, services.jobs)
-    commands = ChatCommands(
-        base.channel_supervisor.reply_privately, sandbox_commands, limit=base.backing.settings.queue_limit
-    )
     handler = UpdateHandler(
         services.transactions,
         services.submissions,
         services.approvals,
-        commands,
+        services.commands,
         status_reactions=base.status_reactions,
         cancel=services.turn_worker.cancel_local,
     )
     base.acceptors.append(InstrumentedUpdateHandler(handler, base.backing.metrics))
-    return sandbox_commands.run, base.status_reactions.run
+    return services.sandbox_commands.run, base.status_reactions.run
 
 
 async def _delivery_tasks(
@@ -247,6 +244,10 @@ def _build_services(
         max_running=settings.job_limit,
     )
     turn_worker = _turn_worker(base, resolver, jobs, file_services, get_agent)
+    sandbox_commands = SandboxCommands(transactions, jobs)
+    commands = ChatCommands(
+        base.channel_supervisor.reply_privately, sandbox_commands, limit=settings.queue_limit
+    )
     return Services(
         transactions=transactions,
         stream=backing.stream,
@@ -255,6 +256,9 @@ def _build_services(
         job_settlement=settlement,
         job_reconciler=JobReconciler(backing.database, resolver.sandbox_of_job, settlement),
         approvals=Approvals(transactions),
+        commands=commands,
+        sandbox_commands=sandbox_commands,
+        client_commands=ClientCommands(transactions, commands, turn_worker.cancel_local),
         turn_worker=turn_worker,
         environment_resolver=resolver,
         file_services=file_services,

@@ -105,9 +105,12 @@ class ChatCommands:
         command: ParsedCommand,
         *,
         by: Author,
-        decision_context: DecisionContext,
+        decision_context: DecisionContext | None,
     ) -> CommandResult:
-        """Execute a command in the caller's transaction and return its result."""
+        """Execute a command in the caller's transaction and return its result.
+
+        Without a `decision_context` the account itself decides about approvals.
+        """
         if command.name == "stop":
             return await self._stop(tx, conversation)
         if command.name in {"approve", "deny"}:
@@ -215,7 +218,7 @@ class ChatCommands:
         conversation: Conversation,
         command: ParsedCommand,
         by: Author,
-        decision_context: DecisionContext,
+        decision_context: DecisionContext | None,
     ) -> str:
         if not command.args:
             return f"Which one? `/{command.name} ID`"

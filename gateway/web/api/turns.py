@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, RootModel, SecretStr, StrictStr, model_validator
+from pydantic import Field, RootModel, SecretStr, StrictBool, StrictStr, model_validator
 
 from delivery.broker.port import WorkQueue
 from delivery.deliveries import queries
@@ -58,10 +58,11 @@ class TurnCreate(RequestModel):
 
 
 class MessageCreate(RequestModel):
-    """The body that sends a message."""
+    """The body that sends a message; a `literal` text is never taken for a command."""
 
     text: Text
     attachments: Attachments = ()
+    literal: StrictBool = False
 
 
 class TurnAccepted(ResponseModel):
@@ -71,6 +72,18 @@ class TurnAccepted(ResponseModel):
     conversationId: str
     statusUrl: str
     webhook_secret: str | None = None
+
+
+class CommandExecuted(ResponseModel):
+    """The message was a command, such as `/stop`; a `reply` of null follows later in the conversation."""
+
+    command: str
+    reply: str | None
+    conversationId: str
+
+
+class MessageAccepted(RootModel[TurnAccepted | CommandExecuted]):
+    """The result of a message: a queued turn, or an executed command."""
 
 
 class TurnStatus(ResponseModel):
@@ -158,10 +171,16 @@ async def start_turn(call: ApiCall[TurnCreate, NoContent]) -> TurnAccepted:
     return await submit(call, submission, secret)
 
 
-async def send_message(call: ApiCall[MessageCreate, NoContent]) -> TurnAccepted:
-    """Send a message to a conversation."""
+async def send_message(call: ApiCall[MessageCreate, NoContent]) -> TurnAccepted | CommandExecuted:
+    """Send a message to a conversation, or execute the command that it is."""
     async with call.context.database.read() as connection:
         conversation = await require_conversation(connection, call.account, call.path["id"])
+    if not call.body.literal and not call.body.attachments:
+        done = await call.services.client_commands.execute(
+            call.account, conversation.id, call.body.text, by=call.principal.key, key=call.idempotency_key
+        )
+        if done is not None:
+            return CommandExecuted(command=done.name, reply=done.reply, conversationId=conversation.id)
     submission = Submission(
         account=call.account,
         text=call.body.text,

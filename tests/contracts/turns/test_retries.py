@@ -62,13 +62,10 @@ async def harness(database: Database, tmp_path: Path) -> TurnWorkerHarness:
 
 async def add_follow_up(harness: TurnWorkerHarness) -> Turn:
     """Add a job that has ended, and the turn that follows it."""
-    about = {
-        "account": harness.agent.account,
-        "conversation": harness.conversation,
-        "agent": harness.agent.id,
-    }
     job = Job(
-        **about,
+        account=harness.agent.account,
+        conversation=harness.conversation,
+        agent=harness.agent.id,
         id=new_id("job"),
         turn=new_id("trn"),
         asker="",
