@@ -56,7 +56,8 @@ class Submission:
 
     `conversation` is an id or the caller's own name (created if new; None creates one without a name).
     `key` is an idempotency key of `source`; with `conversation_scoped_key` it is unique only for the asker in
-    the conversation. `endpoint` is a webhook for this turn's results. `notify`: emit `agent.finished`.
+    the conversation. With `is_first` an earlier submission with this key is forgotten. `endpoint` is a
+    webhook for this turn's results. `notify`: emit `agent.finished`.
     `platform_id` is the message's id on its chat platform.
     """
 
@@ -68,6 +69,7 @@ class Submission:
     source: str = "api"
     key: str | None = None
     conversation_scoped_key: bool = False
+    is_first: bool = False
     endpoint: str | None = None
     attachments: Sequence[Mapping[str, Any]] = ()
     notify: bool = False
@@ -151,6 +153,11 @@ class Submissions:
 
     async def _get_submitted(self, tx: Transaction, submission: Submission) -> Submitted | None:
         if submission.key is None:
+            return None
+        if submission.is_first:
+            await conversations.forget_event(
+                tx.connection, submission.account, submission.source, submission.key
+            )
             return None
         found = await conversations.get_recorded_event(
             tx.connection,

@@ -12,7 +12,7 @@ from delivery.broker.port import WorkQueue
 from delivery.deliveries import queries
 from delivery.events.event import new_id
 from gateway.conversations import submission as submissions
-from gateway.conversations.submission import Submission
+from gateway.conversations.submission import Submission, Submitted
 from gateway.records import webhooks
 from gateway.records.fields import HookUrl, Name, Whsec
 from gateway.store.job_state import JobState
@@ -204,6 +204,18 @@ async def _save_attachments(
 
 async def submit(call: ApiCall[Any, Any], submission: Submission, secret: str | None = None) -> TurnAccepted:
     """Queue a turn; raises HttpProblem when it is refused."""
+    taken = await queue_turn(call, submission)
+    base = (call.context.public_url or "").rstrip("/")
+    return TurnAccepted(
+        turnId=taken.turn,
+        conversationId=taken.conversation,
+        statusUrl=f"{base}/status/{taken.turn}",
+        webhook_secret=secret,
+    )
+
+
+async def queue_turn(call: ApiCall[Any, Any], submission: Submission) -> Submitted:
+    """Queue a turn; raises HttpProblem when it is refused."""
     try:
         taken = await call.services.submissions.submit(submission)
     except submissions.UnknownTarget as error:
@@ -216,13 +228,7 @@ async def submit(call: ApiCall[Any, Any], submission: Submission, secret: str | 
         raise HttpProblem(429, str(error), headers={"Retry-After": "5"}) from None
     stored = [dict(one) for one in submission.attachments]
     await assign(call.services, call.account, stored, conversation=taken.conversation, turn=taken.turn)
-    base = (call.context.public_url or "").rstrip("/")
-    return TurnAccepted(
-        turnId=taken.turn,
-        conversationId=taken.conversation,
-        statusUrl=f"{base}/status/{taken.turn}",
-        webhook_secret=secret,
-    )
+    return taken
 
 
 async def _endpoint(
