@@ -58,7 +58,8 @@ class Submission:
     `key` is an idempotency key of `source`; with `conversation_scoped_key` it is unique only for the asker in
     the conversation. With `is_first` an earlier submission with this key is forgotten. `endpoint` is a
     webhook for this turn's results. `notify`: emit `agent.finished`.
-    `platform_id` is the message's id on its chat platform.
+    `platform_id` is the message's id on its chat platform. `traceparent` is the caller's span, as in the
+    header.
     """
 
     account: str
@@ -74,6 +75,7 @@ class Submission:
     attachments: Sequence[Mapping[str, Any]] = ()
     notify: bool = False
     platform_id: str | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,14 +362,12 @@ class Submissions:
 
     @staticmethod
     def _emit(tx: Transaction, submission: Submission, submitted: Submitted, waiting: int) -> None:
+        queued: dict[str, object] = {"trigger": "message", "attempt": 0, "position": waiting}
+        if submission.traceparent is not None:
+            queued["traceparent"] = submission.traceparent
         tx.emit(
             _received_event(submission, submitted),
-            Event.now(
-                EventType.TURN_QUEUED,
-                submitted.conversation,
-                {"trigger": "message", "attempt": 0, "position": waiting},
-                turn=submitted.turn,
-            ),
+            Event.now(EventType.TURN_QUEUED, submitted.conversation, queued, turn=submitted.turn),
         )
         tx.wake(WorkQueue.TURN, submitted.conversation)
 

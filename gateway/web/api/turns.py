@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -24,7 +25,7 @@ from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import StepRow, Turn
 from gateway.web.api.conversations import require_conversation
 from gateway.web.api.deliveries import DeliveryResponse, to_responses
-from gateway.web.http import idempotency
+from gateway.web.http import idempotency, trace_context
 from gateway.web.http.attachments import AttachmentCreate, Attachments, InvalidAttachment, assign, save_all
 from gateway.web.http.pagination import ListPage
 from gateway.web.http.problems import HttpProblem, invalid, invalid_field, not_found
@@ -215,9 +216,10 @@ async def submit(call: ApiCall[Any, Any], submission: Submission, secret: str | 
 
 
 async def queue_turn(call: ApiCall[Any, Any], submission: Submission) -> Submitted:
-    """Queue a turn; raises HttpProblem when it is refused."""
+    """Queue a turn below the caller's span, if there is one; raises HttpProblem when it is refused."""
+    traceparent = trace_context.parse(call.request.headers.getall(trace_context.HEADER, ()))
     try:
-        taken = await call.services.submissions.submit(submission)
+        taken = await call.services.submissions.submit(replace(submission, traceparent=traceparent))
     except submissions.UnknownTarget as error:
         raise not_found(str(error)) from None
     except submissions.WrongAgent as error:
