@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from delivery.database.engine import Connection
 from delivery.deliveries.rendering import code_block
 from delivery.deliveries.transactions import Transaction
+from delivery.events.event import Event, EventType
 from gateway.conversations.message_ids import report_message_id
 from gateway.conversations.notices import post_notice
 from gateway.store.conversations import messages
 from gateway.store.job_state import REASON_TEXTS
 from gateway.store.turns import jobs as store
+from gateway.store.turns import turns
 from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import Turn
 
@@ -17,6 +23,9 @@ MAX_REPORT_OUTPUT = 3000
 
 MAX_REPORT_COMMAND = 200
 """Characters of the command in a report."""
+
+ListFiles = Callable[[Connection, Turn], Awaitable[Sequence[dict[str, Any]]]]
+"""Return the files of a turn, and of the job that it follows."""
 
 NO_COMMENT = "The agent could not comment on it."
 NO_COMMENT_YET = "The agent cannot comment on it yet."
@@ -50,3 +59,36 @@ async def post_report(tx: Transaction, turn: Turn, comment: str = NO_COMMENT) ->
     report = render_report(job, comment)
     await post_notice(tx, turn.conversation, report, turn=turn.id, message=report_message_id(job.id))
     return {"output": report, "exit_code": job.exit_code}
+
+
+async def report_early(
+    tx: Transaction, turn: Turn, files: Sequence[dict[str, Any]], *, state: str, error: str | None = None
+) -> None:
+    """Report a follow-up turn's job to chat and webhook before the agent can comment on it, once."""
+    report = await post_report(tx, turn, NO_COMMENT_YET)
+    if report is None:
+        return
+    result: dict[str, object] = {"state": state} if error is None else {"state": state, "error": error}
+    finished = finished_data(turn, result | report, files)
+    tx.emit(Event.now(EventType.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
+
+
+async def report_held_up_jobs(tx: Transaction, conversation: str, list_files: ListFiles) -> None:
+    """Report the jobs whose follow-up turns are queued behind a turn that waits for a person or a retry."""
+    for turn in await turns.list_open(tx.connection, conversation):
+        if turn.trigger == "job" and not turn.attempt:
+            await report_early(tx, turn, await list_files(tx.connection, turn), state=str(turn.state))
+
+
+def finished_data(
+    turn: Turn, result: dict[str, object], files: Sequence[dict[str, Any]] = ()
+) -> dict[str, object]:
+    """Return the data of `agent.finished`."""
+    finished: dict[str, object] = {"turnId": turn.id, "agent": turn.agent, "trigger": turn.trigger}
+    if turn.job is not None:
+        finished["resultId"] = turn.job
+    return (
+        finished
+        | {key: value for key, value in result.items() if key not in {"attempt", "replaces"}}
+        | {"files": list(files)}
+    )

@@ -16,7 +16,9 @@ from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, new_id
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.collection import CollectedFiles, FileCollector
+from gateway.jobs.report import report_held_up_jobs
 from gateway.store.job_state import EVENT_KINDS, WORKSPACE_FULL, JobEnd, JobState, job_end, render_result
+from gateway.store.turn_state import TurnState
 from gateway.store.turns import jobs as store
 from gateway.store.turns import turns
 from gateway.store.turns.jobs import Job
@@ -98,6 +100,9 @@ class JobSettlement:
             Event.now(EventType.TURN_QUEUED, job.conversation, queued, turn=turn.id),
         )
         await collected.emit_notice(tx, job.conversation)
+        first = await turns.next_turn(tx.connection, job.conversation)
+        if first is not None and (first.state is TurnState.WAITING or first.is_delayed):
+            await report_held_up_jobs(tx, job.conversation, self._file_collector.list_for_turn)
         tx.wake(WorkQueue.TURN, job.conversation)
 
     async def fail(self, job: Job, reason: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from delivery.broker.port import Lease
 from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.errors import LeaseLost
 from delivery.events.event import Event, EventType
@@ -27,6 +28,7 @@ from gateway.conversations import approvals
 from gateway.conversations.message_ids import completed_event_id, message_id
 from gateway.environments.resolver import Environment
 from gateway.files.collection import CollectedFiles, FileCollector
+from gateway.jobs.report import report_held_up_jobs
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import MessageRow
 from gateway.store.turn_state import TurnState
@@ -210,6 +212,7 @@ class TurnAttempt:
             await approvals.request(
                 tx, self.turn, required.calls, self._sandbox_fingerprint, targets=self._call_targets
             )
+            await report_held_up_jobs(tx, self.turn.conversation, self.list_files)
 
     async def _finish(self, finished: Finished) -> None:
         if self._collect_files is not None:
@@ -242,13 +245,13 @@ class TurnAttempt:
             output=output,
             error=error,
             usage=usage,
-            files=await self.list_files(tx) if self.turn.notify else (),
+            files=await self.list_files(tx.connection, self.turn) if self.turn.notify else (),
         )
         self.end_state = state if settled else None
         return settled
 
-    async def list_files(self, tx: Transaction) -> Sequence[dict[str, Any]]:
-        """Return the files of the turn, and of the job that it follows."""
+    async def list_files(self, connection: Connection, turn: Turn) -> Sequence[dict[str, Any]]:
+        """Return the files of a turn, and of the job that it follows."""
         if self._file_collector is None:
             return ()
-        return await self._file_collector.list_for_turn(tx.connection, self.turn)
+        return await self._file_collector.list_for_turn(connection, turn)

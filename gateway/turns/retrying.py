@@ -12,12 +12,12 @@ from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transaction
 from delivery.events import outbox
 from delivery.events.event import Event, EventType, rfc3339
-from gateway.jobs.report import NO_COMMENT_YET, post_report
+from gateway.jobs.report import report_early, report_held_up_jobs
 from gateway.store.turn_state import RetryPeriods, retry_after
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
 from gateway.turns.attempt import TurnAttempt
-from gateway.turns.turn_end import finished_data, shown_event
+from gateway.turns.turn_end import shown_event
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ async def retry_later(attempt: TurnAttempt, error: str, periods: RetryPeriods) -
         await turns.delay(tx.connection, turn.id, error=error, until=moment)
         event = _retrying_event(turn, earlier, error=error, wait=wait, at=moment)
         if not event.data["quiet"]:
-            await _report_job(tx, attempt, error)
+            await _report_jobs(tx, attempt, error)
         tx.emit(event)
         tx.wake_at(WorkQueue.TURN, turn.conversation, moment)
     return True
@@ -61,12 +61,11 @@ def _retrying_event(turn: Turn, earlier: Sequence[Event], *, error: str, wait: f
     return Event.now(EventType.TURN_RETRYING, turn.conversation, data, turn=turn.id)
 
 
-async def _report_job(tx: Transaction, attempt: TurnAttempt, error: str) -> None:
-    """Post the report of a follow-up turn's job before its agent can comment on it."""
+async def _report_jobs(tx: Transaction, attempt: TurnAttempt, error: str) -> None:
+    """Report the turn's job, and the jobs whose follow-up turns are queued behind it."""
     turn = attempt.turn
-    report = await post_report(tx, turn, NO_COMMENT_YET)
-    if report is None:
-        return
-    result: dict[str, object] = {"state": "retrying", "error": error}
-    finished = finished_data(turn, result | report, await attempt.list_files(tx))
-    tx.emit(Event.now(EventType.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
+    if turn.trigger == "job":
+        files = await attempt.list_files(tx.connection, turn)
+        await report_early(tx, turn, files, state="retrying", error=error)
+    else:
+        await report_held_up_jobs(tx, turn.conversation, attempt.list_files)

@@ -9,7 +9,7 @@ from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction
 from delivery.events import outbox
 from delivery.events.event import Event, EventType
-from gateway.jobs.report import post_report
+from gateway.jobs.report import finished_data, post_report
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import turns
@@ -64,20 +64,6 @@ async def end_turn(
         finished = finished_data(turn, result | (report or {}), files)
         tx.emit(Event.now(EventType.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
     return True
-
-
-def finished_data(
-    turn: Turn, result: dict[str, object], files: Sequence[dict[str, Any]] = ()
-) -> dict[str, object]:
-    """Return the data of `agent.finished`."""
-    finished: dict[str, object] = {"turnId": turn.id, "agent": turn.agent, "trigger": turn.trigger}
-    if turn.job is not None:
-        finished["resultId"] = turn.job
-    return (
-        finished
-        | {key: value for key, value in result.items() if key not in {"attempt", "replaces"}}
-        | {"files": list(files)}
-    )
 
 
 def emit_merged(tx: Transaction, turn: Turn, into: str) -> None:

@@ -119,13 +119,15 @@ class TurnWorker:
             return
         async with self._leases.acquire(f"t:{conversation}", ttl=self._lease_ttl) as lease:
             fence: int | None = None
+            answered = False
             while not self._stop.is_set():
-                claim = await self._claimer.next(conversation, lease, fence)
+                claim = await self._claimer.next(conversation, lease, fence, may_retry=answered)
                 if claim is None:
                     return
                 fence = claim.fence
+                answered = False
                 if isinstance(claim, ClaimedTurn):
-                    await self._run_turn(claim, lease)
+                    answered = await self._run_turn(claim, lease)
                 elif isinstance(claim, Quarantined):
                     await self._run_quarantined(conversation, lease, fence)
                 else:
@@ -140,12 +142,15 @@ class TurnWorker:
             if isinstance(claim, ClaimedTurn):
                 await self._run_turn(claim, lease)
 
-    async def _run_turn(self, claim: ClaimedTurn, lease: Lease) -> None:
+    async def _run_turn(self, claim: ClaimedTurn, lease: Lease) -> bool:
+        """Run one attempt; returns whether the turn has completed."""
         turn = claim.turn
         async with self._draft_context(turn.conversation, turn.id, turn.asker) as on_text:
-            await self._run_attempt(claim, lease, on_text)
+            return await self._run_attempt(claim, lease, on_text) is TurnState.COMPLETED
 
-    async def _run_attempt(self, claim: ClaimedTurn, lease: Lease, on_text: OnMessageText | None) -> None:
+    async def _run_attempt(
+        self, claim: ClaimedTurn, lease: Lease, on_text: OnMessageText | None
+    ) -> TurnState | None:
         turn = claim.turn
         deltas = Deltas(
             turn.conversation,
@@ -184,6 +189,7 @@ class TurnWorker:
             await self._end(attempt, TurnState.FAILED, "internal error; see the gateway's log for details")
         if attempt.end_state is not None:
             self._on_turn_ended(turn, attempt.end_state)
+        return attempt.end_state
 
     async def _run_bounded(self, claim: ClaimedTurn, attempt: TurnAttempt, lease: Lease) -> None:
         """Run the agent until it ends, is cancelled, times out, is drained or the lease is lost."""

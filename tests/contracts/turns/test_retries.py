@@ -20,7 +20,17 @@ from delivery.deliveries.part import Part, decode_part
 from delivery.deliveries.route import Route
 from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
-from gateway.agents.port import Agent, AgentError, AgentEvent, Finished, MessageCompleted, Tools, TurnInput
+from gateway.agents.port import (
+    Agent,
+    AgentError,
+    AgentEvent,
+    ApprovalRequired,
+    Finished,
+    MessageCompleted,
+    PendingToolCall,
+    Tools,
+    TurnInput,
+)
 from gateway.conversations.retry import TurnNotFailed, retry_turn
 from gateway.store.job_state import JobState
 from gateway.store.turn_state import TurnState
@@ -196,17 +206,44 @@ async def test_a_waiting_turn_has_its_reason_and_next_attempt(harness: TurnWorke
     assert abs(waiting.next_at.timestamp() - Event.decode(event.encode()).time.timestamp() - 2) < 1
 
 
+@dataclass
+class CarefulAgent(Agent):
+    """An agent that asks a person before it answers."""
+
+    async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
+        """Ask."""
+        call = PendingToolCall(id="c1", name="bash", args={"command": "ls"})
+        yield ApprovalRequired(calls=(call,), state=b"")
+
+
+@pytest.mark.parametrize("agent", [CarefulAgent(), UnavailableAgent()], ids=["approval", "retry"])
+async def test_a_job_is_reported_although_a_question_is_before_it(
+    harness: TurnWorkerHarness, agent: Agent
+) -> None:
+    """A turn that waits for a person or for its model holds up the comment, and not the result."""
+    question = await harness.add_turn("question")
+    turn = await add_follow_up(harness)
+    async with harness.running(agent):
+        await harness.wake()
+        if isinstance(agent, UnavailableAgent):
+            await fail_attempts(harness, question, 2)
+        events = await until(harness, turn, lambda seen: bool(of_type(seen, EventType.AGENT_FINISHED)))
+    (early,) = of_type(events, EventType.AGENT_FINISHED)
+    assert (early.data["state"], early.data["exit_code"]) == ("queued", 0)
+    assert len([part for part in await chat_parts(harness) if "pigeon" in part.text]) == 1
+
+
 async def test_a_message_passes_a_follow_up_that_waits(harness: TurnWorkerHarness) -> None:
-    """A follow-up turn that is retried for hours holds up nobody."""
+    """A follow-up turn that is retried for hours holds up nobody, and runs once its agent answers."""
     turn, agent = await add_follow_up(harness), UnavailableAgent()
     async with harness.running(agent):
         await harness.wake()
         await fail_attempts(harness, turn, 4)
         agent.down = False
-        question = await harness.add_turn("question")
+        await harness.add_turn("question")
         await harness.wake()
-        await harness.wait_for_state(question, TurnState.COMPLETED)
-        await harness.wait_for_state(turn, TurnState.QUEUED)
+        await harness.wait_for_state(turn, TurnState.COMPLETED)
+    assert agent.asked[-2:] == ["question", "pigeon"]
 
 
 async def test_a_retried_follow_up_keeps_its_job_and_repeats_no_report(harness: TurnWorkerHarness) -> None:
