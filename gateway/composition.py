@@ -32,6 +32,7 @@ from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.wiring import FileServices, open_file_services
 from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.ingress.client_commands import ClientCommands
 from gateway.ingress.commands import ChatCommands
 from gateway.ingress.full_queues import FullQueues, RefusalReports
 from gateway.ingress.receive import UpdateAcceptor, UpdateHandler
@@ -52,6 +53,7 @@ from gateway.observability.tracing.span_recorder import SpanRecorder
 from gateway.records.bootstrap import ensure_defaults
 from gateway.records.records import Records
 from gateway.services import Services
+from gateway.store.turn_state import RetryPeriods
 from gateway.turns.worker import TurnWorker
 
 CHANNEL_ROLES = frozenset({Role.INGRESS, Role.TURNS, Role.DELIVERY})
@@ -177,23 +179,19 @@ def _channel_supervisor(
 
 def _build_ingress(base: _Foundation, services: Services) -> tuple[BackgroundTask, ...]:
     """Connect the channels to the services; returns the tasks of that."""
-    sandbox_commands = SandboxCommands(services.transactions, services.jobs)
-    commands = ChatCommands(
-        base.channel_supervisor.reply_privately, sandbox_commands, limit=base.backing.settings.queue_limit
-    )
     full_queues = FullQueues()
     handler = UpdateHandler(
         services.transactions,
         services.submissions,
         services.approvals,
-        commands,
+        services.commands,
         status_reactions=base.status_reactions,
         full_queues=full_queues,
         cancel=services.turn_worker.cancel_local,
     )
     base.acceptors.append(InstrumentedUpdateHandler(handler, base.backing.metrics))
     refusal_reports = RefusalReports(services.transactions, full_queues)
-    return sandbox_commands.run, base.status_reactions.run, refusal_reports.run
+    return services.sandbox_commands.run, base.status_reactions.run, refusal_reports.run
 
 
 async def _delivery_tasks(
@@ -252,14 +250,21 @@ def _build_services(
         max_running=settings.job_limit,
     )
     turn_worker = _turn_worker(base, resolver, jobs, file_services, get_agent)
+    sandbox_commands = SandboxCommands(transactions, jobs)
+    commands = ChatCommands(
+        base.channel_supervisor.reply_privately, sandbox_commands, limit=settings.queue_limit
+    )
     return Services(
         transactions=transactions,
         stream=backing.stream,
         submissions=Submissions(transactions, limit=settings.queue_limit, cancel=turn_worker.cancel_local),
         jobs=jobs,
         job_settlement=settlement,
-        job_reconciler=JobReconciler(backing.database, resolver, settlement),
+        job_reconciler=JobReconciler(backing.database, resolver.sandbox_of_job, settlement),
         approvals=Approvals(transactions),
+        commands=commands,
+        sandbox_commands=sandbox_commands,
+        client_commands=ClientCommands(transactions, commands, turn_worker.cancel_local),
         turn_worker=turn_worker,
         environment_resolver=resolver,
         file_services=file_services,
@@ -304,6 +309,7 @@ def _turn_worker(
         max_turns=settings.turn_workers,
         lease_ttl=settings.lease_ttl,
         drain_timeout=settings.drain_timeout,
+        retry_periods=RetryPeriods(message=settings.message_retry_period, job=settings.job_retry_period),
         draft_context=base.drafts.publish_while,
         on_turn_ended=base.status_reactions.on_turn_ended,
     )

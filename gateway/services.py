@@ -10,6 +10,9 @@ from gateway.conversations.approvals import Approvals
 from gateway.conversations.submission import Submissions
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.wiring import FileServices
+from gateway.ingress.client_commands import ClientCommands
+from gateway.ingress.commands import ChatCommands
+from gateway.ingress.sandbox_commands import SandboxCommands
 from gateway.jobs.jobs import Jobs
 from gateway.jobs.reconciler import JobReconciler
 from gateway.jobs.settlement import JobSettlement
@@ -29,6 +32,9 @@ class Services:
     job_settlement: JobSettlement
     job_reconciler: JobReconciler
     approvals: Approvals
+    commands: ChatCommands
+    sandbox_commands: SandboxCommands
+    client_commands: ClientCommands
     turn_worker: TurnWorker
     environment_resolver: EnvironmentResolver
     file_services: FileServices

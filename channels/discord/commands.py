@@ -21,6 +21,7 @@ ARGUMENTS_OPTION = "words"
 COMMANDS = {
     "new": "Start a new conversation",
     "stop": "Stop what is running",
+    "retry": "Try again what failed or waits for another attempt",
     "status": "Show what is running",
     "jobs": "List the background jobs, or `logs ID`, `stop ID`",
     "approve": "Approve a waiting command",
@@ -32,7 +33,7 @@ _WITH_ARGUMENTS = {"jobs", "approve", "deny", "queue"}
 
 _SLASH_PATTERN = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DOTALL | re.IGNORECASE)
 _WORDS_PATTERN = re.compile(
-    r"(?:(?P<name>new|stop|status|help|jobs|approve|deny|queue)[.!?]?"
+    r"(?:(?P<name>new|stop|retry|status|help|jobs|approve|deny|queue)[.!?]?"
     r"|(?P<jobs>jobs)\s+(?P<which>(?:logs|stop)\s+\S+)"
     r"|(?P<decision>approve|deny)\s+(?P<what>apr_\S+(?:\s.*)?)"
     r"|(?P<queue>queue)\s+(?P<mode>followup|collect|steer|interrupt))",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 MENU = {
     "new": "Start a new conversation",
     "stop": "Stop what is running",
+    "retry": "Try again what failed",
     "status": "Show what is running",
     "jobs": "List background jobs (logs ID, stop ID)",
     "approve": "Approve a command",

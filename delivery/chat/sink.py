@@ -35,6 +35,7 @@ CLOCK_SKEW = timedelta(minutes=15)
 """How far this clock may be ahead of the platform's; lookups of sent messages start this much earlier."""
 
 _TIMED_OUT = "the platform did not answer in time"
+_NOTHING_TO_EDIT = "there is no visible message to change"
 
 SEND_SECONDS = 20.0
 RATE_WAIT_SECONDS = 5.0
@@ -199,13 +200,16 @@ class ChatSink(Sink):
 
     async def _claim_draft(self, delivery: Delivery, part: Part) -> ClaimedDraft:
         """Return where the delivery is already visible: by an earlier attempt, or as a draft, now claimed."""
+        unfinished = ClaimedDraft()
+        if delivery.event_type in ENDS_EARLY and delivery.turn is not None and not delivery.part:
+            unfinished = await self._claim_unfinished(delivery.target, delivery.turn, delivery.id)
+        if unfinished.wait > 0:
+            return unfinished
         if delivery.platform_id is not None or delivery.part:
             return ClaimedDraft(platform_id=delivery.platform_id)
         if part.message is not None:
             return await self._claim(delivery.target, part.message)
-        if delivery.event_type in ENDS_EARLY and delivery.turn is not None:
-            return await self._claim_unfinished(delivery.target, delivery.turn, delivery.id)
-        return ClaimedDraft()
+        return unfinished
 
     async def _send_part(
         self, bot: ConnectedBot, address: Address, delivery: Delivery, part: Part
@@ -214,6 +218,8 @@ class ChatSink(Sink):
             earlier = await self._find_sent(bot, address, delivery)
             delivery.ensure_held()
             return earlier or await self._attach(bot, address, delivery, part.file)
+        if part.only_edit and (delivery.platform_id is None or ChannelFeature.EDIT not in bot.features):
+            return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOTHING_TO_EDIT)
         reply = Reply(
             text=part.text,
             key=idempotency_key(delivery.id),
@@ -225,6 +231,8 @@ class ChatSink(Sink):
             edited = await self._edit(bot, address, delivery.platform_id, reply)
             if edited is not None:
                 return edited
+            if part.only_edit:
+                return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOTHING_TO_EDIT)
         earlier = await self._find_sent(bot, address, delivery)
         if earlier is None and not bot.detects_duplicates:
             await delivery.exit_stack.enter_async_context(bot.rate_limiter.in_flight)

@@ -34,7 +34,8 @@ class Part:
     """CommonMark text within the length limit, with optional buttons, or a file.
 
     `message` is the id of the message that begins with this part; its draft may already be visible.
-    `reply_to` is the platform's id of the message to reply to. A part with a `file` has no text.
+    `reply_to` is the platform's id of the message to reply to. A part with a `file` has no text. A part
+    that is `only_edit` changes a visible message, and is not sent where there is none to change.
     """
 
     text: str
@@ -42,6 +43,7 @@ class Part:
     buttons: tuple[Button, ...] = ()
     reply_to: str | None = None
     file: FilePart | None = None
+    only_edit: bool = False
 
 
 def encode_part(part: Part) -> bytes:
@@ -59,6 +61,8 @@ def encode_part(part: Part) -> bytes:
         shape["message"] = part.message
     if part.file is not None:
         shape["file"] = asdict(part.file)
+    if part.only_edit:
+        shape["only_edit"] = True
     return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -76,6 +80,7 @@ def decode_part(body: bytes) -> Part:
             buttons=buttons,
             reply_to=shape.get("reply_to"),
             file=FilePart(**shape["file"]) if "file" in shape else None,
+            only_edit=bool(shape.get("only_edit")),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadPart(f"the stored part cannot be decoded: {error!r}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from channels.markup import split
@@ -64,8 +65,37 @@ def _render_decision(event: Event) -> Part:
     return Part(text=f"{decision} by {decided_by}:\n\n{command}{comment}")
 
 
+def _render_retrying(event: Event) -> Part | None:
+    """Report a turn that waits for its next attempt; a later attempt changes the same message."""
+    if event.data.get("quiet"):
+        return None
+    at = datetime.fromisoformat(str(event.data["at"])).astimezone(UTC)
+    return Part(
+        text=(
+            f"{event.data['error']}\n\n"
+            f"Attempt {int(event.data['attempt']) + 1} follows at {at:%H:%M:%S} UTC. "
+            "`/retry` tries again now, `/stop` gives up."
+        ),
+        buttons=(
+            Button(label="Retry now", data=f"retry:{event.turn}"),
+            Button(label="Stop", data=f"stop:{event.turn}"),
+        ),
+        only_edit="replaces" in event.data,
+    )
+
+
+def _render_completed(event: Event) -> Part | None:
+    """Change the report about retries once the turn has completed; its answer is a message of its own."""
+    if "replaces" not in event.data:
+        return None
+    return Part(text=f"Attempt {event.data['attempt']} succeeded.", only_edit=True)
+
+
 def _render_failure(event: Event) -> Part:
-    return Part(text=f"The request failed: {event.data.get('error') or 'unknown error'}")
+    return Part(
+        text=f"The request failed: {event.data.get('error') or 'unknown error'}",
+        buttons=(Button(label="Retry", data=f"retry:{event.turn}"),) if event.turn else (),
+    )
 
 
 def _render_cancelled(event: Event) -> Part | None:
@@ -79,6 +109,8 @@ _RENDERERS: dict[EventType, Callable[[Event], Part | None]] = {
     EventType.MESSAGE_COMPLETED: _render_message,
     EventType.APPROVAL_REQUESTED: _render_approval,
     EventType.APPROVAL_RESOLVED: _render_decision,
+    EventType.TURN_RETRYING: _render_retrying,
+    EventType.TURN_COMPLETED: _render_completed,
     EventType.TURN_FAILED: _render_failure,
     EventType.TURN_CANCELLED: _render_cancelled,
 }
@@ -91,9 +123,13 @@ def render_text(event: Event) -> Part | None:
 
 
 def replaces_event(event: Event) -> str | None:
-    """Return the id of the event whose chat message this one replaces: the request of a decided approval."""
-    requested = event.data.get("asked") if event.type is EventType.APPROVAL_RESOLVED else None
-    return requested if isinstance(requested, str) else None
+    """Return the id of the event whose chat message this one replaces.
+
+    A decision replaces the request of its approval; a turn's end and its later retries replace its first
+    report of a retry.
+    """
+    replaced = event.data.get("asked" if event.type is EventType.APPROVAL_RESOLVED else "replaces")
+    return replaced if isinstance(replaced, str) else None
 
 
 def code_block(text: str) -> str:

@@ -21,6 +21,7 @@ class EventType(StrEnum):
     TURN_QUEUED = "turn.queued"
     TURN_STARTED = "turn.started"
     TURN_RESTARTED = "turn.restarted"
+    TURN_RETRYING = "turn.retrying"
     TURN_COMPLETED = "turn.completed"
     TURN_FAILED = "turn.failed"
     TURN_CANCELLED = "turn.cancelled"

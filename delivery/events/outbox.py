@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, delete, insert, select, update
 
 from delivery.database.engine import Connection
 from delivery.database.tables import outbox, streams
-from delivery.events.event import Event
+from delivery.events.event import Event, EventType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +102,16 @@ async def list_unpublished(
 async def list_for_turn(connection: Connection, turn: str) -> list[Event]:
     """Return the recorded events of one turn, in order."""
     rows = await connection.execute(select(outbox.c.body).where(outbox.c.turn == turn).order_by(outbox.c.n))
+    return [Event.decode(row.body) for row in rows]
+
+
+async def list_of_type(connection: Connection, turn: str, event_type: EventType) -> list[Event]:
+    """Return the recorded events of one turn that have this type, in order."""
+    rows = await connection.execute(
+        select(outbox.c.body)
+        .where(outbox.c.turn == turn, outbox.c.type == str(event_type))
+        .order_by(outbox.c.n)
+    )
     return [Event.decode(row.body) for row in rows]
 
 

@@ -160,6 +160,18 @@ class Settings(BaseSettings):
     drain_timeout: float = Field(
         default=8.0, ge=0, le=600, description="seconds that running turns may take when the gateway stops"
     )
+    message_retry_period: float = Field(
+        default=1200.0,
+        ge=0,
+        le=86_400,
+        description="seconds for which a message's turn is retried while the model is unavailable",
+    )
+    job_retry_period: float = Field(
+        default=28_800.0,
+        ge=0,
+        le=604_800,
+        description="seconds for which a job's follow-up turn is retried while the model is unavailable",
+    )
     url: WebUrl | None = Field(default=None, description="the gateway that client commands talk to")
     key: SecretValue | None = Field(default=None, description="the API key that client commands use")
     fault_point: str | None = Field(default=None, description="kill the process at this fault point (tests)")

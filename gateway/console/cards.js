@@ -151,7 +151,22 @@ function JobCard({ item }) {
 }
 
 function NoteCard({ item }) {
-  return html`<p class=${`note ${item.tone}`} data-kind="note">${item.text}</p>`;
+  return html`<p class=${`note ${item.tone}`} data-kind="note">${item.text} ${item.retry && html`<${TurnAction} turn=${item.retry} verb="retry" label="Retry" />`}</p>`;
+}
+
+function RetryCard({ item }) {
+  return html`<section class="card retry" data-kind="retry" role="status" aria-label="Waiting for another attempt">
+    <p>${item.error}</p>
+    <footer>Attempt ${item.attempt + 1} follows at <${Moment} time=${item.at} />.
+      <${TurnAction} turn=${item.turn} verb="retry" label="Retry now" />
+      <${TurnAction} turn=${item.turn} verb="cancel" label="Cancel" /></footer>
+  </section>`;
+}
+
+/** A button that retries or cancels a turn. */
+function TurnAction({ turn, verb, label }) {
+  const [act, { busy, problem }] = useAction(() => call("POST", `turns/${turn}/${verb}`));
+  return html`<button type="button" disabled=${busy} onClick=${act}>${label}</button> <${Trouble} problem=${problem} />`;
 }
 
 const CARDS = {
@@ -161,4 +176,5 @@ const CARDS = {
   approval: ApprovalCard,
   job: JobCard,
   note: NoteCard,
+  retry: RetryCard,
 };

@@ -172,11 +172,12 @@ function Announcer({ items, live }) {
 }
 
 function isWorthTelling(item) {
-  return (item.kind === "message" && item.role !== "user") || item.kind === "approval" || item.kind === "note";
+  return (item.kind === "message" && item.role !== "user") || item.kind === "approval" || item.kind === "note" || item.kind === "retry";
 }
 
 function tell(item) {
   if (item.kind === "approval") return `Approval needed: ${item.command}`.slice(0, 300);
+  if (item.kind === "retry") return `Waiting for another attempt: ${item.error}`.slice(0, 300);
   return item.text.slice(0, 300);
 }
 
@@ -192,7 +193,7 @@ function Working({ open }) {
   </div>`;
 }
 
-const WORKING_WORDS = { queued: "Queued", running: "Working", waiting: "Waiting for an approval" };
+const WORKING_WORDS = { queued: "Queued", running: "Working", waiting: "Waiting for an approval", retrying: "Waiting for another attempt" };
 
 function Composer({ onSend }) {
   const field = useRef(null);

@@ -82,6 +82,7 @@ export class Outbox {
   accept(letter, turn, conversation) {
     this.change(letter.id, { state: "accepted", turn, conversation });
     this.onAccepted(this.letters.get(letter.id), letter.conversation);
+    if (!turn) this.discard(letter.id); // a command, which has no turn and is no message
   }
 
   change(id, fields) {

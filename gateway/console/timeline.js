@@ -3,9 +3,9 @@
 // An item is replaced, never changed, so that rendered items can be compared by identity.
 
 const ENDED = { "turn.completed": "completed", "turn.failed": "failed", "turn.cancelled": "cancelled" };
-const OPEN_TURNS = new Set(["queued", "running", "waiting"]);
+const OPEN_TURNS = new Set(["queued", "running", "retrying", "waiting"]);
 
-/** The ordered items of one conversation: message, draft, tool, approval, job and note. */
+/** The ordered items of one conversation: message, draft, tool, approval, job, retry and note. */
 export class Timeline {
   constructor() {
     this.items = new Map(); // in the order in which they are shown
@@ -88,6 +88,7 @@ export class Timeline {
     const known = this.turns.get(event.turn) ?? { state: "queued", attempt: 0 };
     const attempt = Math.max(data.attempt ?? 0, known.attempt);
     if (event.type === "turn.restarted") this.supersede(event.turn, attempt);
+    if (event.type !== "turn.retrying") this.items.delete(`r:${event.turn}`);
     this.turns.set(event.turn, { state: turnState(event.type, known.state), attempt });
     if (event.type in ENDED) this.close(event, data);
   }
@@ -108,7 +109,8 @@ export class Timeline {
     const state = ENDED[event.type];
     if (state === "completed") return;
     const text = state === "cancelled" ? "Cancelled." : `This turn failed. ${data.error ?? data.detail ?? ""}`.trim();
-    this.put(`x:${event.id}`, { kind: "note", tone: state, text, time: event.time, turn: event.turn });
+    const retry = state === "failed" ? event.turn : undefined;
+    this.put(`x:${event.id}`, { kind: "note", tone: state, text, time: event.time, turn: event.turn, retry });
   }
 }
 
@@ -141,10 +143,21 @@ class Keys {
 function turnState(type, known) {
   if (type in ENDED) return ENDED[type];
   if (type === "turn.queued") return known;
+  if (type === "turn.retrying") return "retrying";
   return "running";
 }
 
 const READERS = {
+  "turn.retrying": (timeline, event, data) => {
+    timeline.dropDrafts(event.turn, () => true);
+    const fields = { error: data.error ?? "", at: data.at, attempt: data.attempt ?? 0 };
+    timeline.place(`r:${event.turn}`, { kind: "retry", ...fields, turn: event.turn, time: event.time });
+  },
+  "turn.queued": (timeline, _event, data) => {
+    for (const [key, item] of timeline.items) {
+      if (item.retry === data.retry_of && data.retry_of !== undefined) timeline.put(key, { ...item, retry: undefined });
+    }
+  },
   "message.received": (timeline, event, data) => {
     timeline.authors.set(event.turn, authorOf(data.author));
     timeline.place(`m:${data.message ?? event.id}`, { ...messageItem(event, { role: "user", ...data }), time: event.time });

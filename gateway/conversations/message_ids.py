@@ -22,6 +22,11 @@ def approval_event_id(approval: str) -> str:
     return "evt_" + _digest(f"asked {approval}")
 
 
+def report_message_id(job: str) -> str:
+    """Return the id of the message that is a job's own report."""
+    return "msg_" + _digest(f"report {job}")
+
+
 def full_text_path(event: Event) -> str | None:
     """Return the path of an event's full text, or None."""
     family = event.type.split(".", 1)[0]

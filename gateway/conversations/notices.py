@@ -28,7 +28,7 @@ async def post_notice(
     """Add a message of the gateway to a conversation and deliver it on the conversation's routes.
 
     An `urgent` one answers a command, or reports a delay: it waits for no result that is to be delivered.
-    `reply_to` is the platform's id of the message that it answers.
+    `reply_to` is the platform's id of the message that it answers; `message` is its own id, if given.
     """
     message = message or new_id("msg")
     data: dict[str, object] = {"message": message, "role": "notice", "text": text, "files": []}

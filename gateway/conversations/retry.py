@@ -1,4 +1,4 @@
-"""Retries: a failed turn is repeated by a new turn at the end of its conversation's queue."""
+"""Retries that a person asks for: a failed turn is repeated by a new one, and a waiting one runs now."""
 
 from __future__ import annotations
 
@@ -15,39 +15,51 @@ from gateway.store.turns.turns import Turn
 
 
 class TurnNotFailed(Exception):
-    """Only a failed turn can be retried."""
+    """Only a turn that failed, or waits for a retry, can be retried."""
 
 
-async def retry_turn(transactions: Transactions, account: str, failed_id: str) -> Turn | None:
-    """Queue a new turn for a failed one and return it, once; None if there is no such turn.
+async def retry_turn(transactions: Transactions, account: str, turn_id: str) -> Turn | None:
+    """Run a turn that waits for a retry now, or queue a new turn for a failed one, once; return the turn.
 
-    The new turn has the old one's input, asker, attachments and webhook. Raises TurnNotFailed,
-    DatabaseUnavailable.
+    Returns None if there is no such turn. The new turn has the old one's input, asker, attachments, job and
+    webhook. Raises TurnNotFailed, DatabaseUnavailable.
     """
     async with transactions.begin("intake.submit") as tx:
-        failed = await turns.get(tx.connection, account, failed_id)
-        if failed is None:
+        turn = await turns.get(tx.connection, account, turn_id)
+        if turn is None:
             return None
-        if failed.retried_as is not None:
-            return await turns.get(tx.connection, account, failed.retried_as)
-        if failed.state is not TurnState.FAILED:
-            raise TurnNotFailed(f"the turn is {failed.state}")
-        new = Turn(
-            id=new_id("trn"),
-            account=account,
-            conversation=failed.conversation,
-            agent=failed.agent,
-            trigger=failed.trigger,
-            message=failed.message,
-            asker=failed.asker,
-            input=failed.input,
-            notify=failed.notify,
-            created_at=utc_now(),
-        )
-        if await turn_retries.mark_retried(tx.connection, failed, new.id):
-            await _enqueue(tx, failed, new)
-            return new
-    return await retry_turn(transactions, account, failed_id)  # another request was committed first
+        if turn.retried_as is not None:
+            return await turns.get(tx.connection, account, turn.retried_as)
+        retried = await retry_in(tx, turn)
+        if retried is not None:
+            return retried
+    return await retry_turn(transactions, account, turn_id)  # another request was committed first
+
+
+async def retry_in(tx: Transaction, turn: Turn) -> Turn | None:
+    """Retry a turn in the caller's transaction; None if another request was first. Raises TurnNotFailed."""
+    if await turn_retries.retry_now(tx.connection, turn):
+        tx.wake(WorkQueue.TURN, turn.conversation)
+        return turn
+    if turn.state is not TurnState.FAILED:
+        raise TurnNotFailed(f"the turn is {turn.state}")
+    new = Turn(
+        id=new_id("trn"),
+        account=turn.account,
+        conversation=turn.conversation,
+        agent=turn.agent,
+        trigger=turn.trigger,
+        message=turn.message,
+        job=turn.job,
+        asker=turn.asker,
+        input=turn.input,
+        notify=turn.notify,
+        created_at=utc_now(),
+    )
+    if not await turn_retries.mark_retried(tx.connection, turn, new.id):
+        return None
+    await _enqueue(tx, turn, new)
+    return new
 
 
 async def _enqueue(tx: Transaction, failed: Turn, new: Turn) -> None:
@@ -56,6 +68,13 @@ async def _enqueue(tx: Transaction, failed: Turn, new: Turn) -> None:
     for route in await delivery_store.list_routes(tx.connection, new.conversation, failed.id):
         if route.turn == failed.id:
             await delivery_store.add_route(tx.connection, replace(route, id=new_id("rte"), turn=new.id))
-    data = {"trigger": new.trigger, "attempt": 0, "position": waiting, "retry_of": failed.id}
+    data: dict[str, object] = {
+        "trigger": new.trigger,
+        "attempt": 0,
+        "position": waiting,
+        "retry_of": failed.id,
+    }
+    if new.job is not None:
+        data["resultId"] = new.job
     tx.emit(Event.now(EventType.TURN_QUEUED, new.conversation, data, turn=new.id))
     tx.wake(WorkQueue.TURN, new.conversation)

@@ -56,8 +56,10 @@ class Submission:
 
     `conversation` is an id or the caller's own name (created if new; None creates one without a name).
     `key` is an idempotency key of `source`; with `conversation_scoped_key` it is unique only for the asker in
-    the conversation. `endpoint` is a webhook for this turn's results. `notify`: emit `agent.finished`.
-    `platform_id` is the message's id on its chat platform.
+    the conversation. With `is_first` an earlier submission with this key is forgotten. `endpoint` is a
+    webhook for this turn's results. `notify`: emit `agent.finished`.
+    `platform_id` is the message's id on its chat platform. `traceparent` is the caller's span, as in the
+    header.
     """
 
     account: str
@@ -68,10 +70,12 @@ class Submission:
     source: str = "api"
     key: str | None = None
     conversation_scoped_key: bool = False
+    is_first: bool = False
     endpoint: str | None = None
     attachments: Sequence[Mapping[str, Any]] = ()
     notify: bool = False
     platform_id: str | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +155,11 @@ class Submissions:
 
     async def _get_submitted(self, tx: Transaction, submission: Submission) -> Submitted | None:
         if submission.key is None:
+            return None
+        if submission.is_first:
+            await conversations.forget_event(
+                tx.connection, submission.account, submission.source, submission.key
+            )
             return None
         found = await conversations.get_recorded_event(
             tx.connection,
@@ -353,14 +362,12 @@ class Submissions:
 
     @staticmethod
     def _emit(tx: Transaction, submission: Submission, submitted: Submitted, waiting: int) -> None:
+        queued: dict[str, object] = {"trigger": "message", "attempt": 0, "position": waiting}
+        if submission.traceparent is not None:
+            queued["traceparent"] = submission.traceparent
         tx.emit(
             _received_event(submission, submitted),
-            Event.now(
-                EventType.TURN_QUEUED,
-                submitted.conversation,
-                {"trigger": "message", "attempt": 0, "position": waiting},
-                turn=submitted.turn,
-            ),
+            Event.now(EventType.TURN_QUEUED, submitted.conversation, queued, turn=submitted.turn),
         )
         tx.wake(WorkQueue.TURN, submitted.conversation)
 

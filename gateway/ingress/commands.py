@@ -1,4 +1,4 @@
-"""Chat commands: `/new /stop /status /jobs /approve /deny /queue /help`."""
+"""Chat commands: `/new /stop /retry /status /jobs /approve /deny /queue /help`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from gateway.conversations.approval_question import render_call
 from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound, NotAllowed, decide_in
 from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.queue_policy import queue_policy
+from gateway.conversations.retry import retry_in
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.job_state import JobState
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode, TurnState
-from gateway.store.turns import jobs, turns
+from gateway.store.turns import jobs, turn_retries, turns
 from gateway.store.turns.turns import Turn
 
 HELP = (
-    "`/new` starts a new conversation, `/stop` stops what is running, `/status` shows what is running, "
+    "`/new` starts a new conversation, `/stop` stops what is running, "
+    "`/retry` tries again what failed or waits for another attempt, `/status` shows what is running, "
     "`/jobs` lists background jobs (`/jobs logs ID`, `/jobs stop ID`), "
     "`/approve ID` and `/deny ID` decide about a command, `/queue` shows what happens to messages "
     "that arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` "
@@ -85,7 +87,7 @@ class ChatCommands:
     `limit`: how many turns may wait if neither the agent nor the conversation has a limit.
     """
 
-    NAMES = ("new", "stop", "status", "jobs", "approve", "deny", "queue", "help")
+    NAMES = ("new", "stop", "retry", "status", "jobs", "approve", "deny", "queue", "help")
     ALWAYS = ("stop", "approve", "deny")
     """Commands that are executed over the rate limit, and in groups without a mention."""
 
@@ -103,13 +105,18 @@ class ChatCommands:
         command: ParsedCommand,
         *,
         by: Author,
-        decision_context: DecisionContext,
+        decision_context: DecisionContext | None,
     ) -> CommandResult:
-        """Execute a command in the caller's transaction and return its result."""
+        """Execute a command in the caller's transaction and return its result.
+
+        Without a `decision_context` the account itself decides about approvals.
+        """
         if command.name == "stop":
             return await self._stop(tx, conversation)
         if command.name in {"approve", "deny"}:
             reply: str | None = await self._decide(tx, conversation, command, by, decision_context)
+        elif command.name == "retry":
+            reply = await self._retry(tx, conversation)
         elif command.name == "jobs":
             reply = await self._jobs(tx, conversation, command.args)
         elif command.name == "queue":
@@ -131,15 +138,24 @@ class ChatCommands:
     async def _stop(tx: Transaction, conversation: Conversation) -> CommandResult:
         """Cancel the running and waiting turns, except follow-up turns of jobs that have not started."""
         queue = await turns.list_open(tx.connection, conversation.id)
-        ended = [turn.id for place, turn in enumerate(queue) if not place or turn.trigger != "job"]
-        if queue and queue[0].trigger == "job" and not queue[0].attempt:
-            ended.remove(queue[0].id)
+        ended = [turn for turn in queue if turn.trigger != "job" or turn.attempt]
         for turn in ended:
-            why = STOPPED if turn == ended[0] else STOPPED_WHILE_QUEUED
-            await turns.request_cancel(tx.connection, turn, reason=why)
+            why = STOPPED if turn.attempt or turn == ended[0] else STOPPED_WHILE_QUEUED
+            await turns.request_cancel(tx.connection, turn.id, reason=why)
         tx.wake(WorkQueue.TURN, conversation.id)
         reply = f"Stopping {len(ended)} {_turns(len(ended))}." if ended else "Nothing is running."
-        return CommandResult(reply=reply, ended_turns=tuple(ended))
+        return CommandResult(reply=reply, ended_turns=tuple(turn.id for turn in ended))
+
+    @staticmethod
+    async def _retry(tx: Transaction, conversation: Conversation) -> str:
+        """Run the turns that wait for another attempt now, else repeat the newest one that failed."""
+        queue = await turns.list_open(tx.connection, conversation.id)
+        waiting = [turn for turn in queue if turn.is_delayed]
+        failed = None if waiting else await turn_retries.last_failed(tx.connection, conversation.id)
+        for turn in [*waiting, *([failed] if failed else [])]:
+            await retry_in(tx, turn)
+        names = ", ".join(_quoted(turn) for turn in ([failed] if failed else waiting))
+        return f"Trying again: {names}." if names else "There is nothing to retry."
 
     async def _queue(self, tx: Transaction, conversation: Conversation, args: Sequence[str]) -> str:
         if not args:
@@ -202,7 +218,7 @@ class ChatCommands:
         conversation: Conversation,
         command: ParsedCommand,
         by: Author,
-        decision_context: DecisionContext,
+        decision_context: DecisionContext | None,
     ) -> str:
         if not command.args:
             return f"Which one? `/{command.name} ID`"
@@ -230,17 +246,26 @@ def render_queue(queue: Sequence[Turn], by: str) -> str:
     """Return the state of a conversation's queue and the position of the person who asks."""
     if not queue:
         return "Nothing is running."
+    queue = sorted(queue, key=lambda turn: turn.trigger == "job" and turn.is_delayed)
     first, behind = queue[0], len(queue) - 1
-    text = {
-        TurnState.RUNNING: f"Working on {_quoted(first)}.",
-        TurnState.WAITING: f"Waiting for a decision about {_quoted(first)}.",
-    }.get(first.state, f"About to begin with {_quoted(first)}.")
+    if first.is_delayed and first.next_at is not None:
+        text = f"Attempt {first.attempt + 1} of {_quoted(first)} follows at {first.next_at:%H:%M:%S} UTC: "
+        text += f"{first.error}."
+    else:
+        text = _activity(first)
     own = next((place for place, turn in enumerate(queue) if turn.asker == by), 0)
     if behind:
         text += f" {behind} more {'waits' if behind == 1 else 'wait'} in line" + (
             f", yours is number {own}." if own else "."
         )
     return text
+
+
+def _activity(first: Turn) -> str:
+    return {
+        TurnState.RUNNING: f"Working on {_quoted(first)}.",
+        TurnState.WAITING: f"Waiting for a decision about {_quoted(first)}.",
+    }.get(first.state, f"About to begin with {_quoted(first)}.")
 
 
 def _quoted(turn: Turn) -> str:

@@ -29,6 +29,7 @@ from gateway.ingress.full_queues import FullQueues, render_refusal
 from gateway.ingress.inbound import AfterCommit, InboundMessage
 from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
 from gateway.ingress.status_reactions import StatusReactions
+from gateway.ingress.turn_buttons import TurnButtons, is_turn_button
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation
@@ -59,6 +60,7 @@ class UpdateHandler:
         self._submissions = submissions
         self._commands = commands
         self._approval_replies = ApprovalReplies(transactions, approvals, commands.reply_privately)
+        self._turn_buttons = TurnButtons(transactions, commands.reply_privately, cancel)
         self._status_reactions = status_reactions
         self._admission = Admission(
             rate_limiter or SenderRateLimiter(),
@@ -80,7 +82,8 @@ class UpdateHandler:
                 case Command():
                     await self._on_command(context, update)
                 case ButtonPress():
-                    await self._approval_replies.on_button_press(context, update)
+                    buttons = self._turn_buttons if is_turn_button(update) else self._approval_replies
+                    await buttons.on_button_press(context, update)
                 case Reaction():
                     await self._on_reaction(context, update)
                 case RoomMigrated():

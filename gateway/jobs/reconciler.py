@@ -3,36 +3,58 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 
 import structlog
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
-from gateway.environments.resolver import EnvironmentResolver
-from gateway.jobs.settlement import START_TIMEOUT, JobSettlement, age_seconds, failed_end
+from gateway.jobs.settlement import JobSettlement, age_seconds, failed_end
 from gateway.store.job_state import LOST_AFTER, JobEnd, JobState
+from gateway.store.turn_state import FINAL
 from gateway.store.turns import jobs as store
+from gateway.store.turns import turns
 from gateway.store.turns.jobs import Job
 from sandbox.errors import SandboxError, SandboxGone
+from sandbox.model import BackgroundJobState
+from sandbox.port import Sandbox
 
 log = structlog.get_logger(__name__)
 
+START_TIMEOUT = 30.0
+"""Seconds after which a job that its sandbox does not know is settled as `never_started`."""
+
+GetJobSandbox = Callable[[Job], Awaitable[Sandbox]]
+"""Return the sandbox that a job runs in, without creating it; raises SandboxError."""
+
 
 class JobReconciler:
-    """Settles running jobs from their sandboxes' reports."""
+    """Settles running jobs from their sandboxes' reports.
+
+    A job that its sandbox does not know may still be started by its turn. The time until it is given up
+    therefore runs only while this process runs, and only after its turn has ended; `clock` measures it.
+    """
 
     def __init__(
-        self, database: Database, environment_resolver: EnvironmentResolver, settlement: JobSettlement
+        self,
+        database: Database,
+        get_sandbox: GetJobSandbox,
+        settlement: JobSettlement,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._environment_resolver = environment_resolver
+        self._get_sandbox = get_sandbox
         self._settlement = settlement
+        self._clock = clock
+        self._unknown_since: dict[str, float] = {}
 
     async def run(self, stop: asyncio.Event, *, interval: float) -> None:
         """Check all running jobs every `interval` seconds until stopped."""
         while not stop.is_set():
             try:
-                await self._run_once()
+                await self.run_once()
             except DatabaseUnavailable as error:
                 log.warning("jobs.database_unavailable", error=str(error))
             except Exception:  # the outermost loop of the reconciler: the next pass must run
@@ -43,9 +65,13 @@ class JobReconciler:
             except TimeoutError:
                 continue
 
-    async def _run_once(self) -> None:
+    async def run_once(self) -> None:
+        """Check all running jobs once."""
         async with self._database.read() as connection:
             running = await store.list_running(connection)
+        self._unknown_since = {
+            job.id: self._unknown_since[job.id] for job in running if job.id in self._unknown_since
+        }
         for job in running:
             try:
                 await self._reconcile_one(job)
@@ -55,18 +81,31 @@ class JobReconciler:
                 await self._mark_unreachable(job, error)
 
     async def _reconcile_one(self, job: Job) -> None:
-        sandbox = await self._environment_resolver.sandbox_of_job(job)
+        sandbox = await self._get_sandbox(job)
         if job.stop_requested_at is not None or job.reason is not None:
             await sandbox.stop(job.id)
         report = await sandbox.report(job.id)
         if job.unreachable_since is not None:
             async with self._database.begin() as connection:
                 await store.set_unreachable_since(connection, job.id, since=None)
-        await self._settlement.apply_report(job, report)
+        if report.state is not BackgroundJobState.UNKNOWN:
+            await self._settlement.apply_report(job, report)
+        elif await self._will_not_start(job):
+            await self._settlement.settle(job, failed_end("never_started", b""))
+
+    async def _will_not_start(self, job: Job) -> bool:
+        """Return whether nothing has started a job for START_TIMEOUT seconds after its turn's end."""
+        async with self._database.read() as connection:
+            turn = await turns.get(connection, job.account, job.turn)
+        if turn is not None and turn.state not in FINAL:
+            self._unknown_since.pop(job.id, None)
+            return False
+        now = self._clock()
+        return now - self._unknown_since.setdefault(job.id, now) > START_TIMEOUT
 
     async def _sandbox_gone(self, job: Job, error: SandboxGone) -> None:
         """Settle a job whose instance is gone; one that is still being started gets a new instance."""
-        if job.spawned_at is not None or age_seconds(job.created_at) > START_TIMEOUT:
+        if job.spawned_at is not None or await self._will_not_start(job):
             log.warning("job.sandbox_gone", job=job.id, error=str(error))
             await self._settlement.settle(job, failed_end("sandbox_recreated", b""))
 

@@ -16,7 +16,9 @@ from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, new_id
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.collection import CollectedFiles, FileCollector
+from gateway.jobs.report import report_held_up_jobs
 from gateway.store.job_state import EVENT_KINDS, WORKSPACE_FULL, JobEnd, JobState, job_end, render_result
+from gateway.store.turn_state import TurnState
 from gateway.store.turns import jobs as store
 from gateway.store.turns import turns
 from gateway.store.turns.jobs import Job
@@ -28,9 +30,6 @@ log = structlog.get_logger(__name__)
 
 MAX_EVENT_OUTPUT = 32 * 1024
 """Characters of output in an event; the job's logs have the rest."""
-
-START_TIMEOUT = 30.0
-"""Seconds after which a recorded job that its sandbox does not know is settled as `never_started`."""
 
 
 class JobSettlement:
@@ -101,6 +100,9 @@ class JobSettlement:
             Event.now(EventType.TURN_QUEUED, job.conversation, queued, turn=turn.id),
         )
         await collected.emit_notice(tx, job.conversation)
+        first = await turns.next_turn(tx.connection, job.conversation)
+        if first is not None and (first.state is TurnState.WAITING or first.is_delayed):
+            await report_held_up_jobs(tx, job.conversation, self._file_collector.list_for_turn)
         tx.wake(WorkQueue.TURN, job.conversation)
 
     async def fail(self, job: Job, reason: str) -> None:
@@ -137,8 +139,6 @@ class JobSettlement:
                 await self.settle(job, end)
             case sandbox_model.BackgroundJobState.RECREATED:
                 await self.settle(job, failed_end("sandbox_recreated", report.output))
-            case sandbox_model.BackgroundJobState.UNKNOWN if age_seconds(job.created_at) > START_TIMEOUT:
-                await self.settle(job, failed_end("never_started", b""))
             case sandbox_model.BackgroundJobState.RUNNING if report.over_quota:
                 await self.fail(job, WORKSPACE_FULL)
             case _:

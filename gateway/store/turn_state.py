@@ -99,27 +99,35 @@ DEAD_LETTER_PREFIX = "given up: "
 """Start of the stored error that marks a dead-lettered turn."""
 
 
-RETRY_DELAYS = (2.0, 10.0, 30.0, 120.0)
-"""Seconds between attempts while the model's service is unreachable; after the last the turn fails."""
+RETRY_DELAYS = (2.0, 10.0, 30.0, 120.0, 300.0, 600.0, 900.0)
+"""Seconds between attempts while the service of the model or the sandbox is unavailable."""
+
+LONGEST_RETRY_DELAY = 1800.0
+"""Seconds between all further attempts."""
 
 
-RESOURCE_DELAYS = (2.0, 5.0, 10.0, 30.0, 60.0)
-"""Seconds that a turn waits for disk space or for open files; the last one repeats."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPeriods:
+    """For how many seconds a turn is retried: a person waits for a message's answer, nobody for a job's."""
 
-MAX_RESOURCE_ATTEMPTS = 100
-"""Attempts after which a turn that still cannot get a resource of the machine fails."""
+    message: float = 1200.0
+    job: float = 28_800.0
 
-
-def resource_retry_after(attempt: int) -> float | None:
-    """Return the seconds to wait after attempt number `attempt` found a resource used up; None: give up."""
-    if attempt >= MAX_RESOURCE_ATTEMPTS:
-        return None
-    return RESOURCE_DELAYS[min(attempt, len(RESOURCE_DELAYS)) - 1]
+    def for_trigger(self, trigger: str) -> float:
+        """Return the period of a turn with this trigger."""
+        return self.job if trigger == "job" else self.message
 
 
-def retry_after(attempt: int) -> float | None:
-    """Return the seconds to wait after failed attempt number `attempt` (from 1); None: do not retry."""
-    return RETRY_DELAYS[attempt - 1] if attempt <= len(RETRY_DELAYS) else None
+def retry_after(retries: int, *, period: float) -> float | None:
+    """Return the seconds to wait before one more retry after `retries` of them; None: the turn fails.
+
+    All delays together are at most `period` seconds.
+    """
+    delays = [
+        RETRY_DELAYS[number] if number < len(RETRY_DELAYS) else LONGEST_RETRY_DELAY
+        for number in range(retries + 1)
+    ]
+    return delays[-1] if sum(delays) <= period else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from delivery.broker.port import Lease
 from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.errors import LeaseLost
 from delivery.events.event import Event, EventType
@@ -25,18 +26,17 @@ from gateway.agents.port import (
 )
 from gateway.conversations import approvals
 from gateway.conversations.message_ids import completed_event_id, message_id
-from gateway.conversations.notices import post_notice
 from gateway.environments.resolver import Environment
 from gateway.files.collection import CollectedFiles, FileCollector
-from gateway.jobs.report import load_reported_job, render_report
+from gateway.jobs.report import report_held_up_jobs
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import MessageRow
 from gateway.store.turn_state import TurnState
-from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import turn_queue, turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.turns.deltas import Deltas
+from gateway.turns.turn_end import emit_merged, end_turn
 
 
 class TurnAttempt:
@@ -212,6 +212,7 @@ class TurnAttempt:
             await approvals.request(
                 tx, self.turn, required.calls, self._sandbox_fingerprint, targets=self._call_targets
             )
+            await report_held_up_jobs(tx, self.turn.conversation, self.list_files)
 
     async def _finish(self, finished: Finished) -> None:
         if self._collect_files is not None:
@@ -236,9 +237,6 @@ class TurnAttempt:
         usage: dict[str, object] | None = None,
     ) -> bool:
         """Settle the turn in this transaction, once, and emit its events."""
-        files: Sequence[dict[str, Any]] = ()
-        if self._file_collector is not None and self.turn.notify:
-            files = await self._file_collector.list_for_turn(tx.connection, self.turn)
         settled = await end_turn(
             tx,
             self.turn,
@@ -247,83 +245,13 @@ class TurnAttempt:
             output=output,
             error=error,
             usage=usage,
-            files=files,
+            files=await self.list_files(tx.connection, self.turn) if self.turn.notify else (),
         )
         self.end_state = state if settled else None
         return settled
 
-
-END_KINDS: dict[TurnState, EventType] = {
-    TurnState.COMPLETED: EventType.TURN_COMPLETED,
-    TurnState.FAILED: EventType.TURN_FAILED,
-    TurnState.CANCELLED: EventType.TURN_CANCELLED,
-}
-
-
-async def end_turn(
-    tx: Transaction,
-    turn: Turn,
-    *,
-    fence: int,
-    state: TurnState,
-    output: str | None = None,
-    error: str | None = None,
-    usage: dict[str, object] | None = None,
-    files: Sequence[dict[str, Any]] = (),
-) -> bool:
-    """Settle a turn once under the fence: its final state, its events, its open approvals.
-
-    The progress of a turn that did not complete becomes part of the conversation's history. If it was a
-    job's follow-up turn, the chat and `agent.finished` get the job's own report instead of an answer.
-    Returns False if the turn was settled before.
-    """
-    if state is not TurnState.COMPLETED:
-        await turns.save_progress_as_history(tx.connection, turn)
-    settled = await turns.settle(
-        tx.connection, turn, fence=fence, state=state, output=output, error=error, usage=usage
-    )
-    if not settled:
-        return False
-    await approval_store.expire_for_turn(tx.connection, turn.id)
-    result: dict[str, object] = {"state": str(state), "output": output or "", "attempt": turn.attempt}
-    if state is TurnState.CANCELLED:
-        result["reason"] = await turns.cancel_reason(tx.connection, turn.id)
-    if error:
-        result["error"] = error
-    report = None if state is TurnState.COMPLETED else await _report_job(tx, turn)
-    tx.emit(Event.now(END_KINDS[state], turn.conversation, result, turn=turn.id))
-    if turn.notify:
-        finished = _finished_data(turn, result | (report or {}), files)
-        tx.emit(Event.now(EventType.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
-    return True
-
-
-async def _report_job(tx: Transaction, turn: Turn) -> dict[str, object] | None:
-    """Post the report of a follow-up turn's job; returns what `agent.finished` gets of it."""
-    job = await load_reported_job(tx.connection, turn)
-    if job is None:
-        return None
-    report = render_report(job)
-    await post_notice(tx, turn.conversation, report, turn=turn.id)
-    return {"output": report, "exit_code": job.exit_code}
-
-
-def _finished_data(
-    turn: Turn, result: dict[str, object], files: Sequence[dict[str, Any]] = ()
-) -> dict[str, object]:
-    finished: dict[str, object] = {"turnId": turn.id, "agent": turn.agent, "trigger": turn.trigger}
-    if turn.job is not None:
-        finished["resultId"] = turn.job
-    return (
-        finished | {key: value for key, value in result.items() if key != "attempt"} | {"files": list(files)}
-    )
-
-
-def emit_merged(tx: Transaction, turn: Turn, into: str) -> None:
-    """Emit the end of a turn whose input was merged into another, running turn."""
-    result: dict[str, object] = {"state": "completed", "output": "", "attempt": 0, "merged_into": into}
-    tx.emit(Event.now(EventType.TURN_COMPLETED, turn.conversation, result, turn=turn.id))
-    if turn.notify:
-        tx.emit(
-            Event.now(EventType.AGENT_FINISHED, turn.conversation, _finished_data(turn, result), turn=turn.id)
-        )
+    async def list_files(self, connection: Connection, turn: Turn) -> Sequence[dict[str, Any]]:
+        """Return the files of a turn, and of the job that it follows."""
+        if self._file_collector is None:
+            return ()
+        return await self._file_collector.list_for_turn(connection, turn)

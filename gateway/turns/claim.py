@@ -29,7 +29,7 @@ from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
-from gateway.turns.attempt import end_turn
+from gateway.turns.turn_end import end_turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +81,24 @@ class TurnClaimer:
         """How quarantined turns were interrupted; after a restart of this process that is the cause."""
 
     async def next(
-        self, conversation: str, lease: Lease, fence: int | None, *, alone: bool = False
+        self,
+        conversation: str,
+        lease: Lease,
+        fence: int | None,
+        *,
+        alone: bool = False,
+        may_retry: bool = False,
     ) -> ClaimedTurn | EndedUnrun | Quarantined | None:
-        """Claim the next turn, or settle it if it need not run; None if there is nothing to do."""
-        if fence is not None and not await self.has_work(conversation):
+        """Claim the next turn, or settle it if it need not run; None if there is nothing to do.
+
+        `may_retry`: a turn that waits for a retry is claimed now, because its agent answers again.
+        """
+        if fence is not None and not await self.has_work(conversation, may_retry=may_retry):
             return None
         async with self._transactions.begin("turn.claim") as tx:
             lease.ensure_held()
             turn = await turns.next_turn(tx.connection, conversation)
-            if turn is None or _must_wait(turn):
+            if turn is None or _must_wait(turn, may_retry=may_retry):
                 return None
             if fence is None:
                 fence = await conversations.raise_fence(tx.connection, conversation)
@@ -144,11 +153,11 @@ class TurnClaimer:
         _ensure_fenced(await end_turn(tx, turn, fence=fence, state=state, error=error, files=files))
         return EndedUnrun(turn=turn, state=state, fence=fence)
 
-    async def has_work(self, conversation: str) -> bool:
+    async def has_work(self, conversation: str, *, may_retry: bool = False) -> bool:
         """Return whether there is a turn to claim, without a write transaction."""
         async with self._transactions.database.read() as connection:
             turn = await turns.next_turn(connection, conversation)
-        return turn is not None and not _must_wait(turn)
+        return turn is not None and not _must_wait(turn, may_retry=may_retry)
 
     async def _begin(
         self, tx: Transaction, turn: Turn, fence: int, agent: Record, crashes: int
@@ -182,10 +191,9 @@ async def _load_claim(tx: Transaction, turn: Turn, fence: int, agent: Record) ->
     )
 
 
-def _must_wait(turn: Turn) -> bool:
+def _must_wait(turn: Turn, *, may_retry: bool) -> bool:
     """Return whether a turn waits for approvals or for its next retry."""
-    early = turn.next_at is not None and turn.next_at > utc_now()
-    return not turn.cancel and (turn.state is TurnState.WAITING or early)
+    return not turn.cancel and (turn.state is TurnState.WAITING or (turn.is_delayed and not may_retry))
 
 
 def _end_without_run(turn: Turn, *, dead: bool) -> tuple[TurnState, str] | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
-from datetime import timedelta
 from functools import partial
 
 import structlog
 
 from delivery.broker.keyed_worker import KeyedWorker
 from delivery.broker.port import Lease, Leases, WakeUps, WorkQueue
-from delivery.database.clock import utc_now
 from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
@@ -25,7 +23,7 @@ from gateway.files.attachments import AttachmentFetcher
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
 from gateway.records.agent import agent_config, agent_spec
-from gateway.store.turn_state import TurnState, resource_retry_after, retry_after
+from gateway.store.turn_state import RetryPeriods, TurnState
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
@@ -34,6 +32,7 @@ from gateway.turns.attempt import TurnAttempt
 from gateway.turns.cancellation import POLL_SECONDS, CancellationWatcher
 from gateway.turns.claim import ClaimedTurn, Quarantined, TurnClaimer
 from gateway.turns.deltas import Deltas, OnMessageText
+from gateway.turns.retrying import retry_later
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
@@ -81,6 +80,7 @@ class TurnWorker:
         max_turns: int = 64,
         lease_ttl: float = 6.0,
         drain_timeout: float = 8.0,
+        retry_periods: RetryPeriods | None = None,
         draft_context: DraftContext = lambda _conversation, _turn, _asker: nullcontext(),
         on_turn_ended: OnTurnEnded = _ignore_end,
         cancel_poll_interval: float = POLL_SECONDS,
@@ -99,6 +99,7 @@ class TurnWorker:
         self._on_turn_ended = on_turn_ended
         self._lease_ttl = lease_ttl
         self._drain_timeout = drain_timeout
+        self._retry_periods = retry_periods or RetryPeriods()
         self._draft_context = draft_context
         self._keyed_worker = KeyedWorker(
             WorkQueue.TURN, wake_ups, self._work_on, wake=transactions.wake_soon, at_most=max_turns
@@ -122,13 +123,15 @@ class TurnWorker:
             return
         async with self._leases.acquire(f"t:{conversation}", ttl=self._lease_ttl) as lease:
             fence: int | None = None
+            answered = False
             while not self._stop.is_set():
-                claim = await self._claimer.next(conversation, lease, fence)
+                claim = await self._claimer.next(conversation, lease, fence, may_retry=answered)
                 if claim is None:
                     return
                 fence = claim.fence
+                answered = False
                 if isinstance(claim, ClaimedTurn):
-                    await self._run_turn(claim, lease)
+                    answered = await self._run_turn(claim, lease)
                 elif isinstance(claim, Quarantined):
                     if claim.is_delayed:
                         return
@@ -145,12 +148,15 @@ class TurnWorker:
             if isinstance(claim, ClaimedTurn):
                 await self._run_turn(claim, lease)
 
-    async def _run_turn(self, claim: ClaimedTurn, lease: Lease) -> None:
+    async def _run_turn(self, claim: ClaimedTurn, lease: Lease) -> bool:
+        """Run one attempt; returns whether the turn has completed."""
         turn = claim.turn
         async with self._draft_context(turn.conversation, turn.id, turn.asker) as on_text:
-            await self._run_attempt(claim, lease, on_text)
+            return await self._run_attempt(claim, lease, on_text) is TurnState.COMPLETED
 
-    async def _run_attempt(self, claim: ClaimedTurn, lease: Lease, on_text: OnMessageText | None) -> None:
+    async def _run_attempt(
+        self, claim: ClaimedTurn, lease: Lease, on_text: OnMessageText | None
+    ) -> TurnState | None:
         turn = claim.turn
         deltas = Deltas(
             turn.conversation,
@@ -188,6 +194,7 @@ class TurnWorker:
             await self._fail_unexpectedly(attempt, error)
         if attempt.end_state is not None:
             self._on_turn_ended(turn, attempt.end_state)
+        return attempt.end_state
 
     async def _run_bounded(self, claim: ClaimedTurn, attempt: TurnAttempt, lease: Lease) -> None:
         """Run the agent until it ends, is cancelled, times out, is drained or the lease is lost."""
@@ -278,18 +285,13 @@ class TurnWorker:
 
     async def _fail(self, attempt: TurnAttempt, error: Exception) -> None:
         """Fail the turn, or requeue it with a delay if the error is temporary and retries are left."""
-        wait = _retry_delay(error, attempt.turn.attempt)
-        if wait is None:
-            resource = exhausted_resource(error)
-            await self._end(attempt, TurnState.FAILED, EXHAUSTED[resource] if resource else str(error))
+        resource = exhausted_resource(error)
+        text = EXHAUSTED[resource] if resource else str(error)
+        periods = self._retry_periods
+        period = periods.job if resource else periods.for_trigger(attempt.turn.trigger)
+        if (resource or _is_temporary(error)) and await retry_later(attempt, text, period=period):
             return
-        log.warning("turn.retry_scheduled", turn=attempt.turn.id, after=wait, error=str(error))
-        moment = utc_now() + timedelta(seconds=wait)
-        async with attempt.begin("turn.release") as tx:
-            await turns.requeue(
-                tx.connection, attempt.turn.id, from_state=TurnState.RUNNING, not_before=moment
-            )
-            tx.wake_at(WorkQueue.TURN, attempt.turn.conversation, moment)
+        await self._end(attempt, TurnState.FAILED, text)
 
     @staticmethod
     async def _end(attempt: TurnAttempt, state: TurnState, error: str) -> None:
@@ -303,14 +305,8 @@ class TurnWorker:
             tx.wake(WorkQueue.TURN, attempt.turn.conversation)
 
 
-def _retry_delay(error: Exception, attempt: int) -> float | None:
-    """Return the seconds until the next attempt; None if there is none."""
-    if exhausted_resource(error) is not None:
-        return resource_retry_after(attempt)
-    is_temporary = (
-        error.retryable if isinstance(error, AgentError) else getattr(error, "remedy", "") == "retry"
-    )
-    return retry_after(attempt) if is_temporary else None
+def _is_temporary(error: Exception) -> bool:
+    return error.retryable if isinstance(error, AgentError) else getattr(error, "remedy", "") == "retry"
 
 
 async def _cancel_tasks(*tasks: asyncio.Task[object] | asyncio.Task[None]) -> None:

@@ -63,7 +63,15 @@ _SERVER_FRAMES: dict[str, dict[str, Any]] = {
         "gap", "History was trimmed: these seqs are missing.", **{"from": _NUMBER}, to=_NUMBER, snapshot=_TEXT
     ),
     "reset": _frame("reset", "The cursor is of another epoch or ahead.", epoch=_TEXT, snapshot=_TEXT),
-    "accepted": _frame("accepted", "A message was stored.", id=_TEXT, turn=_TEXT, conversation=_TEXT),
+    "accepted": _frame(
+        "accepted",
+        "A message was stored; or a command was executed, which has no turn.",
+        id=_TEXT,
+        turn={"type": ["string", "null"]},
+        conversation=_TEXT,
+        command=_TEXT,
+        reply={"type": ["string", "null"]},
+    ),
     "error": _frame("error", "A frame was refused.", code=_TEXT, detail=_TEXT),
     "pong": _frame("pong", "The answer to a ping."),
 }

@@ -98,7 +98,7 @@ class TurnWorkerHarness:
             settings=FileSettings(),
             checkpoint=_no_checkpoint,
         )
-        settlement = JobSettlement(
+        self.settlement = JobSettlement(
             self.transactions, self.environment_resolver, file_collector=self.file_collector
         )
         self.jobs = Jobs(
@@ -106,7 +106,7 @@ class TurnWorkerHarness:
             self.environment_resolver,
             self.vault,
             _no_checkpoint,
-            settlement=settlement,
+            settlement=self.settlement,
         )
 
     def worker(self, agent: Agent) -> TurnWorker:

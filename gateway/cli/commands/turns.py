@@ -1,4 +1,4 @@
-"""Commands on turns: list and retry."""
+"""Commands on turns: list, show, retry and cancel."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ async def list_turns(
         "asked": "created_at",
         "input": lambda row: short(row.get("input"), 60),
         "error": lambda row: short(row.get("error"), 80),
+        "next attempt": "next_at",
     }
     rows = [
         row for row in filter_by_state(await gateway.list_all("turns"), state) if row.get("dead") or not dead
@@ -49,6 +50,13 @@ async def show_turn(gateway: GatewayClient, turn: Id, *, as_json: Json = False) 
 
 @remote(turns, "retry")
 async def retry_turn(gateway: GatewayClient, turn: Id) -> None:
-    """Retry a failed turn once, at the end of its conversation's queue."""
+    """Retry a failed turn once, at the end of its queue, or make the next attempt of a waiting one now."""
     new = await gateway.post("turns", turn, "retry")
-    typer.echo(f"{turn} is retried as {new['id']}")
+    typer.echo(f"{turn} is retried as {new['id']}" if new["id"] != turn else f"{turn} is tried again now")
+
+
+@remote(turns, "cancel")
+async def cancel_turn(gateway: GatewayClient, turn: Id) -> None:
+    """Cancel a turn with its model call and running command."""
+    now = await gateway.post("turns", turn, "cancel")
+    typer.echo(f"{turn} is {'being cancelled' if now.get('cancelling') else now['state']}")

@@ -14,12 +14,16 @@ from typing import Any
 import typer
 
 from gateway.cli.errors import print_error
+from gateway.cli.output import clean
 from gateway.cli.terminal.conversation_client import ConversationClient
 from gateway.cli.terminal.stdin_lines import stdin_lines
 from gateway.cli.terminal.transcript import ENDS, Transcript, render_tool_call
 
 PROMPT = "> "
-HELP = "Type a message; !COMMAND runs it, !&COMMAND in the background. Ctrl-C stops a turn, Ctrl-D leaves."
+HELP = (
+    "Type a message; !COMMAND runs it, !&COMMAND in the background, /help lists the commands. "
+    "Ctrl-C stops a turn, Ctrl-D leaves."
+)
 
 Frame = Mapping[str, Any]
 
@@ -55,7 +59,7 @@ class TerminalSession:
         self._turns: dict[str, str | None] = {}
         self._early_events: list[Frame] = []
         self._sent_texts: list[str] = []
-        self._unaccepted: set[str] = set()
+        self._unaccepted: dict[str, str] = {}
         self._pending_approvals: list[Frame] = []
         self._input_ended = False
         self._leaving = False
@@ -141,7 +145,7 @@ class TerminalSession:
 
     async def _send_message(self, text: str) -> None:
         self._sent_texts.append(text)
-        self._unaccepted.add(await self._client.send_message(text, agent=self._agent))
+        self._unaccepted[await self._client.send_message(text, agent=self._agent)] = text
 
     async def _decide(self, text: str) -> None:
         if text.strip().lower() not in {"y", "yes", "n", "no"}:
@@ -164,16 +168,28 @@ class TerminalSession:
             self._on_event(frame)
 
     def _on_accepted(self, frame: Frame) -> None:
-        self._unaccepted.discard(str(frame.get("id")))
-        self._turns.setdefault(str(frame.get("turn")), None)
+        text = self._unaccepted.pop(str(frame.get("id")), "")
+        if frame.get("turn") is None:
+            self._on_command(frame, text)
+        else:
+            self._turns.setdefault(str(frame["turn"]), None)
         early, self._early_events = self._early_events, []
         for event in early:
             self._on_event(event)
 
+    def _on_command(self, frame: Frame, text: str) -> None:
+        """Show that a command was executed; in a session its reply is an event."""
+        self._last_state = "turn.completed"
+        if text in self._sent_texts:
+            self._sent_texts.remove(text)
+        if self._once is not None:
+            typer.echo(clean(str(frame.get("reply") or "")))
+        self._prompt()
+
     def _on_error(self, frame: Frame) -> None:
         print_error(str(frame.get("detail") or frame.get("code")))
         if str(frame.get("id")) in self._unaccepted:
-            self._unaccepted.discard(str(frame["id"]))
+            self._unaccepted.pop(str(frame["id"]), None)
             self._last_state = "refused"
             self._prompt()
 

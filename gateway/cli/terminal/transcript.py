@@ -23,6 +23,7 @@ class Transcript:
             "message.completed": self._completed,
             "message.received": self._received,
             "turn.restarted": self._restarted,
+            "turn.retrying": self._retrying,
             "turn.failed": self._failed,
             "turn.cancelled": lambda _about: self._line("■ cancelled"),
             "tool.called": lambda about: self._line(f"⚙ {render_tool_call(about)}"),
@@ -67,6 +68,14 @@ class Transcript:
 
     def _restarted(self, _about: Mapping[str, Any]) -> str:
         line = self._line("↻ restarted; the earlier text of this turn no longer counts")
+        self._streamed = ""
+        return line
+
+    def _retrying(self, about: Mapping[str, Any]) -> str:
+        line = self._line(
+            f"↻ {about.get('error')}; attempt {int(about.get('attempt', 0)) + 1} follows at "
+            f"{about.get('at')} (/retry tries again now, /stop gives up)"
+        )
         self._streamed = ""
         return line
 

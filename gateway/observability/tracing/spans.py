@@ -7,6 +7,7 @@
             └─ job ── message of the follow-up turn ── …
 
 The trace's id follows from the turn that a person's message began; a job's follow-up turn belongs to it.
+A request with `traceparent` continues the caller's trace instead.
 """
 
 from __future__ import annotations
@@ -68,8 +69,19 @@ def span_id(*parts: str) -> bytes:
 
 
 def trace_id(lineage: Lineage) -> bytes:
-    """Return the 16 bytes that name the trace."""
+    """Return the 16 bytes that name the trace: the caller's, else one of the chain's own."""
+    if lineage.traceparent is not None:
+        return bytes.fromhex(lineage.traceparent.split("-")[1])
     return _digest(lineage.root)[:16]
+
+
+def _parent_of_message(lineage: Lineage) -> bytes | None:
+    """Return the span that led to a turn: the job that it follows, or the caller's span."""
+    if lineage.job:
+        return span_id("job", lineage.job)
+    if lineage.traceparent is not None and lineage.turn == lineage.root:
+        return bytes.fromhex(lineage.traceparent.split("-")[2])
+    return None
 
 
 def message_span_id(lineage: Lineage) -> bytes:
@@ -100,7 +112,7 @@ def turn_spans(
     accepted = Span(
         trace=trace_id(lineage),
         id=message_span_id(lineage),
-        parent=span_id("job", lineage.job) if lineage.job else None,
+        parent=_parent_of_message(lineage),
         name="message" if lineage.job is None else "job's end",
         kind="consumer",
         started_at=min(turn.created_at, begun),

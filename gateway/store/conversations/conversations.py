@@ -302,6 +302,26 @@ async def get_recorded_event(
     return (row[0], row[1]) if row else None
 
 
+async def forget_event(
+    connection: Connection,
+    account: str,
+    source: str,
+    event_key: str,
+    *,
+    turn: str | None = None,
+    before: datetime | None = None,
+) -> None:
+    """Forget an event; with `turn` only if it led to this turn, with `before` only if it is older."""
+    forgotten = delete(inbox).where(
+        inbox.c.account == account, inbox.c.source == source, inbox.c.event_key == event_key
+    )
+    if turn is not None:
+        forgotten = forgotten.where(inbox.c.turn == turn)
+    if before is not None:
+        forgotten = forgotten.where(inbox.c.created_at < before)
+    await connection.execute(forgotten)
+
+
 async def delete_inbox_before(connection: Connection, *, before: datetime) -> int:
     """Drop keys older than the window of platform retries."""
     return (await connection.execute(delete(inbox).where(inbox.c.created_at < before))).rowcount

@@ -5,27 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from delivery.database.engine import Connection
+from delivery.events import outbox
+from delivery.events.event import EventType
 from gateway.store.tables import jobs, turns
 from gateway.store.turns.traces import MAX_TURNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """The origin of a turn: the first turn of its chain, and the job whose end it answers."""
+    """The origin of a turn: the first turn of its chain, and the job whose end it answers.
+
+    `traceparent` is the caller's span to which the whole chain belongs.
+    """
 
     account: str
     root: str
     turn: str
     job: str | None = None
+    traceparent: str | None = None
 
 
+_retry = turns.alias("retry")
+_JOB = func.coalesce(turns.c.job, _retry.c.job)
 _CAUSE = (
-    select(turns.c.account, turns.c.job, jobs.c.turn.label("before"))
+    select(turns.c.account, _JOB.label("job"), jobs.c.turn.label("before"))
     .select_from(turns)
-    .outerjoin(jobs, jobs.c.id == turns.c.job)
+    .outerjoin(_retry, _retry.c.id == turns.c.retried_as)
+    .outerjoin(jobs, jobs.c.id == _JOB)
 )
 
 
@@ -40,7 +49,15 @@ async def get_for_turn(connection: Connection, turn: str) -> Lineage | None:
         if before is None:
             break
         root, cause = cause.before, before
-    return Lineage(account=found.account, root=root, turn=turn, job=found.job)
+    queued = await outbox.list_of_type(connection, root, EventType.TURN_QUEUED)
+    traceparent = queued[0].data.get("traceparent") if queued else None
+    return Lineage(
+        account=found.account,
+        root=root,
+        turn=turn,
+        job=found.job,
+        traceparent=traceparent if isinstance(traceparent, str) else None,
+    )
 
 
 async def _cause(connection: Connection, turn: str) -> Any:

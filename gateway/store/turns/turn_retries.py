@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import select, update
 
+from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.tables import messages, turns
 from gateway.store.turn_state import DEAD_LETTER_PREFIX, TurnState
@@ -43,11 +44,14 @@ async def list_for_account(
 
 
 async def mark_retried(connection: Connection, failed: Turn, new: str) -> bool:
-    """Link a failed turn to the turn that retries it, once, and move its user messages to the new turn."""
+    """Link a failed turn to the turn that retries it, once.
+
+    Its user messages move to the new turn, and so does its job, which has one follow-up turn at a time.
+    """
     changed = await connection.execute(
         update(turns)
         .where(turns.c.id == failed.id, turns.c.state == str(TurnState.FAILED), turns.c.retried_as.is_(None))
-        .values(retried_as=new)
+        .values(retried_as=new, job=None)
     )
     if changed.rowcount != 1:
         return False
@@ -55,3 +59,30 @@ async def mark_retried(connection: Connection, failed: Turn, new: str) -> bool:
         update(messages).where(messages.c.turn == failed.id, messages.c.role == "user").values(turn=new)
     )
     return True
+
+
+async def retry_now(connection: Connection, turn: Turn) -> bool:
+    """End the wait of a turn for its next attempt; returns False if it does not wait."""
+    now = utc_now()
+    changed = await connection.execute(
+        update(turns)
+        .where(turns.c.id == turn.id, turns.c.state == str(TurnState.QUEUED), turns.c.next_at > now)
+        .values(next_at=now)
+    )
+    return changed.rowcount == 1
+
+
+async def last_failed(connection: Connection, conversation: str) -> Turn | None:
+    """Return the newest turn of a conversation that failed and was not retried."""
+    rows = await connection.execute(
+        select(*_COLUMNS)
+        .where(
+            turns.c.conversation == conversation,
+            turns.c.state == str(TurnState.FAILED),
+            turns.c.retried_as.is_(None),
+        )
+        .order_by(turns.c.position.desc())
+        .limit(1)
+    )
+    row = rows.mappings().first()
+    return Turn(**{**row, "state": TurnState(row["state"])}) if row else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import and_, bindparam, case, func, insert, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
@@ -47,6 +47,11 @@ class Turn:
     started_at: datetime | None = None
     finished_at: datetime | None = None
 
+    @property
+    def is_delayed(self) -> bool:
+        """Whether the turn waits for a retry."""
+        return self.state is TurnState.QUEUED and self.next_at is not None and self.next_at > utc_now()
+
 
 _COLUMNS = [turns.c[name] for name in Turn.__dataclass_fields__]
 
@@ -57,10 +62,17 @@ def _turn(row: Mapping[Any, Any]) -> Turn:
 
 # Statements of the hot path are built once: building one takes longer than executing it.
 _INSERT = insert(turns)
+_IS_DELAYED_FOLLOW_UP = and_(
+    turns.c.trigger == "job",
+    turns.c.state == str(TurnState.QUEUED),
+    turns.c.next_at > bindparam("now"),
+    turns.c.paused.is_(None),
+    turns.c.cancel.is_(False),
+)
 _NEXT_TURN = (
     select(*_COLUMNS)
     .where(turns.c.conversation == bindparam("of"), turns.c.state.in_(OPEN))
-    .order_by(turns.c.position)
+    .order_by(case((_IS_DELAYED_FOLLOW_UP, 1), else_=0), turns.c.position)
     .limit(1)
 )
 _COUNT_WAITING = (
@@ -127,8 +139,11 @@ async def get(connection: Connection, account: str, turn: str) -> Turn | None:
 
 
 async def next_turn(connection: Connection, conversation: str) -> Turn | None:
-    """Return the next turn of a conversation: the oldest open one."""
-    rows = (await connection.execute(_NEXT_TURN, {"of": conversation})).mappings()
+    """Return the next turn of a conversation: the oldest open one.
+
+    A job's follow-up turn that waits for a retry and has no progress yet lets all others pass.
+    """
+    rows = (await connection.execute(_NEXT_TURN, {"of": conversation, "now": utc_now()})).mappings()
     found = rows.first()
     return _turn(found) if found else None
 
@@ -261,14 +276,22 @@ async def pause(connection: Connection, turn: Turn, *, fence: int, state: bytes)
     return paused.rowcount == 1
 
 
-async def requeue(
-    connection: Connection, turn: str, *, from_state: TurnState, not_before: datetime | None = None
-) -> bool:
+async def requeue(connection: Connection, turn: str, *, from_state: TurnState) -> bool:
     """Put a waiting or released turn back into the queue at its old position."""
     changed = await connection.execute(
         update(turns)
         .where(turns.c.id == turn, turns.c.state == str(from_state))
-        .values(state=str(TurnState.QUEUED), runner=None, next_at=not_before)
+        .values(state=str(TurnState.QUEUED), runner=None)
+    )
+    return changed.rowcount == 1
+
+
+async def delay(connection: Connection, turn: str, *, error: str, until: datetime) -> bool:
+    """Put a running turn back into the queue for a retry, with the reason for it."""
+    changed = await connection.execute(
+        update(turns)
+        .where(turns.c.id == turn, turns.c.state == str(TurnState.RUNNING))
+        .values(state=str(TurnState.QUEUED), runner=None, next_at=until, error=error)
     )
     return changed.rowcount == 1
 

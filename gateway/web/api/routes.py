@@ -52,8 +52,9 @@ def _turns() -> tuple[ApiRoute, ...]:
             "/conversations/{id}/messages",
             CHAT,
             t.send_message,
-            "send a message to a conversation",
+            "send a message to a conversation, or a command such as /stop",
             request_model=t.MessageCreate,
+            response_model=t.MessageAccepted,
         ),
         get_route(
             "/status/{id}",

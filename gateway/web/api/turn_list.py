@@ -22,7 +22,10 @@ INPUT_PREVIEW_LENGTH = 200
 
 
 class TurnResponse(ResponseModel):
-    """A turn as a list item; `dead` means dead-lettered after crashes and not retried."""
+    """A turn as a list item; `dead` means dead-lettered after crashes and not retried.
+
+    `next_at` is the time of the next attempt of a turn that waits for it, and `error` then the reason.
+    """
 
     id: str
     state: TurnState
@@ -33,6 +36,7 @@ class TurnResponse(ResponseModel):
     input: str
     attempt: int
     error: str | None
+    next_at: datetime | None
     retried_as: str | None
     created_at: datetime
     started_at: datetime | None
@@ -59,6 +63,7 @@ def to_response(turn: Turn) -> TurnResponse:
         input=turn.input[:INPUT_PREVIEW_LENGTH],
         attempt=turn.attempt,
         error=turn.error,
+        next_at=turn.next_at if turn.is_delayed else None,
         retried_as=turn.retried_as,
         created_at=turn.created_at,
         started_at=turn.started_at,
@@ -84,11 +89,13 @@ async def list_turns(call: ApiCall[NoContent, TurnQuery]) -> ListPage[TurnRespon
 
 
 async def retry_turn(call: ApiCall[NoContent, NoContent]) -> TurnResponse:
-    """Retry a failed turn once; a repeat returns the same new turn."""
+    """Retry a failed turn once (a repeat returns the same new turn), or end a turn's wait for a retry."""
     try:
         turn = await retry.retry_turn(call.services.transactions, call.account, call.path["id"])
     except TurnNotFailed as error:
-        raise HttpProblem(409, f"{error}; only a failed turn can be retried") from None
+        raise HttpProblem(
+            409, f"{error}; only a turn that failed or waits for a retry can be retried"
+        ) from None
     if turn is None:
         raise not_found("there is no such turn in this account")
     return to_response(turn)
@@ -108,12 +115,12 @@ ROUTES = (
     ApiRoute(
         method="POST",
         path="/turns/{id}/retry",
-        access=KeyAccess("admin"),
+        access=KeyAccess("chat"),
         handler=retry_turn,
-        summary="retry a failed turn",
+        summary="retry a failed turn, or one that waits for its next attempt",
         status=202,
         response_model=TurnResponse,
-        error_responses={409: "the turn has not failed"},
+        error_responses={409: "the turn has not failed and does not wait for a retry"},
         tag="turns",
     ),
 )

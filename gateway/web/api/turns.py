@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, RootModel, SecretStr, StrictStr, model_validator
+from pydantic import Field, RootModel, SecretStr, StrictBool, StrictStr, model_validator
 
 from delivery.broker.port import WorkQueue
 from delivery.deliveries import queries
 from delivery.events.event import new_id
 from gateway.conversations import submission as submissions
-from gateway.conversations.submission import Submission
+from gateway.conversations.submission import Submission, Submitted
 from gateway.records import webhooks
 from gateway.records.fields import HookUrl, Name, Whsec
 from gateway.store.job_state import JobState
@@ -24,7 +25,7 @@ from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import StepRow, Turn
 from gateway.web.api.conversations import require_conversation
 from gateway.web.api.deliveries import DeliveryResponse, to_responses
-from gateway.web.http import idempotency
+from gateway.web.http import idempotency, trace_context
 from gateway.web.http.attachments import (
     AttachmentCreate,
     Attachments,
@@ -64,10 +65,11 @@ class TurnCreate(RequestModel):
 
 
 class MessageCreate(RequestModel):
-    """The body that sends a message."""
+    """The body that sends a message; a `literal` text is never taken for a command."""
 
     text: Text
     attachments: Attachments = ()
+    literal: StrictBool = False
 
 
 class TurnAccepted(ResponseModel):
@@ -79,11 +81,24 @@ class TurnAccepted(ResponseModel):
     webhook_secret: str | None = None
 
 
+class CommandExecuted(ResponseModel):
+    """The message was a command, such as `/stop`; a `reply` of null follows later in the conversation."""
+
+    command: str
+    reply: str | None
+    conversationId: str
+
+
+class MessageAccepted(RootModel[TurnAccepted | CommandExecuted]):
+    """The result of a message: a queued turn, or an executed command."""
+
+
 class TurnStatus(ResponseModel):
     """A turn with its deliveries.
 
     `position` is the number of turns before it in its conversation, null once it has ended. `merged_into` is
-    the turn that answers it too, which was running when this one was queued.
+    the turn that answers it too, which was running when this one was queued. `next_at` is the time of the
+    next attempt while the turn waits for it; `error` is then the reason.
     """
 
     id: str
@@ -99,6 +114,7 @@ class TurnStatus(ResponseModel):
     cancelling: bool
     output: str | None
     error: str | None
+    next_at: datetime | None
     usage: dict[str, Any] | None
     files: tuple[dict[str, Any], ...] = ()
     created_at: datetime
@@ -162,10 +178,16 @@ async def start_turn(call: ApiCall[TurnCreate, NoContent]) -> TurnAccepted:
     return await submit(call, submission, secret)
 
 
-async def send_message(call: ApiCall[MessageCreate, NoContent]) -> TurnAccepted:
-    """Send a message to a conversation."""
+async def send_message(call: ApiCall[MessageCreate, NoContent]) -> TurnAccepted | CommandExecuted:
+    """Send a message to a conversation, or execute the command that it is."""
     async with call.context.database.read() as connection:
         conversation = await require_conversation(connection, call.account, call.path["id"])
+    if not call.body.literal and not call.body.attachments:
+        done = await call.services.client_commands.execute(
+            call.account, conversation.id, call.body.text, by=call.principal.key, key=call.idempotency_key
+        )
+        if done is not None:
+            return CommandExecuted(command=done.name, reply=done.reply, conversationId=conversation.id)
     submission = Submission(
         account=call.account,
         text=call.body.text,
@@ -189,8 +211,21 @@ async def _save_attachments(
 
 async def submit(call: ApiCall[Any, Any], submission: Submission, secret: str | None = None) -> TurnAccepted:
     """Queue a turn; raises HttpProblem when it is refused."""
+    taken = await queue_turn(call, submission)
+    base = (call.context.public_url or "").rstrip("/")
+    return TurnAccepted(
+        turnId=taken.turn,
+        conversationId=taken.conversation,
+        statusUrl=f"{base}/status/{taken.turn}",
+        webhook_secret=secret,
+    )
+
+
+async def queue_turn(call: ApiCall[Any, Any], submission: Submission) -> Submitted:
+    """Queue a turn below the caller's span, if there is one; raises HttpProblem when it is refused."""
+    traceparent = trace_context.parse(call.request.headers.getall(trace_context.HEADER, ()))
     try:
-        taken = await call.services.submissions.submit(submission)
+        taken = await call.services.submissions.submit(replace(submission, traceparent=traceparent))
     except submissions.UnknownTarget as error:
         raise not_found(str(error)) from None
     except submissions.WrongAgent as error:
@@ -201,13 +236,7 @@ async def submit(call: ApiCall[Any, Any], submission: Submission, secret: str | 
         raise HttpProblem(429, str(error), headers={"Retry-After": "5"}) from None
     stored = [dict(one) for one in submission.attachments]
     await assign(call.services, call.account, stored, conversation=taken.conversation, turn=taken.turn)
-    base = (call.context.public_url or "").rstrip("/")
-    return TurnAccepted(
-        turnId=taken.turn,
-        conversationId=taken.conversation,
-        statusUrl=f"{base}/status/{taken.turn}",
-        webhook_secret=secret,
-    )
+    return taken
 
 
 async def _endpoint(
@@ -266,6 +295,7 @@ def _turn_status(turn: Turn, deliveries: list[DeliveryResponse], position: int |
         cancelling=turn.cancel and turn.finished_at is None,
         output=turn.output,
         error=turn.error,
+        next_at=turn.next_at if turn.is_delayed else None,
         usage=dict(turn.usage) if turn.usage is not None else None,
         created_at=turn.created_at,
         started_at=turn.started_at,

@@ -26,7 +26,6 @@ from gateway.web.compat.ask import (
     SseWriter,
     ask,
     open_events,
-    reject_idempotency_key,
     stream_sse,
     turn_events,
 )
@@ -39,6 +38,7 @@ from gateway.web.compat.openai_requests import (
     last_user_input,
     last_user_messages,
 )
+from gateway.web.compat.request_identity import run_identity
 from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate
 from gateway.web.http.auth import KeyAccess
@@ -151,7 +151,6 @@ class AgentQuery(RequestModel):
 
 async def run(call: ApiCall[RunAgentInput, AgentQuery]) -> web.StreamResponse:
     """Start a run or continue an interrupted one, and stream its events."""
-    reject_idempotency_key(call)
     if call.body.resume:
         turn, given = await _resume(call, call.body.resume)
     else:
@@ -179,7 +178,7 @@ async def _start(call: ApiCall[RunAgentInput, AgentQuery]) -> tuple[str, AsyncGe
         text=text,
         files=files,
         pointer="/messages",
-        stream=True,
+        identity=run_identity(call.body.threadId, call.body.runId, repr(call.body.messages)),
     )
     return approvals.turn, turn_events(call, approvals)
 
@@ -387,6 +386,7 @@ ROUTES = (
         request_model=RunAgentInput,
         query_model=AgentQuery,
         media_type="text/event-stream",
+        streams=lambda _body: True,
         error_responses={409: "the thread belongs to another agent"},
         body_bytes=attachments.MAX_BODY_BYTES,
         tag="agui",

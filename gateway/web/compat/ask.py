@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
@@ -19,6 +20,7 @@ from gateway.store.turn_state import TurnState
 from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
 from gateway.web.api import turns
+from gateway.web.compat.request_identity import RequestIdentity, identify
 from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment, invalid_attachment
 from gateway.web.http.problems import HttpProblem
@@ -26,32 +28,48 @@ from gateway.web.http.route import ApiCall, ResponseModel
 from gateway.web.stream.frames import encode_json
 from gateway.web.stream.handlers import READERS
 from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
-from gateway.web.stream.turn_events import TurnEnded, TurnEvent, TurnEventReader, follow_turn, with_heartbeat
+from gateway.web.stream.turn_events import (
+    TurnEnded,
+    TurnEvent,
+    TurnEventReader,
+    follow_turn,
+    replay_turn,
+    with_heartbeat,
+)
 
 ANSWER_TIMEOUT = 600.0
 """Seconds to wait for an answer that is not streamed."""
 
 STREAM_INTERRUPTED = "the gateway is stopping, or the key was revoked"
 
-NO_RETRY_HEADERS = {"x-should-retry": "false"}
+NO_RETRY = {"x-should-retry": "false"}
 """Tells OpenAI's clients not to retry, because the turn is already queued."""
+
+REPLAY_ONLY_AFTER = 60.0
+"""Seconds after a turn's end, when all its stored events are in the stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedTurn:
-    """A queued turn; `after` is a position in its conversation's stream before it."""
+    """A queued turn; `after` is a position in its conversation's stream before it.
+
+    `repeated`: an earlier request with this `identity` queued it.
+    """
 
     turn: str
     conversation: str
     agent: str
     after: int
     created: int
+    identity: RequestIdentity | None = None
+    repeated: bool = False
 
     def problem(self, status: int, detail: str) -> HttpProblem:
-        """Return a problem that names the turn, and that clients do not retry."""
+        """Return a problem that names the turn; a client may retry if the retry follows the same turn."""
         about = {"turnId": self.turn, "conversationId": self.conversation}
+        headers = {} if self.identity is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR else NO_RETRY
         return HttpProblem(
-            status, f"{detail}; the turn is at /status/{self.turn}", headers=NO_RETRY_HEADERS, members=about
+            status, f"{detail}; the turn is at /status/{self.turn}", headers=headers, members=about
         )
 
 
@@ -68,12 +86,6 @@ def unix_time() -> int:
     return int(time.time())
 
 
-def reject_idempotency_key(call: ApiCall[Any, Any]) -> None:
-    """Raise HttpProblem 422 for a stream with an Idempotency-Key."""
-    if call.idempotency_key is not None:
-        raise HttpProblem(422, "an Idempotency-Key is not supported for a stream: leave it out")
-
-
 async def ask(
     call: ApiCall[Any, Any],
     *,
@@ -82,11 +94,13 @@ async def ask(
     text: str,
     files: Sequence[AttachmentCreate],
     pointer: str,
-    stream: bool,
+    identity: RequestIdentity | None = None,
 ) -> SubmittedTurn:
-    """Queue a turn; raises HttpProblem. `pointer` is the field of the request that has the files."""
-    if stream:
-        reject_idempotency_key(call)
+    """Queue a turn; raises HttpProblem. `pointer` is the field of the request that has the files.
+
+    A request that repeats an earlier one gets its turn. `identity` replaces the one that its headers give.
+    """
+    identity = identity or await identify(call)
     after = await _last_position(call, conversation)
     try:
         stored = await attachments.save_all(call.services, call.account, files)
@@ -98,23 +112,27 @@ async def ask(
         asker=call.principal.key,
         agent=agent,
         conversation=conversation,
-        key=call.idempotency_key,
+        source=identity.source if identity else "api",
+        key=identity.key if identity else None,
+        is_first=identity.is_first if identity else False,
         attachments=stored,
         notify=True,
     )
-    accepted = await turns.submit(call, submission)
+    accepted = await turns.queue_turn(call, submission)
     return SubmittedTurn(
-        turn=accepted.turnId,
-        conversation=accepted.conversationId,
+        turn=accepted.turn,
+        conversation=accepted.conversation,
         agent=agent or "",
         after=after,
         created=unix_time(),
+        identity=identity,
+        repeated=accepted.repeated,
     )
 
 
 async def _last_position(call: ApiCall[Any, Any], conversation: str | None) -> int:
-    if conversation is None or call.idempotency_key is not None:
-        return 0  # with a key the turn may have been queued, and ended, before
+    if conversation is None:
+        return 0
     async with call.context.database.read() as connection:
         known = await conversations.get(connection, call.account, conversation)
     try:
@@ -134,13 +152,34 @@ async def open_events(
 
 
 def turn_events(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> AsyncGenerator[TurnEvent, None]:
-    """Return the events of a turn that was just queued."""
+    """Return the events of a turn that was just queued, or queued by an earlier request."""
+    if submitted.repeated:
+        return _repeated_events(call, submitted)
     return follow_turn(
         call.services.stream,
         submitted.conversation,
         TurnEventReader(turn=submitted.turn),
         after=submitted.after,
     )
+
+
+async def _repeated_events(
+    call: ApiCall[Any, Any], submitted: SubmittedTurn
+) -> AsyncGenerator[TurnEvent, None]:
+    async with call.context.database.read() as connection:
+        turn = await store.get(connection, call.account, submitted.turn)
+    if turn is None:
+        raise submitted.problem(424, "the turn was deleted")
+    async with aclosing(replay_events(call, turn)) as events:
+        async for event in events:
+            yield event
+
+
+def replay_events(call: ApiCall[Any, Any], turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+    """Return the events of an earlier turn from its beginning."""
+    over = turn.finished_at is not None and time.time() - turn.finished_at.timestamp() > REPLAY_ONLY_AFTER
+    reader = TurnEventReader(turn=turn.id)
+    return replay_turn(call.services.stream, turn.conversation, reader, expired=over)
 
 
 async def collect_answer(

@@ -24,6 +24,7 @@ from gateway.web.compat.ask import (
     turn_events,
 )
 from gateway.web.compat.openai_requests import ChatCompletionCreate, last_user_input
+from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, not_found, openai_error
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
 from gateway.web.stream.turn_events import MESSAGE_SEPARATOR, ApprovalNeeded, TextDelta, TurnEnded, TurnEvent
@@ -107,7 +108,6 @@ async def complete(call: ApiCall[ChatCompletionCreate, NoContent]) -> ChatComple
         text=text,
         files=pictures,
         pointer="/messages",
-        stream=bool(body.stream),
     )
     if not body.stream:
         return await _collect(call, asked)
@@ -126,6 +126,7 @@ async def _collect(
 
     end = await collect_answer(call, submitted, take)
     turn = await completed_turn(call, submitted, end.turn)
+    await mark_answered(call, submitted.identity, submitted.turn)
     return ChatCompletion(
         id=submitted.turn,
         created=submitted.created,
@@ -163,6 +164,7 @@ async def _stream(
         turn = await completed_turn(call, submitted, end.turn)
         await chunks.finish(turn if usage else None)
         await sent.send_done()
+        await mark_answered(call, submitted.identity, submitted.turn)
 
     return await stream_sse(call.request, tell, render_error)
 

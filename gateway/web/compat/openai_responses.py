@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import Annotated, Any
 
@@ -23,11 +22,13 @@ from gateway.web.compat.ask import (
     ask,
     collect_answer,
     open_events,
+    replay_events,
     stream_sse,
     turn_events,
 )
 from gateway.web.compat.openai_chat import render_error
 from gateway.web.compat.openai_requests import LenientRequest, ResponseCreate
+from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
 from gateway.web.stream.turn_events import (
@@ -35,16 +36,11 @@ from gateway.web.stream.turn_events import (
     TextDelta,
     TurnEnded,
     TurnEvent,
-    TurnEventReader,
-    replay_turn,
     with_files,
 )
 
 NUMBERS_PER_EVENT = 8
 """Sequence numbers of a response per stored event: they begin at its seq times eight."""
-
-REPLAY_ONLY_AFTER = 60.0
-"""Seconds after a turn's end, when all its stored events are in the stream."""
 
 _STATUS = {
     TurnState.QUEUED: "queued",
@@ -54,6 +50,14 @@ _STATUS = {
     TurnState.FAILED: "failed",
     TurnState.CANCELLED: "cancelled",
 }
+
+
+_END_EVENTS = {
+    "completed": "response.completed",
+    "failed": "response.failed",
+    "cancelled": "response.incomplete",
+}
+"""The event that ends a stream, by the response's status; OpenAI has none of its own for a cancelled one."""
 
 
 class ResponseQuery(LenientRequest):
@@ -106,13 +110,13 @@ async def create_response(call: ApiCall[ResponseCreate, NoContent]) -> ResponseO
         text=text,
         files=pictures,
         pointer="/input",
-        stream=bool(body.stream),
     )
     if body.stream:
         return await _stream(call, asked, turn_events(call, asked), after=0)
     if not body.background:
         await collect_answer(call, asked, lambda _heard: None)
     shown = await _to_response(call, asked.turn)
+    await mark_answered(call, asked.identity, asked.turn)
     return shown.model_copy(update={"background": bool(body.background)})
 
 
@@ -130,8 +134,7 @@ async def get_response(call: ApiCall[NoContent, ResponseQuery]) -> ResponseObjec
     turn = await _require_turn(call, call.path["id"])
     if not call.query.stream:
         return await _to_response(call, turn.id)
-    over = turn.finished_at is not None and time.time() - turn.finished_at.timestamp() > REPLAY_ONLY_AFTER
-    given = replay_turn(call.services.stream, turn.conversation, TurnEventReader(turn=turn.id), expired=over)
+    given = replay_events(call, turn)
     asked = SubmittedTurn(turn=turn.id, conversation=turn.conversation, agent=turn.agent, after=0, created=0)
     return await _stream(call, asked, given, after=call.query.starting_after)
 
@@ -156,7 +159,7 @@ async def _to_response(call: ApiCall[Any, Any], turn_id: str) -> ResponseObject:
     async with call.context.database.read() as connection:
         agent = await records.get(connection, call.account, "agent", turn.agent)
         spoken = await messages.list_replies(connection, answers.id)
-    error = answers.error or (answers.cancel_why if answers.state is TurnState.CANCELLED else None)
+    error = answers.error if answers.state is TurnState.FAILED else None
     return ResponseObject(
         id=turn.id,
         created_at=int(turn.created_at.timestamp()),
@@ -205,6 +208,7 @@ async def _stream(
         shown = await _to_response(call, submitted.turn)
         for shape in encoder.encode_end(end, shown.model_dump()):
             await _send(sent, shape, after=after)
+        await mark_answered(call, submitted.identity, submitted.turn)
 
     return await stream_sse(call.request, tell, render_error)
 
@@ -247,8 +251,7 @@ class ResponseEncoder:
     def encode_end(self, end: TurnEnded, response: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the events of the end."""
         yield from self._start(end.seq)
-        kind = "completed" if response["status"] == "completed" else "failed"
-        yield self._event(end.seq, f"response.{kind}", response=response)
+        yield self._event(end.seq, _END_EVENTS[response["status"]], response=response)
 
     def _start(self, seq: int) -> Iterator[dict[str, Any]]:
         started, self._initial = self._initial, None

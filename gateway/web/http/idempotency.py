@@ -29,6 +29,7 @@ _POLL_SECONDS = 0.05
 _STORED_STATUS_BELOW = 400
 
 RunRequest = Callable[[], Awaitable[web.Response]]
+RunStream = Callable[[], Awaitable[web.StreamResponse]]
 
 
 def parse_key(request: web.Request) -> str | None:
@@ -72,6 +73,23 @@ class IdempotentRequest:
         await self._save(response)
         return response
 
+    async def join(self, run_stream: RunStream) -> web.StreamResponse:
+        """Process a request for a stream; its handler finds the turn of the first one with this key."""
+        is_first = await self._claim()
+        if not is_first:
+            async with self.context.database.read() as connection:
+                self._require_same(await store.get(connection, self.account, self.key))
+        try:
+            return await run_stream()
+        except HttpProblem:
+            if is_first:
+                await self._release()
+            raise
+
+    def _require_same(self, row: store.IdempotencyRow | None) -> None:
+        if row is not None and row.digest != self.digest:
+            raise invalid_field(HEADER, "this Idempotency-Key was used for a different request")
+
     async def _claim(self) -> bool:
         database, holder = self.context.database, self._holder
         return await store.claim(database, self.account, self.key, self.digest, holder=holder)
@@ -87,8 +105,7 @@ class IdempotentRequest:
         while loop.time() < until:
             async with self.context.database.read() as connection:
                 row = await store.get(connection, self.account, self.key)
-            if row is not None and row.digest != self.digest:
-                raise invalid_field(HEADER, "this Idempotency-Key was used for a different request")
+            self._require_same(row)
             if row is not None and row.status is not None:
                 return self._replay(row)
             if await self._take_over(row):

@@ -92,12 +92,18 @@ HandlerResult = BaseModel | web.StreamResponse | None
 Handler = Callable[[ApiCall[Any, Any]], Awaitable[HandlerResult]]
 
 
+def _is_no_stream(_body: Any) -> bool:
+    """Return that a body does not ask for a stream."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRoute:
     """A route of the URL table. With `raw` the handler reads the body itself (files, platforms, streams).
 
     `request_model` None means no body. `status` is for handlers that return a model or None. `media_type`
-    documents responses that are not JSON. `error_responses` are further statuses. `lenient` replaces
+    documents responses that are not JSON. `streams` returns whether a body asks for a stream.
+    `error_responses` are further statuses. `lenient` replaces
     characters that cannot be stored, for bodies with a program's output. `body_bytes` raises the limit on
     the body's size.
     """
@@ -116,6 +122,7 @@ class ApiRoute:
     lenient: bool = False
     body_bytes: int = 0
     media_type: str | None = None
+    streams: Callable[[Any], bool] = _is_no_stream
     error_responses: Mapping[int, str] = field(default_factory=dict)
     tag: str = ""
     hidden: bool = False
@@ -147,19 +154,27 @@ def endpoint(route: ApiRoute) -> Callable[[web.Request], Awaitable[web.StreamRes
             idempotency_key=key,
         )
         if key is None:
-            return to_response(route, await route.handler(call))
+            return await _handle(route, call)
 
         async def perform() -> web.Response:
-            response = to_response(route, await route.handler(call))
+            response = await _handle(route, call)
             if not isinstance(response, web.Response):
                 raise invalid_field(idempotency.HEADER, "it is not supported for a stream: leave it out")
             return response
 
         who = request[PRINCIPAL].account if PRINCIPAL in request else ""
-        digest = idempotency.request_digest(request, raw)
-        return await idempotency.IdempotentRequest(context, who, key, digest).run(perform)
+        repeatable = idempotency.IdempotentRequest(
+            context, who, key, idempotency.request_digest(request, raw)
+        )
+        if route.streams(body):
+            return await repeatable.join(lambda: _handle(route, call))
+        return await repeatable.run(perform)
 
     return respond
+
+
+async def _handle(route: ApiRoute, call: ApiCall[Any, Any]) -> web.StreamResponse:
+    return to_response(route, await route.handler(call))
 
 
 async def _body(context: WebContext, route: ApiRoute, request: web.Request) -> bytes:

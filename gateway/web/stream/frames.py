@@ -75,7 +75,7 @@ class UnsubscribeFrame(_Frame):
 
 
 class SendFrame(_Frame):
-    """Send a message; `id` is its idempotency key."""
+    """Send a message; `id` is its idempotency key. A `literal` text is never taken for a command."""
 
     type: Literal["send"]
     conversation: NameField | None = None
@@ -83,6 +83,7 @@ class SendFrame(_Frame):
     id: NameField
     agent: NameField | None = None
     attachments: Attachments = ()
+    literal: StrictBool = False
 
 
 class ApproveFrame(_Frame):

@@ -11,6 +11,7 @@ from gateway.accounts.api_keys import Principal
 from gateway.conversations import submission as submissions
 from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
 from gateway.conversations.submission import Submission
+from gateway.ingress.commands import parse
 from gateway.services import Services
 from gateway.store.conversations import conversations
 from gateway.store.turns import turns
@@ -75,6 +76,8 @@ def stream_services(context: WebContext, services: Services, authenticator: Auth
         return opened.id if opened else None
 
     async def submit(principal: Principal, said: SendFrame) -> SubmittedMessage:
+        if not said.literal and not said.attachments and parse(said.text) is not None:
+            return await _execute(services, principal, said)
         return await _submit(services, principal, said)
 
     async def decide(principal: Principal, decision: ApproveFrame) -> None:
@@ -124,6 +127,22 @@ async def _submit(services: Services, principal: Principal, frame: SendFrame) ->
         services, principal.account, saved, conversation=accepted.conversation, turn=accepted.turn
     )
     return SubmittedMessage(turn=accepted.turn, conversation=accepted.conversation)
+
+
+async def _execute(services: Services, principal: Principal, frame: SendFrame) -> SubmittedMessage:
+    named = frame.conversation
+    opened = await services.submissions.get_or_create(principal.account, named) if named else None
+    if opened is None:
+        raise ProtocolError("not_found", "a command needs a conversation", {"id": frame.id})
+    done = await services.client_commands.execute(
+        principal.account, opened.id, frame.text, by=principal.key, key=f"{principal.key} {frame.id}"
+    )
+    return SubmittedMessage(
+        turn=None,
+        conversation=opened.id,
+        command=done.name if done else None,
+        reply=done.reply if done else None,
+    )
 
 
 async def _decide(services: Services, principal: Principal, frame: ApproveFrame) -> None:

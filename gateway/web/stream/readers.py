@@ -23,10 +23,22 @@ KEY_CHECK_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedMessage:
-    """The turn and conversation of an accepted message."""
+    """The turn and conversation of an accepted message; a command has no turn, but its name and reply."""
 
-    turn: str
+    turn: str | None
     conversation: str
+    command: str | None = None
+    reply: str | None = None
+
+    def frame(self, message: str) -> dict[str, object]:
+        """Return the frame that accepts a message of this id."""
+        shape: dict[str, object] = {
+            "type": "accepted",
+            "id": message,
+            "turn": self.turn,
+            "conversation": self.conversation,
+        }
+        return shape if self.command is None else shape | {"command": self.command, "reply": self.reply}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -191,14 +191,7 @@ class _Session:
         match frame:
             case SendFrame():
                 accepted = await self._services.submit(_require_scope(principal, "chat", frame), frame)
-                await self._send(
-                    {
-                        "type": "accepted",
-                        "id": frame.id,
-                        "turn": accepted.turn,
-                        "conversation": accepted.conversation,
-                    }
-                )
+                await self._send(accepted.frame(frame.id))
             case ApproveFrame():
                 await self._services.decide(_require_scope(principal, "chat", frame), frame)
             case CancelFrame():

@@ -234,3 +234,10 @@ test("what counts is the size on the wire, not the number of letters", () => {
   outbox.add({ conversation: "cnv_1", text: "x".repeat(20_000) });
   assert.equal(frames.length, 1);
 });
+
+test("a command that was executed is no message any more", () => {
+  const { outbox, frames } = box();
+  outbox.add({ conversation: "cnv_1", text: "/stop" });
+  outbox.answered({ type: "accepted", id: frames[0].id, turn: null, conversation: "cnv_1", command: "stop", reply: "Stopping 1 turn." });
+  assert.deepEqual(outbox.of("cnv_1"), []);
+});

@@ -91,6 +91,27 @@ test("what an earlier attempt was saying is dropped, what it did and said to the
   assert.deepEqual([tool.args.command, tool.ok, tool.output, draft.text], ["two", false, "interrupted", "new"]);
 });
 
+test("a turn that waits for another attempt shows why, until it goes on", () => {
+  const timeline = after(
+    event("turn.started", { attempt: 1 }),
+    event("message.delta", { message: "msg_1", part: 0, text: "half", attempt: 1 }),
+    event("turn.retrying", { attempt: 1, after: 2, at: "2026-01-02T03:04:07Z", error: "HTTP 500" }),
+    event("turn.retrying", { attempt: 2, after: 10, at: "2026-01-02T03:04:19Z", error: "HTTP 503" }),
+  );
+  assert.deepEqual(kinds(timeline), ["retry"]);
+  assert.deepEqual([timeline.list()[0].error, timeline.list()[0].attempt], ["HTTP 503", 2]);
+  assert.deepEqual(timeline.open(), [{ turn: "trn_1", state: "retrying" }]);
+  timeline.apply(event("turn.started", { attempt: 3 }));
+  assert.deepEqual(kinds(timeline), []);
+});
+
+test("a failed turn can be retried until it was", () => {
+  const timeline = after(event("turn.failed", { attempt: 1, error: "HTTP 401" }));
+  assert.equal(timeline.list()[0].retry, "trn_1");
+  timeline.apply(event("turn.queued", { attempt: 0, retry_of: "trn_1" }, "trn_2"));
+  assert.equal(timeline.list()[0].retry, undefined);
+});
+
 test("an approval of a turn that is over expires", () => {
   const timeline = after(
     event("approval.requested", { approval: "apr_1", tool: "bash", args: {}, command: "ls" }),

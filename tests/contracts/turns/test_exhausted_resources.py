@@ -17,7 +17,7 @@ from delivery.exhaustion import Resource, can_open_files
 from gateway.agents.port import Agent, AgentEvent, Finished, MessageCompleted, Tools, TurnInput
 from gateway.observability.disk import DiskProbe
 from gateway.observability.log_repeats import BURST, INTERVAL_SECONDS, RepeatFilter
-from gateway.store.turn_state import MAX_RESOURCE_ATTEMPTS, TurnState, resource_retry_after
+from gateway.store.turn_state import TurnState
 from turn_worker import open_turn_worker
 
 
@@ -40,12 +40,6 @@ async def test_a_turn_waits_for_open_files(database: Database, tmp_path: Path) -
         await harness.wake()
         ended = await harness.wait_for_state(turn, TurnState.COMPLETED)
     assert (ended.attempt, ended.crashes) == (2, 0)
-
-
-def test_the_wait_is_bounded() -> None:
-    """A resource that never returns ends the turn."""
-    assert resource_retry_after(1) == 2.0
-    assert resource_retry_after(MAX_RESOURCE_ATTEMPTS) is None
 
 
 async def test_a_process_without_files_is_reported_as_such(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class FollowUpModel:
             return ScriptedTurn(text="Started.")
         if "pigeon" in last_text(body):
             self.asked_about_job.set()
-            return ScriptedTurn(fault=self.fault)
+            return ScriptedTurn(fault=self.fault) if self.fault else ScriptedTurn(text="The comment.")
         return ScriptedTurn(calls=[JOB])
 
 
@@ -61,6 +61,11 @@ async def _start_job(process: GatewayProcess, platform: Simulator) -> None:
     config = {"provider": "host", "permissionMode": "bypass"}
     await _call(process, "PATCH", "/accounts/me/sandboxes/default", config=config)
     await platform.say(CHAT, "work")
+
+
+def _posts(platform: Simulator, part: str) -> list[str]:
+    """Return the texts in the chat that contain a part."""
+    return [post.text for post in platform.messages(CHAT) if part in post.text]
 
 
 async def _until_reported(process: GatewayProcess, platform: Simulator) -> None:
@@ -99,20 +104,24 @@ async def test_a_refused_key_does_not_lose_the_result(platform: Simulator, tmp_p
         await _until_reported(process, platform)
 
 
-async def test_a_model_that_stays_down_does_not_lose_the_result(platform: Simulator, tmp_path: Path) -> None:
-    """After the last retry of the follow-up turn the chat gets the job's own report."""
+async def test_a_model_that_is_down_delays_only_the_comment(platform: Simulator, tmp_path: Path) -> None:
+    """The report and one message about the retries come within seconds; `/retry` gets the comment later."""
     model = FollowUpModel("500")
     async with (
         OpenAIServer(model) as server,
         gateway(tmp_path / "data", env=_env(server, platform)) as process,
     ):
         await _start_job(process, platform)
-        async with asyncio.timeout(60):
-            await model.asked_about_job.wait()
-        await process.kill()
-        _update_follow_up(process, "attempt = 4, next_at = NULL")
-        await process.start()
-        await _until_reported(process, platform)
+        await platform.wait_until(lambda: len(_posts(platform, "/retry")) == 1, seconds=60)
+        assert len(_posts(platform, "exit code 0")) == 1
+        listed = (await _call(process, "GET", "/turns?state=queued"))["items"]
+        assert [bool(turn["error"] and turn["next_at"]) for turn in listed] == [True]
+        model.fault = None
+        await platform.say(CHAT, "/retry")
+        await platform.wait_until(lambda: len(_posts(platform, "The comment.")) == 1, seconds=60)
+        await platform.wait_until(lambda: len(_posts(platform, "succeeded.")) == 1, seconds=60)
+    assert _posts(platform, "/retry") == []
+    assert len(_posts(platform, "exit code 0")) == 1
 
 
 async def test_a_dead_lettered_follow_up_does_not_lose_the_result(

@@ -175,5 +175,17 @@ async def test_what_cannot_be_run_is_refused(agui: AguiGateway) -> None:
     ):
         told = await agui.mine.call("POST", path, body | more)
         assert told.status == status, (path, more, told.body)
-    twice = await agui.mine.call("POST", "/agui", body | {"resume": [answer]}, Idempotency_Key="k")
-    assert (twice.status, "Idempotency-Key" in twice.body["detail"]) == (422, True)
+
+
+async def test_the_same_run_is_the_same_turn(agui: AguiGateway) -> None:
+    """A run that is repeated, with or without a key, is replayed; with another message it is a new one."""
+    body: dict[str, Any] = {"threadId": "again", "runId": "one", "messages": [user("hello")]}
+    told = []
+    for key in ({}, {}, {"Idempotency-Key": "run-key"}, {"Idempotency-Key": "run-key"}):
+        headers = {"Authorization": f"Bearer {agui.mine.key}"} | key
+        async with agui.mine.session.post("/agui", json=body, headers=headers) as answer:
+            events = checked(await answer.text())
+        told.append((events[0]["metadata"]["dovecote"]["turnId"], text_of(events)))
+    assert set(told) == {(told[0][0], "echo: hello")}
+    other = await agui.run("again", user("bye"))
+    assert other[0]["metadata"]["dovecote"]["turnId"] != told[0][0]

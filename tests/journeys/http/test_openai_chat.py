@@ -92,6 +92,36 @@ async def test_a_completion_streams_while_the_model_writes(openai_gateway: OpenA
     assert chunks[-1].usage.total_tokens == 15
 
 
+async def test_an_sdk_that_repeats_a_request_after_a_time_out_joins_its_turn(
+    openai_gateway: OpenAIChatGateway,
+) -> None:
+    """The stock client's own retries wait for the turn of the first attempt; a later request is new."""
+    impatient = openai_gateway.client.with_options(timeout=1.0, max_retries=60)
+    said = [user("!sleep 4; echo patience")]
+    first = await impatient.chat.completions.create(model="shell", messages=said)
+    listed = (await openai_gateway.mine.call("GET", "/turns")).body["items"]
+    assert [turn["id"] for turn in listed if "patience" in turn["input"]] == [first.id]
+    assert "patience" in str(first.choices[0].message.content)
+    second = await openai_gateway.client.chat.completions.create(model="shell", messages=said)
+    assert second.id != first.id
+
+
+async def test_an_idempotency_key_replays_a_stream(openai_gateway: OpenAIChatGateway) -> None:
+    """The same key gets the same turn again, from its beginning; another body with it is refused."""
+    create = openai_gateway.client.chat.completions.create
+    key = {"Idempotency-Key": "stream-key"}
+    heard = []
+    for _ in range(2):
+        stream = await create(model="default", messages=[user("once only")], stream=True, extra_headers=key)
+        chunks = [chunk async for chunk in stream]
+        words = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+        heard.append((chunks[0].id, "".join(words)))
+    assert heard[0] == heard[1]
+    assert heard[0][1] == "echo: once only"
+    with pytest.raises(openai.UnprocessableEntityError):
+        await create(model="shell", messages=[user("once only")], stream=True, extra_headers=key)
+
+
 async def test_a_shell_runs_only_what_is_said_now(openai_gateway: OpenAIChatGateway) -> None:
     """A command of an earlier message is history, and does not run again."""
     said: list[ChatCompletionMessageParam] = [

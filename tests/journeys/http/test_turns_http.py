@@ -229,6 +229,46 @@ async def test_a_waiting_queue_is_bounded(turns_gateway: TurnsGateway) -> None:
     assert (await turns_gateway.turn("!echo free", "other")).body["state"] == "completed"
 
 
+async def _send_over_websocket(turns_gateway: TurnsGateway, text: str) -> dict[str, Any]:
+    """Send a message twice with one id, and return the second frame that accepts it."""
+    url = f"{turns_gateway.process.url}/ws"
+    async with turns_gateway.process.http() as session, session.ws_connect(url) as socket:
+        for _ in range(2):
+            await socket.send_json({"type": "send", "conversation": "demo", "text": text, "id": text})
+            accepted: dict[str, Any] = await socket.receive_json()
+    return accepted
+
+
+async def test_commands_are_commands_on_every_surface(turns_gateway: TurnsGateway) -> None:
+    """Messages over HTTP and the WebSocket are commands as in chats; `literal` sends the text itself."""
+    mine = turns_gateway.mine
+    started = await mine.call(
+        "POST", "/agents/default/turns", {"input": "!sleep 300", "conversation": "demo"}
+    )
+    await turns_gateway.until(f"/status/{started.body['turnId']}", "running")
+    status = await mine.call("POST", "/conversations/demo/messages", {"text": "/status"})
+    assert (status.status, status.body["command"]) == (202, "status")
+    assert status.body["reply"].startswith("Working on `!sleep 300`.")
+    stopped = await _send_over_websocket(turns_gateway, "/stop")
+    assert (stopped["turn"], stopped["command"], stopped["conversation"]) == (
+        None,
+        "stop",
+        started.body["conversationId"],
+    )
+    ended = await turns_gateway.until(f"/status/{started.body['turnId']}", "cancelled")
+    assert ended.body["error"] == "cancelled"
+    literal = await mine.call("POST", "/conversations/demo/messages", {"text": "/help", "literal": True})
+    unknown = await mine.call("POST", "/conversations/demo/messages", {"text": "/etc/hosts is a file"})
+    direct = await mine.call("POST", "/agents/default/turns", {"input": "/stop", "conversation": "demo"})
+    for answer in (literal, unknown, direct):
+        await turns_gateway.until(f"/status/{answer.body['turnId']}", "completed")
+    said = (await mine.call("GET", "/conversations/demo/snapshot")).body["messages"]
+    texts = [message["text"] for message in said if message["role"] == "user"]
+    assert texts == ["!sleep 300", "/help", "/etc/hosts is a file", "/stop"]
+    notices = [message["text"] for message in said if message["role"] == "notice"]
+    assert [text.split(".")[0] for text in notices] == ["Working on `!sleep 300`", "Stopping 1 turn"]
+
+
 WRONG: list[tuple[str, object, int]] = [
     ("/agents/nobody/turns", {"input": "x"}, 404),
     ("/agents/default/turns", {"input": ""}, 422),

@@ -31,6 +31,9 @@ EXPECTED_SPANS = {
 }  # fmt: skip
 """Spans by name: two turns, of which the first was begun twice, each with its answer."""
 
+CALLER_TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+CALLER_SPAN = "00f067aa0ba902b7"
+
 
 def count_spans(traces: TraceCollector) -> dict[str, int]:
     """Return how many spans of each name there are."""
@@ -70,7 +73,7 @@ def check_story(traces: TraceCollector) -> None:
 
 
 async def test_a_webhook_names_the_trace(tmp_path: Path) -> None:
-    """Its receiver gets the trace and the attempt, which is a span of that trace."""
+    """Its receiver gets the trace of the caller and the attempt, which is a span of that trace."""
     async with trace_collector() as traces, webhook_receiver() as receiver:
         env = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url,
@@ -79,7 +82,8 @@ async def test_a_webhook_names_the_trace(tmp_path: Path) -> None:
         }
         async with gateway(tmp_path / "data", env=env) as process, process.http() as session:
             asked = {"input": "!echo pigeon", "webhook": {"url": receiver.url}}
-            async with session.post("/agents/default/turns", json=asked) as answer:
+            headers = {"traceparent": f"00-{CALLER_TRACE}-{CALLER_SPAN}-01"}
+            async with session.post("/agents/default/turns", json=asked, headers=headers) as answer:
                 assert answer.status == 202
             await traces.until(
                 lambda: bool(traces.spans_named("deliver webhook") and traces.spans_named("message"))
@@ -87,7 +91,8 @@ async def test_a_webhook_names_the_trace(tmp_path: Path) -> None:
     (attempt,), (message,) = traces.spans_named("deliver webhook"), traces.spans_named("message")
     _, trace, span, _ = receiver.requests[0].headers["traceparent"].split("-")
     assert (trace, span) == (attempt.trace_id.hex(), attempt.span_id.hex())
-    assert trace == message.trace_id.hex()
+    assert trace == message.trace_id.hex() == CALLER_TRACE
+    assert message.parent_span_id.hex() == CALLER_SPAN
 
 
 def is_traced(traces: TraceCollector, turns: int) -> bool:

@@ -146,6 +146,22 @@ def test_chat_survives_a_restart_and_tells_failure(gateway: FakeGateway, tmp_pat
     assert "it broke" in result.stdout
 
 
+async def _execute_command(socket: ClientSocket) -> None:
+    """Execute a command: it has a reply and no turn."""
+    await socket.receive("subscribe")
+    await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    sent = await socket.receive("send")
+    about = {"turn": None, "conversation": "cnv_1", "command": "status", "reply": "Nothing is running."}
+    await socket.send_control("accepted", id=sent["id"], **about)
+
+
+def test_chat_prints_the_reply_to_a_command(gateway: FakeGateway, tmp_path: Path) -> None:
+    """A command ends with its reply, since no turn follows."""
+    gateway.scripts = [_execute_command]
+    result = command(gateway, tmp_path, "chat", "/status")
+    assert (result.returncode, result.stdout) == (0, "Nothing is running.\n")
+
+
 async def _request_approval(socket: ClientSocket) -> None:
     """Ask for approval and act on the decision."""
     await socket.receive("subscribe")

@@ -16,8 +16,11 @@ from delivery.chat import draft_store
 from delivery.chat.draft_store import DraftRow, DraftWrite
 from delivery.chat.draft_writer import WRITE_SECONDS, first_part, with_ellipsis
 from delivery.chat.drafts import is_being_written
+from delivery.chat.sink import ChatSink
+from delivery.deliveries.part import Part, encode_part
 from delivery.deliveries.port import OutcomeKind
 from draft_harness import EDITS, HIGH_LIMITS, DraftHarness, open_draft_harness
+from sink_harnesses import make_bot, make_delivery
 
 
 @pytest.fixture
@@ -213,3 +216,15 @@ def test_a_draft_shows_the_first_part_of_a_long_text() -> None:
     long = first_part("word " * 100, HIGH_LIMITS)
     assert len(with_ellipsis(long, HIGH_LIMITS)) <= 100
     assert long.startswith("word word")
+
+
+async def test_a_report_that_only_edits_is_never_a_message(harness: DraftHarness) -> None:
+    """It changes the visible message, and is dropped where there is none or the person deleted it."""
+    sink = ChatSink(lambda _channel: make_bot(harness.channel, EDITS))
+    report = encode_part(Part(text="Attempt 2 succeeded.", only_edit=True))
+    await sink.send(make_delivery(body=encode_part(Part(text="HTTP 500"))))
+    for platform_id in ("1", None, "deleted"):
+        outcome = await sink.send(make_delivery(body=report, platform_id=platform_id))
+        assert outcome.kind is OutcomeKind.DELIVERED
+    assert harness.platform_calls == ["send", "edit", "edit"]
+    assert harness.visible_texts == ["Attempt 2 succeeded."]

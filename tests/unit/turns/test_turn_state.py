@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 from gateway.store.turn_state import (
     DEAD_POINTS,
     FINAL,
+    LONGEST_RETRY_DELAY,
     OPEN,
     QUARANTINE_DELAYS,
     QUARANTINE_POINTS,
     RETRY_DELAYS,
     Interruption,
+    RetryPeriods,
     TurnState,
     decide_poison,
     retry_after,
@@ -61,13 +63,25 @@ def test_five_crashes_alone_are_dead_with_growing_waits_before_each() -> None:
     assert waits == list(QUARANTINE_DELAYS)
 
 
-@given(st.integers(1, 1000))
-def test_a_failed_try_waits_longer_each_time_and_not_for_ever(attempt: int) -> None:
-    """The waits grow, there are as many as are listed, and after the last the turn fails."""
-    wait, following = retry_after(attempt), retry_after(attempt + 1)
-    assert (wait is not None) == (attempt <= len(RETRY_DELAYS))
-    assert wait is None or wait > 0
-    assert following is None or (wait is not None and following > wait)
+@given(st.floats(0, 200_000))
+def test_retries_wait_longer_each_time_and_fill_their_period(period: float) -> None:
+    """The waits never shrink, never exceed the longest, and end before they exceed the period."""
+    waits: list[float] = []
+    while (wait := retry_after(len(waits), period=period)) is not None:
+        waits.append(wait)
+    assert waits == sorted(waits)
+    assert sum(waits) <= period
+    assert all(0 < wait <= LONGEST_RETRY_DELAY for wait in waits)
+    assert period - sum(waits) < LONGEST_RETRY_DELAY or not waits
+
+
+def test_a_question_is_retried_for_minutes_and_a_job_for_hours() -> None:
+    """A person waits for a question's answer; a job's comment may come much later."""
+    periods = RetryPeriods()
+    assert retry_after(3, period=periods.for_trigger("message")) == RETRY_DELAYS[3]
+    assert retry_after(6, period=periods.for_trigger("message")) is None
+    assert retry_after(20, period=periods.for_trigger("job")) == LONGEST_RETRY_DELAY
+    assert retry_after(40, period=periods.for_trigger("job")) is None
 
 
 def test_every_state_is_open_or_final() -> None:

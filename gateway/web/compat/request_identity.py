@@ -1,0 +1,73 @@
+"""The identity of a request: which earlier request it repeats, so that both follow the same turn.
+
+    Idempotency-Key                   the caller's own key
+    threadId, runId and messages      a run of AG-UI is one turn
+    x-stainless-retry-count           an SDK repeats a request on its own, without a key
+
+An SDK's retry has no key, so its digest names it: the same API key, path and body. It repeats the last
+request with this digest that was not answered; a first attempt (count 0) always is a request of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from delivery.database.clock import utc_now
+from gateway.store.conversations import conversations
+from gateway.web.http.route import ApiCall
+
+RETRY_COUNT = "x-stainless-retry-count"
+"""The header in which OpenAI's SDKs count their own retries of a request, from 0."""
+
+SDK_SOURCE = "sdk"
+
+RETRIED_WITHIN = timedelta(hours=1)
+"""The longest time between an SDK's first attempt and a retry that belongs to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestIdentity:
+    """A key of a source. `is_first`: the request repeats nothing."""
+
+    source: str
+    key: str
+    is_first: bool = False
+
+
+async def identify(call: ApiCall[Any, Any]) -> RequestIdentity | None:
+    """Return the identity of a request by its Idempotency-Key, else by an SDK's count of retries."""
+    if call.idempotency_key is not None:
+        return RequestIdentity(source="api", key=call.idempotency_key)
+    count = call.request.headers.get(RETRY_COUNT)
+    if count is None:
+        return None
+    key = digest(call.principal.key, call.request.path, call.body.model_dump_json())
+    is_first = count.strip() == "0"
+    if not is_first:
+        async with call.context.database.begin() as connection:
+            await conversations.forget_event(
+                connection, call.account, SDK_SOURCE, key, before=utc_now() - RETRIED_WITHIN
+            )
+    return RequestIdentity(source=SDK_SOURCE, key=key, is_first=is_first)
+
+
+async def mark_answered(call: ApiCall[Any, Any], identity: RequestIdentity | None, turn: str) -> None:
+    """Forget an SDK's request once it is answered, unless its client has gone; a later one is new."""
+    transport = call.request.transport
+    if identity is None or identity.source != SDK_SOURCE or transport is None or transport.is_closing():
+        return
+    async with call.context.database.begin() as connection:
+        await conversations.forget_event(connection, call.account, SDK_SOURCE, identity.key, turn=turn)
+
+
+def run_identity(thread: str, run: str, messages: str) -> RequestIdentity:
+    """Return the identity of a run of AG-UI; with other messages it is another run."""
+    return RequestIdentity(source="agui", key=digest(thread, run, messages))
+
+
+def digest(*parts: str) -> str:
+    """Return the digest that names these parts together."""
+    return hashlib.sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

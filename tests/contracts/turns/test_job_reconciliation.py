@@ -1,0 +1,99 @@
+"""A recorded job that was not started yet is given up only when nothing can start it any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Database
+from delivery.events.event import new_id
+from gateway.jobs.reconciler import START_TIMEOUT, JobReconciler
+from gateway.store.conversations import conversations
+from gateway.store.job_state import JobState
+from gateway.store.turn_state import TurnState
+from gateway.store.turns import jobs, turns
+from gateway.store.turns.jobs import Job
+from gateway.store.turns.turns import Turn
+from memory_sandboxes import MemoryInstance, MemorySandbox
+from sandbox.model import SandboxId
+from sandbox.port import Sandbox
+from turn_worker import TurnWorkerHarness, open_turn_worker
+
+BOX = SandboxId("box")
+
+
+class Gateway:
+    """A process that reconciles jobs, with its own clock."""
+
+    def __init__(self, harness: TurnWorkerHarness) -> None:
+        self.now = 0.0
+        self._reconciler = JobReconciler(
+            harness.database, self._get_sandbox, harness.settlement, clock=lambda: self.now
+        )
+
+    @staticmethod
+    async def _get_sandbox(_job: Job) -> Sandbox:
+        return MemorySandbox(BOX, {BOX: MemoryInstance(label="box")})
+
+    async def run_for(self, seconds: float) -> None:
+        """Reconcile at the beginning and at the end of some time."""
+        await self._reconciler.run_once()
+        self.now += seconds
+        await self._reconciler.run_once()
+
+
+async def _record_job(harness: TurnWorkerHarness, turn: Turn) -> Job:
+    """Record a job of a turn, as the gateway does before it starts the command."""
+    job = Job(
+        id=new_id("job"),
+        account=turn.account,
+        conversation=turn.conversation,
+        turn=turn.id,
+        agent=turn.agent,
+        asker="",
+        command="make",
+        provider="memory",
+        sandbox=BOX,
+        sandbox_record=None,
+        workspace=None,
+        token_digest=b"",
+        token_sealed=b"",
+        created_at=utc_now().replace(year=2020),
+    )
+    async with harness.database.begin() as connection:
+        await jobs.insert_job(connection, job)
+    return job
+
+
+async def _state_of(harness: TurnWorkerHarness, job: Job) -> tuple[JobState, str | None]:
+    async with harness.database.read() as connection:
+        found = await jobs.get_by_id(connection, job.id)
+    assert found is not None
+    return found.state, found.reason
+
+
+async def _end_turn(harness: TurnWorkerHarness, turn: Turn) -> None:
+    async with harness.database.begin() as connection:
+        fence = await conversations.raise_fence(connection, turn.conversation)
+        assert await turns.settle(connection, turn, fence=fence, state=TurnState.FAILED)
+
+
+async def test_a_job_waits_for_the_turn_that_will_start_it(database: Database, tmp_path: Path) -> None:
+    """However old the job is, and however long the gateway runs: its turn has not ended."""
+    harness = await open_turn_worker(database, tmp_path)
+    job = await _record_job(harness, await harness.add_turn(running=True))
+    await Gateway(harness).run_for(10 * START_TIMEOUT)
+    assert await _state_of(harness, job) == (JobState.RUNNING, None)
+
+
+async def test_the_time_runs_only_while_a_gateway_runs(database: Database, tmp_path: Path) -> None:
+    """Gateways that stop before the time is over give up nothing, even if years pass between them."""
+    harness = await open_turn_worker(database, tmp_path)
+    turn = await harness.add_turn(running=True)
+    job = await _record_job(harness, turn)
+    await _end_turn(harness, turn)
+    for _restart in range(3):
+        await Gateway(harness).run_for(START_TIMEOUT / 2)
+        assert await _state_of(harness, job) == (JobState.RUNNING, None)
+    await Gateway(harness).run_for(START_TIMEOUT + 1)
+    assert await _state_of(harness, job) == (JobState.FAILED, "never_started")
