@@ -1,8 +1,9 @@
 """The storage quota of an account: what its files and workspaces may hold together.
 
 Usage is counted at most every `RECOUNT_SECONDS`, and bytes that are written in between are added in memory.
-An upload therefore reads no table that grows. Each replica counts for itself; what others wrote since its
-last count is not yet in it.
+An upload therefore reads no table that grows. An account whose count takes long is counted more rarely, so
+that counting takes one percent of the time at most. Each replica counts for itself; what others wrote since
+its last count is not yet in it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ RECOUNT_SECONDS = 60.0
 RECOUNT_WHEN_FULL_SECONDS = 5.0
 """Seconds after which a full account is counted again: it may have deleted something."""
 
+COUNT_TIME_FACTOR = 100
+"""Multiple of the time of a count that passes before the next one."""
+
+FILE_BYTES = 4096
+"""What a file counts at least: its rows and blocks."""
+
 CountUsage = Callable[[str], Awaitable[int]]
 """Counts the bytes that an account stores."""
 
@@ -48,6 +55,7 @@ class _Usage:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     counted: int = 0
     counted_at: float = float("-inf")
+    count_took: float = 0.0
     added: int = 0
     pending: int = 0
 
@@ -76,6 +84,7 @@ class StorageQuota:
             yield
             return
         usage = self._usages.setdefault(account, _Usage())
+        size = max(size, FILE_BYTES)
         await self._admit(account, usage, size)
         try:
             yield
@@ -94,10 +103,12 @@ class StorageQuota:
             usage.pending += size
 
     async def _recount(self, account: str, usage: _Usage, *, after: float) -> None:
-        if self._clock() - usage.counted_at >= after:
+        began = self._clock()
+        if began - usage.counted_at >= max(after, usage.count_took * COUNT_TIME_FACTOR):
             usage.added = 0
             usage.counted = await self._count(account)
             usage.counted_at = self._clock()
+            usage.count_took = usage.counted_at - began
 
 
 def count_usage(database: Database, workspaces: Workspaces) -> CountUsage:
@@ -105,11 +116,11 @@ def count_usage(database: Database, workspaces: Workspaces) -> CountUsage:
 
     async def count(account: str) -> int:
         async with database.read() as connection:
-            stored = await files.stored_bytes(connection, account)
+            stored = await files.stored_bytes(connection, account, at_least=FILE_BYTES)
             kept = await records.list_by_kind(connection, account, "workspace")
         for workspace in kept:
             listed = await workspaces.store.replica(namespace(account, workspace.id)).list()
-            stored += sum(seen.size for seen in listed.values())
+            stored += sum(max(seen.size, FILE_BYTES) for seen in listed.values())
         return stored
 
     return count

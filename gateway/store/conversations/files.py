@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Executable, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Executable, bindparam, case, delete, func, or_, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
@@ -111,9 +111,10 @@ async def add(connection: Connection, row: FileRow) -> bool:
     return added.first() is not None
 
 
-async def stored_bytes(connection: Connection, account: str) -> int:
-    """Return the sizes of an account's files whose bytes are stored, added up."""
-    query = select(func.coalesce(func.sum(files.c.size), 0)).where(
+async def stored_bytes(connection: Connection, account: str, *, at_least: int) -> int:
+    """Return the sizes of an account's stored files, added up; each counts `at_least` so many bytes."""
+    size = case((files.c.size < at_least, at_least), else_=files.c.size)
+    query = select(func.coalesce(func.sum(size), 0)).where(
         files.c.account == account, files.c.sha256.is_not(None)
     )
     return int((await connection.execute(query)).scalar_one())

@@ -135,3 +135,14 @@ async def test_a_note_is_told_by_one_turn_however_often_it_runs(
         await store.mark_noted(connection, first, "trn_1")
         assert await store.list_notes(connection, "cnv_1", "trn_1") == first == {row.id: "it was refused"}
         assert await store.list_notes(connection, "cnv_1", "trn_2") == {}
+
+
+async def test_an_accounts_stored_files_are_added_up(database: Database, file_store: FileStore) -> None:
+    """Files count by size, small ones as blocks; those without bytes and other accounts' do not count."""
+    digest = await file_store.write_blob("acc_1", b"x")
+    large, small = make_file(digest, size=10_000), make_file(digest, size=1)
+    missing = make_file(digest, size=500_000, sha256=None)
+    await added(database, large, small, missing)
+    async with database.read() as connection:
+        assert await store.stored_bytes(connection, "acc_1", at_least=4096) == 10_000 + 4096
+        assert await store.stored_bytes(connection, "acc_2", at_least=4096) == 0

@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from gateway.files.storage_quota import (
+    COUNT_TIME_FACTOR,
+    FILE_BYTES,
     RECOUNT_SECONDS,
     RECOUNT_WHEN_FULL_SECONDS,
     StorageFull,
@@ -16,23 +18,25 @@ from gateway.observability.metrics import Metrics
 
 
 class CountedAccounts:
-    """Accounts with stored bytes, which count how often they are counted, and a clock."""
+    """Accounts with stored blocks of 4 KiB, which count how often they are counted, and a clock."""
 
     def __init__(self) -> None:
         self.stored = {"ada": 0, "bob": 0}
         self.counts = 0
         self.now = 0.0
         self.metrics = Metrics()
-        self.quota = StorageQuota(self.count, self.metrics, limit=100, clock=lambda: self.now)
+        self.count_takes = 0.0
+        self.quota = StorageQuota(self.count, self.metrics, limit=100 * FILE_BYTES, clock=lambda: self.now)
 
     async def count(self, account: str) -> int:
         """Return the stored bytes."""
         self.counts += 1
-        return self.stored[account]
+        self.now += self.count_takes
+        return self.stored[account] * FILE_BYTES
 
     async def write(self, account: str, size: int) -> None:
-        """Store bytes within the quota."""
-        async with self.quota.reserve(account, size):
+        """Store blocks of 4 KiB within the quota of 100 blocks."""
+        async with self.quota.reserve(account, size * FILE_BYTES):
             await asyncio.sleep(0)
             self.stored[account] += size
 
@@ -68,7 +72,7 @@ async def test_a_failed_write_costs_nothing() -> None:
     accounts = CountedAccounts()
     for _ in range(3):
         with pytest.raises(OSError, match="disk"):
-            async with accounts.quota.reserve("ada", 90):
+            async with accounts.quota.reserve("ada", 90 * FILE_BYTES):
                 raise OSError("disk")
     await accounts.write("ada", 100)
 
@@ -103,3 +107,28 @@ async def test_zero_is_no_limit() -> None:
     accounts.quota = StorageQuota(accounts.count, accounts.metrics, limit=0)
     await accounts.write("ada", 10**12)
     assert accounts.counts == 0
+
+
+async def test_an_account_that_takes_long_to_count_is_counted_rarely() -> None:
+    """A count of three seconds is not repeated for five minutes."""
+    accounts = CountedAccounts()
+    accounts.count_takes = 3.0
+    await accounts.write("ada", 1)
+    for _ in range(4):
+        accounts.now += RECOUNT_SECONDS
+        await accounts.write("ada", 1)
+    assert accounts.counts == 1
+    accounts.now += 3.0 * COUNT_TIME_FACTOR
+    await accounts.write("ada", 1)
+    assert accounts.counts == 2
+
+
+async def test_many_empty_files_are_not_free() -> None:
+    """A file counts 4 KiB at least, so that an account cannot store files without end."""
+    accounts = CountedAccounts()
+    for _ in range(100):
+        async with accounts.quota.reserve("ada", 0):
+            pass
+    with pytest.raises(StorageFull):
+        async with accounts.quota.reserve("ada", 0):
+            pass
