@@ -58,7 +58,7 @@ class RenewalThread:
         await asyncio.to_thread(self._thread.join)
         self._loop.close()
 
-    async def hold_connection(self, url: str, opened: Callable[[], None], closing: asyncio.Event) -> None:
+    async def hold_connection(self, url: str, opened: Callable[[], object], closing: asyncio.Event) -> None:
         """Open the connection in the thread, report that, and close it when `closing` is set there."""
         async with connect(url, name="dovecote renewals") as self.connection:
             opened()
@@ -75,8 +75,9 @@ async def renewal_thread(url: str) -> AsyncIterator[RenewalThread]:
         holding = thread.run(
             thread.hold_connection(url, lambda: main_loop.call_soon_threadsafe(is_open.set), closing)
         )
-        opening = asyncio.create_task(is_open.wait())
-        await asyncio.wait({opening, holding}, return_when=asyncio.FIRST_COMPLETED)
+        opening: asyncio.Future[bool] = asyncio.ensure_future(is_open.wait())
+        waited: set[asyncio.Future[Any]] = {opening, holding}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         opening.cancel()
         if holding.done():
             holding.result()
