@@ -24,6 +24,7 @@ from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
 from delivery.broker.message_codec import EXPECTED, ROLLUP, TTL
 from delivery.broker.port import Lease, Leases
+from delivery.broker.renewal_thread import RenewalThread
 from delivery.broker.stream_config import EVENTS, subject_token
 from delivery.errors import (
     AppendConflict,
@@ -81,7 +82,9 @@ class HeldLease(Lease):
         self.nonce = secrets.token_hex(8)
         self.seq = 0
         self._trusted_until = 0.0
+        self._is_lost = False
         self._lost = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
 
     def extend(self, seq: int, sent: float) -> None:
         """Record a renewal that was sent at the monotonic moment `sent`."""
@@ -93,8 +96,10 @@ class HeldLease(Lease):
         self._trusted_until = 0.0
 
     def lose(self) -> None:
-        """Mark the lease as lost."""
-        self._lost.set()
+        """Mark the lease as lost; may be called in another thread."""
+        self._is_lost = True
+        with suppress(RuntimeError):  # the loop of the holder is closed
+            self._loop.call_soon_threadsafe(self._lost.set)
 
     @property
     def remaining(self) -> float:
@@ -103,8 +108,8 @@ class HeldLease(Lease):
 
     def ensure_held(self) -> None:
         """Raise LeaseLost unless the lease is certainly still held."""
-        if self._lost.is_set() or self.remaining <= 0:
-            self._lost.set()
+        if self._is_lost or self.remaining <= 0:
+            self.lose()
             raise LeaseLost(f"the lease {self.name} was lost")
 
     async def wait_lost(self) -> None:
@@ -115,9 +120,13 @@ class HeldLease(Lease):
 class JetStreamLeases(Leases):
     """Leases in the stream EVENTS, subject `lease.<kind>.<hash>`; the kind precedes a colon in the name."""
 
-    def __init__(self, nats: NatsConnection, holder: LeaseHolder) -> None:
+    def __init__(
+        self, nats: NatsConnection, holder: LeaseHolder, renewals: RenewalThread | None = None
+    ) -> None:
         self._nats = nats
         self._holder = holder
+        self._renewals = renewals
+        self._renewing_nats = renewals.connection if renewals else nats
         self._own_nonces: set[str] = set()
         self._held_names: set[str] = set()
         self._releasing: set[asyncio.Task[None]] = set()
@@ -140,17 +149,28 @@ class JetStreamLeases(Leases):
             self._forget(lease)
             raise
         stop = asyncio.Event()
-        renewing = asyncio.create_task(self._renew_regularly(lease, stop))
+        renewing = self._start_renewing(lease, stop)
         try:
             yield lease
         finally:
             # By Event and shielded: a cancelled renewal could continue, and after a cancelled release the
             # successor would have to wait for the expiry.
-            stop.set()
+            self._stop_renewing(stop)
             releasing = asyncio.create_task(self._release(lease, renewing))
             self._releasing.add(releasing)
             releasing.add_done_callback(self._releasing.discard)
             await asyncio.shield(releasing)
+
+    def _start_renewing(self, lease: HeldLease, stop: asyncio.Event) -> asyncio.Future[None]:
+        """Renew a lease until `stop`, in the thread if there is one; it then owns the event."""
+        renewing = self._renew_regularly(lease, stop)
+        return self._renewals.run(renewing) if self._renewals else asyncio.create_task(renewing)
+
+    def _stop_renewing(self, stop: asyncio.Event) -> None:
+        if self._renewals:
+            self._renewals.call(stop.set)
+        else:
+            stop.set()
 
     async def is_held(self, name: str) -> bool:
         """Return whether the lease's subject has a held lease. Raises BrokerUnreachable, BrokerRefused."""
@@ -190,7 +210,13 @@ class JetStreamLeases(Leases):
         return self._holder.sole
 
     async def _write(
-        self, lease: HeldLease, expected: int, *, state: str = "held", ttl: float | None = None
+        self,
+        lease: HeldLease,
+        expected: int,
+        *,
+        state: str = "held",
+        ttl: float | None = None,
+        nats: NatsConnection | None = None,
     ) -> int:
         value = {
             "instance": self._holder.instance,
@@ -204,13 +230,13 @@ class JetStreamLeases(Leases):
             ROLLUP: "sub",
             TTL: f"{max(1, round((ttl or lease.ttl) * 1000))}ms",
         }
-        ack = await self._nats.publish(
+        ack = await (nats or self._nats).publish(
             lease.subject, json.dumps(value).encode(), headers, timeout=max(lease.ttl / 6, 0.3), tries=2
         )
         return ack.seq
 
-    async def _read(self, subject: str) -> _StoredLease | None:
-        response = await self._nats.api_request(
+    async def _read(self, subject: str, nats: NatsConnection | None = None) -> _StoredLease | None:
+        response = await (nats or self._nats).api_request(
             f"STREAM.MSG.GET.{EVENTS}", {"last_by_subj": subject}, timeout=2
         )
         error = response.get("error")
@@ -239,9 +265,11 @@ class JetStreamLeases(Leases):
 
     async def _renew(self, lease: HeldLease) -> float:
         """Try to renew once; return the seconds until the next try. A lost lease has no time remaining."""
+        if self._renewals and not self._renewals.main_loop_runs:
+            return _RETRY_SECONDS
         sent = monotonic()
         try:
-            lease.extend(await self._write(lease, lease.seq), sent)
+            lease.extend(await self._write(lease, lease.seq, nats=self._renewing_nats), sent)
         except AppendConflict:
             await self._check_still_held(lease)
             return 0.0
@@ -252,7 +280,7 @@ class JetStreamLeases(Leases):
     async def _check_still_held(self, lease: HeldLease) -> None:
         """Check the stored lease after a conflict: an earlier renewal that timed out may have been stored."""
         with suppress(DeliveryError):
-            stored = await self._read(lease.subject)
+            stored = await self._read(lease.subject, self._renewing_nats)
             if stored is not None and stored.value.get("nonce") == lease.nonce:
                 lease.seq = stored.seq
             elif stored is None and self._holder.alone:
@@ -260,7 +288,7 @@ class JetStreamLeases(Leases):
             else:
                 lease.taken()
 
-    async def _release(self, lease: HeldLease, renewing: asyncio.Task[None]) -> None:
+    async def _release(self, lease: HeldLease, renewing: asyncio.Future[None]) -> None:
         await renewing
         if lease.remaining > 0:
             with log_errors("leases.release", lease=lease.name):  # the lease then expires by itself

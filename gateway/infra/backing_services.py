@@ -17,6 +17,7 @@ import structlog
 from delivery.broker import epochs, jetstream_events, stream_config
 from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.leases import JetStreamLeases, LeaseHolder
+from delivery.broker.renewal_thread import RenewalThread, renewal_thread
 from delivery.broker.wake_ups import JetStreamWakeUps
 from delivery.database.clock import synchronized_with, utc_now
 from delivery.database.engine import Database
@@ -87,7 +88,7 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
         boot = secrets.token_hex(8)
         is_sole = lock is not None and not _is_shared(settings)
         holder = _lease_holder(lock, boot, sole_process=is_sole, own_broker=broker is not None)
-        leases = JetStreamLeases(nats, holder)
+        leases = JetStreamLeases(nats, holder, await _open_renewals(settings, stack))
         presence = ReplicaPresence(leases, instance=holder.instance, boot=boot, ttl=settings.lease_ttl)
         yield BackingServices(
             settings=settings,
@@ -158,6 +159,13 @@ async def _open_nats(
         return await stack.enter_async_context(connecting)
     assert settings.nats_url is not None, "there is a broker of our own or one that is named"
     return await connect_nats(settings.nats_url, stack)
+
+
+async def _open_renewals(settings: Settings, stack: AsyncExitStack) -> RenewalThread | None:
+    """Open the thread that renews leases; with an embedded broker nobody else can take them."""
+    if settings.nats_url is None:
+        return None
+    return await stack.enter_async_context(renewal_thread(settings.nats_url.get_secret_value()))
 
 
 def _stream_config(settings: Settings, embedded: EmbeddedNats | None) -> stream_config.StreamConfig:

@@ -13,6 +13,7 @@ import pytest
 
 from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.leases import JetStreamLeases, LeaseHolder
+from delivery.broker.renewal_thread import renewal_thread
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.errors import BrokerUnreachable, LeaseBusy, LeaseLost
 from gateway_process import GatewayProcess, gateway
@@ -58,6 +59,26 @@ async def test_a_late_loop_loses_a_lease_only_to_others(
             while not await leases.is_held("t:a"):  # noqa: ASYNC110 - state of the server
                 await asyncio.sleep(0.02)
         lease.ensure_held()
+
+
+async def test_a_thread_renews_the_leases_of_a_late_loop(
+    server: NatsServer, nats_connection: NatsConnection
+) -> None:
+    """Replicas keep their leases too; another process takes them over once they are released."""
+    url = server.url.replace("://", f"://{server.token}@")
+    async with renewal_thread(url) as renewals:
+        leases = JetStreamLeases(nats_connection, LeaseHolder(instance="one", boot="1"), renewals)
+        others = JetStreamLeases(nats_connection, LeaseHolder(instance="two", boot="1"))
+        async with leases.acquire("t:a", ttl=1.0) as lease:
+            time.sleep(3)  # noqa: ASYNC251 - the event loop is late
+            lease.ensure_held()
+            with pytest.raises(LeaseBusy):
+                async with others.acquire("t:a", ttl=1.0):
+                    pytest.fail("the first one holds it")
+        async with others.acquire("t:a", ttl=1.0) as taken:
+            taken.ensure_held()
+        with pytest.raises(LeaseLost):
+            lease.ensure_held()
 
 
 async def test_a_reply_that_arrived_while_the_loop_was_late_is_read(nats_connection: NatsConnection) -> None:

@@ -45,7 +45,7 @@ def leases(request: pytest.FixtureRequest) -> Leases:
     return JetStreamLeases(request.getfixturevalue("nats_connection"), THIS_HOLDER)
 
 
-def test_a_lease_past_its_time_is_not_trusted() -> None:
+async def test_a_lease_past_its_time_is_not_trusted() -> None:
     """A process that wakes after the expiry refuses to act, before any renewal has found the lease lost."""
     lease = HeldLease("t:a", lease_subject("t:a"), 1.0)
     lease.extend(1, monotonic())
