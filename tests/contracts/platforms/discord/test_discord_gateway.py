@@ -290,7 +290,7 @@ async def test_commands_are_registered_when_they_differ(simulator: Simulator) ->
             open_connection(plugin, simulator.settings()) as connection,
             receiving(connection, UpdateRecorder()),
         ):
-            await simulator.wait_until(lambda: len(simulator.world.commands) == 10)
+            await simulator.wait_until(lambda: len(simulator.world.commands) == len(COMMANDS) + 2)
             await simulator.wait_until(lambda: simulator.sessions.identified > 0)
             await simulator.say(CHAT, "hello")
         simulator.sessions.identified = 0
