@@ -24,14 +24,14 @@ from gateway.store.conversations import conversations
 from gateway.store.turns.jobs import Job
 from sandbox import registry
 from sandbox.config import SandboxConfig
-from sandbox.errors import ProviderRefused, SandboxBusy, SandboxError
+from sandbox.errors import ProviderRefused, SandboxBusy, SandboxError, SandboxGone
 from sandbox.labels import Owner, Scope, effective_scope, key_of, namespace, sandbox_label
 from sandbox.lifecycle.pool import Pool
 from sandbox.lifecycle.reservations import Reservation, SandboxRequest
 from sandbox.lifecycle.reserved_sandbox import ReservedSandbox
 from sandbox.lifecycle.teardown import Teardown
 from sandbox.model import Network, SandboxId, SandboxSpec
-from sandbox.port import Sandbox
+from sandbox.port import Feature, Sandbox
 
 log = structlog.get_logger(__name__)
 
@@ -191,6 +191,28 @@ class EnvironmentResolver:
             log.debug("environment.in_use", label=environment.spec.label)
         except (SandboxError, OSError) as error:
             log.warning("environment.save_failed", label=environment.spec.label, error=str(error))
+
+    async def save_files(self, environment: Environment, *, recovered: bool) -> None:
+        """Sync the sandbox's files into the workspace store, if it was used since; raises SandboxError.
+
+        `recovered`: an earlier process may have used a remote sandbox and not have synced it.
+        """
+        pool = self._pools.get(environment.provider)
+        if pool is None or pool.backend.workspace_sync is None or environment.spec.workspace is None:
+            return
+        plugin = registry.installed().get(environment.provider)
+        is_remote = plugin is not None and Feature.MOUNTS_WORKSPACE not in plugin.features
+        if not (recovered and is_remote):
+            await pool.sync_back(environment.request)
+            return
+        row = await pool.backend.reservations.get(environment.spec.label)
+        if row is None or row.sandbox is None:
+            return
+        try:
+            sandbox = await pool.connect(row.sandbox, environment.spec)
+            await pool.sync(sandbox, environment.spec)
+        except SandboxGone:
+            log.warning("environment.files_lost", label=environment.spec.label)
 
     async def _save_or_delete(self, pool: Pool, environment: Environment, *, changed: bool) -> None:
         if environment.spec.persistent:

@@ -26,6 +26,7 @@ from gateway.agents.port import (
 )
 from gateway.conversations import approvals
 from gateway.conversations.message_ids import completed_event_id, message_id
+from gateway.conversations.notices import post_notice
 from gateway.environments.resolver import Environment
 from gateway.files.collection import CollectedFiles, FileCollector
 from gateway.jobs.report import report_held_up_jobs
@@ -36,6 +37,7 @@ from gateway.store.turns import turn_queue, turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.turns.deltas import Deltas
+from gateway.turns.file_saving import render_unsaved
 from gateway.turns.turn_end import emit_merged, end_turn
 
 
@@ -66,6 +68,8 @@ class TurnAttempt:
         self._steered: list[str] | None = None
         self._sandbox_fingerprint = ""
         self._call_targets: approvals.CallTargets = approvals.unknown_target
+        self._save_files: Callable[[], Awaitable[str | None]] | None = None
+        self._unsaved: str | None = None
         self.end_state: TurnState | None = None
 
     def ensure_held(self) -> None:
@@ -92,6 +96,15 @@ class TurnAttempt:
         """Set the environments that approvals are bound to and that their questions show."""
         self._sandbox_fingerprint = approvals.fingerprint_all(environments, default)
         self._call_targets = approvals.call_targets(environments, default)
+
+    def set_file_saver(self, save: Callable[[], Awaitable[str | None]]) -> None:
+        """Set the function that saves the files of the turn's sandboxes; it returns why it could not."""
+        self._save_files = save
+
+    async def save_files(self) -> None:
+        """Save the files of the turn's sandboxes, before the turn is settled."""
+        if self._save_files is not None:
+            self._unsaved = await self._save_files()
 
     async def renew_approvals(self, decided: Sequence[Approval]) -> bool:
         """Request approvals again if the sandbox was changed since; returns whether the turn waits again."""
@@ -217,6 +230,7 @@ class TurnAttempt:
     async def _finish(self, finished: Finished) -> None:
         if self._collect_files is not None:
             await self._collect_files()
+        await self.save_files()
         async with self.begin("turn.settle", last=True) as tx:
             settled = await self.settle(
                 tx,
@@ -237,6 +251,8 @@ class TurnAttempt:
         usage: dict[str, object] | None = None,
     ) -> bool:
         """Settle the turn in this transaction, once, and emit its events."""
+        if self._unsaved is not None:
+            await post_notice(tx, self.turn.conversation, render_unsaved(self._unsaved), turn=self.turn.id)
         settled = await end_turn(
             tx,
             self.turn,

@@ -32,6 +32,7 @@ from gateway.turns.attempt import TurnAttempt
 from gateway.turns.cancellation import POLL_SECONDS, CancellationWatcher
 from gateway.turns.claim import ClaimedTurn, Quarantined, TurnClaimer
 from gateway.turns.deltas import Deltas, OnMessageText
+from gateway.turns.file_saving import save_files
 from gateway.turns.retrying import retry_later
 from sandbox.errors import SandboxError
 
@@ -228,6 +229,7 @@ class TurnWorker:
         )
         environment = next(iter(environments.values()))
         attempt.set_environments(environments, environment)
+        attempt.set_file_saver(partial(save_files, self._environment_resolver, environments.values(), turn))
         if await attempt.renew_approvals(claim.approvals):
             return
         tools = await self._tools(claim, attempt, environments)
@@ -295,6 +297,7 @@ class TurnWorker:
 
     @staticmethod
     async def _end(attempt: TurnAttempt, state: TurnState, error: str) -> None:
+        await attempt.save_files()
         async with attempt.begin("turn.settle", last=True) as tx:
             await attempt.settle(tx, state, error=error)
 

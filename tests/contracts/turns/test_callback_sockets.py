@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +17,13 @@ from gateway.web.http.callback_connection import CallbackRunner
 WITHIN = 60.0
 POST = b"POST / HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n\r\n"
 NEVER = 1e-9
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """Return a directory whose path is short enough for a socket, however deep the test run's are."""
+    with tempfile.TemporaryDirectory(prefix="callbacks-") as path:
+        yield Path(path)
 
 
 async def say_who(request: web.Request) -> web.Response:
@@ -68,9 +76,9 @@ async def wait_for_connections(server: web.Server, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_connection_beyond_the_budget_waits_in_the_kernel(tmp_path: Path) -> None:
+async def test_a_connection_beyond_the_budget_waits_in_the_kernel(directory: Path) -> None:
     """Of five silent connections two are accepted, and the others as soon as one of those is closed."""
-    async with serving(tmp_path, CallbackBudget(connections=2)) as (sockets, server):
+    async with serving(directory, CallbackBudget(connections=2)) as (sockets, server):
         sockets.open("one")
         held = [await connect(sockets.socket("one")) for _ in range(5)]
         await wait_for_connections(server, 2)
@@ -95,10 +103,10 @@ async def test_a_connection_beyond_the_budget_waits_in_the_kernel(tmp_path: Path
     ids=["requests", "bytes"],
 )
 async def test_a_sandbox_that_used_up_its_budget_is_not_accepted(
-    tmp_path: Path, budget: CallbackBudget
+    directory: Path, budget: CallbackBudget
 ) -> None:
     """After two large requests the third is not accepted, while another sandbox is served."""
-    async with serving(tmp_path, budget) as (sockets, server):
+    async with serving(directory, budget) as (sockets, server):
         for name in ("one", "two"):
             sockets.open(name)
         replies = [await ask(sockets.socket("one"), b"x" * 12_000) for _ in range(2)]
@@ -109,9 +117,9 @@ async def test_a_sandbox_that_used_up_its_budget_is_not_accepted(
         waiting.cancel()
 
 
-async def test_each_sandbox_is_a_client_of_its_own(tmp_path: Path) -> None:
+async def test_each_sandbox_is_a_client_of_its_own(directory: Path) -> None:
     """Every limit by address is one by sandbox, so that one sandbox cannot lock another out."""
-    async with serving(tmp_path, CallbackBudget()) as (sockets, _server):
+    async with serving(directory, CallbackBudget()) as (sockets, _server):
         names = set()
         for name in ("one", "two"):
             sockets.open(name)
@@ -119,25 +127,25 @@ async def test_each_sandbox_is_a_client_of_its_own(tmp_path: Path) -> None:
     assert len(names) == 2
 
 
-async def test_a_socket_lives_as_long_as_its_sandbox(tmp_path: Path) -> None:
+async def test_a_socket_lives_as_long_as_its_sandbox(directory: Path) -> None:
     """A socket is served again after a restart, in the same directory, and removed with its sandbox."""
-    before = CallbackSockets(tmp_path)
+    before = CallbackSockets(directory)
     before.open("one")
     directory = before.directory("one").stat().st_ino
     for _ in range(2):
-        async with serving(tmp_path, CallbackBudget()) as (sockets, _server):
+        async with serving(directory, CallbackBudget()) as (sockets, _server):
             assert b" 200 OK" in await ask(sockets.socket("one"))
             assert sockets.directory("one").stat().st_ino == directory
-    async with serving(tmp_path, CallbackBudget()) as (sockets, _server):
+    async with serving(directory, CallbackBudget()) as (sockets, _server):
         assert b" 200 OK" in await ask(sockets.socket("one"))
         sockets.close("one")
         sockets.close("one")
-        assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240 - one directory
+        assert list(directory.iterdir()) == []
 
 
-async def test_sandboxes_do_not_use_up_the_file_descriptors(tmp_path: Path) -> None:
+async def test_sandboxes_do_not_use_up_the_file_descriptors(directory: Path) -> None:
     """Beyond the limit a sandbox gets no socket until another one is gone and it is opened again."""
-    async with serving(tmp_path, CallbackBudget(), limit=1) as (sockets, _server):
+    async with serving(directory, CallbackBudget(), limit=1) as (sockets, _server):
         sockets.open("one")
         sockets.open("two")
         assert b" 200 OK" in await ask(sockets.socket("one"))
@@ -147,13 +155,13 @@ async def test_sandboxes_do_not_use_up_the_file_descriptors(tmp_path: Path) -> N
         assert b" 200 OK" in await ask(sockets.socket("two"))
 
 
-async def test_a_long_data_directory_has_sockets_too(tmp_path: Path) -> None:
+async def test_a_long_data_directory_has_sockets_too(directory: Path) -> None:
     """A path longer than the kernel takes for a socket is no obstacle."""
-    root = tmp_path / ("deep" * 30)
+    root = directory / ("deep" * 30)
     async with serving(root, CallbackBudget()) as (sockets, _server):
         sockets.open("one")
-        (tmp_path / "s").symlink_to(sockets.directory("one"))
-        assert b" 200 OK" in await ask(tmp_path / "s" / "callback.sock")
+        (directory / "s").symlink_to(sockets.directory("one"))
+        assert b" 200 OK" in await ask(directory / "s" / "callback.sock")
 
 
 def test_an_overdrawn_allowance_is_refilled_by_time() -> None:

@@ -89,13 +89,9 @@ async def test_a_workspace_is_carried_to_a_sandbox_elsewhere_and_back(tmp_path: 
         files = f"{process.url}/accounts/me/workspaces/work/files"
         headers = {"Authorization": f"Bearer {process.key}"}
 
-        async def stored(*names: str) -> None:
-            async with asyncio.timeout(30):
-                while True:
-                    listed = await mine.call("GET", "/accounts/me/workspaces/work/files")
-                    if {one["name"] for one in listed.body["items"]} == set(names):
-                        return
-                    await asyncio.sleep(0.05)
+        async def names() -> set[str]:
+            listed = await mine.call("GET", "/accounts/me/workspaces/work/files")
+            return {one["name"] for one in listed.body["items"]}
 
         async def turn(text: str) -> str:
             taken = await mine.call("POST", "/agents/a/turns", {"input": text, "conversation": "demo"})
@@ -111,16 +107,27 @@ async def test_a_workspace_is_carried_to_a_sandbox_elsewhere_and_back(tmp_path: 
         async with session.put(f"{files}/given.txt", data=b"uploaded", headers=headers) as answer:
             assert answer.status == 204
         assert "uploaded" in await turn("!cat given.txt; echo made > note.txt")
-        await stored("given.txt", "note.txt")
+        assert await names() == {"given.txt", "note.txt"}, "a completed turn's files are in the store"
         async with session.delete(f"{files}/given.txt", headers=headers) as answer:
             assert answer.status == 204
         assert "note.txt" in (listed := await turn("!ls; rm note.txt"))
         assert "given.txt" not in listed
-        await stored()
+        assert await names() == set()
         await turn("!& sleep 1; echo late > late.txt")
         job = (await mine.call("GET", "/jobs")).body["items"][0]["resultId"]
         assert (await _ended(mine, f"/status/{job}")).body["state"] == "completed"
-        await stored("late.txt")
+        assert await names() == {"late.txt"}
+        await process.stop()
+        await process.start(env={"DOVECOTE_FAULT_POINT": "workspace.carry.before_store"})
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+        body = {"input": "!echo kept > killed.txt", "conversation": "demo"}
+        taken = await mine.call("POST", "/agents/a/turns", body)
+        await process.wait_for_exit()
+        await process.start()
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+        done = await _ended(mine, f"/status/{taken.body['turnId']}")
+        assert done.body["state"] == "completed"
+        assert await names() == {"late.txt", "killed.txt"}, "brought home before the turn was completed"
 
 
 @pytest.mark.parametrize("provider", list(PROVIDERS))
