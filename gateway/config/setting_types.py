@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from egress.urls import EndpointUrl
+
 WEEK_SECONDS = 7 * 86400.0
 MIN_KEY_LENGTH = 32
 """Characters below which a chosen key causes a warning."""
@@ -69,15 +71,6 @@ def _parse_network(value: object) -> object:
         return ip_network(value, strict=True)
     except ValueError as error:
         raise ValueError(f"{error}: write networks as CIDR, such as 10.0.0.0/8") from None
-
-
-def _check_web_url(value: str) -> str:
-    parts = _split_url(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("must be a URL such as https://bots.example.org")
-    if parts.query or parts.fragment or parts.username:
-        raise ValueError("must have no query, fragment or credentials")
-    return value.rstrip("/")
 
 
 def _split_url(value: str) -> Any:
@@ -143,7 +136,7 @@ SecretValues = Annotated[tuple[SecretValue, ...], BeforeValidator(_split_commas)
 Roles = Annotated[frozenset[Role], BeforeValidator(_expand_roles), AfterValidator(_require_roles)]
 CidrNetwork = Annotated[IPv4Network | IPv6Network, BeforeValidator(_parse_network)]
 CidrNetworks = Annotated[tuple[CidrNetwork, ...], BeforeValidator(_split_list)]
-WebUrl = Annotated[str, AfterValidator(_check_web_url)]
+WebUrl = EndpointUrl
 Origins = Annotated[tuple[Annotated[str, AfterValidator(_check_origin)], ...], BeforeValidator(_split_list)]
 NatsUrl = Annotated[SecretStr, AfterValidator(_require_secret), AfterValidator(_check_nats_url)]
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_require_secret), AfterValidator(_check_database_url)]

@@ -87,7 +87,9 @@ class Settings(BaseSettings):
         default="info", description="debug, info, warning or error"
     )
     egress_allow: CidrNetworks = Field(
-        default=(), description="private networks that webhooks may call, as CIDR, separated by commas"
+        default=(),
+        description="private networks that webhooks and channels of accounts may call, as CIDR, "
+        "separated by commas",
     )
     trusted_proxies: CidrNetworks = Field(
         default=(), description="networks whose X-Forwarded-For header is trusted, as CIDR"

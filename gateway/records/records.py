@@ -12,7 +12,8 @@ from channels import registry as channel_plugins
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.events.event import new_id
-from delivery.webhooks.egress import EgressPolicy
+from egress.guard import TRUSTED, EgressGuard
+from egress.policy import EgressPolicy
 from gateway.accounts.vault import AssociatedData, Vault, associated_data
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config
@@ -162,6 +163,10 @@ class Records:
         except IntegrityError as error:
             raise RecordNameTaken(f"there is already one named {name!r}") from error
         return await self._saved(connection, changed, checked)
+
+    def guard_of(self, record: Record) -> EgressGuard:
+        """Return what checks a record's connections: only the operator's records may name any address."""
+        return TRUSTED if record.managed else EgressGuard(policy=self._egress_policy)
 
     async def delete(self, connection: Connection, record: Record) -> None:
         """Delete a record that nothing refers to; raises InUse, Managed."""

@@ -171,9 +171,12 @@ async def _probe(name: str, table: dict[str, Any]) -> list[dict[str, Any]]:
 
     from channels.errors import ChannelError
     from channels.registry import plugin
+    from egress.guard import TRUSTED
 
     adapter = plugin(str(table.pop("kind", name)))
     try:
-        return [asdict(found) for found in await adapter.probe(adapter.settings.model_validate(table))]
+        return [
+            asdict(found) for found in await adapter.probe(adapter.settings.model_validate(table), TRUSTED)
+        ]
     except ChannelError as error:
         raise CommandFailed(f"{name}: {error}") from error
