@@ -130,7 +130,7 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
     records = Records(
         backing.vault,
         EgressPolicy(allow=settings.egress_allow),
-        max_memory_mb=settings.sandbox.max_memory_mb,
+        ceilings=settings.sandbox.ceilings,
     )
     span_recorder = tracing.open_span_recorder(backing.database) if wants_traces() else None
     stream = InstrumentedStream(

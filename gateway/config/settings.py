@@ -19,6 +19,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import (
     MIN_KEY_LENGTH,
     WEEK_SECONDS,
@@ -35,7 +36,6 @@ from gateway.config.setting_types import (
     RetentionSettings,
     Role,
     Roles,
-    SandboxSettings,
     Seconds,
     SecretValue,
     SecretValues,
