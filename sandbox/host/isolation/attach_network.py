@@ -95,7 +95,7 @@ def _attach(pasta: list[str]) -> None:
         preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
     )
     _check(_libc.setns(own, _CLONE_NEWNET))
-    _wait_until_connected(process)
+    _wait_until_connected(process, pasta[0])
     for mounted in (os.fsencode(name), _MOUNT_POINT.encode()):
         _check(_libc.umount2(mounted, 2))
     os.close(host)
@@ -106,14 +106,14 @@ def _die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _wait_until_connected(process: subprocess.Popen[bytes]) -> None:
+def _wait_until_connected(process: subprocess.Popen[bytes], program: str) -> None:
     """Wait for the default route, which pasta adds last; raises OSError if pasta ends before."""
     until = time.monotonic() + _READY_SECONDS
     while time.monotonic() < until:
         if any(line.split()[1:2] == ["00000000"] for line in Path("/proc/self/net/route").open()):  # noqa: SIM115
             return
         if process.poll() is not None:
-            raise OSError(f"{process.args[0]} ended with {process.returncode}")  # type: ignore[index]
+            raise OSError(f"{program} ended with {process.returncode}")
         time.sleep(_PAUSE_SECONDS)
     raise OSError("no default route appeared: this machine may have none")
 
