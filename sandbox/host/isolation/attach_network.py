@@ -110,7 +110,8 @@ def _wait_until_connected(process: subprocess.Popen[bytes], program: str) -> Non
     """Wait for the default route, which pasta adds last; raises OSError if pasta ends before."""
     until = time.monotonic() + _READY_SECONDS
     while time.monotonic() < until:
-        if any(line.split()[1:2] == ["00000000"] for line in Path("/proc/self/net/route").open()):  # noqa: SIM115
+        routes = Path("/proc/self/net/route").read_text(encoding="ascii")
+        if any(line.split()[1:2] == ["00000000"] for line in routes.splitlines()):
             return
         if process.poll() is not None:
             raise OSError(f"{program} ended with {process.returncode}")
