@@ -30,6 +30,7 @@ GUARDED = {
 
 OPERATORS = {
     "gateway/agents/model/models.py": "addresses of the operator; each key is bound to its vendor's origins",
+    "gateway/infra/nats_probe.py": "the NATS server of the operator's settings",
     "sandbox/docker/engine.py": "the engine of the operator's settings",
     "sandbox/e2b/provider.py": "the vendor's SDK, at the operator's address",
     "sandbox/e2b/sandbox.py": "the vendor's SDK, at the operator's address",
