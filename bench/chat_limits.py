@@ -24,6 +24,7 @@ from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.sink import ConnectedBot
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery_worker import DeliveryWorkerHarness, open_empty_database
+from egress.guard import TRUSTED
 
 PER_SECOND = 5
 """What the platform takes in one chat; a stretch of one second is its bucket's window."""
@@ -88,7 +89,8 @@ async def open_setup(directory: Path, chats: int) -> AsyncIterator[ChatLimitSetu
         platform = await stack.enter_async_context(simulate())
         await platform.limit(room_per_second=PER_SECOND)
         settings = plugin.settings.model_validate(platform.settings())
-        connection = await stack.enter_async_context(plugin.open("chn_1", settings, MemoryChannelState()))
+        state = MemoryChannelState()
+        connection = await stack.enter_async_context(plugin.open("chn_1", settings, state, TRUSTED))
         limits = replace(plugin.limits, room_sends_per_second=PER_SECOND, account_sends_per_second=1000)
         rate_limiter = RateLimiter(limits, is_group=lambda _room: False)
         bot = ConnectedBot(

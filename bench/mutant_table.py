@@ -177,7 +177,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # Security
     Mutant(
         name="egress allows a public address of this machine",
-        file="delivery/webhooks/egress.py",
+        file="egress/policy.py",
         old="if not is_public(address) or is_local(address):",
         new="if not is_public(address):",
         tests=(_EGRESS,),

@@ -22,9 +22,10 @@ import aiohttp
 from aiohttp import web
 
 from delivery.deliveries.port import Delivery, OutcomeKind
-from delivery.webhooks.egress import Egress, EgressPolicy
+from delivery.webhooks.egress import Egress
 from delivery.webhooks.signing import new_secret
 from delivery.webhooks.sink import WebhookSink, WebhookTarget
+from egress.policy import EgressPolicy
 
 BODY = b'{"v":1,"id":"evt_0","type":"agent.finished","data":{"output":"' + b"x" * 400 + b'"}}'
 

@@ -23,6 +23,7 @@ from channels.message import (
     Update,
 )
 from channels.settings import ChannelSettings
+from egress.guard import EgressGuard
 
 Accept = Callable[[Update], Awaitable[None]]
 """Store an update durably.
@@ -224,8 +225,10 @@ class ChannelPlugin:
     """The manifest of an adapter; loading it does not import the vendor's SDK.
 
     `settings` extends ChannelSettings and holds secrets as SecretStr; every endpoint the adapter calls is one
-    of its fields. `open(channel_id, settings, state)` is an async context manager that imports the SDK,
-    yields the Connection, and closes everything on exit. `probe(settings)` answers `channels test`.
+    of its fields, of the type `egress.urls.EndpointUrl` or `SocketUrl`. `open(channel_id, settings, state,
+    guard)` is an async context manager that imports the SDK, yields the Connection, and closes everything on
+    exit. `probe(settings, guard)` answers `channels test`. Every connection goes through a client of the
+    package `egress` with this guard, which refuses addresses that the channel's owner may not reach.
     `account(settings)` names the bot account (for the lease) without a network call.
     """
 
@@ -234,8 +237,8 @@ class ChannelPlugin:
     features: frozenset[ChannelFeature]
     limits: ChannelLimits
     settings: type[ChannelSettings]
-    open: Callable[[str, Any, ChannelState], AbstractAsyncContextManager[Connection]]
-    probe: Callable[[Any], Awaitable[tuple[CheckResult, ...]]]
+    open: Callable[[str, Any, ChannelState, EgressGuard], AbstractAsyncContextManager[Connection]]
+    probe: Callable[[Any, EgressGuard], Awaitable[tuple[CheckResult, ...]]]
     account: Callable[[Any], str]
     polls: Callable[[Any], bool]
     simulate: Callable[[], AbstractAsyncContextManager[Any]] | None = None

@@ -15,7 +15,7 @@ from delivery.deliveries.router import Router
 from delivery.deliveries.transactions import Transactions
 from delivery.events.event import Event
 from delivery.events.relay import Relay
-from delivery.webhooks.egress import EgressPolicy
+from egress.policy import EgressPolicy
 from gateway import delivery_workers
 from gateway.accounts.budgets import UsageMeter, with_metering
 from gateway.accounts.key_rotation import reencrypt_all
@@ -93,7 +93,7 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
     base = _build_foundation(backing)
     host_account = await _ensure_defaults(backing, base.records)
     backends = await open_backends(backing, base.transactions, stack)
-    agents = AgentRegistry(model_vendors(settings.vendors, settings.agent.base_url))
+    agents = AgentRegistry(model_vendors(settings.vendors, settings.agent))
     # Registered before any task is entered, so that the turns have stopped when the clients are closed.
     stack.push_async_callback(agents.aclose)
     on_model_request = base.span_recorder.on_model_request if base.span_recorder else None
@@ -132,7 +132,7 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
     records = Records(
         backing.vault,
         EgressPolicy(allow=settings.egress_allow),
-        max_memory_mb=settings.sandbox.max_memory_mb,
+        ceilings=settings.sandbox.ceilings,
     )
     span_recorder = tracing.open_span_recorder(backing.database) if wants_traces() else None
     stream = InstrumentedStream(

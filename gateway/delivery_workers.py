@@ -21,8 +21,9 @@ from delivery.events.event import Event
 from delivery.events.relay import Relay
 from delivery.webhooks import endpoints
 from delivery.webhooks.circuit_breaker import CircuitBreakerSink, EndpointHealth
-from delivery.webhooks.egress import Egress, EgressPolicy
+from delivery.webhooks.egress import Egress
 from delivery.webhooks.sink import WebhookSink, WebhookTarget
+from egress.policy import EgressPolicy
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
 from gateway.conversations.notices import report_parked

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from channels.discord.settings import DiscordSettings
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
+from egress.guard import EgressGuard
 
 if TYPE_CHECKING:
     from channels.discord.simulator import Simulator
 
 
 @asynccontextmanager
-async def _open(channel: str, settings: DiscordSettings, state: ChannelState) -> AsyncIterator[Connection]:
+async def _open(
+    channel: str, settings: DiscordSettings, state: ChannelState, guard: EgressGuard
+) -> AsyncIterator[Connection]:
     from channels.discord.api import connect
     from channels.discord.receive.receiver import DiscordReceiver
     from channels.discord.send.deferred_replies import DeferredReplies
     from channels.discord.send.sender import DiscordSender
 
-    async with connect(settings) as api:
+    async with connect(settings, guard) as api:
         bot = await api.identify()
         deferred = DeferredReplies(api, state)
         await deferred.load()
@@ -30,10 +33,10 @@ async def _open(channel: str, settings: DiscordSettings, state: ChannelState) ->
         )
 
 
-async def _probe(settings: DiscordSettings) -> tuple[CheckResult, ...]:
+async def _probe(settings: DiscordSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
     from channels.discord.probe import probe
 
-    return await probe(settings)
+    return await probe(settings, guard)
 
 
 @asynccontextmanager

@@ -18,6 +18,10 @@ from channels.discord.payloads import Bot
 from channels.discord.rate_limit_buckets import RateLimitBuckets, route_of
 from channels.discord.settings import DiscordSettings
 from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable
+from egress.guard import EgressGuard
+from egress.policy import refusal
+from egress.sessions import open_session
+from egress.urls import Origin, origin_of
 
 VERSION = "v10"
 TIMEOUT_SECONDS = 30.0
@@ -30,7 +34,7 @@ CONNECT_TIMEOUT_SECONDS = 10.0
 USER_AGENT = "DiscordBot (https://github.com/dovecote/dovecote, 1)"
 CHUNK_BYTES = 64 * 1024
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
-CDN_HOSTS = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
+CDN_ORIGINS = frozenset(Origin("https", host, 443) for host in ("cdn.discordapp.com", "media.discordapp.net"))
 
 
 def path(*segments: str) -> str:
@@ -112,16 +116,12 @@ class Api:
             raise _connection_error(error, "download") from None
 
     def _is_discord_url(self, url: str) -> bool:
-        """Return whether a URL is on Discord's own hosts or on the configured ones."""
-        if url.startswith(f"{self._settings.cdn_url}/"):
-            return True
+        """Return whether a URL has the origin of Discord's file hosts or of the configured URLs."""
         try:
-            given = URL(url, encoded=True)
-            origin, is_plain = given.origin(), not given.user and not given.password
+            given = origin_of(url)
         except ValueError:
             return False
-        cdn_origins = {URL(f"https://{host}") for host in CDN_HOSTS}
-        return is_plain and origin in {URL(self._settings.api_url).origin(), *cdn_origins}
+        return given in {self._settings.cdn_url.origin, self._settings.api_url.origin, *CDN_ORIGINS}
 
     async def identify(self) -> Bot:
         """Return the bot's own account; raises Unauthorized if the token is not valid."""
@@ -142,7 +142,8 @@ def _connection_error(error: Exception, name: str) -> ChannelError:
     """Return Unreachable if no byte of the request was sent, else Ambiguous."""
     before = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
     kind = Unreachable if isinstance(error, before) else Ambiguous
-    return kind(f"{name}: {type(error).__name__}")
+    refused = refusal(error)
+    return kind(f"{name}: {refused.why if refused else type(error).__name__}")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -165,10 +166,8 @@ def _parse_json(content: bytes, name: str) -> Any:
 
 
 @asynccontextmanager
-async def connect(settings: DiscordSettings) -> AsyncIterator[Api]:
+async def connect(settings: DiscordSettings, guard: EgressGuard) -> AsyncIterator[Api]:
     """Yield the API and close it on exit; proxies from the environment are not used."""
     headers = {"User-Agent": USER_AGENT}
-    async with aiohttp.ClientSession(
-        headers=headers, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
-    ) as http:
+    async with open_session(guard, headers=headers) as http:
         yield Api(settings, http)

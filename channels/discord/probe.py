@@ -11,6 +11,7 @@ from channels.discord.payloads import Bot
 from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError
 from channels.port import CheckResult
+from egress.guard import EgressGuard
 
 CONTENT_FLAGS = (1 << 18) | (1 << 19)
 """The application flags of the message content intent: granted, or allowed as a small bot."""
@@ -28,9 +29,9 @@ _REMEDIES = {
 }
 
 
-async def probe(settings: DiscordSettings) -> tuple[CheckResult, ...]:
+async def probe(settings: DiscordSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
     """Ask Discord about the bot, its application and its servers; return one result per check."""
-    async with connect(settings) as api:
+    async with connect(settings, guard) as api:
         try:
             bot = await api.identify()
             application = await api.call("GET", "applications/@me", name="application")

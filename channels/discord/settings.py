@@ -6,15 +6,13 @@ import base64
 import re
 from hashlib import sha256
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
 from channels.settings import ChannelSettings
+from egress.urls import EndpointUrl, SocketUrl, endpoint
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.~:=+/-]{1,256}")
-_WEB = frozenset({"http", "https"})
-_SOCKET = frozenset({"ws", "wss"})
 
 
 def _check_token(token: SecretStr) -> SecretStr:
@@ -23,27 +21,6 @@ def _check_token(token: SecretStr) -> SecretStr:
             "token must be one word of letters, digits, dots and dashes, without `Bot ` before it"
         )
     return token
-
-
-def _is_plain(url: str, schemes: frozenset[str]) -> bool:
-    parts = urlsplit(url)
-    extras = parts.username or parts.query or parts.fragment
-    return parts.scheme in schemes and bool(parts.hostname) and not extras
-
-
-def _check_url(url: str) -> str:
-    if not _is_plain(url, _WEB):
-        raise ValueError("must be an http or https URL without user name, query and fragment")
-    return url.rstrip("/")
-
-
-def _check_socket_url(url: str) -> str:
-    if not _is_plain(url, _SOCKET):
-        raise ValueError("must be a ws or wss URL without user name, query and fragment")
-    return url
-
-
-Url = Annotated[str, AfterValidator(_check_url)]
 
 
 class DiscordSettings(ChannelSettings):
@@ -63,12 +40,14 @@ class DiscordSettings(ChannelSettings):
     application_id: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")] | None = Field(
         default=None, description="The application's id, if it differs from the bot's (only for old bots)."
     )
-    api_url: Url = Field(default="https://discord.com/api", description="URL of the REST API.")
-    gateway_url: Annotated[str, AfterValidator(_check_socket_url)] = Field(
-        default="wss://gateway.discord.gg/", description="URL of the gateway."
+    api_url: EndpointUrl = Field(
+        default=endpoint("https://discord.com/api"), description="URL of the REST API."
     )
-    cdn_url: Url = Field(
-        default="https://cdn.discordapp.com",
+    gateway_url: SocketUrl = Field(
+        default=SocketUrl("wss://gateway.discord.gg/"), description="URL of the gateway."
+    )
+    cdn_url: EndpointUrl = Field(
+        default=endpoint("https://cdn.discordapp.com"),
         description="URL of attachments, in addition to Discord's own hosts.",
     )
     message_content: bool = Field(

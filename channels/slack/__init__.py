@@ -9,27 +9,30 @@ from typing import TYPE_CHECKING, Any
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
 from channels.slack.settings import SlackSettings
 from channels.slack.text import measure
+from egress.guard import EgressGuard
 
 if TYPE_CHECKING:
     from channels.slack.simulator import Simulator
 
 
 @asynccontextmanager
-async def _open(channel: str, settings: SlackSettings, state: ChannelState) -> AsyncIterator[Connection]:
+async def _open(
+    channel: str, settings: SlackSettings, state: ChannelState, guard: EgressGuard
+) -> AsyncIterator[Connection]:
     from channels.slack.api import connect
     from channels.slack.receive.receiver import SlackReceiver
     from channels.slack.send.sender import SlackSender
 
-    async with connect(settings) as api:
+    async with connect(settings, guard) as api:
         bot = await api.identify()
         receiver = SlackReceiver(api, settings, channel=channel, bot=bot)
         yield Connection(receiver=receiver, sender=SlackSender(api, bot=bot, state=state))
 
 
-async def _probe(settings: SlackSettings) -> tuple[CheckResult, ...]:
+async def _probe(settings: SlackSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
     from channels.slack.probe import probe
 
-    return await probe(settings)
+    return await probe(settings, guard)
 
 
 @asynccontextmanager

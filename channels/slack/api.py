@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 
@@ -19,12 +18,16 @@ from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected, Una
 from channels.slack.errors import not_found, rate_limited, translate_error
 from channels.slack.payloads import Bot
 from channels.slack.settings import SlackSettings
+from egress.guard import EgressGuard
+from egress.policy import refusal
+from egress.sessions import open_session
+from egress.urls import Origin, origin_of
 
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 TRANSFER_TIMEOUT = aiohttp.ClientTimeout(total=300, sock_connect=10, sock_read=30)
 FILES_SCOPE = "files:read"
 MAX_RESPONSE_BYTES = 4_000_000
-LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+HTTPS_PORT = 443
 SLACK_DOMAINS = (".slack.com", ".slack-gov.com")
 _CONNECTION_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
@@ -80,8 +83,9 @@ class Api:
         """Return the URL for a Socket Mode connection; raises ChannelError."""
         answer = await self.call("apps.connections.open", {}, as_app=True)
         url = answer.get("url")
-        if not isinstance(url, str) or urlsplit(url).scheme not in {"ws", "wss"}:
+        if not isinstance(url, str) or not url.lower().startswith(("ws://", "wss://")):
             raise Ambiguous("apps.connections.open: the response has no WebSocket URL")
+        self._check_home(url)
         return url
 
     async def open_socket(self) -> aiohttp.ClientWebSocketResponse:
@@ -92,11 +96,11 @@ class Api:
                 url, heartbeat=30.0, timeout=aiohttp.ClientWSTimeout(ws_close=0.5), max_msg_size=4_000_000
             )
         except _CONNECTION_ERRORS as error:
-            raise Unreachable(f"socket: {type(error).__name__}") from None  # the URL contains a ticket
+            raise Unreachable(f"socket: {_reason(error)}") from None  # the URL contains a ticket
 
     async def respond(self, url: str, notice: Mapping[str, Any]) -> bool:
         """Post to an interaction's response_url, which needs no token; return whether it was accepted."""
-        self._check_host(url)
+        self._check_home(url)
         try:
             async with self._session.post(
                 url, json=dict(notice), allow_redirects=False, timeout=REQUEST_TIMEOUT
@@ -110,7 +114,7 @@ class Api:
 
     async def upload(self, url: str, content: bytes) -> None:
         """Post a file's bytes to the URL that Slack gave; raises ChannelError."""
-        self._check_host(url)
+        self._check_home(url)
         try:
             async with self._session.post(
                 url, data=content, allow_redirects=False, timeout=TRANSFER_TIMEOUT
@@ -123,7 +127,7 @@ class Api:
 
     async def fetch(self, url: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes; raises ChannelError. The token is sent to Slack's own hosts only."""
-        self._check_host(url)
+        self._check_home(url)
         headers = {"Authorization": f"Bearer {self._settings.bot_token.get_secret_value()}"}
         try:
             async with self._session.get(
@@ -141,27 +145,22 @@ class Api:
         except _CONNECTION_ERRORS as error:
             raise _connection_error("download", error) from error
 
-    def _check_host(self, url: str) -> None:
-        """Raise Rejected for a URL outside Slack, which would receive the token or a user's file."""
-        configured, given = urlsplit(self._settings.base_url), _split_url(url)
-        is_configured = given.scheme == configured.scheme and _is_same_host(
-            given.hostname, configured.hostname
-        )
-        is_slack = given.scheme == "https" and f".{given.hostname}".endswith(SLACK_DOMAINS)
-        if not (is_configured or is_slack) or given.username:
+    def _check_home(self, url: str) -> None:
+        """Raise Rejected unless a URL's scheme, host and port are Slack's or those of `base_url`.
+
+        Any other server would receive the token, a ticket or a user's file.
+        """
+        try:
+            given = origin_of(url)
+        except ValueError:
+            raise Rejected("URL: the host is not Slack's") from None
+        if given != self._settings.base_url.origin and not _is_slack(given):
             raise Rejected("URL: the host is not Slack's")
 
 
-def _is_same_host(host: str | None, configured: str | None) -> bool:
-    """Return whether the hosts are equal; the names of loopback count as one host."""
-    return host == configured or (host in LOOPBACK_HOSTS and configured in LOOPBACK_HOSTS)
-
-
-def _split_url(url: str) -> SplitResult:
-    try:
-        return urlsplit(url)
-    except ValueError:
-        raise Rejected("URL: the host is not Slack's") from None
+def _is_slack(origin: Origin) -> bool:
+    usual = origin.scheme == "https" and origin.port == HTTPS_PORT
+    return usual and f".{origin.host}".endswith(SLACK_DOMAINS)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -225,13 +224,18 @@ def _connection_error(method: str, error: Exception) -> ChannelError:
     """Return Unreachable if no connection was made, Ambiguous if it broke."""
     before = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     kind = Unreachable if before or isinstance(error, aiohttp.InvalidURL) else Ambiguous
-    return kind(f"{method}: {type(error).__name__}")
+    return kind(f"{method}: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    """Return why a connection failed; the error's own text may contain a secret URL."""
+    refused = refusal(error)
+    return refused.why if refused else type(error).__name__
 
 
 @asynccontextmanager
-async def connect(settings: SlackSettings) -> AsyncIterator[Api]:
+async def connect(settings: SlackSettings, guard: EgressGuard) -> AsyncIterator[Api]:
     """Yield the Web API and close it on exit; proxies from the environment would see the token."""
     # A pooled connection may be dead without our knowing; a send on it would be ambiguous.
-    connector = aiohttp.TCPConnector(limit=64, force_close=True)
-    async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
+    async with open_session(guard, limit=64, force_close=True) as session:
         yield Api(settings, session)

@@ -9,6 +9,7 @@ from channels.port import CheckResult
 from channels.slack.api import Api, connect
 from channels.slack.payloads import Bot
 from channels.slack.settings import SlackSettings
+from egress.guard import EgressGuard
 
 SCOPES: Mapping[str, str] = {
     "app_mentions:read": "to receive mentions",
@@ -29,9 +30,9 @@ SCOPES: Mapping[str, str] = {
 _OAUTH = "https://api.slack.com/apps: your app, OAuth & Permissions"
 
 
-async def probe(settings: SlackSettings) -> tuple[CheckResult, ...]:
+async def probe(settings: SlackSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
     """Check a configured app without sending a message; return one result per check."""
-    async with connect(settings) as api:
+    async with connect(settings, guard) as api:
         findings = await _token_checks(api)
         findings.append(await _socket_check(api) if settings.mode == "socket" else _http_check())
     return tuple(findings)

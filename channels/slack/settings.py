@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from channels.settings import ChannelSettings
+from egress.urls import EndpointUrl
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,512}")
 MIN_SECRET_LENGTH = 8
@@ -27,12 +27,9 @@ def _check_secret(secret: SecretStr) -> SecretStr:
     return secret
 
 
-def _check_url(url: str) -> str:
-    parts = urlsplit(url)
-    odd = parts.username or parts.query or parts.fragment
-    if parts.scheme not in {"http", "https"} or not parts.hostname or odd:
-        raise ValueError("must be an http or https URL without user name, query and fragment")
-    return url.rstrip("/") + "/"
+def _with_slash(url: EndpointUrl) -> EndpointUrl:
+    """Return the URL so that a method's name can be appended."""
+    return EndpointUrl(f"{url}/")
 
 
 Token = Annotated[SecretStr, AfterValidator(_check_token)]
@@ -49,8 +46,8 @@ class SlackSettings(ChannelSettings):
         default=None, description="The secret with which Slack signs its posts; required in http mode."
     )
     mode: Literal["socket", "http"] = Field(default="socket", description="How events arrive.")
-    base_url: Annotated[str, AfterValidator(_check_url)] = Field(
-        default="https://slack.com/api/", description="URL of the Web API."
+    base_url: Annotated[EndpointUrl, AfterValidator(_with_slash)] = Field(
+        default=EndpointUrl("https://slack.com/api/"), description="URL of the Web API."
     )
 
     reactions: bool = Field(

@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Any
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
 from channels.telegram.settings import TelegramSettings
 from channels.telegram.text import is_group, measure
+from egress.guard import EgressGuard
 
 if TYPE_CHECKING:
     from channels.telegram.simulator import Simulator
 
 
 @asynccontextmanager
-async def _open(channel: str, settings: TelegramSettings, state: ChannelState) -> AsyncIterator[Connection]:
+async def _open(
+    channel: str, settings: TelegramSettings, state: ChannelState, guard: EgressGuard
+) -> AsyncIterator[Connection]:
     from channels.telegram.api import connect
     from channels.telegram.receive.albums import AlbumBuffer
     from channels.telegram.receive.receiver import TelegramReceiver
     from channels.telegram.send.sender import TelegramSender
 
-    async with connect(settings) as api:
+    async with connect(settings, guard) as api:
         bot = await api.identify()
         async with AlbumBuffer(state, channel=channel, bot=bot, seconds=settings.album_seconds) as albums:
             yield Connection(
@@ -30,10 +33,10 @@ async def _open(channel: str, settings: TelegramSettings, state: ChannelState) -
             )
 
 
-async def _probe(settings: TelegramSettings) -> tuple[CheckResult, ...]:
+async def _probe(settings: TelegramSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
     from channels.telegram.probe import probe
 
-    return await probe(settings)
+    return await probe(settings, guard)
 
 
 @asynccontextmanager

@@ -23,9 +23,13 @@ from channels.message import SentMessage
 from channels.telegram import payloads
 from channels.telegram.errors import BotApiError, translate_error
 from channels.telegram.settings import TelegramSettings
+from egress.guard import EgressGuard
+from egress.httpx_transport import GuardedTransport
 
 TIMEOUT_SECONDS = 30.0
 """Seconds a response may take; a slower one raises Ambiguous."""
+
+CONNECTIONS = 64
 
 
 class _Request(HTTPXRequest):
@@ -78,9 +82,10 @@ class Api(LibraryBot):
 
     __slots__ = ("_files",)
 
-    def __init__(self, settings: TelegramSettings) -> None:
+    def __init__(self, settings: TelegramSettings, guard: EgressGuard) -> None:
         # A proxy from the environment would see the token.
-        request = _Request(connection_pool_size=64, pool_timeout=10.0, httpx_kwargs={"trust_env": False})
+        options = {"trust_env": False, "transport": GuardedTransport(guard, limit=CONNECTIONS)}
+        request = _Request(connection_pool_size=CONNECTIONS, pool_timeout=10.0, httpx_kwargs=options)
         super().__init__(
             settings.token.get_secret_value(),
             base_url=f"{settings.base_url}/bot",
@@ -134,7 +139,7 @@ class Api(LibraryBot):
 
 
 @asynccontextmanager
-async def connect(settings: TelegramSettings) -> AsyncIterator[Api]:
+async def connect(settings: TelegramSettings, guard: EgressGuard) -> AsyncIterator[Api]:
     """Yield the Bot API and close it on exit."""
     for name in (
         "httpx",
@@ -144,7 +149,7 @@ async def connect(settings: TelegramSettings) -> AsyncIterator[Api]:
     ):  # at INFO httpx logs URLs, which contain the token
         logger = logging.getLogger(name)
         logger.setLevel(max(logger.level, logging.WARNING))
-    api = Api(settings)
+    api = Api(settings, guard)
     try:
         yield api
     finally:

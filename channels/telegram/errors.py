@@ -20,6 +20,7 @@ from channels.errors import (
     Undeliverable,
     Unreachable,
 )
+from egress.policy import refusal
 
 _BY_STATUS: dict[int, type[ChannelError]] = {
     400: Rejected,
@@ -106,7 +107,8 @@ def translate_error(error: Exception, *, method: str) -> ChannelError:
     if not isinstance(error, BotApiError):
         before = type(error.__cause__).__name__ in _NOT_SENT_ERRORS
         kind = Unreachable if before else Ambiguous
-        return kind(f"{method}: {type(error.__cause__ or error).__name__}")
+        refused = refusal(error)
+        return kind(f"{method}: {refused.why if refused else type(error.__cause__ or error).__name__}")
     detail = f"{method}: {error.description}"
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         return RateLimited(error.retry_after)

@@ -12,6 +12,7 @@ from channels.telegram.api import Api, connect
 from channels.telegram.payloads import MAX_UNIX_TIME
 from channels.telegram.send.command_menu import is_published
 from channels.telegram.settings import TelegramSettings
+from egress.guard import EgressGuard
 
 MAX_PENDING = 100
 _REMEDIES = {
@@ -21,9 +22,9 @@ _REMEDIES = {
 }
 
 
-async def probe(settings: TelegramSettings) -> tuple[CheckResult, ...]:
+async def probe(settings: TelegramSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
     """Ask Telegram about the bot and return one result per check, with a remedy for each problem."""
-    async with connect(settings) as api:
+    async with connect(settings, guard) as api:
         try:
             me = await api.call("getMe", {})
             webhook = await api.call("getWebhookInfo", {})

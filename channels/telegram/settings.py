@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from channels.settings import ChannelSettings
+from egress.urls import EndpointUrl, endpoint
 
 _TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_.~-]{1,128}")
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
@@ -26,27 +26,19 @@ def _check_secret(secret: SecretStr) -> SecretStr:
     return secret
 
 
-def _check_url(url: str) -> str:
-    parts = urlsplit(url)
-    if (
-        parts.scheme not in {"http", "https"}
-        or not parts.hostname
-        or parts.username
-        or parts.query
-        or parts.fragment
-    ):
-        raise ValueError("must be an http or https URL without user name, query and fragment")
-    return url.rstrip("/").removesuffix("/bot")
+def _without_method_prefix(url: EndpointUrl) -> EndpointUrl:
+    """Accept the URL as some documents give it, with `/bot` at its end."""
+    return EndpointUrl(url.removesuffix("/bot"))
 
 
-Url = Annotated[str, AfterValidator(_check_url)]
+Url = Annotated[EndpointUrl, AfterValidator(_without_method_prefix)]
 
 
 class TelegramSettings(ChannelSettings):
     """Settings of a Telegram bot; the gateway fills in `webhook_url`."""
 
     token: Annotated[SecretStr, AfterValidator(_check_token)] = Field(description="From @BotFather.")
-    base_url: Url = Field(default="https://api.telegram.org", description="URL of the Bot API.")
+    base_url: Url = Field(default=endpoint("https://api.telegram.org"), description="URL of the Bot API.")
     base_file_url: Url | None = Field(
         default=None, description="URL of file downloads; default `<base_url>/file`."
     )

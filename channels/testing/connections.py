@@ -12,6 +12,7 @@ from channels.message import Message, Update
 from channels.port import ChannelPlugin, ChannelState, Connection
 from channels.testing.memory_state import MemoryChannelState
 from channels.testing.rig import ChannelRig
+from egress.guard import TRUSTED
 
 CHANNEL = "chn_contract"
 """The id of the channel record in the suite."""
@@ -55,7 +56,8 @@ async def open_connection(
     plugin: ChannelPlugin, settings: Mapping[str, Any], notes: ChannelState | None = None
 ) -> AsyncIterator[Connection]:
     """Open a connection from plain settings; without `notes` its state is in memory."""
-    async with plugin.open(CHANNEL, plugin.settings(**settings), notes or MemoryChannelState()) as connection:
+    state = notes or MemoryChannelState()
+    async with plugin.open(CHANNEL, plugin.settings(**settings), state, TRUSTED) as connection:
         yield connection
 
 

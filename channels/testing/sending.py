@@ -24,6 +24,7 @@ from channels.message import Address, Button, ButtonPress, File, Message, Reply
 from channels.port import ChannelFeature, ChannelPlugin, Connection, Sender
 from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receiving
 from channels.testing.rig import ChannelRig
+from egress.guard import TRUSTED
 
 _numbers = count()
 
@@ -120,14 +121,14 @@ class SendingContract:
         with pytest.raises(Unauthorized):
             async with open_connection(plugin, wrong):
                 pass
-        findings = await plugin.probe(plugin.settings(**wrong))
+        findings = await plugin.probe(plugin.settings(**wrong), TRUSTED)
         assert any(not finding.ok and finding.remedy for finding in findings)
 
     async def test_the_probe_finds_a_working_channel_well(
         self, plugin: ChannelPlugin, rig: ChannelRig
     ) -> None:
         """The probe of a working channel has only good results."""
-        findings = await plugin.probe(plugin.settings(**rig.settings()))
+        findings = await plugin.probe(plugin.settings(**rig.settings()), TRUSTED)
         assert findings
         assert all(finding.ok for finding in findings)
 

@@ -1,120 +1,28 @@
-"""The HTTP client for URLs of users, and the policy that decides which URLs it may call.
+"""The HTTP client for webhooks: one session per scope of the egress policy.
 
-The address is checked in the socket factory, after name resolution and for every connection. So the checked
-address is the connected address, also with literals, redirects, rebinding resolvers and cached names.
-Redirects are not followed, proxies and .netrc of the environment are not used, cookies are not stored, and
-bodies are not decompressed.
+Redirects are not followed, cookies are not stored, and bodies are not decompressed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from functools import lru_cache
-from ipaddress import ip_address
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from yarl import URL
+from aiohttp.abc import AbstractResolver
 
-from delivery.webhooks.addresses import IpAddress, IpNetwork, is_local, is_public, is_within, parse_networks
+from egress.guard import EgressGuard
+from egress.policy import EgressPolicy, EgressRefused, EgressScope
+from egress.sessions import Resolver, open_session
 
 BODY_LIMIT = 64 * 1024
 """The most bytes that are read of a response's body."""
 
-_URL_LIMIT = 2048
-_PUBLIC_PORTS = frozenset({("https", 443), ("http", 80)})
 _BODY_SECONDS = 5.0
-
-
-class EgressRefused(OSError):
-    """The policy does not allow this URL, because of its scheme, port or address."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
-
-
-class EgressScope(Enum):
-    """The addresses to which a session may connect."""
-
-    PUBLIC = auto()
-    ALLOWED = auto()
-    TRUSTED = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EgressPolicy:
-    """The allowed targets: public addresses at the usual ports, and the networks `allow` at any port."""
-
-    allow: tuple[IpNetwork, ...] = ()
-    ports: frozenset[tuple[str, int]] = field(default=_PUBLIC_PORTS)
-
-    @classmethod
-    def parse(cls, networks: str) -> EgressPolicy:
-        """Return a policy from comma-separated CIDRs; raises ValueError with the first invalid one."""
-        return cls(allow=parse_networks(networks.split(",")))
-
-    def check_url(self, url: str, *, trusted: bool = False) -> tuple[URL, EgressScope]:
-        """Return the parsed URL and its scope; raises EgressRefused if the URL alone is not allowed.
-
-        Names are not resolved here, so a call to an accepted URL may still be refused.
-        """
-        parsed = _parse(url)
-        if trusted:
-            return parsed, EgressScope.TRUSTED
-        if parsed.user is not None or parsed.password is not None:
-            raise EgressRefused("the URL must not contain a user name or password")
-        scope = EgressScope.PUBLIC if (parsed.scheme, parsed.port) in self.ports else EgressScope.ALLOWED
-        if scope is EgressScope.ALLOWED and not self.allow:
-            raise EgressRefused("only https at port 443 and http at port 80 are allowed")
-        if _address(parsed.raw_host or "") is not None:
-            self.check_host(parsed.raw_host or "", scope)
-        return parsed, scope
-
-    def check_host(self, host: str, scope: EgressScope) -> None:
-        """Raise EgressRefused unless a connection to the address `host` is within `scope`."""
-        if scope is EgressScope.TRUSTED:
-            return
-        address = _address(host)
-        if address is None:
-            raise EgressRefused("the connection's host is not an IP address")
-        if is_within(address, self.allow):
-            return
-        if scope is EgressScope.ALLOWED:
-            raise EgressRefused("only https at port 443 and http at port 80 are allowed at this address")
-        # One text for every address, so that a name with several addresses is still reported as refused.
-        if not is_public(address) or is_local(address):
-            raise EgressRefused("the address is private, local, reserved or this machine's own")
-
-
-@lru_cache(maxsize=1024)
-def _parse(url: str) -> URL:
-    if len(url) > _URL_LIMIT or not url.isprintable():
-        raise EgressRefused(f"the URL is longer than {_URL_LIMIT} characters or contains control characters")
-    try:
-        parsed = URL(url)
-        usable = parsed.scheme in {"http", "https"} and parsed.host and parsed.port
-    except ValueError:
-        raise EgressRefused("the URL cannot be parsed") from None
-    if not usable:
-        raise EgressRefused("the URL must have the scheme http or https, and a host")
-    return parsed
-
-
-@lru_cache(maxsize=1024)
-def _address(host: str) -> IpAddress | None:
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,36 +32,6 @@ class EgressResponse:
     status: int
     retry_after: str | None
     body: bytes
-
-
-class Resolver(AbstractResolver):
-    """Resolves names in its own threads, so that slow name servers do not delay other work."""
-
-    def __init__(self, *, threads: int = 16) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="names")
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Return the addresses of a name."""
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
-        )
-        return [
-            ResolveResult(
-                hostname=host,
-                host=str(address[0]),
-                port=port,
-                family=kind,
-                proto=proto,
-                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-            )
-            for kind, _, proto, _, address in found
-        ]
-
-    async def close(self) -> None:
-        """Stop the threads without waiting for pending lookups."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class Egress:
@@ -188,24 +66,14 @@ class Egress:
             await self._resolver.close()
 
     def _open(self, scope: EgressScope) -> aiohttp.ClientSession:
-        def guarded(info: tuple[Any, ...]) -> socket.socket:
-            family, kind, protocol, _, address = info
-            self.policy.check_host(str(address[0]), scope)
-            return socket.socket(family=family, type=kind, proto=protocol)
-
-        connector = aiohttp.TCPConnector(
-            socket_factory=guarded,
+        return open_session(
+            EgressGuard(policy=self.policy, scope=scope),
             resolver=self._resolver,
+            timeout=self._timeout,
             limit=512,
             # Many receivers close an idle connection after five seconds, and a failed POST is not repeated.
             keepalive_timeout=2.0,
-        )
-        return aiohttp.ClientSession(
-            connector=connector,
-            timeout=self._timeout,
-            trust_env=False,
             auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
         )
 

@@ -14,8 +14,9 @@ from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.deliveries.retry_schedule import parse_retry_after
 from delivery.events.event import rfc3339
-from delivery.webhooks.egress import Egress, EgressRefused, EgressResponse
+from delivery.webhooks.egress import Egress, EgressResponse
 from delivery.webhooks.signing import BadSecret, sign
+from egress.policy import EgressRefused
 
 _GONE = 410
 _BUSY = frozenset({429, 503})

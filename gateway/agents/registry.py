@@ -11,7 +11,7 @@ import structlog
 from gateway.agents.model import ModelAgent, Vendors, check_chain, open_model_agent
 from gateway.agents.port import Agent, AgentSpec
 from gateway.agents.shell import ShellAgent
-from gateway.config.setting_types import SHELL, Role, VendorSettings
+from gateway.config.setting_types import SHELL, AgentSettings, Role, VendorSettings
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -19,15 +19,20 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-def model_vendors(settings: VendorSettings, base_url: str | None) -> Vendors:
-    """Return keys and endpoints as the operator configured them; the default agent's address is trusted."""
+def model_vendors(settings: VendorSettings, agent: AgentSettings) -> Vendors:
+    """Return keys and endpoints as the operator configured them.
+
+    The default agent's address is trusted with the key of the vendor whose models it serves.
+    """
+    uses_openai = any(model.startswith("openai:") for model in (agent.model, *agent.fallback))
     given: dict[str, object] = {
         "openai_api_key": settings.openai_api_key and settings.openai_api_key.get_secret_value(),
         "anthropic_api_key": settings.anthropic_api_key and settings.anthropic_api_key.get_secret_value(),
         "google_api_key": settings.google_api_key and settings.google_api_key.get_secret_value(),
         "openai_base_url": settings.openai_base_url,
         "ollama_base_url": settings.ollama_url,
-        "trusted_base_urls": (base_url,) if base_url else (),
+        "trusted_base_urls": (agent.base_url,) if agent.base_url else (),
+        "trusted_vendor": "openai" if uses_openai else "ollama",
     }
     return Vendors(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
 
@@ -41,8 +46,8 @@ def default_models(settings: Settings) -> tuple[str, ...]:
 
 def model_problems(settings: Settings) -> tuple[str, ...]:
     """Return the problems of the default agent's models, one line each; calls no vendor and loads no SDK."""
-    base_url = settings.agent.base_url
-    return check_chain(default_models(settings), model_vendors(settings.vendors, base_url), base_url)
+    vendors = model_vendors(settings.vendors, settings.agent)
+    return check_chain(default_models(settings), vendors, settings.agent.base_url)
 
 
 class AgentRegistry:

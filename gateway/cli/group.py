@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from gateway.cli.errors import ExitCode, print_error, report_failures
+from gateway.cli.errors import ExitCode, GatewayUnreachable, print_error, report_failures
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
     from gateway.config.settings import Settings
 
 Config = Annotated[Path | None, typer.Option(help="The settings file (default: ./dovecote.toml).")]
+ClientConfig = Annotated[
+    Path | None,
+    typer.Option(help="A settings file (default: dovecote.toml in the user's configuration directory)."),
+]
 Data = Annotated[Path | None, typer.Option(help="The data directory of a gateway on this machine.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Url = Annotated[str | None, typer.Option(help="The gateway's address (DOVECOTE_URL).")]
 Key = Annotated[str | None, typer.Option(help="An API key (DOVECOTE_KEY).", show_default=False)]
 
-GATEWAY_OPTIONS = {"url": Url, "key": Key, "data": Data, "config": Config}
+GATEWAY_OPTIONS = {"url": Url, "key": Key, "data": Data, "config": ClientConfig}
 """The options of every command that calls a running gateway."""
 
 
@@ -39,6 +44,13 @@ def load_settings(config: Path | None, **flags: Any) -> Settings:
     from gateway.config.load import load
 
     return load(flags, config=config)
+
+
+def load_client_settings(config: Path | None, **flags: Any) -> Settings:
+    """Read the settings of a command that sends a key: no file of the working directory; see `load`."""
+    from gateway.config.load import load_for_client
+
+    return load_for_client(flags, config=config)
 
 
 def require_models(settings: Settings) -> None:
@@ -77,14 +89,33 @@ def remote(
             *, url: str | None, key: str | None, data: Path | None, config: Path | None, **own: Any
         ) -> None:
             with report_failures():
-                settings = load_settings(config, url=url, key=key, data_dir=data)
-                asyncio.run(with_gateway(settings, lambda gateway: function(gateway, **own)))
+                settings = load_client_settings(config, url=url, key=key, data_dir=data)
+                with explain_ignored_files(config):
+                    asyncio.run(with_gateway(settings, lambda gateway: function(gateway, **own)))
 
         _describe(command, function)
         app.command(name)(command)
         return function
 
     return register
+
+
+@contextmanager
+def explain_ignored_files(config: Path | None) -> Iterator[None]:
+    """After a failure to reach the gateway, name the files of the working directory that were not read."""
+    from gateway.cli.client import UNAUTHORIZED, ApiError
+    from gateway.config.load import ignored_files
+
+    try:
+        yield
+    except (GatewayUnreachable, ApiError) as error:
+        ignored = ignored_files(config)
+        if ignored and (isinstance(error, GatewayUnreachable) or error.status == UNAUTHORIZED):
+            print_error(
+                f"{' and '.join(ignored)} in this directory did not choose the gateway: "
+                "pass --config, --data or --url"
+            )
+        raise
 
 
 async def with_gateway(settings: Settings, work: Callable[[GatewayClient], Awaitable[None]]) -> None:

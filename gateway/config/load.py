@@ -1,4 +1,8 @@
-"""Load the settings from flags, environment, .env and dovecote.toml. No other code reads the environment."""
+"""Load the settings from flags, environment, .env and dovecote.toml. No other code reads the environment.
+
+Commands that run a gateway read the working directory, because that is where an operator keeps its files.
+Commands that send a key to a gateway do not: a directory that somebody else wrote would choose the address.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_config_path
 from pydantic import ValidationError
 from pydantic_settings import (
     DotEnvSettingsSource,
@@ -16,6 +21,9 @@ from gateway.config.consistency import inconsistencies
 from gateway.config.settings import DEFAULT_FILE, InvalidSettings, Settings
 from gateway.config.sources import PREFIX, SettingSources
 from gateway.config.validation import plugin_problems, problem_for
+
+CONFIG_VARIABLE = "DOVECOTE_CONFIG"
+"""Names the settings file, as `--config` does. A file cannot name another file."""
 
 
 def load(
@@ -27,14 +35,62 @@ def load(
 ) -> Settings:
     """Read the settings; raises Misconfigured with every problem.
 
-    `flags` are by dotted key, None meaning not given. `config` must exist when it is named; otherwise
-    `dovecote.toml` in `directory` (the working directory) is read if it is there, and so is `.env`.
+    `flags` are by dotted key, None meaning not given. `config` or DOVECOTE_CONFIG must exist when it is
+    named; otherwise `dovecote.toml` in `directory` (the working directory) is read if it is there. `.env`
+    in that directory is always read.
     """
-    layers = SettingSources(root=Settings)
+    variables = os.environ if env is None else env
     where = directory or Path.cwd()
-    layers.add_file(config or where / DEFAULT_FILE, required=config is not None)
+    named = config or _named_file(variables)
+    layers = SettingSources(root=Settings)
+    layers.add_file(named or where / DEFAULT_FILE, required=named is not None)
     _add_dotenv(layers, where / ".env")
-    layers.add_variables(os.environ if env is None else env)
+    return _finish(layers, variables, flags)
+
+
+def load_for_client(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Settings:
+    """Read the settings of a command that calls a gateway; raises Misconfigured with every problem.
+
+    The file is `config`, DOVECOTE_CONFIG, or `dovecote.toml` in the user's configuration directory. No file
+    of the working directory is read.
+    """
+    variables = os.environ if env is None else env
+    named = config or _named_file(variables)
+    layers = SettingSources(root=Settings)
+    layers.add_file(named or user_file(), required=named is not None)
+    return _finish(layers, variables, flags)
+
+
+def user_file() -> Path:
+    """Return the settings file in the user's configuration directory."""
+    return user_config_path("dovecote") / DEFAULT_FILE
+
+
+def ignored_files(config: Path | None, *, directory: Path | None = None) -> tuple[str, ...]:
+    """Return the names of the settings files in the working directory that a client command did not read."""
+    where = directory or Path.cwd()
+    read = config or _named_file(os.environ)
+    return tuple(
+        name
+        for name in (DEFAULT_FILE, ".env")
+        if (where / name).is_file() and (read is None or (where / name).resolve() != read.resolve())
+    )
+
+
+def _named_file(variables: Mapping[str, str]) -> Path | None:
+    named = variables.get(CONFIG_VARIABLE, "").strip()
+    return Path(named) if named else None
+
+
+def _finish(
+    layers: SettingSources, variables: Mapping[str, str], flags: Mapping[str, Any] | None
+) -> Settings:
+    layers.add_variables({name: value for name, value in variables.items() if name != CONFIG_VARIABLE})
     layers.add_flags(flags or {})
     return _validate(layers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from egress.urls import EndpointUrl
 
 WEEK_SECONDS = 7 * 86400.0
 MIN_KEY_LENGTH = 32
@@ -34,7 +36,7 @@ def _split_commas(value: object) -> object:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
-def _split_list(value: object) -> object:
+def split_list(value: object) -> object:
     """Split a comma-separated string into a list; an empty string gives an empty list."""
     return [] if isinstance(value, str) and not value.strip() else _split_commas(value)
 
@@ -69,15 +71,6 @@ def _parse_network(value: object) -> object:
         return ip_network(value, strict=True)
     except ValueError as error:
         raise ValueError(f"{error}: write networks as CIDR, such as 10.0.0.0/8") from None
-
-
-def _check_web_url(value: str) -> str:
-    parts = _split_url(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("must be a URL such as https://bots.example.org")
-    if parts.query or parts.fragment or parts.username:
-        raise ValueError("must have no query, fragment or credentials")
-    return value.rstrip("/")
 
 
 def _split_url(value: str) -> Any:
@@ -142,14 +135,14 @@ NonBlankText = Annotated[str, AfterValidator(_require_text)]
 SecretValues = Annotated[tuple[SecretValue, ...], BeforeValidator(_split_commas)]
 Roles = Annotated[frozenset[Role], BeforeValidator(_expand_roles), AfterValidator(_require_roles)]
 CidrNetwork = Annotated[IPv4Network | IPv6Network, BeforeValidator(_parse_network)]
-CidrNetworks = Annotated[tuple[CidrNetwork, ...], BeforeValidator(_split_list)]
-WebUrl = Annotated[str, AfterValidator(_check_web_url)]
-Origins = Annotated[tuple[Annotated[str, AfterValidator(_check_origin)], ...], BeforeValidator(_split_list)]
+CidrNetworks = Annotated[tuple[CidrNetwork, ...], BeforeValidator(split_list)]
+WebUrl = EndpointUrl
+Origins = Annotated[tuple[Annotated[str, AfterValidator(_check_origin)], ...], BeforeValidator(split_list)]
 NatsUrl = Annotated[SecretStr, AfterValidator(_require_secret), AfterValidator(_check_nats_url)]
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_require_secret), AfterValidator(_check_database_url)]
 ModelName = Annotated[str, AfterValidator(_check_model)]
 LanguageModelName = Annotated[str, AfterValidator(_check_language_model)]
-ModelNames = Annotated[tuple[LanguageModelName, ...], BeforeValidator(_split_list)]
+ModelNames = Annotated[tuple[LanguageModelName, ...], BeforeValidator(split_list)]
 Delays = Annotated[
     tuple[Annotated[float, Field(gt=0, le=WEEK_SECONDS)], ...],
     BeforeValidator(_split_commas),
@@ -336,52 +329,6 @@ class PriceSettings(FrozenSettings):
 
     input: float = Field(default=0.0, ge=0, description="for a million tokens read")
     output: float = Field(default=0.0, ge=0, description="for a million tokens written")
-
-
-class SandboxSettings(FrozenSettings):
-    """The provider of new sandboxes, and each provider's own table, which its plugin validates."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    provider: NonBlankText = Field(default="host", description="the provider of the default sandbox")
-    snapshots: Literal["none", "local", "s3", "nats"] = Field(
-        default="none",
-        description="where snapshots of reserved sandboxes are stored: none, local, s3 or nats",
-    )
-    snapshot_limit_mb: int = Field(default=2048, ge=1, description="the largest snapshot, in MiB")
-    snapshot_s3: BucketSettings = Field(default=BucketSettings(), description="the bucket of snapshots")
-    max_memory_mb: int | None = Field(
-        default=None, ge=16, description="the most memory a sandbox may request, in MiB; none: no limit"
-    )
-    sync_limit_mb: int = Field(
-        default=256, ge=1, description="workspace files synced to or from a sandbox at once, in MiB"
-    )
-    lock_ttl: float = Field(
-        default=30.0,
-        ge=3,
-        le=1800,
-        description="seconds a replica holds its sandbox locks while the database is unavailable",
-    )
-    lock_timeout: float = Field(
-        default=60.0, ge=0, le=600, description="seconds a call waits for a sandbox that another replica uses"
-    )
-    reap_interval: float = Field(
-        default=15.0, gt=0, le=600, description="seconds between checks for idle and expired sandboxes"
-    )
-    __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """Return the provider only, because the tables contain keys."""
-        yield "provider", self.provider
-
-    @property
-    def provider_tables(self) -> Sequence[str]:
-        """The providers that have a table."""
-        return tuple(self.__pydantic_extra__ or {})
-
-    def for_provider(self, provider: str) -> dict[str, Any]:
-        """Return the table of `provider`, empty when it has none."""
-        return (self.__pydantic_extra__ or {}).get(provider, {})
 
 
 def list_fields(model: type[BaseModel]) -> Iterable[str]:

@@ -19,6 +19,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import (
     MIN_KEY_LENGTH,
     WEEK_SECONDS,
@@ -35,7 +36,6 @@ from gateway.config.setting_types import (
     RetentionSettings,
     Role,
     Roles,
-    SandboxSettings,
     Seconds,
     SecretValue,
     SecretValues,
@@ -87,7 +87,9 @@ class Settings(BaseSettings):
         default="info", description="debug, info, warning or error"
     )
     egress_allow: CidrNetworks = Field(
-        default=(), description="private networks that webhooks may call, as CIDR, separated by commas"
+        default=(),
+        description="private networks that webhooks and channels of accounts may call, as CIDR, "
+        "separated by commas",
     )
     trusted_proxies: CidrNetworks = Field(
         default=(), description="networks whose X-Forwarded-For header is trusted, as CIDR"

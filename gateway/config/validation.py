@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config.setting_types import KNOWN_PROVIDERS, SandboxSettings, list_fields
+from gateway.config.sandbox_settings import SandboxSettings
+from gateway.config.setting_types import KNOWN_PROVIDERS, list_fields
 from gateway.config.sources import SettingProblem, SettingSources, mask, variable_name
 
 CHANNEL_GROUP = "dovecote.channels"

@@ -11,7 +11,7 @@ import structlog
 
 from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transactions
-from gateway.config.setting_types import SandboxSettings
+from gateway.config.sandbox_settings import SandboxSettings
 from gateway.environments.reservations import SqlLocks, SqlReservations
 from gateway.environments.workspaces import Workspaces, open_workspaces
 from gateway.infra.backing_services import BackingServices

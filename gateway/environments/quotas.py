@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 from delivery.database.engine import Connection
-from gateway.config.setting_types import SandboxSettings
+from gateway.config.sandbox_settings import SandboxSettings
 from gateway.records.agent import agent_config
 from gateway.records.records import Records
 from gateway.store.accounts import records

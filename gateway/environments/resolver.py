@@ -134,6 +134,7 @@ class EnvironmentResolver:
         account, sandbox_name = owner.account, (use.sandbox if use else None) or default_sandbox
         workspace = await _get_record(connection, account, "workspace", use.workspace if use else None)
         sandbox = await _get_record(connection, account, "sandbox", sandbox_name)
+        await self._check_ceilings(connection, account, sandbox)
         environment = self._assemble(
             replace(owner, workspace=workspace.id if workspace else None),
             sandbox=sandbox,
@@ -289,6 +290,13 @@ class EnvironmentResolver:
             raise ProviderRefused(
                 f"sandbox provider {provider!r} is not open here; open: {', '.join(self._pools) or 'none'}"
             ) from None
+
+    async def _check_ceilings(self, connection: Connection, account: str, sandbox: Record | None) -> None:
+        """Raise ProviderRefused if the operator does not allow what the record asks for."""
+        config = self._records.sandbox_config(sandbox)
+        problem = await self._records.ceiling_problem(connection, account, config)
+        if problem is not None:
+            raise ProviderRefused(f"the sandbox {sandbox.name if sandbox else 'default'!r}: {problem}")
 
     def _check_sharing(self, account: str, provider: str) -> None:
         """Raise ProviderRefused if an account other than the host account uses this machine."""

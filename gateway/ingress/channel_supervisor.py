@@ -147,7 +147,7 @@ class ChannelSupervisor(OpenChannels):
         """Check a channel's settings with its platform, whether it is open or not; raises ChannelError."""
         plugin = registry.plugin(self._records.channel_config(record).kind)
         async with asyncio.timeout(PROBE_TIMEOUT):
-            return await plugin.probe(self._settings(plugin, record))
+            return await plugin.probe(self._settings(plugin, record), self._records.guard_of(record))
 
     def _settings(self, plugin: ChannelPlugin, record: Record) -> Any:
         """Return a channel's settings, with the public address of a channel in webhook mode."""
@@ -173,7 +173,10 @@ class ChannelSupervisor(OpenChannels):
         while not channel.stop.is_set():
             try:
                 async with channel.plugin.open(
-                    channel.record.id, channel.settings, SqlChannelState(self._database, channel.record.id)
+                    channel.record.id,
+                    channel.settings,
+                    SqlChannelState(self._database, channel.record.id),
+                    self._records.guard_of(channel.record),
                 ) as connection:
                     channel.connection, channel.error, tries = connection, "", 0
                     await self._receive(channel, connection)

@@ -15,6 +15,7 @@ from gateway.accounts.api_keys import KEY_PATTERN, key_digest
 from gateway.accounts.vault import read_private, write_private
 from gateway.config.setting_types import AgentSettings
 from gateway.records.records import Records
+from gateway.records.sandbox_ceilings import FIRST_ACCOUNT
 from gateway.store.accounts import accounts as account_store
 from gateway.store.accounts import records as store
 from gateway.store.accounts.accounts import Account
@@ -22,7 +23,7 @@ from gateway.store.accounts.records import Record
 from sandbox import registry as sandbox_plugins
 from sandbox.port import Feature
 
-NAME = "default"
+NAME = FIRST_ACCOUNT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

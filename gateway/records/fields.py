@@ -5,12 +5,12 @@ from __future__ import annotations
 import unicodedata
 from contextlib import suppress
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, StrictStr
 
 from delivery.events.event import EventType
 from delivery.webhooks.signing import PREFIX, BadSecret, secret_from_text, secret_key
+from egress.urls import CallbackUrl
 
 MASK = "***"
 """Replaces a secret in every response; a client that sends it back keeps the stored secret."""
@@ -33,19 +33,6 @@ def _event_pattern(text: str) -> str:
     if text != "*" and text not in families and text not in set(EventType):
         known = ", ".join(["*", *sorted(families), *sorted(EventType)])
         raise ValueError(f"there is no such event; there are {known}")
-    return text
-
-
-def _hook_url(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError as error:
-        raise ValueError("must be an absolute http or https URL") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ValueError("must be an absolute http or https URL")
-    if parts.username is not None or parts.fragment or not text.isascii() or any(c <= " " for c in text):
-        raise ValueError("must be plain ASCII without credentials, fragment or spaces")
     return text
 
 
@@ -74,7 +61,7 @@ Reference = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 EventPattern = Annotated[StrictStr, AfterValidator(_event_pattern)]
 """An event's type, a family such as `job.*`, or `*`."""
 
-HookUrl = Annotated[StrictStr, Field(min_length=1, max_length=2000), AfterValidator(_hook_url)]
+HookUrl = CallbackUrl
 """Where a webhook is posted to; which networks may be called is decided when it is."""
 
 Whsec = AfterValidator(_whsec)

@@ -12,14 +12,17 @@ from channels import registry as channel_plugins
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.events.event import new_id
-from delivery.webhooks.egress import EgressPolicy
+from egress.guard import TRUSTED, EgressGuard
+from egress.policy import EgressPolicy
 from gateway.accounts.vault import AssociatedData, Vault, associated_data
+from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config
 from gateway.records.endpoint_rules import disallowed_endpoints
 from gateway.records.errors import InUse, InvalidRecord, ManagedByOperator, RecordNameTaken, RecordNotFound
 from gateway.records.kinds import ChannelConfig, ValidatedConfig, validate
 from gateway.records.patches import insert_secrets, merge_patch
+from gateway.records.sandbox_ceilings import is_first_account, lowered, problems_above, unlowered_problems
 from gateway.records.workspace_rules import agent_workspace_problems, workspace_problems
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import ID_PREFIXES, Record, RecordKind
@@ -45,15 +48,19 @@ def secret_associated_data(record: str, pointer: str) -> AssociatedData:
 class Records:
     """Records of accounts. Every method takes the connection first, so that callers compose transactions.
 
-    `max_memory_mb` is the operator's memory limit per sandbox; None: no limit.
+    `ceilings` is what the operator allows sandboxes of accounts to be.
     """
 
     def __init__(
-        self, vault: Vault, egress_policy: EgressPolicy | None = None, *, max_memory_mb: int | None = None
+        self,
+        vault: Vault,
+        egress_policy: EgressPolicy | None = None,
+        *,
+        ceilings: SandboxCeilings | None = None,
     ) -> None:
         self.vault = vault
         self._egress_policy = egress_policy or EgressPolicy()
-        self._max_memory_mb = max_memory_mb
+        self._ceilings = ceilings or SandboxCeilings()
 
     async def create(
         self,
@@ -68,7 +75,8 @@ class Records:
     ) -> SavedRecord:
         """Create a record; raises InvalidRecord, RecordNameTaken."""
         checked = validate(kind, config, below=below)
-        self._check_operator_limits(kind, config, below, managed=managed)
+        if not managed:
+            await self._check_operator_limits(connection, account, kind, config, below)
         checked = await self._resolve_and_check(connection, account, kind, checked, below)
         now = utc_now()
         record_id = new_id(ID_PREFIXES[kind])
@@ -89,24 +97,21 @@ class Records:
             raise RecordNameTaken(f"there is already one named {name!r}") from error
         return await self._saved(connection, record, checked)
 
-    def _check_operator_limits(
-        self, kind: RecordKind, config: Mapping[str, Any], below: str, *, managed: bool
+    async def _check_operator_limits(
+        self, connection: Connection, account: str, kind: RecordKind, config: Mapping[str, Any], below: str
     ) -> None:
-        """Raise InvalidRecord for values the operator does not allow (endpoints, memory)."""
+        """Raise InvalidRecord for values that the operator does not allow to accounts."""
+        found: list[ConfigProblem] = []
         if kind == "sandbox":
-            self._check_memory(SandboxConfig.model_validate(dict(config)), below)
-        if kind != "channel" or managed:
-            return
-        settings = channel_plugins.plugin(config["kind"]).settings.model_validate(config.get("settings", {}))
-        found = list(disallowed_endpoints(settings, self._egress_policy, f"{below}/settings"))
+            is_first = await is_first_account(connection, account)
+            sandbox = SandboxConfig.model_validate(dict(config))
+            found = list(problems_above(sandbox, self._ceilings, is_first=is_first, below=below))
+        elif kind == "channel":
+            plugin = channel_plugins.plugin(config["kind"])
+            settings = plugin.settings.model_validate(config.get("settings", {}))
+            found = list(disallowed_endpoints(settings, self._egress_policy, f"{below}/settings"))
         if found:
             raise InvalidRecord(found)
-
-    def _check_memory(self, config: SandboxConfig, below: str) -> None:
-        most, wanted = self._max_memory_mb, config.memory_limit
-        if most is not None and wanted > most and "memory_limit" in config.model_fields_set:
-            detail = f"{wanted} exceeds the operator's limit of {most} MB"
-            raise InvalidRecord([ConfigProblem(pointer=f"{below}/memoryLimit", detail=detail)])
 
     async def get(self, connection: Connection, account: str, kind: RecordKind, id_or_name: str) -> Record:
         """Return the account's record; raises RecordNotFound."""
@@ -143,7 +148,8 @@ class Records:
     ) -> SavedRecord:
         """Replace a record's config; raises InvalidRecord, RecordNameTaken."""
         checked = validate(record.kind, config, below=below)
-        self._check_operator_limits(record.kind, config, below, managed=managed or record.managed)
+        if not (managed or record.managed):
+            await self._check_operator_limits(connection, record.account, record.kind, config, below)
         checked = await self._resolve_and_check(connection, record.account, record.kind, checked, below)
         if record.kind == "sandbox":
             found = [one async for one in agent_workspace_problems(connection, record, checked.config, below)]
@@ -162,6 +168,10 @@ class Records:
         except IntegrityError as error:
             raise RecordNameTaken(f"there is already one named {name!r}") from error
         return await self._saved(connection, changed, checked)
+
+    def guard_of(self, record: Record) -> EgressGuard:
+        """Return what checks a record's connections: only the operator's records may name any address."""
+        return TRUSTED if record.managed else EgressGuard(policy=self._egress_policy)
 
     async def delete(self, connection: Connection, record: Record) -> None:
         """Delete a record that nothing refers to; raises InUse, Managed."""
@@ -192,13 +202,18 @@ class Records:
     def sandbox_config(self, record: Record | None) -> SandboxConfig:
         """Return a sandbox record's config (None: the defaults) with decrypted variables.
 
-        A stored memory limit above the operator's present limit is lowered to it.
+        Memory and lifetime above the operator's present ceilings are lowered to them.
         """
         config = SandboxConfig.model_validate(self.with_secrets(record)) if record else SandboxConfig()
-        most = self._max_memory_mb
-        if most is None or config.memory_limit <= most:
-            return config
-        return config.model_copy(update={"memory_limit": most})
+        return lowered(config, self._ceilings)
+
+    async def ceiling_problem(
+        self, connection: Connection, account: str, config: SandboxConfig
+    ) -> str | None:
+        """Return why a stored sandbox config may not be used now, or None."""
+        is_first = await is_first_account(connection, account)
+        found = next(unlowered_problems(config, self._ceilings, is_first=is_first), None)
+        return None if found is None else f"{found.pointer}: {found.detail}"
 
     def channel_config(self, record: Record) -> ChannelConfig:
         """Return a channel record's config, with decrypted secrets."""

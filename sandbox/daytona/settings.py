@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-Url = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+[^\s?#]*$")]
+from egress.urls import EndpointUrl
 
 
 class DaytonaSettings(BaseModel):
@@ -17,7 +17,7 @@ class DaytonaSettings(BaseModel):
     api_key: SecretStr | None = None
     """The organisation's key (DAYTONA_API_KEY)."""
 
-    api_url: Url = "https://app.daytona.io/api"
+    api_url: EndpointUrl = EndpointUrl("https://app.daytona.io/api")
     """The control plane (DAYTONA_API_URL); it returns the addresses of the sandboxes."""
 
     target: str | None = None

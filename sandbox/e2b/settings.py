@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-Url = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+[^\s?#]*$")]
+from egress.urls import EndpointUrl
 
 
 class E2bSettings(BaseModel):
@@ -26,10 +26,10 @@ class E2bSettings(BaseModel):
     domain: Annotated[str, Field(min_length=1)] = "e2b.app"
     """The domain of the service."""
 
-    api_url: Url | None = None
+    api_url: EndpointUrl | None = None
     """The control plane; by default https://api.<domain>."""
 
-    sandbox_url: Url | None = None
+    sandbox_url: EndpointUrl | None = None
     """Where sandboxes are reached; by default the address that the service returns for each."""
 
     http_version: Literal["1.1", "2"] = "2"

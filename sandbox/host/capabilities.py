@@ -35,9 +35,9 @@ def _isolation(settings: HostSettings) -> Iterator[Capability]:
     )
     networking = network.find(settings.network_helper, bubblewrap.probe_command(binary or Path("bwrap")))
     network_detail = (
-        f"allow-all has a network namespace of its own ({networking.wrapper[0]})"
+        f"allow-all has a network namespace of its own ({networking.detail})"
         if networking.isolated
-        else f"allow-all shares the host's network, including loopback: {networking.detail}"
+        else f"allow-all is refused: {networking.detail}; {network.REMEDY}"
     )
     yield Capability(name="network", present=networking.isolated, detail=network_detail)
 

@@ -31,7 +31,7 @@ _TRIES, _PAUSE = 20, 0.01
 _log = structlog.get_logger(__name__)
 
 _PLAIN_PROCESSES = "COMMANDS RUN AS PLAIN PROCESSES OF THIS HOST: no sandbox around them"
-_SHARED_NETWORK = "sandboxes with network.mode allow-all SHARE THIS HOST'S NETWORK, loopback included"
+_NO_NETWORK = "sandboxes with network.mode allow-all are refused: they would share this host's network"
 
 
 class HostProvider(Provider):
@@ -101,6 +101,11 @@ class HostProvider(Provider):
             raise FeatureUnsupported(
                 "the host provider cannot restrict the network to domains: allow-all or deny-all"
             )
+        if spec.network is Network.ALLOW_ALL and not self._host.may_connect:
+            raise ProviderRefused(
+                "network.mode allow-all is not possible on this host, because the sandbox would share the "
+                f"host's network: {self._host.networking.detail}; {network.REMEDY}"
+            )
         if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
             raise ProviderRefused("the namespace must be one plain path component")
         for name, value in spec.env.items():
@@ -164,7 +169,7 @@ def _warn(host: HostEnvironment, error: str | None, *, plain: bool) -> None:
         detail = "no sandbox can be created on this host"
         _log.warning("sandbox.isolation_unavailable", detail=detail, because=error, remedy=bubblewrap.REMEDY)
     if not host.networking.isolated:
-        _log.warning("sandbox.network_shared", detail=_SHARED_NETWORK, because=host.networking.detail)
+        _log.warning("sandbox.network_unavailable", detail=_NO_NETWORK, because=host.networking.detail)
     absent = [name for name in ("memory", "pids") if name not in host.layout]
     if absent:
         detail = "no control groups for sandboxes: limits apply to each process, not to the sandbox"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -106,29 +107,31 @@ async def test_memory_and_files_are_bounded(sandbox: Sandbox, rig: ProviderRig) 
     assert (await sandbox.run(ExecRequest(script="echo on"))).stdout == b"on\n"
 
 
-async def test_nothing_is_reachable_but_the_callback(provider: Provider, rig: ProviderRig) -> None:
-    """Neither the metadata address nor the host's loopback answers, with and without a network."""
-    specs = [rig.spec()]
-    said = docker_engine.shared_engine().call(
-        "GET", f"/networks/{docker_engine.open_network(docker_engine.shared_engine())}"
-    )
-    if '"Id"' in said:
-        specs.append(rig.spec(label=f"{rig.label}:open", network=Network.ALLOW_ALL))
-    program = (
-        "import socket, os; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['DOVECOTE_CALLBACK']);"
-        "s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.recv(20).decode().split()[1])"
-    )
-    with socket.create_server(("127.0.0.1", 0)) as server:
+CALLBACK_PROGRAM = (
+    "import socket, os; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['DOVECOTE_CALLBACK']);"
+    "s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.recv(20).decode().split()[1])"
+)
+
+
+async def test_nothing_is_reachable_but_the_callback(tmp_path: Path) -> None:
+    """A service on the bridge answers an `allow-all` container; without a network nothing answers."""
+    engine = docker_engine.shared_engine()
+    name = docker_engine.open_network(engine)
+    host = json.loads(engine.call("GET", f"/networks/{name}"))["IPAM"]["Config"][0]["Gateway"]
+    rig = engine_rig("networked", tmp_path, network=name)
+    with socket.create_server(("0.0.0.0", 0), backlog=64) as server:
         port = server.getsockname()[1]
-        targets = (f"127.0.0.1/{port}", "169.254.169.254/80", f"localhost/{port}")
+        targets = (f"{host}/{port}", f"127.0.0.1/{port}", f"localhost/{port}")
         tries = "; ".join(
-            f"timeout 1 bash -c ': </dev/tcp/{target}' 2>/dev/null && echo in" for target in targets
+            f"timeout 5 bash -c ': </dev/tcp/{target}' 2>/dev/null && echo in" for target in targets
         )
-        async with rig.callback_server.listening():
-            for spec in specs:
-                sandbox = await provider.create(spec)
-                result = await sandbox.run(ExecRequest(script=f'{tries}; python3 -c "{program}"'))
-                assert result.stdout == b"404\n"
+        script = f'{tries}; python3 -c "{CALLBACK_PROGRAM}"'
+        async with rig.open() as provider, rig.callback_server.listening():
+            for network, reached in ((Network.ALLOW_ALL, b"in\n"), (Network.DENY_ALL, b"")):
+                sandbox = await provider.create(rig.spec(label=f"{rig.label}:{network}", network=network))
+                result = await sandbox.run(ExecRequest(script=script))
+                await provider.destroy(sandbox.id)
+                assert result.stdout == reached + b"404\n"
 
 
 async def test_the_gateways_secrets_do_not_get_in(

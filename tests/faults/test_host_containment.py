@@ -199,7 +199,11 @@ async def test_the_callback_is_reachable_and_nothing_beside_it(
     provider: Provider, rig: ProviderRig, network: Network
 ) -> None:
     """In every network mode the callback answers from inside, and of the gateway's data nothing shows."""
-    sandbox = await provider.create(rig.spec(network=network))
+    try:
+        sandbox = await provider.create(rig.spec(network=network))
+    except ProviderRefused as error:
+        assert network is Network.ALLOW_ALL
+        pytest.skip(str(error))
     program = (
         "import socket, os; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['DOVECOTE_CALLBACK']);"
         "s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.recv(20).decode().split()[1])"

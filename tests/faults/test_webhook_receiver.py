@@ -20,9 +20,10 @@ from standardwebhooks.webhooks import Webhook
 from delivery.deliveries.attempt import FINAL, DeliveryState, Transition, next_state
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind
 from delivery.deliveries.retry_schedule import WEBHOOK
-from delivery.webhooks.egress import BODY_LIMIT, Egress, EgressPolicy
+from delivery.webhooks.egress import BODY_LIMIT, Egress
 from delivery.webhooks.signing import new_secret
 from delivery.webhooks.sink import WebhookSink, WebhookTarget
+from egress.policy import EgressPolicy
 from webhook_receiver import (
     Behaviour,
     WebhookReceiver,

@@ -9,6 +9,7 @@ import pytest
 from channels.message import Address, DraftText, File, Reply, StatusReaction
 from channels.registry import plugin
 from channels.testing.memory_state import MemoryChannelState
+from egress.guard import TRUSTED
 
 TOKEN = os.environ.get("LIVE_TELEGRAM_TOKEN", "")
 CHAT = os.environ.get("LIVE_TELEGRAM_CHAT", "")
@@ -24,7 +25,7 @@ async def test_the_real_platform_takes_a_reply_and_its_edit() -> None:
     telegram = plugin("telegram")
     settings = telegram.settings.model_validate({"token": TOKEN})
     address = Address(channel="chn_live", room=CHAT)
-    async with telegram.open("chn_live", settings, MemoryChannelState()) as connection:
+    async with telegram.open("chn_live", settings, MemoryChannelState(), TRUSTED) as connection:
         sent = await connection.sender.send(address, Reply(text="**Dovecote** live test", key="live"))
         for _ in range(2):
             await connection.sender.edit(address, sent.platform_id, Reply(text="_edited_", key="live"))
@@ -35,7 +36,7 @@ async def test_the_real_platform_shows_previews_signs_and_files() -> None:
     telegram = plugin("telegram")
     settings = telegram.settings.model_validate({"token": TOKEN})
     address = Address(channel="chn_live", room=CHAT)
-    async with telegram.open("chn_live", settings, MemoryChannelState()) as connection:
+    async with telegram.open("chn_live", settings, MemoryChannelState(), TRUSTED) as connection:
         channel = connection.sender
         shown = await channel.update_draft(address, DraftText(key="live-shown", text="Let me"))
         final = Reply(text="Let me **see**", key="live-shown")
@@ -50,5 +51,5 @@ async def test_the_real_platform_shows_previews_signs_and_files() -> None:
 async def test_the_probe_finds_the_token_good() -> None:
     """`dovecote channels test` has nothing to complain of."""
     telegram = plugin("telegram")
-    findings = await telegram.probe(telegram.settings.model_validate({"token": TOKEN}))
+    findings = await telegram.probe(telegram.settings.model_validate({"token": TOKEN}), TRUSTED)
     assert [finding for finding in findings if not finding.ok] == []

@@ -20,9 +20,11 @@ from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.sink import ChatSink, ConnectedBot
 from delivery.deliveries.part import Part, encode_part
 from delivery.deliveries.port import Delivery, Sink
-from delivery.webhooks.egress import Egress, EgressPolicy
+from delivery.webhooks.egress import Egress
 from delivery.webhooks.signing import new_secret
 from delivery.webhooks.sink import WebhookSink, WebhookTarget
+from egress.guard import TRUSTED
+from egress.policy import EgressPolicy
 from memory_channel import MemoryChannel
 from webhook_receiver import WebhookReceiver, never_respond, respond, webhook_receiver
 
@@ -201,7 +203,7 @@ async def open_telegram_sink() -> AsyncIterator[SinkHarness]:
     async with simulate() as simulator:
         await simulator.say(42, "hello")
         settings = telegram.settings.model_validate(simulator.settings())
-        async with telegram.open("chn_1", settings, MemoryChannelState()) as connection:
+        async with telegram.open("chn_1", settings, MemoryChannelState(), TRUSTED) as connection:
             bot = make_bot(connection.sender, telegram.features)
             sink = ChatSink({"chn_1": bot}.get, send_seconds=1)
             yield TelegramSinkHarness(sink, simulator, make_delivery())

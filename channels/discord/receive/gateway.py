@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -24,6 +23,8 @@ from channels.discord.api import CONNECT_TIMEOUT_SECONDS
 from channels.discord.settings import DiscordSettings
 from channels.errors import Ambiguous, ChannelError, RateLimited, Unauthorized, Unreachable
 from channels.port import ReceiverStatus
+from egress.policy import refusal
+from egress.urls import origin_of
 
 Event = Mapping[str, Any]
 HandleEvent = Callable[[Event], Awaitable[bool]]
@@ -33,6 +34,7 @@ QUERY = "v=10&encoding=json"
 HELLO_TIMEOUT_SECONDS = 20.0
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 MAX_QUEUED_EVENTS = 1000
+HTTPS_PORT = 443
 CLOSE_SECONDS = 0.3
 RESUMABLE_CLOSE = 4000
 """The close code; 1000 or 1001 would end the session."""
@@ -130,7 +132,8 @@ class DiscordGateway:
             socket = await self._connect(url)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.session.url = ""  # the next attempt uses the configured URL
-            raise Unreachable(f"gateway: {type(error).__name__}") from None
+            refused = refusal(error)
+            raise Unreachable(f"gateway: {refused.why if refused else type(error).__name__}") from None
         if not self.session.can_resume:
             self._identify_times.append(time.monotonic())
         connection = _GatewayConnection(socket, self.session, self._settings, handle, receiving)
@@ -305,13 +308,16 @@ class _GatewayConnection:
             self._receiving(True)  # noqa: FBT003 - the port's signature
 
     def _trusted_url(self, url: object) -> str:
-        """Return the resume URL if it is at Discord or at the configured host, else ""."""
-        if not isinstance(url, str):
+        """Return the resume URL if it is at Discord or at the configured origin, else ""."""
+        try:
+            given = origin_of(str(url))
+        except ValueError:
             return ""
-        configured, given = urlsplit(self._settings.gateway_url), urlsplit(url)
-        host = given.hostname or ""
-        is_known = host == configured.hostname or host.endswith(".discord.gg")
-        return url if is_known and given.scheme == configured.scheme else ""
+        is_secure = (given.scheme, given.port) == ("https", HTTPS_PORT)
+        is_discord = is_secure and given.host.endswith(".discord.gg")
+        is_socket = str(url).lower().startswith(("ws://", "wss://"))
+        is_home = is_discord or given == self._settings.gateway_url.origin
+        return str(url) if is_socket and is_home else ""
 
 
 async def _cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTimeout, TCPConnector
+from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTimeout
 
 from channels.errors import (
     Ambiguous,
@@ -33,6 +33,8 @@ from channels.message import (
 )
 from channels.port import Accept, Receiver, ReceiverStatus, Sender, WebhookRequest, WebhookResponse
 from channels.supervision import supervise
+from egress.guard import EgressGuard
+from egress.sessions import open_session
 
 ERRORS: Mapping[int, type[ChannelError]] = {401: Unauthorized, 403: Undeliverable, 404: Undeliverable}
 POLL_SECONDS = 30
@@ -43,11 +45,14 @@ class LoftApi:
     """Loft's HTTP API."""
 
     session: ClientSession
+    url: str
 
     async def call(self, method: str, path: str, **options: Any) -> Any:
         """Make one request and return its JSON; raises ChannelError."""
         try:
-            async with self.session.request(method, path, **options) as response:
+            async with self.session.request(
+                method, self.url + path, allow_redirects=False, **options
+            ) as response:
                 if response.status == 429:
                     raise RateLimited(float(response.headers["Retry-After"]))
                 if response.status != 200:
@@ -60,12 +65,11 @@ class LoftApi:
 
 
 @asynccontextmanager
-async def open_api(url: str, token: str) -> AsyncIterator[LoftApi]:
+async def open_api(url: str, token: str, guard: EgressGuard) -> AsyncIterator[LoftApi]:
     """Open the API; each call has a connection of its own, because a kept one may just be closing."""
     headers, timeout = {"Authorization": f"Bearer {token}"}, ClientTimeout(total=POLL_SECONDS + 10)
-    connector = TCPConnector(force_close=True)
-    async with ClientSession(url, headers=headers, timeout=timeout, connector=connector) as session:
-        yield LoftApi(session)
+    async with open_session(guard, headers=headers, timeout=timeout, force_close=True) as session:
+        yield LoftApi(session, url)
 
 
 def decode(raw: Mapping[str, Any], channel: str) -> Message | Command:

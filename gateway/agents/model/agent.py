@@ -86,7 +86,7 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
         from gateway.agents.model.models import build_chain, open_http_client
 
         if self._http is None:
-            self._http = open_http_client()
+            self._http = open_http_client(self._vendors)
         key = (agent.models, agent.base_url, agent.limits.step_timeout)
         model = self._chains.pop(key, None) or build_chain(agent, self._vendors, self._http)
         self._chains[key] = model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 import pydantic_ai
-from httpx2 import URL, AsyncClient
+from httpx2 import URL, AsyncClient, ConnectError, Request
 from pydantic_ai.exceptions import (
     ModelAPIError,
     ModelConnectionError,
@@ -20,6 +20,7 @@ from pydantic_ai.models import Model, create_async_httpx2_client
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.settings import ModelSettings
 
+from egress.urls import origin_of
 from gateway.agents.model.vendors import ParsedModel, Vendors, base_url_for, require
 from gateway.agents.port import AgentSpec
 
@@ -38,9 +39,19 @@ TRANSIENT_ERRORS = (
 FIRST_SERVER_ERROR = 500
 
 
-def open_http_client() -> AsyncClient:
-    """Return the connections that all models share."""
-    return create_async_httpx2_client()
+def open_http_client(vendors: Vendors) -> AsyncClient:
+    """Return the connections that all models share; a key goes nowhere but to its vendor's origins."""
+    client = create_async_httpx2_client()
+    bound = vendors.bound_keys()
+
+    async def refuse_foreign_keys(request: Request) -> None:
+        origin = origin_of(str(request.url))
+        for key, origins in bound.items():
+            if origin not in origins and any(key in value for value in request.headers.values()):
+                raise ConnectError(f"{origin} is not an address to which this key may be sent")
+
+    client.event_hooks["request"].append(refuse_foreign_keys)
+    return client
 
 
 def load_vendor(vendor: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Literal, get_args
+
+from egress.urls import Origin, endpoint, origin_of
 
 Vendor = Literal["openai", "anthropic", "google", "ollama"]
 
@@ -22,8 +24,10 @@ KEY_VARIABLES: dict[str, str] = {
 class Vendors:
     """Keys and endpoints of the vendors' services, as the operator configured them.
 
-    A key is sent only to its vendor's endpoint or to one of `trusted_base_urls`. An agent record with
-    another address is refused, because that server would receive the operator's key. `retries` is how often
+    Each key is bound to its vendor and to the origins that the operator named for that vendor. An agent
+    record with another address is refused, because that server would receive the operator's key.
+    `trusted_base_urls` are for the models of `trusted_vendor`; None: for each vendor that takes a URL.
+    `retries` is how often
     the vendor's SDK retries with the last model of a failover list (or the only one); the others are tried
     once.
     """
@@ -36,6 +40,7 @@ class Vendors:
     google_base_url: str = "https://generativelanguage.googleapis.com"
     ollama_base_url: str = "http://127.0.0.1:11434/v1"
     trusted_base_urls: tuple[str, ...] = ()
+    trusted_vendor: Vendor | None = None
     retries: int = 2
 
     def api_key(self, vendor: str) -> str | None:
@@ -47,10 +52,30 @@ class Vendors:
         }
         return keys.get(vendor)
 
-    def is_trusted(self, base_url: str) -> bool:
-        """Return whether the operator trusts this address with keys."""
-        named = (self.openai_base_url, self.ollama_base_url, *self.trusted_base_urls)
-        return base_url.rstrip("/") in {url.rstrip("/") for url in named}
+    def base_urls(self, vendor: str) -> tuple[str, ...]:
+        """Return the URLs that the operator named for a vendor."""
+        own = {
+            "openai": self.openai_base_url,
+            "anthropic": self.anthropic_base_url,
+            "google": self.google_base_url,
+            "ollama": self.ollama_base_url,
+        }[vendor]
+        takes_url = vendor in {"openai", "ollama"} and self.trusted_vendor in {None, vendor}
+        return (own, *(self.trusted_base_urls if takes_url else ()))
+
+    def is_trusted(self, vendor: str, base_url: str) -> bool:
+        """Return whether the operator named this address for a vendor's models."""
+        return endpoint(base_url) in {endpoint(url) for url in self.base_urls(vendor)}
+
+    def bound_keys(self) -> Mapping[str, frozenset[Origin]]:
+        """Return each key with the origins to which it may be sent."""
+        bound: dict[str, frozenset[Origin]] = {}
+        for vendor in KEY_VARIABLES:
+            key = (self.api_key(vendor) or "").strip()
+            if key:
+                origins = frozenset(origin_of(url) for url in self.base_urls(vendor))
+                bound[key] = bound.get(key, frozenset()) | origins
+        return bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +134,26 @@ def require(model: str, vendors: Vendors, base_url: str | None, field: str = "ag
     """Return the parsed model if all it needs is configured; raises UnusableModel."""
     parsed = parse(model, field)
     require_library()
-    if base_url is not None and not base_url.startswith(("http://", "https://")):
-        raise UnusableModel(f'agent.base_url is "{base_url}": give an http:// or https:// URL')
-    if base_url is not None and not vendors.is_trusted(base_url):
-        raise UnusableModel(
-            f'agent.base_url is "{base_url}": the operator has not allowed this address; '
-            "name it as [agent] base_url in dovecote.toml, or leave it out"
-        )
+    if base_url is not None:
+        _require_trusted(parsed.vendor, vendors, base_url)
     if not _has_key(parsed.vendor, vendors, base_url):
         variable = KEY_VARIABLES[parsed.vendor]
         raise UnusableModel(f'{field} is "{model}": {variable} is not set; set it, or choose another model')
     return parsed
+
+
+def _require_trusted(vendor: Vendor, vendors: Vendors, base_url: str) -> None:
+    try:
+        trusted = vendors.is_trusted(vendor, base_url)
+    except ValueError as error:
+        raise UnusableModel(
+            f'agent.base_url is "{base_url}": it {error}; give an http:// or https:// URL'
+        ) from None
+    if not trusted:
+        raise UnusableModel(
+            f'agent.base_url is "{base_url}": the operator has not allowed this address for {vendor} models; '
+            "name it as [agent] base_url in dovecote.toml, or leave it out"
+        )
 
 
 def require_library() -> None:

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.cli.errors import CommandFailed, ExitCode, UsageError
-from gateway.cli.group import Config, Data, Json, Key, Url, group, load_settings, local, remote, with_gateway
+from gateway.cli.group import (
+    Config,
+    Data,
+    Json,
+    Key,
+    Url,
+    explain_ignored_files,
+    group,
+    load_client_settings,
+    load_settings,
+    local,
+    remote,
+    with_gateway,
+)
 from gateway.cli.output import Columns, clean, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
@@ -141,9 +154,13 @@ def probe_channel(
     """Check a channel's token and permissions with its platform."""
     import asyncio
 
-    settings = load_settings(config, url=url, key=key, data_dir=data)
-    table = settings.channels.get(name)
-    findings = asyncio.run(_probe_on_gateway(name, settings) if table is None else _probe(name, dict(table)))
+    table = load_settings(config, url=url, key=key, data_dir=data).channels.get(name)
+    if table is None:
+        client = load_client_settings(config, url=url, key=key, data_dir=data)
+        with explain_ignored_files(config):
+            findings = asyncio.run(_probe_on_gateway(name, client))
+    else:
+        findings = asyncio.run(_probe(name, dict(table)))
     if as_json:
         print_json(findings)
     for finding in () if as_json else findings:
@@ -171,9 +188,11 @@ async def _probe(name: str, table: dict[str, Any]) -> list[dict[str, Any]]:
 
     from channels.errors import ChannelError
     from channels.registry import plugin
+    from egress.guard import TRUSTED
 
     adapter = plugin(str(table.pop("kind", name)))
     try:
-        return [asdict(found) for found in await adapter.probe(adapter.settings.model_validate(table))]
+        found = await adapter.probe(adapter.settings.model_validate(table), TRUSTED)
     except ChannelError as error:
         raise CommandFailed(f"{name}: {error}") from error
+    return [asdict(one) for one in found]

@@ -1,37 +1,65 @@
-"""Connect sandboxes to the internet: by a network namespace of their own, or by the host's."""
+"""Connect sandboxes to the internet by a network namespace of their own, never by the host's."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin"
+_OPTIONS = ("--quiet", "--foreground", "--ipv4-only", "--config-net")
 _NO_PORTS = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
 """Forward no ports and block the gateway address, so that the host's loopback is unreachable."""
 
+_ATTACH = (sys.executable, "-I", "-S", str(Path(__file__).with_name("attach_network.py")))
+_OWN_ADDRESSES = Path("/proc/net/fib_trie")
+_LOCAL_ENTRY = re.compile(r"\|-- ([0-9.]+)\n\s*/32 host LOCAL")
 RESOLVER = Path("/etc/resolv.conf")
-TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS = 10.0
 MAX_ERROR_LENGTH = 300
+
+REMEDY = (
+    "install pasta (Debian: passt), let the gateway use /dev/net/tun, and see `dovecote doctor`; "
+    "or use network.mode deny-all, or another provider"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networking:
-    """How networked sandboxes connect; `wrapper` runs bubblewrap in a namespace, () shares the host's."""
+    """The way to connect sandboxes. Without `pasta` there are none: they would share the host's network."""
 
-    wrapper: tuple[str, ...] = ()
+    pasta: tuple[str, ...] = ()
+    is_root: bool = False
     resolver: Path | None = None
     detail: str = "no pasta was found on this host (Debian: passt)"
 
     @property
     def isolated(self) -> bool:
-        """Return whether networked sandboxes have a namespace of their own."""
-        return bool(self.wrapper)
+        """Return whether networked sandboxes are possible here."""
+        return bool(self.pasta)
+
+    def wrapper(self) -> list[str]:
+        """Return the command line before that of bubblewrap; it blocks the host's present addresses."""
+        blocked = ",".join(f"{address}/32" for address in own_addresses())
+        if self.is_root:
+            return [*_ATTACH, "outside", *self.pasta, "--runas", "0", "--netns-only", "--", blocked]
+        return [*self.pasta, "--", *_ATTACH, "inside", blocked]
+
+
+def own_addresses() -> tuple[str, ...]:
+    """Return the IPv4 addresses of this host, except loopback, at which its services listen."""
+    try:
+        found = _LOCAL_ENTRY.findall(_OWN_ADDRESSES.read_text(encoding="ascii"))
+    except OSError:
+        return ()
+    return tuple(address for address in dict.fromkeys(found) if not address.startswith("127."))
 
 
 @cache
@@ -41,19 +69,35 @@ def find(chosen: Path | None, probe_command: tuple[str, ...]) -> Networking:
     program = str(chosen) if chosen else shutil.which("pasta", path=_PATH)
     if program is None:
         return Networking(resolver=resolver)
-    identity = ("--runas", "0") if os.getuid() == 0 else ()
-    wrapper = (program, "--quiet", "--foreground", *identity, "--config-net", *_NO_PORTS, "--")
-    problem = _probe_error((*wrapper, *probe_command))
+    found = Networking(
+        pasta=(program, *_OPTIONS, *_NO_PORTS), is_root=os.getuid() == 0, resolver=resolver, detail=program
+    )
+    problem = _probe_error(found.wrapper(), probe_command)
     if problem is not None:
         return Networking(resolver=resolver, detail=f"{program} does not work here: {problem}")
-    return Networking(wrapper=wrapper, resolver=resolver, detail=program)
+    return found
 
 
-def _probe_error(argv: tuple[str, ...]) -> str | None:
-    """Run an empty sandbox in a networked namespace and return the last error line, or None."""
+def _probe_error(wrapper: list[str], probe_command: tuple[str, ...]) -> str | None:
+    """Run an empty sandbox in a networked namespace and return the last error line, or None.
+
+    Bubblewrap gets a descriptor, as in a real run: one that pasta closed would be missed only there.
+    """
+    arguments = os.memfd_create("arguments")
+    try:
+        os.write(arguments, b"--setenv\0PROBE\0network\0")
+        os.lseek(arguments, 0, os.SEEK_SET)
+        binary, *rest = probe_command
+        return _error_of([*wrapper, binary, "--args", str(arguments), *rest], arguments)
+    finally:
+        os.close(arguments)
+
+
+def _error_of(argv: list[str], descriptor: int) -> str | None:
     try:
         process = subprocess.Popen(  # noqa: S603 - the operator's program
             argv,
+            pass_fds=(descriptor,),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

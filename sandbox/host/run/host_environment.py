@@ -79,6 +79,11 @@ class HostEnvironment:
         """Return the generated files of /etc."""
         return self.context.state / "etc"
 
+    @property
+    def may_connect(self) -> bool:
+        """Return whether a networked sandbox is possible; plain processes share the network in any mode."""
+        return self.binary is None or self.networking.isolated
+
     def launch(self, spec: SandboxSpec, paths: SandboxPaths, group: Cgroup, script: str) -> Launch:
         """Return how to run a bash script in a sandbox."""
         prefix = rlimits.limit_argv(self.layout, spec, group, self.settings.max_file_bytes)
@@ -86,7 +91,7 @@ class HostEnvironment:
         suffix = [*process_prefix, "/bin/bash", "-c", script]
         if self.binary is None:
             return self._plain_launch(spec, paths, group, prefix=prefix, suffix=suffix)
-        outer = self.networking.wrapper if spec.network is Network.ALLOW_ALL else ()
+        outer = self.networking.wrapper() if spec.network is Network.ALLOW_ALL else ()
         return Launch(
             prefix=prefix,
             program=[*outer, str(self.binary)],

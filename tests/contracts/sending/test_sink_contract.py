@@ -27,6 +27,7 @@ from channels.testing.memory_state import MemoryChannelState
 from delivery.chat.sink import ChatSink, idempotency_key
 from delivery.deliveries.part import Part, encode_part
 from delivery.deliveries.port import Outcome, OutcomeKind, Sink
+from egress.guard import TRUSTED
 from memory_channel import MemoryChannel
 from sink_harnesses import (
     ROOM,
@@ -241,7 +242,7 @@ async def test_a_busy_bot_is_refused_once_a_room_and_loses_nothing() -> None:
     async with simulate() as simulator:
         await simulator.limit(room_per_second=20)
         settings = telegram.settings.model_validate(simulator.settings())
-        async with telegram.open("chn_1", settings, MemoryChannelState()) as connection:
+        async with telegram.open("chn_1", settings, MemoryChannelState(), TRUSTED) as connection:
             bot = make_bot(connection.sender, telegram.features, limits)
             sink = ChatSink({"chn_1": bot}.get, rate_wait_seconds=30)
             chats = range(1, 6)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api_server import ApiClient
-from gateway.config.setting_types import SandboxSettings
+from gateway.config.sandbox_settings import SandboxSettings
 from gateway.environments.backends import enabled_providers
 from gateway_process import gateway
 

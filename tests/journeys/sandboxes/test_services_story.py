@@ -14,10 +14,33 @@ import pytest
 
 from commands import PIPE, gateway_command
 from gateway_process import GatewayProcess, gateway
-from model_rig import closed_port
 from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
 
 TIMEOUT_SECONDS = 40.0
+PORT = 8000
+"""The server listens there in a network of its own; the start waits for it."""
+
+SERVER = f"""
+import os, socketserver, threading
+
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.rfile.readline()
+        self.wfile.write(b"HTTP/1.0 200 OK\\r\\n\\r\\n")
+
+path = os.path.expanduser("~/web.sock")
+if os.path.exists(path):
+    os.unlink(path)
+socket = socketserver.ThreadingUnixStreamServer(path, Handler)
+threading.Thread(target=socket.serve_forever, daemon=True).start()
+socketserver.ThreadingTCPServer(("127.0.0.1", {PORT}), Handler).serve_forever()
+"""
+"""A web server on a socket in HOME, which other commands of the sandbox reach."""
+
+FETCH = (
+    "import os, socket; s = socket.socket(socket.AF_UNIX); s.connect(os.path.expanduser('~/web.sock'));"
+    "s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().readline().split()[1])"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +76,7 @@ class ServicesGateway:
 
 @pytest.fixture
 async def services_gateway(tmp_path: Path) -> AsyncIterator[ServicesGateway]:
-    """Run a gateway whose sandboxes share the machine's network and are soon suspended."""
+    """Run a gateway whose sandboxes are soon suspended."""
     script: list[ScriptedTurn] = []
     async with OpenAIServer(lambda _body: script.pop()) as model:
         env = {
@@ -62,7 +85,6 @@ async def services_gateway(tmp_path: Path) -> AsyncIterator[ServicesGateway]:
             "DOVECOTE_VENDORS__OPENAI_API_KEY": "sk-loopback",
             "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2",
             "DOVECOTE_SANDBOX__SNAPSHOTS": "local",
-            "DOVECOTE_SANDBOX__HOST__NETWORK_HELPER": "/bin/false",
         }
         async with gateway(tmp_path / "data", env=env) as process:
             yield ServicesGateway(process=process, model=model, script=script)
@@ -80,23 +102,26 @@ async def _cli(harness: ServicesGateway, *words: str) -> Any:
     return json.loads(printed)
 
 
+async def _connect(data: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the server's socket in the HOME of the only sandbox; its path is too long for an address."""
+    (home,) = (data / "sandboxes/sandboxes").glob("*/home")
+    directory = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/web.sock")
+    finally:
+        os.close(directory)
+
+
 async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(
     services_gateway: ServicesGateway,
 ) -> None:
     """Started by the agent, known after kill -9, asleep with the sandbox, awake with it, one all the time."""
-    config = {
-        "network": {"mode": "allow-all"},
-        "permissionMode": "bypass",
-        "lifecycle": {"idleTimeoutSeconds": 1},
-    }
+    config = {"permissionMode": "bypass", "lifecycle": {"idleTimeoutSeconds": 1}}
     await services_gateway.ask("PATCH", "/accounts/me/sandboxes/default", {"config": config})
-    port = closed_port()
-    fetch = (
-        f"python3 -c \"from urllib.request import urlopen as u; print(u('http://127.0.0.1:{port}/').status)\""
-    )
-    server = f"echo $$ >>~/begun; exec python3 -u -m http.server {port} --bind 127.0.0.1"
+    server = f"echo $$ >>~/begun; exec python3 -u - <<'END'\n{SERVER}END"
+    fetch = f'python3 -c "{FETCH}"'
     started = json.loads(
-        await services_gateway.use("service", action="start", name="web", command=server, port=port)
+        await services_gateway.use("service", action="start", name="web", command=server, port=PORT)
     )
     assert (started["state"], started["ready"]) == ("running", True)
 
@@ -107,7 +132,7 @@ async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(
     assert json.loads(await services_gateway.use("bash", command=fetch))["stdout"] == "200\n"
 
     await services_gateway.until("suspended")
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await _connect(services_gateway.process.data)
     writer.write(b"GET / HTTP/1.0\r\n\r\n")  # the kernel takes it, nobody reads it yet
     assert (
         json.loads(await services_gateway.use("bash", command=f"{fetch}; cat ~/begun"))["stdout"].count("\n")

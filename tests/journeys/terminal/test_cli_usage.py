@@ -48,6 +48,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nothing"))
 
     def run_command(*words: str, typed: str = "", **env: str) -> Result:
         return CliRunner().invoke(app, words, input=typed, env=env)
@@ -248,6 +249,53 @@ def test_a_found_key_stays_at_home(tmp_path: Path) -> None:
         {"data_dir": tmp_path, "url": "http://far.example", "key": "dvk_k"}, env={}, directory=tmp_path
     )
     assert locate_gateway(given).key == "dvk_k"
+
+
+@pytest.mark.parametrize("name", ["dovecote.toml", ".env"])
+@pytest.mark.parametrize("words", ["jobs list", "channels test bot", "channels list"])
+def test_a_foreign_directory_does_not_choose_where_the_key_goes(
+    run: Run, tmp_path: Path, gateway: FakeGateway, name: str, words: str
+) -> None:
+    """No file of the working directory names an address, a key or a data directory for a client command."""
+    evil, share = tmp_path / "evil", tmp_path / "share" / "dovecote"
+    for directory, key in ((evil, "dvk_theirs"), (share, "dvk_local")):
+        directory.mkdir(parents=True)
+        (directory / "key").write_text(f"{key}\n")
+    (evil / "url").write_text(f"{gateway.url}\n")
+    given = {"url": gateway.url, "public_url": gateway.url, "data_dir": str(evil)}
+    lines = {
+        "dovecote.toml": [f'{key} = "{value}"' for key, value in given.items()],
+        ".env": [f"DOVECOTE_{key.upper()}={value}" for key, value in given.items()],
+    }
+    (tmp_path / name).write_text("\n".join(lines[name]))
+    (share / "url").write_text("http://127.0.0.1:9\n")
+    result = run(*words.split(), DOVECOTE_KEY="dvk_mine")
+    assert gateway.requests == []
+    assert result.exit_code == 3, result.output
+    assert f"{name} in this directory did not choose the gateway" in result.stderr
+
+
+def test_a_file_that_is_named_chooses_the_gateway(run: Run, tmp_path: Path, gateway: FakeGateway) -> None:
+    """A file counts when `--config`, DOVECOTE_CONFIG or the user's configuration directory names it."""
+    gateway.lists["/jobs"] = []
+    (tmp_path / "dovecote.toml").write_text(f'url = "{gateway.url}"\nkey = "dvk_file"\n')
+    assert run("jobs", "list", "--config", "dovecote.toml").exit_code == 0
+    assert run("jobs", "list", DOVECOTE_CONFIG="dovecote.toml").exit_code == 0
+    own = tmp_path / "config" / "dovecote"
+    own.mkdir(parents=True)
+    (tmp_path / "dovecote.toml").rename(own / "dovecote.toml")
+    assert run("jobs", "list", XDG_CONFIG_HOME=str(tmp_path / "config")).exit_code == 0
+    assert [request[3]["Authorization"] for request in gateway.requests] == ["Bearer dvk_file"] * 3
+
+
+def test_a_gateway_reads_the_file_that_the_environment_names(run: Run, tmp_path: Path) -> None:
+    """DOVECOTE_CONFIG is for every command; a file that it names must exist."""
+    (tmp_path / "other.toml").write_text("port = 4242\n")
+    shown = run("config", "show", DOVECOTE_CONFIG="other.toml")
+    assert json.loads(shown.stdout)["port"] == 4242
+    missing = run("config", "show", DOVECOTE_CONFIG="missing.toml")
+    assert missing.exit_code == 2
+    assert "there is no such file" in missing.stderr
 
 
 def test_init_never_overwrites(run: Run, tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.webhooks.addresses import is_local, is_public, parse_networks
-from delivery.webhooks.egress import Egress, EgressPolicy, EgressRefused, EgressResponse
+from delivery.webhooks.egress import Egress, EgressResponse
+from egress.addresses import is_local, is_public, parse_networks
+from egress.policy import EgressPolicy, EgressRefused
 from webhook_receiver import WebhookReceiver, respond, webhook_receiver
 
 BLOCKED_ADDRESSES = re.split(
@@ -155,7 +156,7 @@ def test_our_own_addresses_are_known() -> None:
 
 OWN_ADDRESS_PROGRAM = """
 import ctypes, fcntl, socket, struct, sys
-from delivery.webhooks.egress import EgressPolicy, EgressRefused, EgressScope
+from egress.policy import EgressPolicy, EgressRefused, EgressScope
 
 CLONE_NEWNET, SIOCSIFADDR, SIOCSIFFLAGS, UP = 0x40000000, 0x8916, 0x8914, 1
 libc = ctypes.CDLL(None, use_errno=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from delivery.webhooks.egress import Egress, EgressPolicy, EgressRefused
+from delivery.webhooks.egress import Egress
+from egress.policy import EgressPolicy, EgressRefused
 
 ROOT = Path(__file__).parents[3]
 CLOSED = re.split(

@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from httpx2 import ConnectError
 
 from gateway.agents.model import Vendors, check, check_chain
-from gateway.agents.model.models import with_api_path
+from gateway.agents.model.models import open_http_client, with_api_path
 from gateway.records.errors import InvalidRecord
 from gateway.records.kinds import validate as check_record
 
@@ -54,6 +55,37 @@ def test_an_address_the_operator_did_not_name_gets_no_key(url: str) -> None:
     problem = check("openai:x", KEYS, url)
     assert problem is not None
     assert "the operator has not allowed this address" in problem
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:11434/v1", "HTTP://127.0.0.1:11434/v1/"])
+def test_a_key_of_one_vendor_is_not_sent_to_another_vendors_address(url: str) -> None:
+    """Ollama's default address is trusted with Ollama's models, which have no key, and with no other."""
+    problem = check("openai:x", KEYS, url)
+    assert problem is not None
+    assert "has not allowed this address for openai models" in problem
+    assert check("ollama:x", KEYS, url) is None
+
+
+def test_the_operators_address_is_for_the_vendor_it_serves() -> None:
+    """An address that the operator gives for Ollama's models does not get OpenAI's key."""
+    url = "http://10.0.0.1:11434/v1"
+    vendors = Vendors(openai_api_key="sk-o", trusted_base_urls=(url,), trusted_vendor="ollama")
+    assert check("openai:x", vendors, url) is not None
+    assert check("ollama:x", vendors, url) is None
+
+
+async def test_a_key_leaves_for_its_vendors_origins_only() -> None:
+    """The client refuses a request that carries a key elsewhere, whoever built it."""
+    vendors = Vendors(openai_api_key="sk-o", anthropic_api_key="sk-a")
+    async with open_http_client(vendors) as client:
+        for url, headers in (
+            ("http://127.0.0.1:9/v1", {"Authorization": "Bearer sk-o"}),
+            ("https://api.openai.com:8443/v1", {"Authorization": "Bearer sk-o"}),
+            ("http://api.openai.com/v1", {"Authorization": "Bearer sk-o"}),
+            ("https://api.openai.com/v1", {"x-api-key": "sk-a"}),
+        ):
+            with pytest.raises(ConnectError, match="not an address to which this key may be sent"):
+                await client.get(url, headers=headers)
 
 
 def test_a_compatible_server_named_for_all_agents_needs_no_key() -> None:

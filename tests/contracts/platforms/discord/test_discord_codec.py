@@ -25,6 +25,7 @@ from channels.discord.send.deferred_replies import (
 from channels.discord.settings import DiscordSettings
 from channels.message import Address, ButtonPress, Command, IgnoredUpdate, Message, Reaction
 from channels.testing.memory_state import MemoryChannelState
+from egress.guard import TRUSTED
 
 FOLDER = files("channels.discord").joinpath("samples")
 SAMPLES = [json.loads(path.read_text()) for path in sorted(FOLDER.iterdir(), key=lambda path: path.name)]
@@ -97,7 +98,7 @@ async def test_a_place_is_used_for_fourteen_minutes() -> None:
     """Discord ends its token after fifteen; replies that come later are ordinary messages."""
     now = 1_000_000.0
     address = Address(channel="chn", room="5")
-    async with connect(DiscordSettings.model_validate({"token": "x"})) as api:
+    async with connect(DiscordSettings.model_validate({"token": "x"}), TRUSTED) as api:
         deferred = DeferredReplies(api, MemoryChannelState(), clock=lambda: now)
         for interaction in ("11", "12"):
             await deferred.add(address, application="1", interaction=interaction, token="t")

@@ -12,6 +12,7 @@ import pytest
 from channels.discord import permissions, plugin
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
+from egress.guard import TRUSTED
 
 CHAT = 4004
 
@@ -156,7 +157,7 @@ async def test_the_probe_finds_settings_that_do_not_fit(
     simulator: Simulator, subject: str, others: dict[str, Any], remedy: str
 ) -> None:
     """An id or key of another application is named, with the right one."""
-    findings = await plugin.probe(plugin.settings(**simulator.settings(**others)))
+    findings = await plugin.probe(plugin.settings(**simulator.settings(**others)), TRUSTED)
     (finding,) = [one for one in findings if not one.ok]
     assert (finding.subject, remedy in finding.remedy) == (subject, True)
 
@@ -167,7 +168,7 @@ async def test_the_probe_finds_what_is_missing_at_discord(simulator: Simulator) 
     simulator.rest.starts_left = 3
     simulator.rest.endpoint = "https://example.org/"
     simulator.world.guilds["900000000000000001"]["permissions"] = str(permissions.BITS["View Channels"])
-    findings = await plugin.probe(plugin.settings(**simulator.settings(reactions=True)))
+    findings = await plugin.probe(plugin.settings(**simulator.settings(reactions=True)), TRUSTED)
     wrong = {one.subject: f"{one.detail} {one.remedy}" for one in findings if not one.ok}
     assert set(wrong) == {"message content", "permissions", "gateway", "sessions"}
     assert "Message Content Intent" in wrong["message content"]
@@ -181,5 +182,5 @@ async def test_the_probe_of_an_interactions_bot(simulator: Simulator) -> None:
     """Without an endpoint nothing would ever come in."""
     settings = simulator.settings(mode="interactions", public_key=simulator.public_key)
     simulator.rest.flags = 0
-    (finding,) = [one for one in await plugin.probe(plugin.settings(**settings)) if not one.ok]
+    (finding,) = [one for one in await plugin.probe(plugin.settings(**settings), TRUSTED) if not one.ok]
     assert (finding.subject, "Interactions Endpoint URL" in finding.remedy) == ("interactions", True)

@@ -16,6 +16,7 @@ from channels.slack.probe import SCOPES
 from channels.slack.settings import SlackSettings
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.scopes import ALL_SCOPES
+from egress.guard import TRUSTED
 from slack_connections import SECRET, slack_simulator  # noqa: F401 - fixtures
 
 MANIFEST = Path(__file__).parents[4] / "docs/guide/channels/slack-manifest.yaml"
@@ -24,7 +25,7 @@ SAMPLES = Path(__file__).parents[4] / "channels/slack/samples"
 
 async def found(settings: dict[str, Any]) -> dict[str, CheckResult]:
     """Return what `dovecote channels test` finds, by subject."""
-    return {one.subject: one for one in await plugin.probe(SlackSettings(**settings))}
+    return {one.subject: one for one in await plugin.probe(SlackSettings(**settings), TRUSTED)}
 
 
 def manifest() -> Any:

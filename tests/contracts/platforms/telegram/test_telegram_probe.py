@@ -12,6 +12,7 @@ from channels.port import CheckResult
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from egress.guard import TRUSTED
 
 WEBHOOK: dict[str, Any] = {
     "mode": "webhook",
@@ -32,7 +33,7 @@ async def probe_simulator(
 
 async def findings(simulator: Simulator, **settings: Any) -> dict[str, CheckResult]:
     """Return what the probe finds, by subject."""
-    found = await plugin.probe(plugin.settings.model_validate(simulator.settings(**settings)))
+    found = await plugin.probe(plugin.settings.model_validate(simulator.settings(**settings)), TRUSTED)
     return {finding.subject: finding for finding in found}
 
 

@@ -1,0 +1,1 @@
+"""Check outgoing connections where they are made: addresses, policy, URL types, guarded clients."""

@@ -1,0 +1,101 @@
+"""A networked sandbox on the host has a network of its own: nothing on this machine answers it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ProviderRefused
+from sandbox.host.isolation import bubblewrap, network
+from sandbox.host.isolation.network import Networking
+from sandbox.host.settings import HostSettings
+from sandbox.model import BackgroundJob, ExecRequest, Network
+from sandbox.registry import built_in
+from sandbox.testing.rig import TOKEN, ProviderRig
+from sandbox.testing.waiting import wait_for_job
+from sandbox_rigs import VARIANTS
+
+HAS_DEFAULT_ROUTE = "grep -q '^[a-z0-9]*\t00000000' /proc/net/route && echo networked"
+
+
+@pytest.fixture
+def networking() -> Networking:
+    """Return what this machine offers; skips where pasta does not work."""
+    binary = bubblewrap.find()
+    if bubblewrap.probe(binary) is not None or binary is None:
+        pytest.skip("no sandbox can be created on this machine")
+    found = network.find(None, bubblewrap.probe_command(binary))
+    if not found.isolated:
+        pytest.skip(f"no user-mode networking on this machine: {found.detail}")
+    return found
+
+
+def tries(port: int) -> str:
+    """Return a script that tries to reach the port at every address of this machine."""
+    targets = [f"{address}/{port}" for address in ("127.0.0.1", "localhost", *network.own_addresses())]
+    targets.append("169.254.169.254/80")
+    return "; ".join(f"timeout 2 bash -c ': </dev/tcp/{target}' 2>/dev/null && echo in" for target in targets)
+
+
+@pytest.mark.usefixtures("networking")
+@pytest.mark.parametrize("variant", ["control_groups", "rlimits"])
+async def test_no_service_of_this_machine_is_reachable(variant: str, tmp_path: Path) -> None:
+    """A service on all addresses answers us and does not answer an `allow-all` sandbox, nor its job."""
+    rig = VARIANTS["host"][variant](tmp_path)
+    with socket.create_server(("0.0.0.0", 0), backlog=64) as server:
+        port = server.getsockname()[1]
+        for address in ("127.0.0.1", *network.own_addresses()):
+            socket.create_connection((address, port), timeout=10).close()
+        async with rig.open() as provider:
+            sandbox = await provider.create(rig.spec(network=Network.ALLOW_ALL))
+            script = f"{tries(port)}; {HAS_DEFAULT_ROUTE}"
+            for _ in range(2):
+                result = await sandbox.run(ExecRequest(script=script))
+                assert result.stdout == b"networked\n", result.stderr
+            await sandbox.spawn(BackgroundJob(id="job_1", script=script, token=TOKEN))
+            assert (await wait_for_job(sandbox, "job_1")).output == b"networked\n"
+            await provider.destroy(sandbox.id)
+
+
+def test_the_addresses_of_this_machine_would_be_reachable_otherwise(networking: Networking) -> None:
+    """The check above proves something: without the blocked addresses, pasta connects to them."""
+    others = network.own_addresses()
+    binary = bubblewrap.find()
+    blocked = ",".join(f"{address}/32" for address in others)
+    wrapper = ["" if word == blocked else word for word in networking.wrapper()]
+    with socket.create_server(("0.0.0.0", 0), backlog=64) as server:
+        program = bubblewrap.probe_command(binary or Path("bwrap"))[:-1]
+        script = ["/bin/bash", "-c", tries(server.getsockname()[1])]
+        found = subprocess.run([*wrapper, *program, *script], capture_output=True, check=False, env={})
+    if not found.stdout and len(others) < 2:
+        pytest.skip("this machine has a single address, which the sandbox has too")
+    assert b"in" in found.stdout, found.stderr
+
+
+def own_namespace() -> str:
+    """Return the name of this process's network namespace."""
+    return str(Path("/proc/self/ns/net").readlink())
+
+
+async def test_allow_all_is_refused_without_user_mode_networking(tmp_path: Path) -> None:
+    """Where pasta does not work there is no networked sandbox, and never the network of this machine."""
+    broken = tmp_path / "pasta"
+    broken.write_text("#!/bin/sh\necho 'no tun device' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    settings = HostSettings(network_helper=broken)
+    rig = ProviderRig(name="broken", plugin=built_in()["host"], settings=settings, directory=tmp_path)
+    async with rig.open() as provider:
+        with pytest.raises(ProviderRefused, match=r"allow-all is not possible .*install pasta"):
+            await provider.create(rig.spec(network=Network.ALLOW_ALL))
+        sandbox = await provider.create(rig.spec())
+        with pytest.raises(ProviderRefused, match="allow-all is not possible"):
+            await provider.connect(sandbox.id, rig.spec(network=Network.ALLOW_ALL))
+        inside = await sandbox.run(ExecRequest(script="readlink /proc/self/ns/net"))
+        assert inside.stdout.decode().strip() not in {"", own_namespace()}
+        await provider.destroy(sandbox.id)
+    told = {one.name: one for one in built_in()["host"].capabilities(settings)}["network"]
+    assert not told.present
+    assert "allow-all is refused" in told.detail

@@ -1,0 +1,96 @@
+"""Every place that opens an outgoing connection is known, and those for foreign addresses are guarded."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress", "examples")
+OPENERS = frozenset(
+    {
+        *("ClientSession", "TCPConnector", "UnixConnector", "ws_connect"),
+        *("AsyncClient", "AsyncHTTPTransport", "HTTPTransport", "AsyncConnectionPool", "HTTPXRequest"),
+        *("create_async_httpx2_client", "create_client", "AsyncDaytona", "AsyncSandbox", "Docker"),
+        *("urlopen", "HTTPConnection", "HTTPSConnection", "Request"),
+        *("create_connection", "open_connection", "open_unix_connection"),
+    }
+)
+"""Calls and base classes that make a client or a connection; `Request` is that of urllib."""
+
+GUARDED = {
+    "egress/sessions.py": "the factory of guarded aiohttp sessions",
+    "egress/httpx_transport.py": "the guarded transport of httpx",
+    "channels/telegram/api.py": "python-telegram-bot's client, with the guarded transport",
+    "channels/slack/api.py": "a WebSocket of a guarded session",
+    "channels/discord/receive/gateway.py": "a WebSocket of a guarded session",
+}
+"""Clients of addresses that an account may name: they use the factories of `egress`."""
+
+OPERATORS = {
+    "gateway/agents/model/models.py": "addresses of the operator; each key is bound to its vendor's origins",
+    "gateway/infra/nats_probe.py": "the NATS server of the operator's settings",
+    "sandbox/docker/engine.py": "the engine of the operator's settings",
+    "sandbox/e2b/provider.py": "the vendor's SDK, at the operator's address",
+    "sandbox/e2b/sandbox.py": "the vendor's SDK, at the operator's address",
+    "sandbox/daytona/provider.py": "the vendor's SDK, at the operator's address",
+    "sandbox/s3.py": "the bucket of the operator's settings",
+    "gateway/cli/client.py": "the gateway that the user of the command line names",
+    "gateway/cli/doctor/local_checks.py": "the services of the operator's settings",
+    "sandbox/exec/scripts/post.py": "runs in the sandbox, within the sandbox's network",
+    "sandbox/host/jobs/post_completion.py": "the gateway's own socket or URL",
+}
+"""Clients of addresses that only the operator, or the user of the command line, can name."""
+
+SAME_NAMES = {
+    "delivery/database/engine.py": "opens a file of SQLite",
+    "channels/testing/": "opens a channel under test",
+}
+"""Calls of functions of ours that have the name of an opener."""
+
+
+def _openers(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        named: list[ast.expr] = []
+        if isinstance(node, ast.Call):
+            named = [node.func]
+        elif isinstance(node, ast.ClassDef):
+            named = list(node.bases)
+        for one in named:
+            yield from OPENERS.intersection(_names(one))
+
+
+def _names(node: ast.expr) -> Iterator[str]:
+    """Yield the last two names of a dotted name: `AsyncSandbox.create` opens as `AsyncSandbox` does."""
+    if isinstance(node, ast.Attribute):
+        yield node.attr
+        node = node.value
+    if isinstance(node, ast.Name):
+        yield node.id
+
+
+def _places() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for top in PACKAGES:
+        for path in sorted((ROOT / top).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if "simulator" in path.parts or "tests" in path.parts or name.startswith(tuple(SAME_NAMES)):
+                continue
+            openers = set(_openers(ast.parse(path.read_text())))
+            if openers:
+                found[name] = openers
+    return found
+
+
+def test_every_outgoing_connection_is_listed() -> None:
+    """A new client must use the guarded factories, or be listed with the reason why it need not."""
+    assert set(_places()) == set(GUARDED) | set(OPERATORS)
+
+
+def test_adapters_of_platforms_build_no_client_of_their_own() -> None:
+    """A channel's session, transport and connector come from `egress`."""
+    for name, openers in _places().items():
+        if name.startswith(("channels/", "delivery/", "examples/")):
+            assert openers <= {"ws_connect", "HTTPXRequest"}, name
+    assert "GuardedTransport(" in (ROOT / "channels/telegram/api.py").read_text()
