@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -24,6 +23,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from delivery.fair_scheduler import PoolSize
+from delivery.fair_threads import FairThreadPool
 from delivery.webhooks.addresses import IpAddress, IpNetwork, is_local, is_public, is_within, parse_networks
 
 BODY_LIMIT = 64 * 1024
@@ -126,18 +127,26 @@ class EgressResponse:
     body: bytes
 
 
-class Resolver(AbstractResolver):
-    """Resolves names in its own threads, so that slow name servers do not delay other work."""
+LookUp = Callable[[str, int, int, int], list[Any]]
+"""The function `socket.getaddrinfo`, with its host, port, family and type."""
 
-    def __init__(self, *, threads: int = 16) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="names")
+
+class Resolver(AbstractResolver):
+    """Resolves names in its own threads, so that slow name servers do not delay other work.
+
+    The threads are shared fairly among accounts.
+    """
+
+    def __init__(self, *, threads: int = 16, look_up: LookUp = socket.getaddrinfo) -> None:
+        self._look_up = look_up
+        self._threads = FairThreadPool(PoolSize(places=threads), name="names")
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """Return the addresses of a name."""
         found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+            self._threads, self._look_up, host, port, family, socket.SOCK_STREAM
         )
         return [
             ResolveResult(
@@ -196,7 +205,7 @@ class Egress:
         connector = aiohttp.TCPConnector(
             socket_factory=guarded,
             resolver=self._resolver,
-            limit=512,
+            limit=0,  # the worker bounds the requests, and shares them fairly among accounts
             # Many receivers close an idle connection after five seconds, and a failed POST is not repeated.
             keepalive_timeout=2.0,
         )

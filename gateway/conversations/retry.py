@@ -58,4 +58,4 @@ async def _enqueue(tx: Transaction, failed: Turn, new: Turn) -> None:
             await delivery_store.add_route(tx.connection, replace(route, id=new_id("rte"), turn=new.id))
     data = {"trigger": new.trigger, "attempt": 0, "position": waiting, "retry_of": failed.id}
     tx.emit(Event.now(EventType.TURN_QUEUED, new.conversation, data, turn=new.id))
-    tx.wake(WorkQueue.TURN, new.conversation)
+    tx.wake(WorkQueue.TURN, new.conversation, account=new.account)

@@ -362,7 +362,7 @@ class Submissions:
                 turn=submitted.turn,
             ),
         )
-        tx.wake(WorkQueue.TURN, submitted.conversation)
+        tx.wake(WorkQueue.TURN, submitted.conversation, account=submission.account)
 
 
 def visible_attachment(attachment: Mapping[str, Any]) -> dict[str, Any]:

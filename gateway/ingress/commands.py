@@ -137,7 +137,7 @@ class ChatCommands:
         for turn in ended:
             why = STOPPED if turn == ended[0] else STOPPED_WHILE_QUEUED
             await turns.request_cancel(tx.connection, turn, reason=why)
-        tx.wake(WorkQueue.TURN, conversation.id)
+        tx.wake(WorkQueue.TURN, conversation.id, account=conversation.account)
         reply = f"Stopping {len(ended)} {_turns(len(ended))}." if ended else "Nothing is running."
         return CommandResult(reply=reply, ended_turns=tuple(ended))
 

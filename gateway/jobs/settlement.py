@@ -101,7 +101,7 @@ class JobSettlement:
             Event.now(EventType.TURN_QUEUED, job.conversation, queued, turn=turn.id),
         )
         await collected.emit_notice(tx, job.conversation)
-        tx.wake(WorkQueue.TURN, job.conversation)
+        tx.wake(WorkQueue.TURN, job.conversation, account=job.account)
 
     async def fail(self, job: Job, reason: str) -> None:
         """Stop a job that may not continue and settle it as failed for `reason`.
