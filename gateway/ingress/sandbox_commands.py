@@ -55,17 +55,20 @@ class SandboxCommands:
                 asking = asyncio.create_task(self._queue.get())
                 await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
                 if asking.done():
-                    group.create_task(self._run_one(*asking.result()))
+                    group.create_task(self._run_one(*asking.result(), stop))
                 asking.cancel()
         ending.cancel()
 
-    async def _run_one(self, command: Callable[[Job], Awaitable[None]], job_id: str) -> None:
+    async def _run_one(
+        self, command: Callable[[Job], Awaitable[None]], job_id: str, stop: asyncio.Event
+    ) -> None:
         try:
             async with self._transactions.database.read() as connection:
                 job = await jobs.get_by_id(connection, job_id)
             if job is not None:
                 async with self._gate.hold(job.account):
-                    await command(job)
+                    if not stop.is_set():
+                        await command(job)
         except (SandboxError, DatabaseUnavailable) as error:
             log.warning("command.failed", job=job_id, error=str(error))
         except Exception:  # the outermost loop of the queue: the next command must run
