@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Executable, Row, bindparam, func, insert, select, update
 
 from channels.message import Address
 from delivery.database.clock import utc_now
