@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,18 +23,29 @@ from egress.policy import EgressRefused
 KEEPALIVE_SECONDS = 15.0
 
 
-class Resolver(AbstractResolver):
-    """Resolves names in its own threads, so that slow name servers do not delay other work."""
+LOOKUP_THREADS = 16
+"""Names that are resolved at once."""
 
-    def __init__(self, *, threads: int = 16) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="names")
+LookUp = Callable[[str, int, int, int], list[Any]]
+"""The function `socket.getaddrinfo`, with its host, port, family and type."""
+
+
+class Resolver(AbstractResolver):
+    """Resolves names in threads of its own, so that slow name servers do not delay other work.
+
+    It shuts down its `executor` when it is closed.
+    """
+
+    def __init__(self, *, executor: Executor | None = None, look_up: LookUp = socket.getaddrinfo) -> None:
+        self._threads = executor or ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="names")
+        self._look_up = look_up
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """Return the addresses of a name."""
         found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+            self._threads, self._look_up, host, port, family, socket.SOCK_STREAM
         )
         return [
             ResolveResult(

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError
+from delivery.fair_threads import FairThreadPool
 from gateway import listeners
 from gateway.composition import build_components
 from gateway.config.settings import Settings
@@ -38,6 +39,8 @@ from sandbox.errors import SandboxError
 log = structlog.get_logger(__name__)
 
 RECEIVE_TIMEOUT = 3.0
+THREADS = 32
+"""Threads for calls that block, such as those on files."""
 """Seconds that the start waits for channels to receive; `/readyz` reports slower ones."""
 
 
@@ -88,6 +91,7 @@ def _first_line(error: BaseException) -> str:
 async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(FairThreadPool(settings.pool(THREADS), name="blocking"))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     limit = max(settings.watchdog_timeout, settings.lease_ttl) if settings.watchdog_timeout else 0

@@ -306,7 +306,7 @@ def _turn_worker(
         agent_files=AgentFiles(backing.database, resolver),
         get_agent=get_agent,
         worker_id=backing.worker_id,
-        max_turns=settings.turn_workers,
+        size=settings.pool(settings.turn_workers),
         lease_ttl=settings.lease_ttl,
         drain_timeout=settings.drain_timeout,
         retry_periods=RetryPeriods(message=settings.message_retry_period, job=settings.job_retry_period),

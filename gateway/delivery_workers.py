@@ -93,7 +93,7 @@ async def delivery_workers(
             wake_ups=backing.wake_ups,
             checkpoint=backing.fault_points.checkpoint,
             receipts=receipts if config.queue is WorkQueue.DELIVER else None,
-            at_most=settings.delivery_workers,
+            size=settings.pool(settings.delivery_workers),
             lease_ttl=settings.lease_ttl,
         ).run
         for config in configs

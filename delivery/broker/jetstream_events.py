@@ -24,6 +24,8 @@ from delivery.broker.subscriptions import SubscriptionHub
 from delivery.errors import AppendConflict, BrokerUnreachable, DeliveryError
 from delivery.events.event import Event
 from delivery.events.port import EventStream, StoredEvent, StreamBounds, Tail
+from delivery.fair_gate import FairGate
+from delivery.fair_scheduler import PoolSize
 
 DELTA_SECONDS = 3600
 _NO_MESSAGE = 10037
@@ -46,7 +48,7 @@ class JetStreamEvents(EventStream):
         self._nats = nats
         self._hub = hub
         self._lasting: OrderedDict[str, int] = OrderedDict()
-        self._reading = asyncio.Semaphore(_READS_AT_ONCE)
+        self._reading = FairGate(PoolSize(places=_READS_AT_ONCE))
 
     def begin_epoch(self, epoch: str) -> None:
         """Change the epoch and report a gap to all readers: positions of the former epoch are invalid."""
@@ -157,7 +159,7 @@ class JetStreamEvents(EventStream):
         return await self._fetch({"seq": after + 1, "batch": limit, "next_by_subj": subject})
 
     async def _fetch(self, request: dict[str, object]) -> list[StoredEvent]:
-        async with self._reading:
+        async with self._reading.hold():
             return [decode_message(message) for message in await self._nats.direct_get(EVENTS, request)]
 
     async def purge(self, conversation: str) -> None:

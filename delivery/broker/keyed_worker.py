@@ -1,4 +1,4 @@
-"""Handle the wake-ups of one queue, with at most one call per key in this process."""
+"""Handle the wake-ups of one queue: one call per key at a time, and fairly among accounts."""
 
 from __future__ import annotations
 
@@ -8,21 +8,33 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from delivery.background import log_errors
-from delivery.broker.port import WakeUp, WakeUps, WorkQueue
+from delivery.broker.port import SendWakeUp, WakeUp, WakeUps, WorkQueue
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError, LeaseBusy
+from delivery.fair_gate import working_for
+from delivery.fair_scheduler import FairScheduler, PoolSize
 
 log = structlog.get_logger(__name__)
 
-IN_PROGRESS_SECONDS = 10.0
-"""Seconds between reports to the broker that a key is still in progress."""
+RECEIVED_AT_ONCE = 64
+"""Wake-ups that the broker sends before the first of them is confirmed."""
+
+MAX_WAITING = 10_000
+"""Keys of one account that wait in this process; the janitor repeats the wake-ups of further ones."""
+
+_LEASE_BUSY_SECONDS = 0.5
+_RETRY_SECONDS = 1.0
+_FAILED_SECONDS = 5.0
 
 
 class KeyedWorker:
     """Runs `work(key)` for every wake-up, at most one call per key at a time.
 
-    A wake-up that arrives during a call triggers one more call. `work` raises LeaseBusy when another replica
-    works on the key. After any other error the wake-up is redelivered.
+    A key that finds no place waits in this process, behind the other keys of its account. Its wake-up is
+    confirmed at once: an account with many keys therefore never delays the wake-ups of other accounts in the
+    broker, and SQL says what is left to do after a crash. A wake-up that arrives during a call triggers one
+    more call. `work` raises LeaseBusy when another replica works on the key. After any error the key is woken
+    again. While no place is free, no wake-up is received, so that other replicas get them.
     """
 
     def __init__(
@@ -31,53 +43,80 @@ class KeyedWorker:
         wake_ups: WakeUps,
         work: Callable[[str], Awaitable[None]],
         *,
-        wake: Callable[[WorkQueue, str], None],
-        at_most: int,
+        wake: SendWakeUp,
+        size: PoolSize,
     ) -> None:
         self._queue = queue
         self._wake_ups = wake_ups
         self._work = work
         self._wake = wake
-        self._at_most = at_most
+        self._scheduler = FairScheduler[str](size)
         self._wake_again: dict[str, bool] = {}
-
-    def active_keys(self) -> frozenset[str]:
-        """Return the keys that this process works on now."""
-        return frozenset(self._wake_again)
+        self._place_freed = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Handle wake-ups until `stop`; then wait for the calls in progress."""
+        """Handle wake-ups until `stop`; then wait for the calls in progress, and pass on the waiting keys."""
         async with asyncio.TaskGroup() as group:
-            async for wake_up in self._wake_ups.subscribe(self._queue, at_most=self._at_most, stop=stop):
-                if wake_up.key in self._wake_again:
-                    self._wake_again[wake_up.key] = True
+            group.create_task(self._end_with(stop))
+            async for wake_up in self._wake_ups.subscribe(self._queue, at_most=RECEIVED_AT_ONCE, stop=stop):
+                with log_errors("worker.received", key=wake_up.key):
                     await wake_up.ack()
-                else:
-                    self._wake_again[wake_up.key] = False
-                    group.create_task(self._handle(wake_up))
+                self._receive(wake_up)
+                self._start_waiting(group, stop)
+                await self._wait_for_place(stop)
+        for account, key in self._scheduler.waiting_work():
+            self._wake(self._queue, key, account=account)
 
-    async def _handle(self, wake_up: WakeUp) -> None:
-        key = wake_up.key
-        reporting = asyncio.create_task(_report_in_progress(wake_up))
+    async def _end_with(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._place_freed.set()
+
+    async def _wait_for_place(self, stop: asyncio.Event) -> None:
+        while not self._scheduler.free and not stop.is_set():
+            self._place_freed.clear()
+            await self._place_freed.wait()
+
+    def _receive(self, wake_up: WakeUp) -> None:
+        if wake_up.key in self._wake_again:
+            self._wake_again[wake_up.key] = True
+        elif self._scheduler.waiting(wake_up.account) < MAX_WAITING:
+            self._scheduler.add(wake_up.account, wake_up.key)
+
+    def _start_waiting(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
+        while not stop.is_set() and (entry := self._scheduler.start_next()) is not None:
+            account, key = entry
+            self._wake_again[key] = False
+            group.create_task(self._handle(account, key, group, stop))
+
+    async def _handle(self, account: str, key: str, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
+        try:
+            with working_for(account):
+                retry_after = await self._try(key)
+        finally:
+            self._scheduler.finish(account)
+            woken = self._wake_again.pop(key)
+            self._start_waiting(group, stop)
+            self._place_freed.set()
+        if woken:
+            self._wake(self._queue, key, account=account)
+        if retry_after is not None:
+            self._wake_later(retry_after, account, key)
+
+    async def _try(self, key: str) -> float | None:
+        """Work on a key; return the seconds after which to try again, None if it is done."""
         try:
             await self._work(key)
-            await wake_up.ack()
         except LeaseBusy:
-            await wake_up.nak(0.5)
+            return _LEASE_BUSY_SECONDS
         except (DeliveryError, DatabaseUnavailable, OSError) as error:
             log.warning("worker.retrying", queue=str(self._queue), key=key, error=str(error))
-            await wake_up.nak(1.0)
+            return _RETRY_SECONDS
         except Exception:  # the outermost loop of a key: other keys must continue
             log.exception("worker.failed", queue=str(self._queue), key=key)
-            await wake_up.nak(5.0)
-        finally:
-            reporting.cancel()
-            if self._wake_again.pop(key, False):
-                self._wake(self._queue, key)
+            return _FAILED_SECONDS
+        return None
 
-
-async def _report_in_progress(wake_up: WakeUp) -> None:
-    while True:
-        await asyncio.sleep(IN_PROGRESS_SECONDS)
-        with log_errors("worker.in_progress", key=wake_up.key):
-            await wake_up.in_progress()
+    def _wake_later(self, seconds: float, account: str, key: str) -> None:
+        """Wake a key again, without replacing a timer that the broker keeps for it."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(seconds, lambda: self._wake(self._queue, key, account=account))

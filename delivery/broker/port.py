@@ -50,34 +50,37 @@ class WorkQueue(StrEnum):
 
 
 class WakeUp(Protocol):
-    """A hint to check `key` in SQL; a lost or repeated wake-up does no harm."""
+    """A hint to check `key` of `account` in SQL; a lost or repeated wake-up does no harm."""
 
+    account: str
     key: str
 
     @abstractmethod
     async def ack(self) -> None:
-        """Confirm that the key was checked; a wake-up sent since then arrives separately."""
-
-    @abstractmethod
-    async def nak(self, delay: float) -> None:
-        """Return the wake-up, to be delivered again after `delay` seconds."""
-
-    @abstractmethod
-    async def in_progress(self) -> None:
-        """Prevent a redelivery for another 30 s; call it every 10 s during long work."""
+        """Confirm that the wake-up was received; one sent since then arrives separately."""
 
 
 class WakeUps(Protocol):
     """Wake-ups among all replicas; each goes to one subscriber of its queue."""
 
     @abstractmethod
-    async def publish(self, queue: WorkQueue, key: str) -> None:
-        """Send a wake-up, best effort: never raises when the broker is away (the janitor repeats it)."""
+    async def publish(self, queue: WorkQueue, key: str, *, account: str) -> None:
+        """Send a wake-up, best effort: never raises when the broker is away (the janitor repeats it).
+
+        `account` owns the work: pools are shared fairly among accounts.
+        """
 
     @abstractmethod
-    async def publish_at(self, queue: WorkQueue, key: str, moment: datetime) -> None:
+    async def publish_at(self, queue: WorkQueue, key: str, moment: datetime, *, account: str) -> None:
         """Send a wake-up at a moment; a second call for the same key replaces the first. Best effort."""
 
     @abstractmethod
     def subscribe(self, queue: WorkQueue, *, at_most: int, stop: asyncio.Event) -> AsyncIterator[WakeUp]:
         """Yield wake-ups until `stop`, at most `at_most` unacknowledged ones; survives broker restarts."""
+
+
+class SendWakeUp(Protocol):
+    """Sends a wake-up soon, or at a moment; never blocks and never raises."""
+
+    def __call__(self, queue: WorkQueue, key: str, moment: datetime | None = None, *, account: str) -> None:
+        """Wake the worker of a key that belongs to an account."""

@@ -23,6 +23,7 @@ from delivery.broker.stream_config import WORK, StreamConfig, ensure_streams, su
 from delivery.database.clock import utc_now
 from delivery.errors import DeliveryError
 from delivery.events.event import rfc3339
+from delivery.fair_scheduler import SYSTEM
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +32,17 @@ _PULL_SECONDS = 2.0
 _ACK_WAIT_SECONDS = 30
 _BACK_OFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 _AWAY_TIMEOUT = 1.0
+_SEPARATOR = "\0"
+
+
+def _encode(account: str, key: str) -> bytes:
+    return f"{account}{_SEPARATOR}{key}".encode()
+
+
+def _decode(data: bytes) -> tuple[str, str]:
+    """Return the account and the key; the account is SYSTEM in a wake-up of an earlier version."""
+    account, separator, key = data.decode(errors="replace").partition(_SEPARATOR)
+    return (account, key) if separator else (SYSTEM, account)
 
 
 class _PulledWakeUp(WakeUp):
@@ -39,7 +51,7 @@ class _PulledWakeUp(WakeUp):
     def __init__(
         self, nats: NatsConnection, message: Msg, capacity_freed: asyncio.Event, unacked: set[str]
     ) -> None:
-        self.key = message.data.decode(errors="replace")
+        self.account, self.key = _decode(message.data)
         self._nats = nats
         self._reply = message.reply
         self._capacity_freed = capacity_freed
@@ -47,22 +59,11 @@ class _PulledWakeUp(WakeUp):
         unacked.add(self._reply)
 
     async def ack(self) -> None:
-        """Confirm that the key was checked."""
-        await self._respond(b"+ACK")
-
-    async def nak(self, delay: float) -> None:
-        """Return the wake-up, to be delivered again after `delay` seconds."""
-        await self._respond(b"-NAK " + json.dumps({"delay": int(delay * _SECOND)}).encode())
-
-    async def in_progress(self) -> None:
-        """Restart the broker's acknowledgement timeout for this wake-up."""
-        await self._nats.publish_nowait(self._reply, b"+WPI")
-
-    async def _respond(self, payload: bytes) -> None:
+        """Confirm that the wake-up was received."""
         if self._reply in self._unacked:
             self._unacked.discard(self._reply)
             self._capacity_freed.set()
-            await self._nats.publish_nowait(self._reply, payload)
+            await self._nats.publish_nowait(self._reply, b"+ACK")
 
 
 class JetStreamWakeUps(WakeUps):
@@ -72,18 +73,18 @@ class JetStreamWakeUps(WakeUps):
         self._nats = nats
         self._config = config
 
-    async def publish(self, queue: WorkQueue, key: str) -> None:
+    async def publish(self, queue: WorkQueue, key: str, *, account: str) -> None:
         """Send a wake-up without confirmation."""
-        await self._nats.publish_nowait(f"work.{queue}.{subject_token(key)}", key.encode())
+        await self._nats.publish_nowait(f"work.{queue}.{subject_token(key)}", _encode(account, key))
 
-    async def publish_at(self, queue: WorkQueue, key: str, moment: datetime) -> None:
+    async def publish_at(self, queue: WorkQueue, key: str, moment: datetime, *, account: str) -> None:
         """Schedule a wake-up on the broker; a second call for the same key replaces the schedule."""
         name = subject_token(key)
         headers = {
             "Nats-Schedule": f"@at {rfc3339(moment)}",
             "Nats-Schedule-Target": f"work.{queue}.{name}",
         }
-        await self._nats.publish_nowait(f"sched.{queue}.{name}", key.encode(), headers)
+        await self._nats.publish_nowait(f"sched.{queue}.{name}", _encode(account, key), headers)
 
     async def subscribe(
         self, queue: WorkQueue, *, at_most: int, stop: asyncio.Event
@@ -233,7 +234,7 @@ class _PullSubscription:
             "ack_wait": _ACK_WAIT_SECONDS * _SECOND,
             "deliver_policy": "all",
             "max_deliver": -1,  # attempts are counted in SQL
-            "max_ack_pending": 1024,  # includes those returned with a delay
+            "max_ack_pending": 1024,
         }
         return {"stream_name": WORK, "config": config, "action": ""}
 
@@ -249,30 +250,26 @@ class MemoryWakeUps(WakeUps):
     """Wake-ups in one process, for tests; timers run on the loop's clock."""
 
     def __init__(self) -> None:
-        self._waiting: dict[WorkQueue, dict[str, None]] = {queue: {} for queue in WorkQueue}
+        self._waiting: dict[WorkQueue, dict[str, str]] = {queue: {} for queue in WorkQueue}
         self._available: dict[WorkQueue, asyncio.Event] = {queue: asyncio.Event() for queue in WorkQueue}
         self._timers: dict[tuple[WorkQueue, str], asyncio.TimerHandle] = {}
 
-    async def publish(self, queue: WorkQueue, key: str) -> None:
+    async def publish(self, queue: WorkQueue, key: str, *, account: str) -> None:
         """Queue the key, unless it is queued already."""
-        self.add(queue, key)
+        self._add(queue, key, account)
 
-    def add(self, queue: WorkQueue, key: str) -> None:
-        """Queue the key, unless it is queued already."""
-        self._waiting[queue][key] = None
+    def _add(self, queue: WorkQueue, key: str, account: str) -> None:
+        self._waiting[queue][key] = account
         self._available[queue].set()
 
-    async def publish_at(self, queue: WorkQueue, key: str, moment: datetime) -> None:
+    async def publish_at(self, queue: WorkQueue, key: str, moment: datetime, *, account: str) -> None:
         """Queue the key at a moment, in place of its earlier timer."""
-        self.add_later(queue, key, (moment - utc_now()).total_seconds())
-
-    def add_later(self, queue: WorkQueue, key: str, seconds: float) -> None:
-        """Queue the key after `seconds`, in place of its earlier timer."""
         earlier = self._timers.pop((queue, key), None)
         if earlier is not None:
             earlier.cancel()
+        seconds = max(0.0, (moment - utc_now()).total_seconds())
         self._timers[queue, key] = asyncio.get_running_loop().call_later(
-            max(0.0, seconds), self.add, queue, key
+            seconds, self._add, queue, key, account
         )
 
     async def subscribe(
@@ -297,9 +294,9 @@ class MemoryWakeUps(WakeUps):
         self._available[queue].set()
 
     def _pop(self, queue: WorkQueue, unacked: set[_MemoryWakeUp]) -> _MemoryWakeUp:
-        key = next(iter(self._waiting[queue]))
+        key, account = next(iter(self._waiting[queue].items()))
         del self._waiting[queue][key]
-        wake_up = _MemoryWakeUp(self, queue, key, unacked)
+        wake_up = _MemoryWakeUp(self, queue, account, key, unacked)
         unacked.add(wake_up)
         return wake_up
 
@@ -312,22 +309,20 @@ class _MemoryWakeUp(WakeUp):
     """A wake-up of `MemoryWakeUps`."""
 
     def __init__(
-        self, wake_ups: MemoryWakeUps, queue: WorkQueue, key: str, unacked: set[_MemoryWakeUp]
+        self,
+        wake_ups: MemoryWakeUps,
+        queue: WorkQueue,
+        account: str,
+        key: str,
+        unacked: set[_MemoryWakeUp],
     ) -> None:
+        self.account = account
         self.key = key
         self._wake_ups = wake_ups
         self._queue = queue
         self._unacked = unacked
 
     async def ack(self) -> None:
-        """Confirm that the key was checked."""
+        """Confirm that the wake-up was received."""
         self._unacked.discard(self)
         self._wake_ups.capacity_freed(self._queue)
-
-    async def nak(self, delay: float) -> None:
-        """Queue the key again after `delay` seconds."""
-        await self.ack()
-        self._wake_ups.add_later(self._queue, self.key, delay)
-
-    async def in_progress(self) -> None:
-        """Do nothing: wake-ups in memory have no timeout."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from sqlalchemy import MetaData, Table, event
@@ -16,6 +16,8 @@ from delivery.database import sqlite
 from delivery.database.group_commit import BatchAborted, GroupCommit
 from delivery.errors import Remedy
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
+from delivery.fair_gate import FairGate
+from delivery.fair_scheduler import PoolSize
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert
@@ -33,6 +35,11 @@ metadata = MetaData(
     }
 )
 """The tables of every package; migrations are compared with this object."""
+
+
+_POSTGRES_CONNECTIONS = 20
+_CONNECTION_SECONDS = 5.0
+"""Seconds to wait for a free connection."""
 
 
 class DatabaseUnavailable(RuntimeError):
@@ -80,21 +87,22 @@ def _exhaustion(error: BaseException) -> str:
 
 
 class Database:
-    """Opens transactions; on SQLite one writer at a time, urgent ones first, else in arrival order."""
+    """Opens transactions, fairly among accounts; on SQLite one writer at a time, urgent ones first."""
 
     def __init__(self, url: str) -> None:
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = self._open()
         self._group_commit = GroupCommit(self._connect) if self.is_sqlite else None
+        self._connections = FairGate(PoolSize(places=_POSTGRES_CONNECTIONS))
 
     def _open(self) -> AsyncEngine:
         if not self.is_sqlite:
             return create_async_engine(
                 self.url,
-                pool_size=10,
-                max_overflow=10,
-                pool_timeout=5,
+                pool_size=_POSTGRES_CONNECTIONS // 2,
+                max_overflow=_POSTGRES_CONNECTIONS // 2,
+                pool_timeout=_CONNECTION_SECONDS,
                 pool_pre_ping=True,
                 hide_parameters=True,  # a logged error must not contain messages of users
             )
@@ -115,7 +123,7 @@ class Database:
         `urgent`: the recorded action has already happened, and a crash before the commit would repeat it.
         """
         if self._group_commit is None:
-            async with self._connect() as connection, connection.begin():
+            async with self._connect_in_turn() as connection, connection.begin():
                 yield connection
         else:
             with _translate_errors():
@@ -125,8 +133,21 @@ class Database:
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Connection]:
         """Open a connection for reading; anything written on it is rolled back."""
-        async with self._connect() as connection:
+        async with self._connect() if self.is_sqlite else self._connect_in_turn() as connection:
             yield connection
+
+    @asynccontextmanager
+    async def _connect_in_turn(self) -> AsyncIterator[Connection]:
+        """Take one of the connections to PostgreSQL, which the accounts share fairly.
+
+        Readers of SQLite need no turn: each of their statements takes microseconds.
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._connections.hold(timeout=_CONNECTION_SECONDS))
+            except TimeoutError as error:
+                raise DatabaseUnavailable("all database connections are in use") from error
+            yield await stack.enter_async_context(self._connect())
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[Connection]:

@@ -1,23 +1,29 @@
 """Group commit: transactions that wait for the SQLite write lock are committed in one batch.
 
 Each writer has its own savepoint, so that a failure rolls back only its own changes. A writer continues once
-the whole batch is on disk. A batch is committed after the writers that were waiting when it began, or
-immediately after an urgent one.
+the whole batch is on disk. A batch is committed after as many writers as were waiting when it began (but not
+more than `MAX_BATCH`), or immediately after an urgent one. The accounts of the waiting writers take turns, so
+that many writers of one account delay a writer of another by one batch at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from enum import IntEnum
 from typing import Any
 
 import aiosqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncTransaction
 
 from delivery.database import sqlite
+from delivery.fair_gate import current_account
+from delivery.fair_scheduler import FairScheduler, PoolSize
+
+MAX_BATCH = 32
+"""Writers whose changes are committed together; a longer batch saves little and delays all of them."""
 
 OpenConnection = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 
@@ -26,39 +32,64 @@ class BatchAborted(RuntimeError):
     """The database rolled the whole transaction back; nothing was written."""
 
 
+class WriteOrder(IntEnum):
+    """Who gets the lock first: urgent writers, then the others, then the commit of what they wrote."""
+
+    URGENT = 0
+    NORMAL = 1
+    COMMIT = 2
+
+
 class FairLock:
-    """A lock for one holder at a time: urgent waiters first, each kind in arrival order."""
+    """A lock for one holder at a time, in the order of `WriteOrder`.
+
+    Within each kind the accounts take turns, and the writers of one account keep their order of arrival.
+    """
 
     def __init__(self) -> None:
-        self._waiting: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}
+        self._queues = {
+            order: FairScheduler[asyncio.Future[None]](PoolSize(places=1)) for order in WriteOrder
+        }
         self._locked = False
+        self._writers = 0
+
+    @property
+    def waiting_writers(self) -> int:
+        """Return how many writers wait."""
+        return self._writers
 
     @asynccontextmanager
-    async def acquire(self, *, urgent: bool) -> AsyncIterator[None]:
-        """Hold the lock during the block."""
+    async def acquire(self, order: WriteOrder = WriteOrder.NORMAL) -> AsyncIterator[None]:
+        """Hold the lock during the block, for the account of the current task."""
+        account = current_account()
         if self._locked:
-            await self._wait(self._waiting[urgent])
+            await self._wait(order, account)
         self._locked = True
         try:
             yield
         finally:
             self._release()
 
-    async def _wait(self, waiters: deque[asyncio.Future[None]]) -> None:
-        granted = asyncio.get_running_loop().create_future()
-        waiters.append(granted)
+    async def _wait(self, order: WriteOrder, account: str) -> None:
+        granted, queue = asyncio.get_running_loop().create_future(), self._queues[order]
+        queue.add(account, granted)
+        self._writers += order is not WriteOrder.COMMIT
         try:
             await granted
         except asyncio.CancelledError:
+            queue.discard(account, granted)
             if not granted.cancelled():
                 self._release()  # the lock had been granted already
             raise
+        finally:
+            self._writers -= order is not WriteOrder.COMMIT
 
     def _release(self) -> None:
         """Pass the lock to the next waiter without unlocking it, so that a newcomer cannot overtake."""
-        for urgent in (True, False):
-            while self._waiting[urgent]:
-                waiter = self._waiting[urgent].popleft()
+        for queue in self._queues.values():
+            while (entry := queue.start_next()) is not None:
+                account, waiter = entry
+                queue.finish(account)  # the lock itself admits one holder at a time
                 if not waiter.done():  # else it was cancelled
                     waiter.set_result(None)
                     return
@@ -74,7 +105,10 @@ class _Batch:
         driver: aiosqlite.Connection,
         transaction: AsyncTransaction,
         exit_stack: AsyncExitStack,
+        *,
+        size: int,
     ) -> None:
+        self.missing = size
         self.connection = connection
         self._driver = driver
         self.transaction = transaction
@@ -135,11 +169,12 @@ class GroupCommit:
     @asynccontextmanager
     async def begin(self, *, urgent: bool) -> AsyncIterator[AsyncConnection]:
         """Open a transaction; when the block has ended, its changes are on disk."""
-        async with self._lock.acquire(urgent=urgent):
+        async with self._lock.acquire(WriteOrder.URGENT if urgent else WriteOrder.NORMAL):
             batch = await self._join_batch()
+            batch.missing -= 1
             async with batch.savepoint():
                 yield batch.connection
-            if urgent:
+            if urgent or batch.missing <= 0:
                 await asyncio.shield(self._start(self._commit(batch)))
         await asyncio.shield(batch.done)
 
@@ -152,7 +187,7 @@ class GroupCommit:
             await self._commit(self._batch)
         if self._batch is None:
             self._batch = await self._begin_batch()
-            self._start(self._commit_in_turn(self._batch))
+            self._start(self._commit_when_idle(self._batch))
         return self._batch
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -169,10 +204,12 @@ class GroupCommit:
             await connection.exec_driver_sql(sqlite.BEGIN)
             driver = (await connection.get_raw_connection()).driver_connection
             assert isinstance(driver, aiosqlite.Connection)
-            return _Batch(connection, driver, transaction, stack.pop_all())
+            size = min(MAX_BATCH, 1 + self._lock.waiting_writers)
+            return _Batch(connection, driver, transaction, stack.pop_all(), size=size)
 
-    async def _commit_in_turn(self, batch: _Batch) -> None:
-        async with self._lock.acquire(urgent=False):
+    async def _commit_when_idle(self, batch: _Batch) -> None:
+        """Commit a batch that writers have left, so that it stays smaller than planned."""
+        async with self._lock.acquire(WriteOrder.COMMIT):
             await self._commit(batch)
 
     async def _commit(self, batch: _Batch) -> None:

@@ -41,18 +41,21 @@ class Router:
 
     async def plan(
         self, connection: Connection, conversation: str, events: Sequence[Event]
-    ) -> set[tuple[WorkQueue, str]]:
-        """Insert the deliveries of a conversation's events; return the (queue, destination) pairs to wake."""
+    ) -> dict[tuple[WorkQueue, str], str]:
+        """Insert the deliveries of a conversation's events; return what to wake.
+
+        That is the account of each (queue, destination).
+        """
         events = [event for event in events if event.type not in DELIVERY_EVENTS]
         if not events:
-            return set()
+            return {}
         subscriptions = await route_store.list_subscriptions(connection, conversation)
         planned: list[NewDelivery] = []
         for event in events:
             planned += self._plan_webhooks(event, subscriptions)
             planned += await self._plan_routes(connection, event)
         await delivery_store.create(connection, planned)
-        return {(QUEUES[one.kind], one.destination) for one in planned}
+        return {(QUEUES[one.kind], one.destination): one.account for one in planned}
 
     async def _plan_routes(self, connection: Connection, event: Event) -> list[NewDelivery]:
         """Return the deliveries for the conversation's own routes; most events have none."""

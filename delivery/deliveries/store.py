@@ -285,20 +285,28 @@ async def first_attempt_at(connection: Connection, delivery: str, *, after: int 
 
 
 async def due_destinations(
-    connection: Connection, *, now: datetime, before: datetime
-) -> list[tuple[str, str]]:
-    """Return the (kind, destination) pairs with due deliveries that were last updated before `before`."""
+    connection: Connection, *, now: datetime, before: datetime, limit: int = 5000
+) -> list[tuple[str, str, str]]:
+    """Return each (kind, destination, account) with due deliveries that were last updated before `before`.
+
+    The accounts take turns, so that the limit cuts off the longest backlog.
+    """
+    key = (deliveries.c.kind, deliveries.c.destination, deliveries.c.account)
+    place = func.row_number().over(
+        partition_by=deliveries.c.account, order_by=func.min(deliveries.c.position)
+    )
     rows = await connection.execute(
-        select(deliveries.c.kind, deliveries.c.destination)
+        select(*key)
         .where(
             deliveries.c.state.in_(OPEN),
             deliveries.c.updated_at < before,
             (deliveries.c.next_at.is_(None)) | (deliveries.c.next_at <= now),
         )
-        .distinct()
-        .limit(5000)
+        .group_by(*key)
+        .order_by(place)
+        .limit(limit)
     )
-    return [(row[0], row[1]) for row in rows]
+    return [(row[0], row[1], row[2]) for row in rows]
 
 
 async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -> None:

@@ -23,20 +23,20 @@ class Transaction:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.events: list[Event] = []
-        self.wakes: set[tuple[WorkQueue, str]] = set()
-        self.timers: dict[tuple[WorkQueue, str], datetime] = {}
+        self.wakes: dict[tuple[WorkQueue, str], str] = {}
+        self.timers: dict[tuple[WorkQueue, str], tuple[datetime, str]] = {}
 
     def emit(self, *events: Event) -> None:
         """Record events with this transaction; they are numbered when it is committed."""
         self.events += events
 
-    def wake(self, queue: WorkQueue, key: str) -> None:
-        """Wake the worker of `key` after the commit."""
-        self.wakes.add((queue, key))
+    def wake(self, queue: WorkQueue, key: str, *, account: str) -> None:
+        """Wake the worker of a key of `account` after the commit."""
+        self.wakes[queue, key] = account
 
-    def wake_at(self, queue: WorkQueue, key: str, moment: datetime) -> None:
-        """Wake the worker of `key` at a moment, if the transaction is committed."""
-        self.timers[queue, key] = moment
+    def wake_at(self, queue: WorkQueue, key: str, moment: datetime, *, account: str) -> None:
+        """Wake the worker of a key of `account` at a moment, if the transaction is committed."""
+        self.timers[queue, key] = moment, account
 
 
 class Transactions:
@@ -61,7 +61,7 @@ class Transactions:
         self._wake_ups = wake_ups
         self._checkpoint = checkpoint
         self._full_text_url = full_text_url
-        self._pending: asyncio.Queue[tuple[WorkQueue, str, datetime | None]] = asyncio.Queue()
+        self._pending: asyncio.Queue[tuple[WorkQueue, str, datetime | None, str]] = asyncio.Queue()
 
     @asynccontextmanager
     async def begin(self, step: str, *, urgent: bool = False) -> AsyncIterator[Transaction]:
@@ -77,14 +77,14 @@ class Transactions:
             self._checkpoint(f"{step}.before_commit")
         self._checkpoint(f"{step}.after_commit")
         self._relay.enqueue(numbered)
-        for queue, key in tx.wakes:
-            self.wake_soon(queue, key)
-        for (queue, key), moment in tx.timers.items():
-            self.wake_soon(queue, key, moment)
+        for (queue, key), account in tx.wakes.items():
+            self.wake_soon(queue, key, account=account)
+        for (queue, key), (moment, account) in tx.timers.items():
+            self.wake_soon(queue, key, moment, account=account)
 
-    def wake_soon(self, queue: WorkQueue, key: str, moment: datetime | None = None) -> None:
-        """Queue a wake-up, for `moment` or for now; never blocks on the broker."""
-        self._pending.put_nowait((queue, key, moment))
+    def wake_soon(self, queue: WorkQueue, key: str, moment: datetime | None = None, *, account: str) -> None:
+        """Queue a wake-up of a key of `account`, for `moment` or for now; never blocks on the broker."""
+        self._pending.put_nowait((queue, key, moment, account))
 
     async def _record(self, tx: Transaction) -> list[Event]:
         by_conversation: dict[str, list[Event]] = defaultdict(list)
@@ -110,9 +110,9 @@ class Transactions:
         finally:
             stopping.cancel()
 
-    async def _send(self, queue: WorkQueue, key: str, moment: datetime | None) -> None:
+    async def _send(self, queue: WorkQueue, key: str, moment: datetime | None, account: str) -> None:
         with log_errors("wake_ups", key=key):  # a wake-up is a hint; the janitor repeats it
             if moment is None:
-                await self._wake_ups.publish(queue, key)
+                await self._wake_ups.publish(queue, key, account=account)
             else:
-                await self._wake_ups.publish_at(queue, key, moment)
+                await self._wake_ups.publish_at(queue, key, moment, account=account)

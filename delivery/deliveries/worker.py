@@ -24,10 +24,13 @@ from delivery.deliveries.sink_config import SinkConfig
 from delivery.deliveries.store import DueDelivery
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
+from delivery.fair_gate import FairGate, current_account
+from delivery.fair_scheduler import PoolSize
 
 log = structlog.get_logger(__name__)
 
 BATCH = 20
+DEFAULT_SIZE = PoolSize(places=64)
 
 MAX_IN_FLIGHT = 8
 """Sends of one destination that may be in progress at once."""
@@ -76,7 +79,7 @@ class DeliveryWorker:
         wake_ups: WakeUps,
         checkpoint: Callable[[str], None],
         receipts: SendReceipts | None = None,
-        at_most: int = 64,
+        size: PoolSize = DEFAULT_SIZE,
         lease_ttl: float = 6.0,
     ) -> None:
         self._config = config
@@ -85,8 +88,9 @@ class DeliveryWorker:
         self._leases = leases
         self._checkpoint = checkpoint
         self._lease_ttl = lease_ttl
+        self._sending = FairGate(size)
         self._keyed_worker = KeyedWorker(
-            config.queue, wake_ups, self._work, wake=transactions.wake_soon, at_most=at_most
+            config.queue, wake_ups, self._work, wake=transactions.wake_soon, size=size
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -131,7 +135,7 @@ class DeliveryWorker:
                     wait = in_flight.remaining()
                     due = None if wait > 0 else await self._next_in_order(destination, lease, in_flight.ids)
                     if due is not None:
-                        in_flight.add(due.delivery.id, group.create_task(self._attempt(due, lease)))
+                        in_flight.add(due.delivery.id, group.create_task(self._attempt_in_turn(due, lease)))
                     elif not in_flight.sends:
                         return
                     await in_flight.wait(wait or self._config.slow_seconds)
@@ -166,7 +170,7 @@ class DeliveryWorker:
         async with self._transactions.database.read() as connection:
             moment = await ordering.next_due_at(connection, destination, now=now)
         if moment is not None:
-            self._transactions.wake_soon(self._config.queue, destination, moment)
+            self._wake_at(destination, moment)
 
     async def _send_due(self, destination: str, lease: Lease) -> bool:
         """Attempt the due deliveries at once; return whether more may be due now."""
@@ -186,22 +190,30 @@ class DeliveryWorker:
             self._wake_later(destination, dues)
             return False
         if len(ready) == 1:
-            await self._attempt(ready[0], lease)
+            await self._attempt_in_turn(ready[0], lease)
             return True
         try:
             async with asyncio.TaskGroup() as group:
                 for due in ready:
-                    group.create_task(self._attempt(due, lease))
+                    group.create_task(self._attempt_in_turn(due, lease))
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
         return True
+
+    async def _attempt_in_turn(self, due: DueDelivery, lease: Lease) -> None:
+        """Attempt a delivery once it finds a place: the batch of one destination may not fill the pool."""
+        async with self._sending.hold():
+            await self._attempt(due, lease)
 
     def _wake_after_pause(self, destination: str, state: DestinationState, now: datetime) -> None:
         """Schedule a wake-up for the end of the pause; report a pause of the whole bot to the channel."""
         wait = state.remaining_pause(now)
         if state.bot_paused_until is not None and state.bot_paused_until > now:
             self._config.on_bot_paused(destination, (state.bot_paused_until - now).total_seconds())
-        self._transactions.wake_soon(self._config.queue, destination, now + timedelta(seconds=wait))
+        self._wake_at(destination, now + timedelta(seconds=wait))
+
+    def _wake_at(self, destination: str, moment: datetime) -> None:
+        self._transactions.wake_soon(self._config.queue, destination, moment, account=current_account())
 
     async def _suppress(self, dues: list[DueDelivery], why: str, lease: Lease) -> None:
         """End the deliveries of a dead destination without an attempt."""
@@ -217,7 +229,7 @@ class DeliveryWorker:
     def _wake_later(self, destination: str, dues: list[DueDelivery]) -> None:
         moments = [due.next_at for due in dues if due.next_at is not None]
         if moments:
-            self._transactions.wake_soon(self._config.queue, destination, min(moments))
+            self._wake_at(destination, min(moments))
 
     async def _attempt(self, due: DueDelivery, lease: Lease) -> None:
         if due.state is DeliveryState.SENDING and (

@@ -6,6 +6,7 @@ Redirects are not followed, cookies are not stored, and bodies are not decompres
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,9 +16,11 @@ from typing import Self
 import aiohttp
 from aiohttp.abc import AbstractResolver
 
+from delivery.fair_scheduler import PoolSize
+from delivery.fair_threads import FairThreadPool
 from egress.guard import EgressGuard
 from egress.policy import EgressPolicy, EgressRefused, EgressScope
-from egress.sessions import Resolver, open_session
+from egress.sessions import LOOKUP_THREADS, LookUp, Resolver, open_session
 
 BODY_LIMIT = 64 * 1024
 """The most bytes that are read of a response's body."""
@@ -32,6 +35,11 @@ class EgressResponse:
     status: int
     retry_after: str | None
     body: bytes
+
+
+def fair_resolver(*, threads: int = LOOKUP_THREADS, look_up: LookUp = socket.getaddrinfo) -> Resolver:
+    """Return a resolver whose threads are shared fairly among accounts."""
+    return Resolver(executor=FairThreadPool(PoolSize(places=threads), name="names"), look_up=look_up)
 
 
 class Egress:
@@ -53,7 +61,7 @@ class Egress:
         self._sessions: dict[EgressScope, aiohttp.ClientSession] = {}
 
     async def __aenter__(self) -> Self:
-        self._resolver = self._resolver or Resolver()
+        self._resolver = self._resolver or fair_resolver()
         self._sessions = {scope: self._open(scope) for scope in EgressScope}
         return self
 
@@ -70,7 +78,7 @@ class Egress:
             EgressGuard(policy=self.policy, scope=scope),
             resolver=self._resolver,
             timeout=self._timeout,
-            limit=512,
+            limit=0,  # the worker bounds the requests, and shares them fairly among accounts
             # Many receivers close an idle connection after five seconds, and a failed POST is not repeated.
             keepalive_timeout=2.0,
             auto_decompress=False,

@@ -19,6 +19,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from delivery.fair_scheduler import DEFAULT_SHARE, PoolSize
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import (
     MIN_KEY_LENGTH,
@@ -154,8 +155,16 @@ class Settings(BaseSettings):
         default=64, ge=1, le=1024, description="turns in progress at once in this process"
     )
     delivery_workers: int = Field(default=64, ge=1, le=1024, description="deliveries in progress at once")
+    account_share: float = Field(
+        default=DEFAULT_SHARE,
+        gt=0,
+        le=1,
+        description="part of each pool of workers that one account may use, so that others need not wait",
+    )
     requests_per_minute: int = Field(
-        default=60_000, ge=1, description="HTTP requests per minute of a key, or of an address without one"
+        default=60_000,
+        ge=1,
+        description="HTTP requests and WebSocket frames per minute of a key, or of an address without one",
     )
     queue_limit: int = Field(default=50, ge=1, le=10_000, description="waiting turns of one conversation")
     job_limit: int = Field(default=10, ge=1, le=100, description="running jobs of one sandbox")
@@ -196,6 +205,10 @@ class Settings(BaseSettings):
         if self.database_url:
             return self.database_url.get_secret_value()
         return f"sqlite+aiosqlite:///{self.data_dir / 'dovecote.db'}"
+
+    def pool(self, places: int) -> PoolSize:
+        """Return the size of a pool of workers that accounts share."""
+        return PoolSize(places=places, share=self.account_share)
 
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about settings that are valid but risky."""

@@ -289,4 +289,4 @@ async def _emit_decided(tx: Transaction, approval: Approval, resolution: Mapping
     tx.emit(Event.now(EventType.APPROVAL_RESOLVED, approval.conversation, resolution, turn=approval.turn))
     if await store.count_pending(tx.connection, approval.turn) == 0:
         await turns.requeue(tx.connection, approval.turn, from_state=TurnState.WAITING)
-        tx.wake(WorkQueue.TURN, approval.conversation)
+        tx.wake(WorkQueue.TURN, approval.conversation, account=approval.account)

@@ -27,4 +27,4 @@ async def send_direct(tx: Transaction, account: str, address: Address, text: str
         body=encode_part(Part(text=text)),
     )
     await store.create(tx.connection, [planned])
-    tx.wake(WorkQueue.DELIVER, address.destination)
+    tx.wake(WorkQueue.DELIVER, address.destination, account=account)

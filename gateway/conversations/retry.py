@@ -39,7 +39,7 @@ async def retry_turn(transactions: Transactions, account: str, turn_id: str) -> 
 async def retry_in(tx: Transaction, turn: Turn) -> Turn | None:
     """Retry a turn in the caller's transaction; None if another request was first. Raises TurnNotFailed."""
     if await turn_retries.retry_now(tx.connection, turn):
-        tx.wake(WorkQueue.TURN, turn.conversation)
+        tx.wake(WorkQueue.TURN, turn.conversation, account=turn.account)
         return turn
     if turn.state is not TurnState.FAILED:
         raise TurnNotFailed(f"the turn is {turn.state}")
@@ -77,4 +77,4 @@ async def _enqueue(tx: Transaction, failed: Turn, new: Turn) -> None:
     if new.job is not None:
         data["resultId"] = new.job
     tx.emit(Event.now(EventType.TURN_QUEUED, new.conversation, data, turn=new.id))
-    tx.wake(WorkQueue.TURN, new.conversation)
+    tx.wake(WorkQueue.TURN, new.conversation, account=new.account)

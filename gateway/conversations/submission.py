@@ -369,7 +369,7 @@ class Submissions:
             _received_event(submission, submitted),
             Event.now(EventType.TURN_QUEUED, submitted.conversation, queued, turn=submitted.turn),
         )
-        tx.wake(WorkQueue.TURN, submitted.conversation)
+        tx.wake(WorkQueue.TURN, submitted.conversation, account=submission.account)
 
 
 def visible_attachment(attachment: Mapping[str, Any]) -> dict[str, Any]:

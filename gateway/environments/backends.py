@@ -11,6 +11,7 @@ import structlog
 
 from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transactions
+from delivery.fair_gate import FairGate
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.environments.reservations import SqlLocks, SqlReservations
 from gateway.environments.workspaces import Workspaces, open_workspaces
@@ -54,6 +55,7 @@ async def open_backends(
     snapshotter = await _open_snapshotter(backing, stack)
     provider_context = _provider_context(backing)
     workspaces = await open_workspaces(backing, installation, stack)
+    starts = FairGate(backing.settings.pool(backing.settings.sandbox.starts))
     pools, missing_runtimes = {}, {}
     for name in enabled_providers(backing.settings.sandbox):
         plugin = providers.plugin(name)
@@ -68,6 +70,7 @@ async def open_backends(
             workspace_sync=workspaces.syncer_for(plugin.features),
             checkpoint=backing.fault_points.checkpoint,
             clock=utc_now,
+            starting=starts.hold,
         )
         pools[name] = Pool(backend)
         missing_runtimes[name] = plugin.missing_runtimes(

@@ -142,7 +142,7 @@ class ChatCommands:
         for turn in ended:
             why = STOPPED if turn.attempt or turn == ended[0] else STOPPED_WHILE_QUEUED
             await turns.request_cancel(tx.connection, turn.id, reason=why)
-        tx.wake(WorkQueue.TURN, conversation.id)
+        tx.wake(WorkQueue.TURN, conversation.id, account=conversation.account)
         reply = f"Stopping {len(ended)} {_turns(len(ended))}." if ended else "Nothing is running."
         return CommandResult(reply=reply, ended_turns=tuple(turn.id for turn in ended))
 

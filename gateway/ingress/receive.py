@@ -16,6 +16,7 @@ from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.route import Route, RouteKind
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
+from delivery.fair_gate import working_for
 from gateway.conversations import queue_policy
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.notices import post_notice
@@ -74,22 +75,26 @@ class UpdateHandler:
         """Return the function that a channel's receiver calls with each update."""
 
         async def accept_update(update: Update) -> None:
-            match update:
-                case Message(edited=True):
-                    await self._on_edit(context, update)
-                case Message():
-                    await self._on_message(context, update)
-                case Command():
-                    await self._on_command(context, update)
-                case ButtonPress():
-                    buttons = self._turn_buttons if is_turn_button(update) else self._approval_replies
-                    await buttons.on_button_press(context, update)
-                case Reaction():
-                    await self._on_reaction(context, update)
-                case RoomMigrated():
-                    await self._on_room_migrated(context, update)
+            with working_for(context.record.account):
+                await self._accept(context, update)
 
         return accept_update
+
+    async def _accept(self, context: ChannelContext, update: Update) -> None:
+        match update:
+            case Message(edited=True):
+                await self._on_edit(context, update)
+            case Message():
+                await self._on_message(context, update)
+            case Command():
+                await self._on_command(context, update)
+            case ButtonPress():
+                buttons = self._turn_buttons if is_turn_button(update) else self._approval_replies
+                await buttons.on_button_press(context, update)
+            case Reaction():
+                await self._on_reaction(context, update)
+            case RoomMigrated():
+                await self._on_room_migrated(context, update)
 
     async def _on_message(self, context: ChannelContext, message: Message) -> None:
         command = parse(message.text)

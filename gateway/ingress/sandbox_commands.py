@@ -10,6 +10,8 @@ import structlog
 from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.rendering import code_block
 from delivery.deliveries.transactions import Transactions
+from delivery.fair_gate import FairGate
+from delivery.fair_scheduler import PoolSize
 from gateway.conversations.notices import post_notice
 from gateway.jobs.jobs import Jobs
 from gateway.store.turns import jobs
@@ -22,13 +24,20 @@ MAX_OUTPUT = 3000
 """Characters of a job's output shown in a chat."""
 
 
+ACCOUNTS_AT_ONCE = 8
+
+
 class SandboxCommands:
-    """Runs commands one after the other. Commands are not stored; a person repeats one that a crash lost."""
+    """Runs each account's commands one after the other, and those of several accounts at once.
+
+    Commands are not stored; a person repeats one that a crash lost.
+    """
 
     def __init__(self, transactions: Transactions, background_jobs: Jobs) -> None:
         self._transactions = transactions
         self._jobs = background_jobs
         self._queue: asyncio.Queue[tuple[Callable[[Job], Awaitable[None]], str]] = asyncio.Queue()
+        self._gate = FairGate(PoolSize(places=ACCOUNTS_AT_ONCE, share=1 / ACCOUNTS_AT_ONCE))
 
     def stop_job(self, job: str) -> None:
         """Queue the stop of a job."""
@@ -41,20 +50,25 @@ class SandboxCommands:
     async def run(self, stop: asyncio.Event) -> None:
         """Run queued commands until stopped."""
         ending = asyncio.create_task(stop.wait())
-        while not stop.is_set():
-            asking = asyncio.create_task(self._queue.get())
-            await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                await self._run_one(*asking.result())
-            asking.cancel()
+        async with asyncio.TaskGroup() as group:
+            while not stop.is_set():
+                asking = asyncio.create_task(self._queue.get())
+                await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if asking.done():
+                    group.create_task(self._run_one(*asking.result(), stop))
+                asking.cancel()
         ending.cancel()
 
-    async def _run_one(self, command: Callable[[Job], Awaitable[None]], job_id: str) -> None:
+    async def _run_one(
+        self, command: Callable[[Job], Awaitable[None]], job_id: str, stop: asyncio.Event
+    ) -> None:
         try:
             async with self._transactions.database.read() as connection:
                 job = await jobs.get_by_id(connection, job_id)
             if job is not None:
-                await command(job)
+                async with self._gate.hold(job.account):
+                    if not stop.is_set():
+                        await command(job)
         except (SandboxError, DatabaseUnavailable) as error:
             log.warning("command.failed", job=job_id, error=str(error))
         except Exception:  # the outermost loop of the queue: the next command must run

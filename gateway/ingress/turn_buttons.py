@@ -67,7 +67,7 @@ async def _retry(tx: Transaction, turn: Turn) -> str:
 async def _stop(tx: Transaction, turn: Turn) -> str:
     if await turns.request_cancel(tx.connection, turn.id, reason=STOPPED) is None:
         return f"There is nothing to stop: the turn is {turn.state}."
-    tx.wake(WorkQueue.TURN, turn.conversation)
+    tx.wake(WorkQueue.TURN, turn.conversation, account=turn.account)
     return "Stopping."
 
 

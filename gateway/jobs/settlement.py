@@ -103,7 +103,7 @@ class JobSettlement:
         first = await turns.next_turn(tx.connection, job.conversation)
         if first is not None and (first.state is TurnState.WAITING or first.is_delayed):
             await report_held_up_jobs(tx, job.conversation, self._file_collector.list_for_turn)
-        tx.wake(WorkQueue.TURN, job.conversation)
+        tx.wake(WorkQueue.TURN, job.conversation, account=job.account)
 
     async def fail(self, job: Job, reason: str) -> None:
         """Stop a job that may not continue and settle it as failed for `reason`.

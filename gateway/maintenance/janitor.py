@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import timedelta
 from functools import partial
 
 import structlog
 
-from delivery.broker.port import WorkQueue
+from delivery.broker.port import SendWakeUp, WorkQueue
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries import store
@@ -38,7 +38,7 @@ class Janitor:
         self,
         database: Database,
         relay: Relay,
-        wake: Callable[[WorkQueue, str], None],
+        wake: SendWakeUp,
         *,
         event_retention: timedelta = timedelta(days=7),
         interval: float = INTERVAL,
@@ -81,10 +81,10 @@ class Janitor:
             due = await store.due_destinations(connection, now=now, before=now - min_age)
         for backlog in backlogs:
             self._relay.catch_up(backlog)
-        for conversation in busy:
-            self._wake(WorkQueue.TURN, conversation)
-        for kind, destination in due:
-            self._wake(QUEUES[RouteKind(kind)], destination)
+        for conversation, account in busy:
+            self._wake(WorkQueue.TURN, conversation, account=account)
+        for kind, destination, account in due:
+            self._wake(QUEUES[RouteKind(kind)], destination, account=account)
 
     async def _delete_old(self) -> None:
         now = utc_now()

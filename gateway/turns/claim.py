@@ -143,7 +143,7 @@ class TurnClaimer:
         if interruption is not Interruption.NONE:
             self._interruptions[turn.id] = interruption
         if moment is not None:
-            tx.wake_at(WorkQueue.TURN, turn.conversation, moment)
+            tx.wake_at(WorkQueue.TURN, turn.conversation, moment, account=turn.account)
         return Quarantined(fence=fence, is_delayed=moment is not None)
 
     async def _end_unrun(

@@ -41,7 +41,7 @@ async def retry_later(attempt: TurnAttempt, error: str, *, period: float) -> boo
         if not event.data["quiet"]:
             await _report_jobs(tx, attempt, error)
         tx.emit(event)
-        tx.wake_at(WorkQueue.TURN, turn.conversation, moment)
+        tx.wake_at(WorkQueue.TURN, turn.conversation, moment, account=turn.account)
     return True
 
 

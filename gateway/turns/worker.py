@@ -16,6 +16,8 @@ from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
 from delivery.events.port import EventStream
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
+from delivery.fair_gate import FairGate
+from delivery.fair_scheduler import PoolSize
 from gateway.agents.port import Agent, AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.resolver import Environment, EnvironmentResolver
@@ -37,6 +39,8 @@ from gateway.turns.retrying import retry_later
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
+
+DEFAULT_SIZE = PoolSize(places=64)
 
 
 INTERNAL_ERROR = "internal error; see the gateway's log for details"
@@ -78,7 +82,7 @@ class TurnWorker:
         agent_files: AgentFiles,
         get_agent: Callable[[AgentSpec], Agent],
         worker_id: str,
-        max_turns: int = 64,
+        size: PoolSize = DEFAULT_SIZE,
         lease_ttl: float = 6.0,
         drain_timeout: float = 8.0,
         retry_periods: RetryPeriods | None = None,
@@ -103,9 +107,9 @@ class TurnWorker:
         self._retry_periods = retry_periods or RetryPeriods()
         self._draft_context = draft_context
         self._keyed_worker = KeyedWorker(
-            WorkQueue.TURN, wake_ups, self._work_on, wake=transactions.wake_soon, at_most=max_turns
+            WorkQueue.TURN, wake_ups, self._work_on, wake=transactions.wake_soon, size=size
         )
-        self._quarantine_lock = asyncio.Lock()
+        self._quarantine_gate = FairGate(PoolSize(places=1))
         self._stop = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -142,7 +146,7 @@ class TurnWorker:
 
     async def _run_quarantined(self, conversation: str, lease: Lease, fence: int) -> None:
         """Run a quarantined turn with no other one beside it, so that a crash counts only against it."""
-        async with self._quarantine_lock:
+        async with self._quarantine_gate.hold():
             if self._stop.is_set():
                 return
             claim = await self._claimer.next(conversation, lease, fence, alone=True)
@@ -305,7 +309,7 @@ class TurnWorker:
     async def _release(attempt: TurnAttempt) -> None:
         async with attempt.begin("turn.release") as tx:
             await turns.requeue(tx.connection, attempt.turn.id, from_state=TurnState.RUNNING)
-            tx.wake(WorkQueue.TURN, attempt.turn.conversation)
+            tx.wake(WorkQueue.TURN, attempt.turn.conversation, account=attempt.turn.account)
 
 
 def _is_temporary(error: Exception) -> bool:

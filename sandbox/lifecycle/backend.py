@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from sandbox.lifecycle.locks import SandboxLocks
-from sandbox.lifecycle.reservations import ReservationStore, now_utc
+from sandbox.lifecycle.reservations import ReservationStore, SandboxRequest, now_utc
 from sandbox.lifecycle.snapshotter import Snapshotter
-from sandbox.port import Provider
+from sandbox.port import Provider, Sandbox
 from sandbox.workspaces.syncer import WorkspaceSync
+
+Starting = Callable[[str], AbstractAsyncContextManager[None]]
+"""Wait until a sandbox of this account may start, and hold its place during the block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """One provider with its reservation store, locks and snapshot store. `checkpoint` passes fault points.
 
-    `workspace_sync` syncs files if the provider does not mount the workspace store.
+    `workspace_sync` syncs files if the provider does not mount the workspace store. `starting` holds one of
+    the places that the accounts share for creating sandboxes.
     """
 
     provider: Provider
@@ -27,3 +32,9 @@ class Backend:
     workspace_sync: WorkspaceSync | None = None
     checkpoint: Callable[[str], None] = field(default=lambda _name: None)
     clock: Callable[[], datetime] = now_utc
+    starting: Starting = field(default=lambda _account: nullcontext())
+
+    async def create(self, request: SandboxRequest) -> Sandbox:
+        """Create a sandbox once it is its account's turn."""
+        async with self.starting(request.owner.account):
+            return await self.provider.create(request.spec)

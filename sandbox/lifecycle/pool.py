@@ -317,7 +317,7 @@ class Pool:
 
     async def _create_and_restore(self, row: Reservation, request: SandboxRequest) -> tuple[Sandbox, str]:
         self.backend.checkpoint("sandbox.acquire.before_create")
-        sandbox = await self.backend.provider.create(request.spec)
+        sandbox = await self.backend.create(request)
         self.backend.checkpoint("sandbox.acquire.after_create")
         snapshotter = self.backend.snapshotter
         if snapshotter is None or row.snapshot is None:

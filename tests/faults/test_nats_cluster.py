@@ -114,7 +114,7 @@ async def test_leases_and_signals_survive_the_death_of_the_leader(rig: ClusterRi
             lease.ensure_held()
         waiting = asyncio.ensure_future(anext(heard))
         while not waiting.done():
-            await wake_ups.publish(WorkQueue.TURN, "k")
+            await wake_ups.publish(WorkQueue.TURN, "k", account="acc_1")
             await asyncio.wait({waiting}, timeout=0.2)
         assert waiting.result().key == "k"
     stop.set()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EXEMPT = {
-    "_attempt": "its group belongs to one call of KeyedWorker, which logs the error",
-    "_handle": "the outermost loop of KeyedWorker, which logs every error and returns the wake-up",
+    "_attempt_in_turn": "its group belongs to one call of KeyedWorker, which logs the error",
+    "_handle": "the outermost loop of KeyedWorker, which logs every error and wakes the key again",
     "_end_with": "waits for an event only",
     "_wake_on_stop": "waits for an event only",
     "end_on": "waits for an event only",

@@ -163,7 +163,7 @@ class DeliveryWorkerHarness:
 
     async def wake_worker(self, address: Address) -> None:
         """Have the worker check a chat."""
-        await self.wake_ups.publish(WorkQueue.DELIVER, address.destination)
+        await self.wake_ups.publish(WorkQueue.DELIVER, address.destination, account=ACCOUNT)
 
     async def list_deliveries(self, conversation: str) -> list[DeliveryView]:
         """Return a conversation's deliveries, in order."""

@@ -14,6 +14,7 @@ from delivery.events.event import Event, EventType
 from delivery.events.port import EventStream
 from gateway.accounts.api_keys import Principal
 from gateway.web.http.problems import HttpProblem, problem_middleware
+from gateway.web.http.rate_limit import RequestRateLimiter
 from gateway.web.stream import sse, websocket
 from gateway.web.stream.frames import ApproveFrame, CancelFrame, ProtocolError, SendFrame
 from gateway.web.stream.readers import StreamReaders, StreamServices, SubmittedMessage
@@ -33,6 +34,7 @@ class StreamServer:
     sent: list[SendFrame] = field(default_factory=list)
     decided: list[ApproveFrame] = field(default_factory=list)
     cancelled: list[CancelFrame] = field(default_factory=list)
+    rate_limiter: RequestRateLimiter = field(default_factory=lambda: RequestRateLimiter(60_000))
     url: str = ""
 
     async def authenticate(self, _request: web.Request, key: str) -> Principal:
@@ -67,6 +69,7 @@ class StreamServer:
         return StreamServices(
             stream=self.events,
             authenticate=self.authenticate,
+            count_frame=lambda principal: self.rate_limiter.try_acquire(principal.key),
             is_still_valid=self._still_valid,
             find_conversation=self._find,
             get_or_create_conversation=self._find,

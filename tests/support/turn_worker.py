@@ -157,7 +157,7 @@ class TurnWorkerHarness:
 
     async def wake(self) -> None:
         """Have the worker check the conversation."""
-        await self.wake_ups.publish(WorkQueue.TURN, self.conversation)
+        await self.wake_ups.publish(WorkQueue.TURN, self.conversation, account=self.agent.account)
 
     async def wait_for_state(self, turn: Turn, state: TurnState) -> Turn:
         """Wait until a turn is in this state, and return it."""

@@ -67,7 +67,7 @@ async def send_test_event(call: ApiCall[NoContent, NoContent]) -> WebhookTestRes
             raise HttpProblem(409, "this webhook is disabled; enable it first")
         await delivery_store.create(connection, [_new_delivery(endpoint, event)])
         (delivery,) = await queries.list_for_event(connection, event.id, endpoint.id)
-    core.transactions.wake_soon(WorkQueue.HOOK, endpoint.id)
+    core.transactions.wake_soon(WorkQueue.HOOK, endpoint.id, account=call.account)
     return WebhookTestResponse(event=event.id, delivery=delivery.id)
 
 
@@ -83,7 +83,7 @@ async def replay_webhook(call: ApiCall[WebhookReplayCreate, NoContent]) -> Webho
         found = await _events(connection, endpoint, body)
         for event in found[:MAX_EVENTS]:
             await _send_again(connection, endpoint, event)
-    core.transactions.wake_soon(WorkQueue.HOOK, endpoint.id)
+    core.transactions.wake_soon(WorkQueue.HOOK, endpoint.id, account=call.account)
     return WebhookReplayResponse(replayed=len(found[:MAX_EVENTS]), more=len(found) > MAX_EVENTS)
 
 

@@ -191,7 +191,7 @@ async def retry_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
         due = await store.requeue(connection, call.account, delivery.id)
     if due is not None:
         kind, destination = due
-        call.services.transactions.wake_soon(QUEUES[RouteKind(kind)], destination)
+        call.services.transactions.wake_soon(QUEUES[RouteKind(kind)], destination, account=call.account)
     return await get_delivery(call)
 
 

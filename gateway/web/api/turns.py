@@ -331,7 +331,7 @@ async def cancel_turn(call: ApiCall[NoContent, NoContent]) -> TurnStatus:
         if turn is None:
             raise not_found("there is no such turn in this account")
         if await store.request_cancel(tx.connection, turn.id) is not None:
-            tx.wake(WorkQueue.TURN, turn.conversation)
+            tx.wake(WorkQueue.TURN, turn.conversation, account=turn.account)
     core.turn_worker.cancel_local(turn.id)
     async with call.context.database.read() as connection:
         now = await store.get(connection, call.account, turn.id)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from delivery.fair_gate import set_current_account
 from gateway.accounts.api_keys import KeyScope, Principal, key_digest
 from gateway.store.turns.jobs import Job
 from gateway.web.http import connection_limit
@@ -107,7 +108,7 @@ class Authenticator:
             case KeyAccess(scope=scope):
                 principal = await self.authenticate(request, bearer_token(request))
                 request[PRINCIPAL] = principal  # also for a refused request, for the audit log
-                self._check_rate_limit(request, f"key {principal.key}")
+                self._check_rate_limit(request, key_client(principal))
                 require_scope(principal, scope)
             case AdminAccess():
                 await self._authenticate_operator(request, bearer_token(request))
@@ -137,6 +138,7 @@ class Authenticator:
             raise self.failed_authentication(request)
         self.lockout.record_success(self.client_address(request), digest)
         self.count_connection(request, principal.key)
+        set_current_account(principal.account)
         return principal
 
     async def _authenticate_operator(self, request: web.Request, bearer: str) -> None:
@@ -204,6 +206,11 @@ class Authenticator:
             return True
         host = headers.get("Host", "")  # type: ignore[attr-defined]
         return origin in (f"http://{host}", f"https://{host}") and _is_address(host)
+
+
+def key_client(principal: Principal) -> str:
+    """Return the client under which the requests and frames of a key are counted."""
+    return f"key {principal.key}"
 
 
 def _origin_of(url: str) -> str:

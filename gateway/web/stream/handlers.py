@@ -16,7 +16,7 @@ from gateway.services import Services
 from gateway.store.conversations import conversations
 from gateway.store.turns import turns
 from gateway.web.http import attachments
-from gateway.web.http.auth import Authenticator, KeyAccess, SocketAccess, bearer_token
+from gateway.web.http.auth import Authenticator, KeyAccess, SocketAccess, bearer_token, key_client
 from gateway.web.http.context import WebContext
 from gateway.web.http.route import AUTHENTICATOR, ApiCall, ApiRoute, NoContent
 from gateway.web.stream import sse, websocket
@@ -89,6 +89,7 @@ def stream_services(context: WebContext, services: Services, authenticator: Auth
     return StreamServices(
         stream=services.stream,
         authenticate=authenticator.authenticate,
+        count_frame=lambda principal: authenticator.rate_limiter.try_acquire(key_client(principal)),
         is_still_valid=context.api_key_authenticator.is_valid,
         find_conversation=find_conversation,
         get_or_create_conversation=enter_conversation,
@@ -167,7 +168,7 @@ async def _cancel(services: Services, principal: Principal, frame: CancelFrame) 
         if turn is None:
             raise ProtocolError("not_found", "there is no such turn in this account", {"turn": frame.turn})
         if await turns.request_cancel(tx.connection, turn.id) is not None:
-            tx.wake(WorkQueue.TURN, turn.conversation)
+            tx.wake(WorkQueue.TURN, turn.conversation, account=turn.account)
     services.turn_worker.cancel_local(turn.id)
 
 

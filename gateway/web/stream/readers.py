@@ -14,6 +14,7 @@ from delivery.database.engine import DatabaseUnavailable
 from delivery.events.port import EventStream
 from gateway.accounts.api_keys import Principal
 from gateway.web.http.problems import HttpProblem
+from gateway.web.http.rate_limit import RateLimitState
 from gateway.web.stream.frames import ApproveFrame, CancelFrame, SendFrame
 
 _log = logging.getLogger(__name__)
@@ -43,10 +44,14 @@ class SubmittedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamServices:
-    """The services of a connection; commands raise ProtocolError, `authenticate` raises HttpProblem."""
+    """The services of a connection; commands raise ProtocolError, `authenticate` raises HttpProblem.
+
+    `count_frame` counts a frame for the rate limit of the key, as a request is counted.
+    """
 
     stream: EventStream
     authenticate: Callable[[web.Request, str], Awaitable[Principal]]
+    count_frame: Callable[[Principal], RateLimitState]
     is_still_valid: Callable[[Principal], Awaitable[bool]]
     find_conversation: Callable[[Principal, str], Awaitable[str | None]]
     get_or_create_conversation: Callable[[Principal, str], Awaitable[str | None]]

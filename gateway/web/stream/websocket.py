@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket as sockets
 from contextlib import aclosing, suppress
 from http import HTTPStatus
@@ -49,6 +50,9 @@ _RETRY_SECONDS = 0.5
 BAD_FRAME = 4400
 NOT_AUTHENTICATED = 4401
 TOO_SLOW = 4408
+TOO_MANY = 4429
+MAX_REFUSED_FRAMES = 10
+"""Frames above the rate limit, one after the other, after which the connection is closed."""
 TRY_LATER = 1013
 
 
@@ -95,7 +99,15 @@ def _bound_buffers(request: web.Request) -> None:
 class _Session:
     """The session of one WebSocket."""
 
-    __slots__ = ("_reader", "_request", "_send_buffer", "_services", "_socket", "_subscriptions")
+    __slots__ = (
+        "_reader",
+        "_refused_frames",
+        "_request",
+        "_send_buffer",
+        "_services",
+        "_socket",
+        "_subscriptions",
+    )
 
     def __init__(
         self,
@@ -110,6 +122,7 @@ class _Session:
         self._reader = reader
         self._send_buffer = SendBuffer(response)
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
+        self._refused_frames = 0
 
     async def run(self) -> None:
         """Read and write frames until one side closes the connection."""
@@ -147,7 +160,9 @@ class _Session:
         deadline = asyncio.get_running_loop().time() + AUTHENTICATE_SECONDS
         while True:
             text = await self._receive(deadline)
+            await asyncio.sleep(0)  # frames that have arrived already must not keep other clients waiting
             try:
+                self._count_frame()
                 await self._handle(parse(text))
             except InvalidFrame as error:
                 raise _CloseConnection(BAD_FRAME, str(error)) from None
@@ -155,6 +170,21 @@ class _Session:
                 await self._send({"type": "error", "code": error.code, "detail": error.detail} | error.fields)
             except (DatabaseUnavailable, DeliveryError):
                 await self._send({"type": "error", "code": "unavailable", "detail": "try again soon"})
+
+    def _count_frame(self) -> None:
+        """Count a frame of any kind, valid or not, for the key's rate limit; raises once it is used up."""
+        if self._reader.principal is None:
+            return  # nothing but an authentication is accepted, and that only once
+        state = self._services.count_frame(self._reader.principal)
+        if state.allowed:
+            self._refused_frames = 0
+            return
+        self._refused_frames += 1
+        quota = f"{state.quota} requests and frames per minute (DOVECOTE_REQUESTS_PER_MINUTE)"
+        detail = f"more than {quota}; slow down"
+        if self._refused_frames > MAX_REFUSED_FRAMES:
+            raise _CloseConnection(TOO_MANY, detail)
+        raise ProtocolError("too_many", detail, {"retry_after": math.ceil(state.retry_after)})
 
     async def _receive(self, deadline: float) -> str:
         try:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.database.group_commit import MAX_BATCH
+from delivery.fair_gate import working_for
 
 
 @pytest.fixture
@@ -101,3 +103,15 @@ async def test_a_transaction_that_the_database_gives_up_fails_for_all(database: 
     assert isinstance(first, DatabaseUnavailable)
     assert isinstance(second, Exception)
     assert await write(database, "two") == ["two"]
+
+
+async def test_many_writers_of_one_account_delay_another_by_one_batch(database: Database) -> None:
+    """Two hundred writers of one account wait; the writer of another is on the disk among the first."""
+    with working_for("busy"):
+        busy = [asyncio.create_task(write(database, f"busy{number}")) for number in range(200)]
+    await asyncio.sleep(0)
+    with working_for("quiet"):
+        seen = await asyncio.create_task(write(database, "quiet"))
+    assert len(seen) <= 2 * MAX_BATCH
+    await asyncio.gather(*busy)
+    assert len(written(database)) == 201

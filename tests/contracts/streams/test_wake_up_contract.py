@@ -68,9 +68,9 @@ class WakeUpReader:
 async def test_a_signal_reaches_its_queue_with_its_raw_key(wake_ups: WakeUps) -> None:
     """The key arrives as it was sent, in its own queue only."""
     listening, other = WakeUpReader(wake_ups), WakeUpReader(wake_ups, WorkQueue.HOOK)
-    await wake_ups.publish(WorkQueue.TURN, "cnv_*.>é")
+    await wake_ups.publish(WorkQueue.TURN, "cnv_*.>é", account="acc_1")
     wake_up = await listening.next()
-    assert wake_up.key == "cnv_*.>é"
+    assert (wake_up.account, wake_up.key) == ("acc_1", "cnv_*.>é")
     await wake_up.ack()
     assert await other.assert_silent(0.1)
     assert await listening.assert_silent(0.1)
@@ -79,7 +79,7 @@ async def test_a_signal_reaches_its_queue_with_its_raw_key(wake_ups: WakeUps) ->
 async def test_many_signals_for_a_key_are_few(wake_ups: WakeUps) -> None:
     """Before anyone listens, any number of wake-ups for one key is one."""
     for _ in range(50):
-        await wake_ups.publish(WorkQueue.TURN, "a")
+        await wake_ups.publish(WorkQueue.TURN, "a", account="acc_1")
     listening = WakeUpReader(wake_ups)
     await (await listening.next()).ack()
     assert await listening.assert_silent(0.2)
@@ -88,9 +88,9 @@ async def test_many_signals_for_a_key_are_few(wake_ups: WakeUps) -> None:
 async def test_a_signal_sent_while_its_key_is_looked_at_comes_afterwards(wake_ups: WakeUps) -> None:
     """A wake-up during the work is not swallowed by its completion."""
     listening = WakeUpReader(wake_ups)
-    await wake_ups.publish(WorkQueue.TURN, "a")
+    await wake_ups.publish(WorkQueue.TURN, "a", account="acc_1")
     first = await listening.next()
-    await wake_ups.publish(WorkQueue.TURN, "a")
+    await wake_ups.publish(WorkQueue.TURN, "a", account="acc_1")
     await first.ack()
     second = await listening.next()
     assert second.key == "a"
@@ -98,20 +98,11 @@ async def test_a_signal_sent_while_its_key_is_looked_at_comes_afterwards(wake_up
     assert await listening.assert_silent(0.2)
 
 
-async def test_a_signal_given_back_comes_again(wake_ups: WakeUps) -> None:
-    """`nak` delivers the wake-up again."""
-    listening = WakeUpReader(wake_ups)
-    await wake_ups.publish(WorkQueue.TURN, "a")
-    await (await listening.next()).nak(0.05)
-    await (await listening.next()).ack()
-    await listening.end()
-
-
 async def test_no_more_than_asked_for_are_undone(wake_ups: WakeUps) -> None:
     """A listener with two undone signals of two gets the third when one is done."""
     listening = WakeUpReader(wake_ups, at_most=2)
     for key in "abc":
-        await wake_ups.publish(WorkQueue.TURN, key)
+        await wake_ups.publish(WorkQueue.TURN, key, account="acc_1")
     one, two = await listening.next(), await listening.next()
     third = asyncio.ensure_future(listening.next())
     done, _ = await asyncio.wait({third}, timeout=0.2)
@@ -128,9 +119,9 @@ async def test_a_timer_wakes_at_its_moment_and_the_last_one_counts(wake_ups: Wak
     listening = WakeUpReader(wake_ups)
     start = datetime.now(UTC)
     for seconds in (30, 20, 1):
-        await wake_ups.publish_at(WorkQueue.TURN, "a", start + timedelta(seconds=seconds))
+        await wake_ups.publish_at(WorkQueue.TURN, "a", start + timedelta(seconds=seconds), account="acc_1")
     wake_up = await listening.next()
-    assert wake_up.key == "a"
+    assert (wake_up.account, wake_up.key) == ("acc_1", "a")
     assert datetime.now(UTC) >= start + timedelta(seconds=0.9)
     await wake_up.ack()
     assert await listening.assert_silent(0.2)
@@ -159,7 +150,7 @@ async def test_two_listeners_share_the_work(nats_connection: NatsConnection) -> 
 
     listeners = [asyncio.create_task(listen()) for _ in range(2)]
     for number in range(40):
-        await wake_ups.publish(WorkQueue.TURN, f"k{number}")
+        await wake_ups.publish(WorkQueue.TURN, f"k{number}", account="acc_1")
     async with asyncio.timeout(20):
         await enough.wait()
     stop.set()
@@ -173,11 +164,11 @@ async def test_undelivered_signals_survive_a_broker_restart(
     """Kill -9 of the server loses no wake-up it has stored, and the listener goes on."""
     wake_ups = JetStreamWakeUps(nats_connection, STREAM_CONFIG)
     listening = WakeUpReader(wake_ups)
-    await wake_ups.publish(WorkQueue.TURN, "before")
+    await wake_ups.publish(WorkQueue.TURN, "before", account="acc_1")
     await (await listening.next()).ack()
     await server.restart()
     assert await nats_connection.wait_connected(10)
-    await wake_ups.publish(WorkQueue.TURN, "after")
+    await wake_ups.publish(WorkQueue.TURN, "after", account="acc_1")
     keys = {(await listening.next()).key}
     while "after" not in keys:
         keys.add((await listening.next()).key)
@@ -188,12 +179,12 @@ async def test_a_deleted_stream_is_made_again(nats_connection: NatsConnection) -
     """Wiping the stream in the middle of the work costs the wake-ups in it and nothing else."""
     wake_ups = JetStreamWakeUps(nats_connection, STREAM_CONFIG)
     listening = WakeUpReader(wake_ups)
-    await wake_ups.publish(WorkQueue.TURN, "a")
+    await wake_ups.publish(WorkQueue.TURN, "a", account="acc_1")
     await (await listening.next()).ack()
     await nats_connection.api_request("STREAM.DELETE.WORK")
     waiting = asyncio.ensure_future(listening.next())
     while not waiting.done():
-        await wake_ups.publish(WorkQueue.TURN, "b")
+        await wake_ups.publish(WorkQueue.TURN, "b", account="acc_1")
         await asyncio.wait({waiting}, timeout=0.1)
     assert waiting.result().key == "b"
     await listening.end()

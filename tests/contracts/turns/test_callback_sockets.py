@@ -131,11 +131,11 @@ async def test_a_socket_lives_as_long_as_its_sandbox(directory: Path) -> None:
     """A socket is served again after a restart, in the same directory, and removed with its sandbox."""
     before = CallbackSockets(directory)
     before.open("one")
-    directory = before.directory("one").stat().st_ino
+    inode = before.directory("one").stat().st_ino
     for _ in range(2):
         async with serving(directory, CallbackBudget()) as (sockets, _server):
             assert b" 200 OK" in await ask(sockets.socket("one"))
-            assert sockets.directory("one").stat().st_ino == directory
+            assert sockets.directory("one").stat().st_ino == inode
     async with serving(directory, CallbackBudget()) as (sockets, _server):
         assert b" 200 OK" in await ask(sockets.socket("one"))
         sockets.close("one")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from delivery.fair_gate import FairGate
+from delivery.fair_scheduler import PoolSize
 from memory_reservations import MemoryReservations, MemorySandboxLocks
 from memory_sandboxes import MemoryProvider
 from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxBusy, SandboxGone
@@ -30,6 +32,22 @@ OWNER = Owner(account="acc_1", scope=Scope.SESSION, conversation="cnv_1")
 REQUEST = SandboxRequest(spec=SPEC, owner=OWNER, provider="memory")
 
 
+class SlowProvider(MemoryProvider):
+    """Creates the sandboxes of the account `busy` once `hold` is set; `started` has the labels in order."""
+
+    def __init__(self, hold: asyncio.Event, started: list[str]) -> None:
+        super().__init__()
+        self._hold = hold
+        self._started = started
+
+    async def create(self, spec: SandboxSpec) -> Sandbox:
+        """Create a sandbox, late for one account."""
+        self._started.append(spec.label)
+        if spec.label.startswith("busy"):
+            await self._hold.wait()
+        return await super().create(spec)
+
+
 @dataclass(kw_only=True)
 class PoolHarness:
     """A pool on a register and a provider in memory, with a clock of its own."""
@@ -39,6 +57,7 @@ class PoolHarness:
     lock_store: MemorySandboxLocks = field(default_factory=MemorySandboxLocks)
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     checkpoint: Callable[[str], None] = field(default=lambda _name: None)
+    starts: FairGate = field(default_factory=lambda: FairGate(PoolSize(places=64)))
 
     def backend(self) -> Backend:
         """Return the backend of a pool."""
@@ -48,6 +67,7 @@ class PoolHarness:
             locks=SandboxLocks(self.lock_store, timeout=1.0),
             checkpoint=self.checkpoint,
             clock=lambda: self.now,
+            starting=self.starts.hold,
         )
 
     def pool(self) -> Pool:
@@ -91,6 +111,28 @@ async def test_twenty_at_once_make_one_sandbox() -> None:
     assert len(set(found)) == 1
     assert harness.provider.created_count == 1
     assert ("sandbox.remake", "reset") not in harness.reservations.changes
+
+
+async def test_a_sandbox_starts_while_another_account_starts_more_than_fit() -> None:
+    """Of four places for starts, one account holds three; another account's sandbox is created at once."""
+    hold, started = asyncio.Event(), list[str]()
+    harness = PoolHarness(provider=SlowProvider(hold, started), starts=FairGate(PoolSize(places=4)))
+    pool = harness.pool()
+
+    def request(account: str, number: int) -> SandboxRequest:
+        spec = replace(SPEC, label=f"{account}-{number}")
+        return replace(REQUEST, spec=spec, owner=replace(OWNER, account=account))
+
+    busy = [asyncio.create_task(pool.acquire(request("busy", number))) for number in range(20)]
+    async with asyncio.timeout(60):
+        while len(started) < 3:  # noqa: ASYNC110 - the provider appends
+            await asyncio.sleep(0.01)
+        await pool.acquire(request("quiet", 0))
+    assert started == ["busy-0", "busy-1", "busy-2", "quiet-0"]
+    hold.set()
+    async with asyncio.timeout(60):
+        await asyncio.gather(*busy)
+    assert len(started) == 21
 
 
 async def test_a_creation_nobody_finishes_is_taken_over() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -18,7 +21,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.webhooks.egress import Egress, EgressResponse
+from delivery.fair_gate import working_for
+from delivery.webhooks.egress import Egress, EgressResponse, fair_resolver
 from egress.addresses import is_local, is_public, parse_networks
 from egress.policy import EgressPolicy, EgressRefused
 from webhook_receiver import WebhookReceiver, respond, webhook_receiver
@@ -317,3 +321,34 @@ def test_a_wrong_network_is_named(networks: str) -> None:
     """A CIDR that is none is refused with its text."""
     with pytest.raises(ValueError, match=networks.split("/", maxsplit=1)[0]):
         parse_networks([networks])
+
+
+async def test_slow_name_servers_of_one_account_leave_threads_to_others() -> None:
+    """An account whose lookups all hang holds three of four threads, also after its callers gave up."""
+    answered, started = threading.Event(), list[str]()
+
+    def look_up(host: str, port: int, *_kind: int) -> list[Any]:
+        started.append(host)
+        if host.startswith("slow"):
+            answered.wait(60)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    resolver = fair_resolver(threads=4, look_up=look_up)
+    try:
+        with working_for("busy"):
+            lookups = [asyncio.create_task(resolver.resolve(f"slow{number}.example")) for number in range(20)]
+        async with asyncio.timeout(60):
+            while len(started) < 3:  # noqa: ASYNC110 - other threads append
+                await asyncio.sleep(0.01)
+            for lookup in lookups[:3]:
+                lookup.cancel()
+            with working_for("quiet"):
+                found = await resolver.resolve("fast.example", 443)
+        assert found[0]["host"] == "127.0.0.1"
+        assert started == ["slow0.example", "slow1.example", "slow2.example", "fast.example"]
+        answered.set()
+        async with asyncio.timeout(60):
+            assert len(await asyncio.gather(*lookups[3:])) == 17
+    finally:
+        answered.set()
+        await resolver.close()

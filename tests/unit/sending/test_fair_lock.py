@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from delivery.database.group_commit import FairLock
+from delivery.database.group_commit import FairLock, WriteOrder
+from delivery.fair_gate import working_for
 
 
 async def _acquire(door: FairLock, name: str, passed: list[str], *, urgent: bool = False) -> None:
-    async with door.acquire(urgent=urgent):
+    async with door.acquire(WriteOrder.URGENT if urgent else WriteOrder.NORMAL):
         passed.append(name)
         await asyncio.sleep(0)
 
@@ -28,7 +29,7 @@ async def test_one_at_a_time() -> None:
 
     async def enter() -> None:
         nonlocal inside
-        async with door.acquire(urgent=False):
+        async with door.acquire():
             inside += 1
             assert inside == 1
             await asyncio.sleep(0)
@@ -40,7 +41,7 @@ async def test_one_at_a_time() -> None:
 async def test_who_gives_up_waiting_stops_nobody() -> None:
     """A waiter that is cancelled, before or at the moment it acquires, leaves the lock to the next."""
     door, passed = FairLock(), list[str]()
-    async with door.acquire(urgent=False):
+    async with door.acquire():
         tasks = [asyncio.create_task(_acquire(door, name, passed)) for name in ("a", "b", "c")]
         await asyncio.sleep(0)
         tasks[0].cancel()
@@ -49,3 +50,33 @@ async def test_who_gives_up_waiting_stops_nobody() -> None:
     assert passed == ["c"]
     await _acquire(door, "d", passed)
     assert passed == ["c", "d"]
+
+
+async def test_accounts_take_turns() -> None:
+    """The writer of another account waits behind one writer of the first, not behind all of them."""
+    lock, passed = FairLock(), list[str]()
+    async with asyncio.TaskGroup() as group:
+        for number in range(20):
+            with working_for("ann"):
+                group.create_task(_acquire(lock, f"ann{number}", passed))
+        with working_for("bob"):
+            group.create_task(_acquire(lock, "bob", passed))
+    assert passed.index("bob") <= 2
+    assert [name for name in passed if name != "bob"] == [f"ann{number}" for number in range(20)]
+
+
+async def test_the_commit_comes_after_all_who_wait() -> None:
+    """A commit lets those go first who wait when the lock is passed on, and is not forgotten."""
+    lock, passed = FairLock(), list[str]()
+
+    async def commit() -> None:
+        async with lock.acquire(WriteOrder.COMMIT):
+            passed.append("commit")
+
+    async with asyncio.TaskGroup() as group, lock.acquire():
+        group.create_task(commit())
+        await asyncio.sleep(0)
+        group.create_task(_acquire(lock, "a", passed))
+        group.create_task(_acquire(lock, "b", passed))
+        await asyncio.sleep(0)
+    assert passed == ["a", "b", "commit"]

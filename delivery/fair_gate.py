@@ -1,0 +1,86 @@
+"""A gate before a shared pool: callers wait for a place, and places are scheduled fairly by account."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from functools import partial
+
+from delivery.fair_scheduler import SYSTEM, FairScheduler, PoolSize
+
+_ACCOUNT: ContextVar[str] = ContextVar("account", default=SYSTEM)
+
+
+def current_account() -> str:
+    """Return the account for which the current task works; SYSTEM for work of the gateway itself."""
+    return _ACCOUNT.get()
+
+
+def set_current_account(account: str) -> None:
+    """Set the account for which the current task works from now on, for example after authentication."""
+    _ACCOUNT.set(account)
+
+
+@contextmanager
+def working_for(account: str) -> Iterator[None]:
+    """Set the account for which the block works, in this task and in those that it starts."""
+    token = _ACCOUNT.set(account)
+    try:
+        yield
+    finally:
+        _ACCOUNT.reset(token)
+
+
+class FairGate:
+    """Limits how many callers are inside at once. Use it in place of a semaphore."""
+
+    def __init__(self, size: PoolSize) -> None:
+        self._scheduler = FairScheduler[asyncio.Future[None]](size)
+
+    @asynccontextmanager
+    async def hold(self, account: str | None = None, *, timeout: float | None = None) -> AsyncIterator[None]:
+        """Hold a place during the block; see `enter`."""
+        leave = await self.enter(account, timeout=timeout)
+        try:
+            yield
+        finally:
+            leave()
+
+    async def enter(self, account: str | None = None, *, timeout: float | None = None) -> Callable[[], None]:
+        """Wait for a place for `account`, else for the account of the current task.
+
+        Returns the function that gives the place back; call it once. Raises TimeoutError if there is no place
+        within `timeout` seconds.
+        """
+        account = current_account() if account is None else account
+        async with asyncio.timeout(timeout):
+            await self._wait(account)
+        return partial(self._leave, account)
+
+    async def _wait(self, account: str) -> None:
+        granted = asyncio.get_running_loop().create_future()
+        self._scheduler.add(account, granted)
+        self._grant()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.cancelled():
+                self._scheduler.discard(account, granted)
+            else:  # the place had been given already
+                self._leave(account)
+            raise
+
+    def _leave(self, account: str) -> None:
+        self._scheduler.finish(account)
+        self._grant()
+
+    def _grant(self) -> None:
+        """Let in everybody who may enter; a caller that was cancelled gives its place back."""
+        while (entry := self._scheduler.start_next()) is not None:
+            account, granted = entry
+            if granted.done():
+                self._scheduler.finish(account)
+            else:
+                granted.set_result(None)

@@ -1,0 +1,138 @@
+"""Wake-ups are handled one call per key at a time, in order, and fairly among accounts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import pytest
+
+from delivery.broker.connection import connect
+from delivery.broker.keyed_worker import KeyedWorker
+from delivery.broker.port import WakeUps, WorkQueue
+from delivery.broker.stream_config import StreamConfig, ensure_streams
+from delivery.broker.wake_ups import JetStreamWakeUps, MemoryWakeUps
+from delivery.errors import LeaseBusy
+from delivery.fair_gate import current_account
+from delivery.fair_scheduler import PoolSize
+from nats_servers import nats_server
+
+PLACES = 8
+QUEUE = WorkQueue.TURN
+
+
+@dataclass(kw_only=True)
+class KeyedWorkerHarness:
+    """A worker whose calls last until `finish` is set; `started` has the account and key of each."""
+
+    wake_ups: WakeUps
+    started: list[tuple[str, str]] = field(default_factory=list)
+    finish: asyncio.Event = field(default_factory=asyncio.Event)
+    busy: set[str] = field(default_factory=set)
+    woken: list[str] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Work until the block ends; the calls in progress end with it."""
+        stop = asyncio.Event()
+        worker = KeyedWorker(QUEUE, self.wake_ups, self._work, wake=self._wake, size=PoolSize(places=PLACES))
+        async with asyncio.TaskGroup() as self._group:
+            self._group.create_task(worker.run(stop))
+            try:
+                yield
+            finally:
+                stop.set()
+                await asyncio.sleep(0)
+                self.finish.set()
+
+    def _wake(self, queue: WorkQueue, key: str, moment: datetime | None = None, *, account: str) -> None:
+        assert moment is None
+        self.woken.append(key)
+        self._group.create_task(self.wake_ups.publish(queue, key, account=account))
+
+    async def _work(self, key: str) -> None:
+        self.started.append((current_account(), key))
+        if key in self.busy:
+            self.busy.discard(key)
+            raise LeaseBusy(key)
+        await self.finish.wait()
+
+    async def wake(self, account: str, *keys: str) -> None:
+        """Wake some keys of an account."""
+        for key in keys:
+            await self.wake_ups.publish(QUEUE, key, account=account)
+
+    async def wait_for_started(self, account: str, count: int) -> list[str]:
+        """Wait until this many calls of an account have started; returns their keys in order."""
+        async with asyncio.timeout(60):
+            while len(keys := [key for owner, key in self.started if owner == account]) < count:  # noqa: ASYNC110 - started by the broker
+                await asyncio.sleep(0.01)
+        return keys
+
+
+@pytest.fixture(params=["memory", "jetstream"])
+async def harness(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[KeyedWorkerHarness]:
+    """Prepare a worker on each kind of wake-ups."""
+    if request.param == "memory":
+        yield KeyedWorkerHarness(wake_ups=MemoryWakeUps())
+        return
+    config = StreamConfig(max_bytes=500_000_000)
+    async with (
+        nats_server(tmp_path_factory.mktemp("nats")) as server,
+        connect(server.url, token=server.token) as nats,
+    ):
+        await ensure_streams(nats, config)
+        yield KeyedWorkerHarness(wake_ups=JetStreamWakeUps(nats, config))
+
+
+async def test_another_account_starts_while_one_has_thousands_of_keys(harness: KeyedWorkerHarness) -> None:
+    """Two thousand keys of one account hold seven of eight places; the other's key starts behind them."""
+    keys = [f"busy{number:04}" for number in range(2000)]
+    async with harness.running():
+        await harness.wake("busy", *keys)
+        await harness.wake("quiet", "quiet0")
+        assert await harness.wait_for_started("quiet", 1) == ["quiet0"]
+        assert len(harness.started) <= PLACES
+        harness.finish.set()
+        assert sorted(await harness.wait_for_started("busy", 2000)) == keys
+
+
+async def test_a_key_that_is_woken_during_its_call_is_called_once_more(harness: KeyedWorkerHarness) -> None:
+    """Any number of wake-ups during a call are one more call, never one beside it."""
+    async with harness.running():
+        await harness.wake("acc_1", "key")
+        await harness.wait_for_started("acc_1", 1)
+        for _ in range(5):
+            await harness.wake("acc_1", "key", "other")
+        await harness.wait_for_started("acc_1", 2)
+        assert harness.started == [("acc_1", "key"), ("acc_1", "other")]
+        harness.finish.set()
+        assert (await harness.wait_for_started("acc_1", 3)).count("key") >= 2
+
+
+async def test_a_key_that_another_replica_works_on_is_called_again(harness: KeyedWorkerHarness) -> None:
+    """LeaseBusy is no error: the key is woken again after a moment."""
+    harness.busy.add("key")
+    async with harness.running():
+        await harness.wake("acc_1", "key")
+        assert await harness.wait_for_started("acc_1", 2) == ["key", "key"]
+
+
+async def test_what_waits_when_the_worker_stops_is_passed_on(harness: KeyedWorkerHarness) -> None:
+    """Keys that found no place are woken again at the end, so that another replica calls them at once."""
+    keys = [f"key{number}" for number in range(PLACES + 3)]
+    async with harness.running():
+        await harness.wake("acc_1", *keys)
+        running = await harness.wait_for_started("acc_1", PLACES - 1)
+        async with asyncio.timeout(60):
+            await harness.wake("acc_2", "last")
+            await harness.wait_for_started("acc_2", 1)
+    assert set(harness.woken) <= set(keys) - set(running)
+    again = KeyedWorkerHarness(wake_ups=harness.wake_ups)
+    async with again.running():
+        assert set(await again.wait_for_started("acc_1", 4)) == set(keys) - set(running)

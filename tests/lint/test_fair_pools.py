@@ -1,0 +1,95 @@
+"""Every pool that accounts share is scheduled fairly: other ways to queue or to limit work need a reason."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("gateway", "delivery", "channels", "sandbox")
+
+UNFAIR = frozenset(
+    {
+        "BoundedSemaphore",
+        "CapacityLimiter",
+        "Lock",
+        "PriorityQueue",
+        "ProcessPoolExecutor",
+        "Queue",
+        "Semaphore",
+        "SimpleQueue",
+        "ThreadPoolExecutor",
+    }
+)
+"""Primitives that admit their callers in the order of arrival, whichever account they work for."""
+
+ALLOWED = {
+    "channels/discord/receive/gateway.py Queue": "the events of one bot, in their order",
+    "channels/slack/send/reactions.py Lock": "the reactions to one message",
+    "delivery/broker/connection.py Queue": "the replies to one request",
+    "delivery/broker/wake_ups.py Queue": "wake-ups received by one pull; KeyedWorker schedules them",
+    "delivery/chat/draft_writer.py Lock": "the draft of one turn in one chat",
+    "delivery/chat/rate_limit.py Semaphore": "the sends of one bot, which one account owns",
+    "delivery/chat/shared_rate_limit.py Lock": "the tokens of one bot, which one account owns",
+    "delivery/deliveries/transactions.py Queue": "wake-ups to send; none waits for an answer",
+    "delivery/events/relay.py Queue": "conversations to publish; a pass over one is short",
+    "delivery/fair_threads.py Lock": "guards the scheduler itself",
+    "delivery/fair_threads.py ThreadPoolExecutor": "the fair thread pool is built on it",
+    "gateway/agents/model/agent.py Queue": "the events of one turn",
+    "gateway/agents/model/workspace.py Lock": "the sandbox of one turn",
+    "gateway/cli/terminal/session.py Queue": "the inputs of one person's terminal",
+    "gateway/ingress/open_channels.py Lock": "the configuration of one channel",
+    "gateway/ingress/sandbox_commands.py Queue": "commands to start; a gate schedules them by account",
+    "gateway/ingress/status_reactions.py Queue": "best effort: a reaction may come late or be skipped",
+    "gateway/observability/tracing/span_recorder.py Queue": "spans, which are dropped when it is full",
+    "sandbox/docker/capabilities.py ThreadPoolExecutor": "one call when the gateway starts",
+    "sandbox/lifecycle/locks.py Lock": "the calls on one sandbox",
+    "sandbox/lifecycle/pool.py Lock": "the files of one sandbox",
+    "sandbox/workspaces/working_copies.py Lock": "the files of one workspace",
+}
+
+
+def test_shared_pools_use_the_fair_scheduler() -> None:
+    """Use FairGate, FairThreadPool or KeyedWorker for work of accounts; list here what serves one of them."""
+    used = set(_uses())
+    assert sorted(used - set(ALLOWED)) == [], "use delivery.fair_gate, or list the file with the reason"
+    assert sorted(set(ALLOWED) - used) == [], "remove what is no longer used"
+
+
+def test_only_the_keyed_worker_receives_wake_ups() -> None:
+    """A second subscriber would take the wake-ups of a queue past the fair scheduler."""
+    subscribers = {
+        name
+        for name, tree in _product()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and _name_of(node.func) == "subscribe"
+        and {keyword.arg for keyword in node.keywords} >= {"at_most", "stop"}
+    }
+    assert subscribers == {"delivery/broker/keyed_worker.py"}
+
+
+def _uses() -> Iterator[str]:
+    for name, tree in _product():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                yield from (f"{name} {base}" for base in map(_name_of, node.bases) if base in UNFAIR)
+            elif isinstance(node, ast.Call) and _name_of(node.func) in UNFAIR:
+                yield f"{name} {_name_of(node.func)}"
+            elif isinstance(node, ast.keyword) and _name_of(node.value) in UNFAIR:
+                yield f"{name} {_name_of(node.value)}"
+
+
+def _product() -> Iterator[tuple[str, ast.Module]]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if "/simulator/" not in name and "/testing/" not in name:
+                yield name, ast.parse(path.read_text())
+
+
+def _name_of(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
