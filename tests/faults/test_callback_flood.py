@@ -97,7 +97,7 @@ async def test_m25_a_sandbox_that_floods_its_socket_is_held_back(tmp_path: Path)
             program = base64.b64encode(ATTACK.encode()).decode()
             taken = await command(mine, f"!& echo {program} | base64 -d > a.py; exec python3 a.py")
             (job,) = (await mine.call("GET", "/jobs")).body["items"]
-            await flooded(data)
+            await file_of_job(data, "flooded")
             most = 0
             for number in range(5):
                 assert f"still-{number}" in (await command(neighbour, f"!echo still-{number}"))["output"]
@@ -116,8 +116,28 @@ async def test_m25_a_sandbox_that_floods_its_socket_is_held_back(tmp_path: Path)
         assert [line for line in process.log if "Traceback" in line] == []
 
 
-async def flooded(data: Path) -> None:
-    """Wait until the attacker has tried all its connections."""
+async def file_of_job(data: Path, name: str) -> None:
+    """Wait until a job has written a file."""
     async with asyncio.timeout(WITHIN):
-        while not list((data / "workspaces").rglob("flooded")):  # noqa: ASYNC110 - another process writes it
+        while not list((data / "workspaces").rglob(name)):  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.05)
+
+
+async def test_a_job_reports_to_the_socket_of_the_next_gateway(tmp_path: Path) -> None:
+    """A job that outlives the gateway finds the socket that the restarted gateway made in its directory."""
+    data = tmp_path / "data"
+    env = {"DOVECOTE_RECONCILE_INTERVAL": "15"}
+    completed = 'method="POST",route="/sandbox-jobs/{id}/complete",status="200"} 1.0'
+    async with gateway(data, env=env) as process, aiohttp.ClientSession() as session:
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+        await command(mine, "!& touch started; while ! test -e go; do sleep 0.1; done; echo reported")
+        await process.kill()
+        await process.start()
+        await file_of_job(data, "started")
+        (started,) = (data / "workspaces").rglob("started")
+        started.with_name("go").touch()
+        (job,) = (await mine.call("GET", "/jobs")).body["items"]
+        await wait_for(mine, f"/jobs/{job['resultId']}", "completed")
+        async with asyncio.timeout(WITHIN):
+            while completed not in (await mine.call("GET", "/metrics")).body.decode():  # noqa: ASYNC110 - over HTTP
+                await asyncio.sleep(0.1)
