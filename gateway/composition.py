@@ -32,8 +32,7 @@ from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.wiring import FileServices, open_file_services
 from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.ingress.channel_supervisor import ChannelSupervisor
-from gateway.ingress.client_commands import ClientCommands
-from gateway.ingress.commands import ChatCommands
+from gateway.ingress.commands import ChatCommands, ClientCommands
 from gateway.ingress.full_queues import FullQueues, RefusalReports
 from gateway.ingress.receive import UpdateAcceptor, UpdateHandler
 from gateway.ingress.sandbox_commands import SandboxCommands

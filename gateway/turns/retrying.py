@@ -14,7 +14,7 @@ from delivery.events import outbox
 from delivery.events.event import Event, EventType, rfc3339
 from gateway.jobs.report import report_early, report_held_up_jobs
 from gateway.store.turn_state import retry_after
-from gateway.store.turns import turns
+from gateway.store.turns import turn_retries
 from gateway.store.turns.turns import Turn
 from gateway.turns.attempt import TurnAttempt
 from gateway.turns.turn_end import shown_event
@@ -36,7 +36,7 @@ async def retry_later(attempt: TurnAttempt, error: str, *, period: float) -> boo
             return False
         moment = utc_now() + timedelta(seconds=wait)
         log.warning("turn.retry_scheduled", turn=turn.id, after=wait, error=error)
-        await turns.delay(tx.connection, turn.id, error=error, until=moment)
+        await turn_retries.delay(tx.connection, turn.id, error=error, until=moment)
         event = _retrying_event(turn, earlier, error=error, wait=wait, at=moment)
         if not event.data["quiet"]:
             await _report_jobs(tx, attempt, error)

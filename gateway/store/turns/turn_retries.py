@@ -1,6 +1,8 @@
-"""SQL that lists turns for an operator and marks failed ones as retried."""
+"""SQL that lists turns for an operator, delays a turn for a retry, and marks failed ones as retried."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 from sqlalchemy import select, update
 
@@ -59,6 +61,16 @@ async def mark_retried(connection: Connection, failed: Turn, new: str) -> bool:
         update(messages).where(messages.c.turn == failed.id, messages.c.role == "user").values(turn=new)
     )
     return True
+
+
+async def delay(connection: Connection, turn: str, *, error: str, until: datetime) -> bool:
+    """Put a running turn back into the queue for a retry, with the reason for it."""
+    changed = await connection.execute(
+        update(turns)
+        .where(turns.c.id == turn, turns.c.state == str(TurnState.RUNNING))
+        .values(state=str(TurnState.QUEUED), runner=None, next_at=until, error=error)
+    )
+    return changed.rowcount == 1
 
 
 async def retry_now(connection: Connection, turn: Turn) -> bool:

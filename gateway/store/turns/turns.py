@@ -286,16 +286,6 @@ async def requeue(connection: Connection, turn: str, *, from_state: TurnState) -
     return changed.rowcount == 1
 
 
-async def delay(connection: Connection, turn: str, *, error: str, until: datetime) -> bool:
-    """Put a running turn back into the queue for a retry, with the reason for it."""
-    changed = await connection.execute(
-        update(turns)
-        .where(turns.c.id == turn, turns.c.state == str(TurnState.RUNNING))
-        .values(state=str(TurnState.QUEUED), runner=None, next_at=until, error=error)
-    )
-    return changed.rowcount == 1
-
-
 async def request_cancel(connection: Connection, turn: str, *, reason: str = "cancelled") -> TurnState | None:
     """Request cancellation; returns the turn's state, or None when the turn has ended.
 

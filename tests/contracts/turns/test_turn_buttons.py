@@ -14,7 +14,7 @@ from delivery.database.engine import Database
 from gateway.ingress.commands import ChatCommands
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
-from gateway.store.turns import turns
+from gateway.store.turns import turn_retries, turns
 from gateway.store.turns.turns import Turn
 from ingress_harness import BOB, IngressHarness, open_ingress_harness
 
@@ -31,7 +31,7 @@ async def delayed_turn(harness: IngressHarness) -> Turn:
     turn = await harness.start_first_turn()
     async with harness.database.begin() as connection:
         until = utc_now() + timedelta(hours=1)
-        assert await turns.delay(connection, turn.id, error="HTTP 500", until=until)
+        assert await turn_retries.delay(connection, turn.id, error="HTTP 500", until=until)
     return turn
 
 
