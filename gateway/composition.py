@@ -24,6 +24,7 @@ from gateway.agents.registry import AgentRegistry, default_models, model_vendors
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
 from gateway.conversations.approvals import Approvals
+from gateway.conversations.full_queues import FullQueues, RefusalReports
 from gateway.conversations.message_ids import full_text_path
 from gateway.conversations.submission import Submissions
 from gateway.environments.agent_files import AgentFiles
@@ -33,7 +34,6 @@ from gateway.files.wiring import FileServices, open_file_services
 from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.ingress.commands import ChatCommands, ClientCommands
-from gateway.ingress.full_queues import FullQueues, RefusalReports
 from gateway.ingress.receive import UpdateAcceptor, UpdateHandler
 from gateway.ingress.sandbox_commands import SandboxCommands
 from gateway.ingress.status_reactions import StatusReactions

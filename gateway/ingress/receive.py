@@ -19,6 +19,7 @@ from delivery.events.event import Event, EventType
 from delivery.fair_gate import working_for
 from gateway.conversations import queue_policy
 from gateway.conversations.approvals import Approvals
+from gateway.conversations.full_queues import FullQueues, render_refusal
 from gateway.conversations.notices import post_notice
 from gateway.conversations.submission import QueueFull, Submission, Submissions, visible_attachment
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot
@@ -26,7 +27,6 @@ from gateway.ingress.admission import Admission
 from gateway.ingress.approval_replies import ApprovalReplies
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.commands import ChatCommands, parse, to_command
-from gateway.ingress.full_queues import FullQueues, render_refusal
 from gateway.ingress.inbound import AfterCommit, InboundMessage
 from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
 from gateway.ingress.status_reactions import StatusReactions
@@ -211,7 +211,7 @@ class UpdateHandler:
             after_commit.submitted = await self._submissions.enqueue(tx, conversation, submission)
         except QueueFull as error:
             if self._admission.should_report_full(inbound, conversation.id):
-                text = render_refusal(inbound, str(error))
+                text = render_refusal(inbound.text, str(error))
                 if isinstance(inbound.update, Command):
                     await self._reply(tx, conversation, inbound, text, after_commit)
                 else:

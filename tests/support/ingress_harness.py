@@ -23,10 +23,10 @@ from delivery.events.relay import Relay
 from gateway.accounts import api_keys
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.approver_rules import ApproverRule
+from gateway.conversations.full_queues import FullQueues, RefusalReports
 from gateway.conversations.submission import Submissions
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.commands import ChatCommands
-from gateway.ingress.full_queues import FullQueues, RefusalReports
 from gateway.ingress.rate_limit import SenderRateLimiter, UnknownSenders
 from gateway.ingress.receive import UpdateHandler
 from gateway.ingress.sandbox_commands import SandboxCommands

@@ -17,13 +17,17 @@ import structlog
 from delivery.background import log_errors
 from delivery.deliveries.transactions import Transactions
 from gateway.conversations.notices import post_notice, quoted
-from gateway.ingress.inbound import InboundMessage
-from gateway.ingress.rate_limit import MAX_SENDERS, REPLY_INTERVAL
 
 log = structlog.get_logger(__name__)
 
 FULL_SECONDS = 0.5
 """Seconds for which a queue that was full counts as full without a query."""
+
+REPORT_INTERVAL = 60.0
+"""Seconds between two reports to one chat thread."""
+
+MAX_THREADS = 10_000
+"""Chat threads that are remembered; the least recently seen are evicted."""
 
 POLL_SECONDS = 1.0
 
@@ -80,10 +84,10 @@ class FullQueues:
         now = self._clock()
         queue = self._queues.setdefault(thread, _FullQueue(full_at=now))
         self._queues.move_to_end(thread)
-        while len(self._queues) > MAX_SENDERS:
+        while len(self._queues) > MAX_THREADS:
             self._queues.popitem(last=False)
         queue.full_at, queue.conversation = now, conversation
-        if queue.reported_at is not None and now - queue.reported_at < REPLY_INTERVAL:
+        if queue.reported_at is not None and now - queue.reported_at < REPORT_INTERVAL:
             queue.add(text)
             return False
         queue.reported_at = now
@@ -108,7 +112,7 @@ class FullQueues:
         due = [
             queue
             for queue in self._queues.values()
-            if queue.count and (now or moment - (queue.reported_at or 0.0) >= REPLY_INTERVAL)
+            if queue.count and (now or moment - (queue.reported_at or 0.0) >= REPORT_INTERVAL)
         ]
         for queue in due:
             queue.reported_at = moment
@@ -140,6 +144,6 @@ class RefusalReports:
                     await post_notice(tx, refused.conversation, refused.render(), urgent=True)
 
 
-def render_refusal(inbound: InboundMessage, why: str) -> str:
+def render_refusal(text: str, why: str) -> str:
     """Return the notice about the first message that a full queue refuses."""
-    return f"This message was not processed: {quoted(inbound.text)}. {why[:1].upper()}{why[1:]}."
+    return f"This message was not processed: {quoted(text)}. {why[:1].upper()}{why[1:]}."
