@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, insert, or_, select, update
+from sqlalchemy import bindparam, delete, insert, or_, select, update
 
 from delivery.database.engine import Connection
 from delivery.database.tables import endpoints, routes, streams
@@ -92,3 +92,8 @@ def matches(patterns: Sequence[str], event_type: str) -> bool:
     """Return whether one of the patterns, such as `*`, `job.*` or `agent.finished`, matches an event type."""
     family = event_type.split(".", 1)[0] + ".*"
     return any(pattern in ("*", family, event_type) for pattern in patterns)
+
+
+async def delete_turn_routes(connection: Connection, turns: Sequence[str]) -> None:
+    """Delete the routes of turns; the routes of their conversations stay."""
+    await connection.execute(delete(routes).where(routes.c.turn.in_(turns)))

@@ -15,7 +15,7 @@ from functools import partial
 from delivery.background import log_errors
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
-from delivery.deliveries import retention as delivery_retention
+from delivery.deliveries import queries
 from gateway.config.setting_types import RetentionSettings
 from gateway.store.accounts import audit_log, usage
 from gateway.store.turns import retention as turn_retention
@@ -137,9 +137,7 @@ class RetentionTask:
 async def _delete_deliveries(
     done: datetime, failed: datetime | None, connection: Connection, after: int
 ) -> int | None:
-    return await delivery_retention.delete_deliveries(
-        connection, after=after, done_before=done, failed_before=failed
-    )
+    return await queries.delete_deliveries(connection, after=after, done_before=done, failed_before=failed)
 
 
 async def _delete_audit(before: datetime, connection: Connection, _after: int) -> None:

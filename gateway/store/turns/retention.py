@@ -8,8 +8,8 @@ from datetime import datetime
 from sqlalchemy import delete, select
 
 from delivery.database.engine import Connection
-from delivery.deliveries import retention
-from delivery.deliveries.retention import STEP_ROWS
+from delivery.deliveries import queries, routes
+from delivery.deliveries.queries import STEP_ROWS
 from gateway.store.job_state import JobState
 from gateway.store.tables import approvals, jobs, messages, turns
 from gateway.store.turn_state import OPEN
@@ -47,7 +47,7 @@ async def _list_needed(
     running = await connection.execute(
         select(jobs.c.turn).where(jobs.c.state == str(JobState.RUNNING), jobs.c.turn.in_(candidates))
     )
-    undelivered = await retention.list_undelivered(connection, candidates, of_conversations)
+    undelivered = await queries.list_undelivered(connection, candidates, of_conversations)
     return frozenset(running.scalars()) | undelivered
 
 
@@ -56,7 +56,7 @@ async def _delete(connection: Connection, old: Sequence[str], their_jobs: Sequen
     await connection.execute(
         delete(jobs).where(jobs.c.id.in_(their_jobs), jobs.c.state != str(JobState.RUNNING))
     )
-    await retention.delete_turn_routes(connection, old)
+    await routes.delete_turn_routes(connection, old)
     await connection.execute(delete(turns).where(turns.c.id.in_(old)))
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Table, func, insert, select, update
 
 from delivery.database import tables as delivery_tables
 from delivery.database.engine import Database, metadata
-from delivery.deliveries.retention import STEP_ROWS
+from delivery.deliveries.queries import STEP_ROWS
 from gateway.config.setting_types import RetentionSettings
 from gateway.maintenance.retention import RULES, RetentionTask
 from gateway.store import sandbox_tables, tables
