@@ -84,8 +84,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="an expired lease is trusted until it is known to be lost",
         file="delivery/broker/leases.py",
-        old="if self._lost.is_set() or self.remaining <= 0:",
-        new="if self._lost.is_set():",
+        old="if self._is_lost or self.remaining <= 0:",
+        new="if self._is_lost:",
         tests=("tests/contracts/streams/test_lease_contract.py", "-k", "past_its_time"),
     ),
     Mutant(

@@ -164,7 +164,7 @@ class JetStreamLeases(Leases):
     def _start_renewing(self, lease: HeldLease, stop: asyncio.Event) -> asyncio.Future[None]:
         """Renew a lease until `stop`, in the thread if there is one; it then owns the event."""
         renewing = self._renew_regularly(lease, stop)
-        return self._renewals.run(renewing) if self._renewals else asyncio.create_task(renewing)
+        return self._renewals.submit(renewing) if self._renewals else asyncio.create_task(renewing)
 
     def _stop_renewing(self, stop: asyncio.Event) -> None:
         if self._renewals:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
 
+from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection, connect
 
 MAX_LAG_SECONDS = 60.0
@@ -34,7 +35,7 @@ class RenewalThread:
         """Return whether the main loop has run lately."""
         return monotonic() - self._beat < MAX_LAG_SECONDS
 
-    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+    def submit(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
         """Run a coroutine in the thread; the future belongs to the caller's loop."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
@@ -45,7 +46,8 @@ class RenewalThread:
     async def report_beats(self) -> None:
         """Report that the main loop runs, until cancelled."""
         while True:
-            self._beat = monotonic()
+            with log_errors("renewals.beat"):
+                self._beat = monotonic()
             await asyncio.sleep(_BEAT_SECONDS)
 
     def start(self) -> None:
@@ -72,7 +74,7 @@ async def renewal_thread(url: str) -> AsyncIterator[RenewalThread]:
     is_open, closing = asyncio.Event(), asyncio.Event()
     thread.start()
     try:
-        holding = thread.run(
+        holding = thread.submit(
             thread.hold_connection(url, lambda: main_loop.call_soon_threadsafe(is_open.set), closing)
         )
         opening: asyncio.Future[bool] = asyncio.ensure_future(is_open.wait())
