@@ -12,6 +12,10 @@ conversation holds no other one in the same room.
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sqlalchemy import Executable, and_, bindparam, case, func, or_, select, update
@@ -30,6 +34,9 @@ FILES, URGENT = " files", " urgent"
 
 MIN_PARKED_SECONDS = 60.0
 """A parked delivery is tried earlier than scheduled at most this often."""
+
+MAX_IN_FLIGHT = 8
+"""Sends of one destination that may be in progress at once."""
 
 _PARKED = str(DeliveryState.PARKED)
 _earlier = deliveries.alias("earlier")
@@ -131,3 +138,33 @@ async def hurry_parked(connection: Connection, destination: str, *, now: datetim
         )
         .values(next_at=now)
     )
+
+
+@dataclass(slots=True)
+class InFlight:
+    """The sends in progress at one destination: their tasks, and when each began."""
+
+    slow_seconds: float
+    sends: dict[asyncio.Task[None], tuple[str, float]] = field(default_factory=dict)
+
+    def add(self, delivery: str, task: asyncio.Task[None]) -> None:
+        """Add the task that sends a delivery."""
+        self.sends[task] = (delivery, time.monotonic())
+
+    @property
+    def ids(self) -> Collection[str]:
+        """The ids of the deliveries that are being sent."""
+        return {delivery for delivery, _ in self.sends.values()}
+
+    def remaining(self) -> float:
+        """Return the seconds until every send in progress counts as slow; 0: another one may begin."""
+        if len(self.sends) >= MAX_IN_FLIGHT:
+            return self.slow_seconds
+        newest = max((began for _, began in self.sends.values()), default=float("-inf"))
+        return max(0.0, newest + self.slow_seconds - time.monotonic())
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until a send has ended, at most this long."""
+        done, _ = await asyncio.wait(self.sends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            del self.sends[task]
