@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 
 from delivery.broker.port import WorkQueue
 from delivery.database.engine import Connection
@@ -57,3 +59,37 @@ class SinkConfig:
     on_bot_paused: Callable[[str, float], None] = lambda _destination, _seconds: None
     on_parked: Callable[[Transaction, DueDelivery], Awaitable[None]] = _ignore_parked
     slow_seconds: float = SLOW_SECONDS
+
+
+MAX_IN_FLIGHT = 8
+"""Sends of one destination that may be in progress at once."""
+
+
+@dataclass(slots=True)
+class SendsInFlight:
+    """The sends in progress at one destination: their tasks, and when each began."""
+
+    slow_seconds: float
+    sends: dict[asyncio.Task[None], tuple[str, float]] = field(default_factory=dict)
+
+    def add(self, delivery: str, task: asyncio.Task[None]) -> None:
+        """Count a send from now on."""
+        self.sends[task] = (delivery, time.monotonic())
+
+    @property
+    def ids(self) -> Collection[str]:
+        """Return the ids of the deliveries."""
+        return {delivery for delivery, _ in self.sends.values()}
+
+    def remaining(self) -> float:
+        """Return the seconds until every send in progress counts as slow; 0: another one may begin."""
+        if len(self.sends) >= MAX_IN_FLIGHT:
+            return self.slow_seconds
+        newest = max((began for _, began in self.sends.values()), default=float("-inf"))
+        return max(0.0, newest + self.slow_seconds - time.monotonic())
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until a send has ended, at most this long."""
+        done, _ = await asyncio.wait(self.sends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            del self.sends[task]

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -20,7 +20,7 @@ from delivery.deliveries.attempt import DeliveryState, Transition, next_state, r
 from delivery.deliveries.destinations import DestinationState
 from delivery.deliveries.port import Outcome, OutcomeKind
 from delivery.deliveries.send_receipts import SendReceipt, SendReceipts
-from delivery.deliveries.sink_config import SinkConfig
+from delivery.deliveries.sink_config import SendsInFlight, SinkConfig
 from delivery.deliveries.store import DueDelivery
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
@@ -31,37 +31,6 @@ log = structlog.get_logger(__name__)
 
 BATCH = 20
 DEFAULT_SIZE = PoolSize(places=64)
-
-MAX_IN_FLIGHT = 8
-"""Sends of one destination that may be in progress at once."""
-
-
-@dataclass(slots=True)
-class _InFlight:
-    """The sends in progress at one destination: their tasks, and when each began."""
-
-    slow_seconds: float
-    sends: dict[asyncio.Task[None], tuple[str, float]] = field(default_factory=dict)
-
-    def add(self, delivery: str, task: asyncio.Task[None]) -> None:
-        self.sends[task] = (delivery, time.monotonic())
-
-    @property
-    def ids(self) -> Collection[str]:
-        return {delivery for delivery, _ in self.sends.values()}
-
-    def remaining(self) -> float:
-        """Return the seconds until every send in progress counts as slow; 0: another one may begin."""
-        if len(self.sends) >= MAX_IN_FLIGHT:
-            return self.slow_seconds
-        newest = max((began for _, began in self.sends.values()), default=float("-inf"))
-        return max(0.0, newest + self.slow_seconds - time.monotonic())
-
-    async def wait(self, seconds: float) -> None:
-        """Wait until a send has ended, at most this long."""
-        done, _ = await asyncio.wait(self.sends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            del self.sends[task]
 
 
 class DeliveryWorker:
@@ -128,7 +97,7 @@ class DeliveryWorker:
 
     async def _send_in_order(self, destination: str, lease: Lease) -> None:
         """Attempt the due deliveries of a destination, one at a time unless a send is slow."""
-        in_flight = _InFlight(self._config.slow_seconds)
+        in_flight = SendsInFlight(self._config.slow_seconds)
         try:
             async with asyncio.TaskGroup() as group:
                 while not self._stop.is_set():
