@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,8 +36,8 @@ class Resolver(AbstractResolver):
     It shuts down its `executor` when it is closed.
     """
 
-    def __init__(self, *, executor: Executor | None = None, look_up: LookUp = socket.getaddrinfo) -> None:
-        self._threads = executor or ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="names")
+    def __init__(self, *, executor: Executor, look_up: LookUp = socket.getaddrinfo) -> None:
+        self._threads = executor
         self._look_up = look_up
 
     async def resolve(

@@ -19,7 +19,7 @@ from delivery.events import outbox
 from delivery.events.relay import Relay
 from gateway.store.accounts import idempotency
 from gateway.store.conversations import channel_state, conversations, pairings
-from gateway.store.turns import turns
+from gateway.store.turns import turn_queue
 
 log = structlog.get_logger(__name__)
 
@@ -77,7 +77,7 @@ class Janitor:
         now = utc_now()
         async with self._database.read() as connection:
             backlogs = await outbox.list_backlogs(connection)
-            busy = await turns.list_conversations_with_work(connection)
+            busy = await turn_queue.list_conversations_with_work(connection)
             due = await store.due_destinations(connection, now=now, before=now - min_age)
         for backlog in backlogs:
             self._relay.catch_up(backlog)

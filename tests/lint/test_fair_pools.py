@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("gateway", "delivery", "channels", "sandbox")
+PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress")
 
 UNFAIR = frozenset(
     {
@@ -39,9 +39,12 @@ ALLOWED = {
     "gateway/agents/model/agent.py Queue": "the events of one turn",
     "gateway/agents/model/workspace.py Lock": "the sandbox of one turn",
     "gateway/cli/terminal/session.py Queue": "the inputs of one person's terminal",
+    "gateway/files/storage_quota.py Lock": "the count of one account's bytes",
+    "gateway/infra/callback_sockets.py Semaphore": "the connections of one sandbox",
     "gateway/ingress/open_channels.py Lock": "the configuration of one channel",
     "gateway/ingress/sandbox_commands.py Queue": "commands to start; a gate schedules them by account",
     "gateway/ingress/status_reactions.py Queue": "best effort: a reaction may come late or be skipped",
+    "gateway/observability/disk.py Lock": "one check for all of the gateway",
     "gateway/observability/tracing/span_recorder.py Queue": "spans, which are dropped when it is full",
     "sandbox/docker/capabilities.py ThreadPoolExecutor": "one call when the gateway starts",
     "sandbox/lifecycle/locks.py Lock": "the calls on one sandbox",

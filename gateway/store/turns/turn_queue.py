@@ -83,3 +83,22 @@ async def merge(connection: Connection, turn: Turn, into: Turn, *, place: int) -
         insert(inputs).values(turn=into.id, place=place, source=turn.id, text=turn.input)
     )
     return True
+
+
+async def list_conversations_with_work(connection: Connection, *, limit: int = 5000) -> list[tuple[str, str]]:
+    """Return the (conversation, account) pairs with a queued turn that is due, or a running one.
+
+    The accounts take turns, so that the limit cuts off the longest backlog.
+    """
+    place = func.row_number().over(partition_by=turns.c.account, order_by=func.min(turns.c.position))
+    rows = await connection.execute(
+        select(turns.c.conversation, turns.c.account)
+        .where(
+            turns.c.state.in_((str(TurnState.QUEUED), str(TurnState.RUNNING))),
+            turns.c.next_at.is_(None) | (turns.c.next_at <= utc_now()),
+        )
+        .group_by(turns.c.conversation, turns.c.account)
+        .order_by(place)
+        .limit(limit)
+    )
+    return [(row[0], row[1]) for row in rows]
