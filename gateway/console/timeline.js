@@ -188,7 +188,7 @@ const READERS = {
   "approval.resolved": (timeline, event, data) => {
     const known = timeline.items.get(`a:${data.approval}`) ?? { kind: "approval", ...approvalFields(data.approval, data) };
     timeline.questions.remove(event.turn, `a:${data.approval}`);
-    timeline.put(`a:${data.approval}`, { ...known, state: decisionOf(data), by: data.by ?? data.decided_by, comment: data.comment });
+    timeline.put(`a:${data.approval}`, { ...known, state: decisionOf(data), by: deciderOf(data), comment: data.comment });
   },
   "job.started": (timeline, event, data) => followJob(timeline, event, data, "running"),
   "job.completed": (timeline, event, data) => followJob(timeline, event, data, "completed"),
@@ -223,9 +223,13 @@ function approvalFields(id, fields) {
     args: fields.args,
     command: fields.command ?? "",
     question: fields.question ?? "",
-    by: fields.by ?? fields.decided_by,
+    by: deciderOf(fields),
     comment: fields.comment,
   };
+}
+
+function deciderOf(fields) {
+  return fields.name || fields.decided_name || (fields.by ?? fields.decided_by);
 }
 
 function decisionOf(data) {

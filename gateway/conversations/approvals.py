@@ -16,6 +16,7 @@ from gateway.conversations.approval_question import CallTarget, render_call, ren
 from gateway.conversations.approver_rules import DecisionContext, may_decide, refusal_text, same_room
 from gateway.conversations.message_ids import approval_event_id
 from gateway.environments.resolver import Environment
+from gateway.store.accounts import accounts
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store
 from gateway.store.turns import turns
@@ -248,7 +249,7 @@ async def decide_in(
     comment: str = "",
     decision_context: DecisionContext | None = None,
 ) -> Approval:
-    """Decide in the caller's transaction; `name` is a display name.
+    """Decide in the caller's transaction; `name` is a display name, by default that of the API key `by`.
 
     With a `decision_context` only approvals of that chat can be decided, by its channel's rule. Without one
     (HTTP, WebSocket) the account decides. Raises ApprovalNotFound, NotAllowed, AlreadyDecided.
@@ -258,6 +259,7 @@ async def decide_in(
         raise ApprovalNotFound(f"there is no approval {approval_id!r}")
     if decision_context is not None:
         await _check_may_decide(tx, approval, by, decision_context)
+    name = name or await _key_name(tx, account, by)
     if await store.decide(tx.connection, approval.id, approved=approved, by=by, name=name, comment=comment):
         resolution = {
             "approval": approval.id,
@@ -273,6 +275,12 @@ async def decide_in(
     if decided.state != ("approved" if approved else "denied"):
         raise AlreadyDecided(decided)
     return decided
+
+
+async def _key_name(tx: Transaction, account: str, by: str) -> str:
+    """Return how people know an API key; empty if `by` is none."""
+    found = await accounts.get_key(tx.connection, account, by)
+    return f'key "{found.name}"' if found is not None and found.id == by else ""
 
 
 async def _check_may_decide(

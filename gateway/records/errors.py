@@ -10,8 +10,8 @@ RecordError              remedy    meaning
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
@@ -59,12 +59,30 @@ def json_pointer(parts: Iterable[object]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
-def to_problems(error: ValidationError, *, below: str = "") -> tuple[ConfigProblem, ...]:
-    """Return pydantic's errors as problems: where, what is allowed and what was given."""
+def to_problems(error: ValidationError, given: Any, *, below: str = "") -> tuple[ConfigProblem, ...]:
+    """Return pydantic's errors as problems: where in `given`, what is allowed and what was given.
+
+    A value that fits none of several types is one problem, which names all of them.
+    """
+    details: dict[str, list[str]] = {}
+    for found in error.errors(include_url=False):
+        pointer = below + json_pointer(_place(found, given))
+        details.setdefault(pointer, []).append(_detail(found, below))
     return tuple(
-        ConfigProblem(pointer=below + json_pointer(found["loc"]), detail=_detail(found, below))
-        for found in error.errors(include_url=False)
+        ConfigProblem(pointer=pointer, detail=" or: ".join(dict.fromkeys(texts)))
+        for pointer, texts in details.items()
     )
+
+
+def _place(found: ErrorDetails, given: Any) -> Iterator[str | int]:
+    """Yield the keys that lead to an error in the input, without the names that pydantic gives to types."""
+    for part in found["loc"]:
+        keys = range(len(given)) if isinstance(given, list | tuple) else given
+        if isinstance(keys, Mapping | range) and part in keys:
+            given = given[part]
+            yield part
+    if found["type"] == "missing":
+        yield found["loc"][-1]
 
 
 def _detail(found: ErrorDetails, below: str) -> str:

@@ -67,7 +67,7 @@ def _parse(model: type[Model], config: Mapping[str, Any], below: str) -> Model:
     try:
         return model.model_validate(dict(config))
     except ValidationError as error:
-        raise InvalidRecord(to_problems(error, below=below)) from error
+        raise InvalidRecord(to_problems(error, config, below=below)) from error
 
 
 def _dump(model: BaseModel) -> dict[str, Any]:

@@ -78,7 +78,7 @@ async def list_approvals(
         "tool": "tool",
         "command": lambda row: short(row.get("command"), 80),
         "asked": "created_at",
-        "by": "decided_by",
+        "by": lambda row: str(row.get("decided_name") or row.get("decided_by") or ""),
     }
     found = [row for row in await gateway.list_all("approvals") if decided or row.get("state") == "pending"]
     print_rows(found, columns, as_json=as_json, empty="no pending approvals")

@@ -218,7 +218,7 @@ def _validate(model: type[BaseModel], value: Mapping[str, Any], below: str) -> B
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise invalid(to_problems(error, below=below)) from None
+        raise invalid(to_problems(error, value, below=below)) from None
 
 
 def _path(request: web.Request) -> Mapping[str, str]:

@@ -72,6 +72,7 @@ async def test_an_approved_command_runs_once_through_kill_9(tmp_path: Path) -> N
         assert (await call(process, "POST", approval, decision="approve"))[0] == 200
         refused, problem = await call(process, "POST", approval, decision="deny")
         assert (refused, problem["winner"]["state"]) == (409, "approved")
+        assert problem["winner"]["decided_name"] == 'key "default"'
         events = await events_until(process, conversation, "turn.completed")
     (ran,) = of_kind(events, "tool.completed")
     assert ran["output"].count("pigeon") == 1

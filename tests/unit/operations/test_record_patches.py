@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from gateway.records.errors import json_pointer, to_problems
 from gateway.records.patches import extract_secrets, insert_secrets, merge_patch
@@ -90,11 +91,49 @@ class _Wrong(BaseModel):
 
 def test_a_problem_shows_what_was_given_unless_it_is_secret() -> None:
     """A wrong plain value is repeated, shortened; a wrong secret never is."""
+    wrong = {"number": "x" * 500, "secret": 77_777}
     try:
-        _Wrong.model_validate({"number": "x" * 500, "secret": 77_777})
+        _Wrong.model_validate(wrong)
     except ValidationError as error:
-        number, secret = to_problems(error, below="/config")
+        number, secret = to_problems(error, wrong, below="/config")
     assert (number.pointer, secret.pointer) == ("/config/number", "/config/secret")
     assert "xxx" in number.detail
     assert len(number.detail) < 250
     assert "77777" not in secret.detail
+
+
+class _Part(BaseModel):
+    """One of the types of a value."""
+
+    text: Annotated[str, Field(min_length=1)]
+
+
+class _Message(BaseModel):
+    """A model with values of several types."""
+
+    content: Annotated[str, Field(max_length=3)] | list[_Part] | None = None
+
+
+class _Conversation(BaseModel):
+    """A model of models."""
+
+    messages: list[_Message]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "pointers"),
+    [
+        ({"messages": [{"content": 7}]}, ["/messages/0/content"]),
+        (
+            {"messages": [{}, {"content": [{"text": ""}]}]},
+            ["/messages/1/content", "/messages/1/content/0/text"],
+        ),
+        ({"messages": [{"content": [{}]}]}, ["/messages/0/content", "/messages/0/content/0/text"]),
+        ({}, ["/messages"]),
+    ],
+)
+def test_pointers_name_the_clients_own_keys(wrong: dict[str, Any], pointers: list[str]) -> None:
+    """A value that fits none of several types is one problem, and no pointer names a type."""
+    with pytest.raises(ValidationError) as caught:
+        _Conversation.model_validate(wrong)
+    assert [problem.pointer for problem in to_problems(caught.value, wrong)] == pointers
