@@ -84,13 +84,14 @@ EXONERATION_POINTS = ALONE_POINTS - SHARED_POINTS
 It is less than a crash adds, so that each interruption counts at least one point and the total is bounded.
 """
 
-QUARANTINE_POINTS = 3
-"""Points from which a turn runs only while no other suspect runs: two outages do not isolate it."""
+QUARANTINE_POINTS = 2
+"""Points from which a turn runs only while no other suspect runs."""
 
-DEAD_POINTS = 20
-"""Points at which a turn is dead-lettered: five crashes alone, or twenty interruptions of any cause."""
+DEAD_POINTS = 14
+"""Points at which a turn is dead-lettered: five crashes of which the last three are alone, and at most
+fourteen interruptions of any cause."""
 
-QUARANTINE_DELAYS = (1.0, 2.0, 5.0, 10.0)
+QUARANTINE_DELAYS = (2.0, 5.0)
 """Seconds that a turn waits after each crash alone. A poison turn's process lives meanwhile; if something
 else kills the processes, it does so during the wait as well, which exonerates the turn.
 """

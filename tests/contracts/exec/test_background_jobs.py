@@ -7,7 +7,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -218,9 +219,16 @@ async def test_another_life_of_the_box_is_told(script_host: ScriptHost, jobs: Ba
     await jobs.stop(JOB)
 
 
-async def test_the_end_is_told_over_a_socket(script_host: ScriptHost, tmp_path: Path) -> None:
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    """Return a directory whose path is short enough for a socket, however deep the test run's are."""
+    with tempfile.TemporaryDirectory(prefix="callbacks-") as path:
+        yield Path(path)
+
+
+async def test_the_end_is_told_over_a_socket(script_host: ScriptHost, short_directory: Path) -> None:
     """A job's outcome and token arrive at the unix socket, once more after a 503."""
-    gateway = CallbackServer(root=tmp_path / "s", statuses=[503])
+    gateway = CallbackServer(root=short_directory, statuses=[503])
     gateway.open("one")
     callback = CompletionCallback(socket=str(gateway.socket("one")))
     jobs = BackgroundJobs(run=script_host.run, callback=callback)

@@ -14,7 +14,6 @@ from gateway.store import tables
 from gateway.store.turn_state import (
     DEAD_LETTER_PREFIX,
     DEAD_POINTS,
-    QUARANTINE_POINTS,
     Interruption,
     TurnState,
 )
@@ -69,11 +68,9 @@ async def _interrupt_until_dead(harness: IngressHarness, claimers: Iterable[Turn
     return runs
 
 
-async def test_a_turn_that_kills_its_process_is_dead_after_five_crashes_alone(
-    harness: IngressHarness,
-) -> None:
-    """The crashes before it ran alone only isolate it."""
-    assert await _interrupt_until_dead(harness, _workers(harness)) == QUARANTINE_POINTS + 5
+async def test_a_turn_that_kills_its_process_is_dead_after_five_crashes(harness: IngressHarness) -> None:
+    """Two isolate it, and three more that it causes alone end it."""
+    assert await _interrupt_until_dead(harness, _workers(harness)) == 5
 
 
 async def test_a_turn_whose_process_only_loses_leases_has_a_bound_too(harness: IngressHarness) -> None:
@@ -94,7 +91,7 @@ async def test_processes_that_die_without_the_turn_speak_for_it(harness: Ingress
             break
         assert isinstance(claim, ClaimedTurn)
         runs += 1
-    assert QUARANTINE_POINTS + 2 * 5 < runs <= DEAD_POINTS
+    assert 2 * 5 < runs <= DEAD_POINTS
 
 
 async def _find(harness: IngressHarness, claimer: TurnClaimer) -> object:

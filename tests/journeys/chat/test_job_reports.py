@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from channels.telegram.simulator import Simulator, simulate
+from gateway.store.turn_state import DEAD_POINTS
 from gateway_process import GatewayProcess, channel_env, gateway
 from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
 
@@ -137,7 +138,7 @@ async def test_a_dead_lettered_follow_up_does_not_lose_the_result(
         async with asyncio.timeout(60):
             await model.asked_about_job.wait()
         await process.kill()
-        _update_follow_up(process, "crashes = 4")
+        _update_follow_up(process, f"crashes = {DEAD_POINTS - 1}")
         await process.start()
         await _until_reported(process, platform)
 
