@@ -127,7 +127,7 @@ async def test_a_message_interrupts_the_model_at_once(tmp_path: Path) -> None:
 
 async def test_a_stop_cuts_the_model_off_and_is_said_once(tmp_path: Path) -> None:
     """`/stop` ends the model call and what waits behind it, with one word about it."""
-    script = [ScriptedTurn(text="a long story", fault="stall")]
+    script = [ScriptedTurn(text="a long story", fault="stall"), ScriptedTurn(text="the next story")]
     async with model_chat(tmp_path / "data", script) as (platform, process, server):
         await platform.say(CHAT, "tell me")
         async with asyncio.timeout(20):
@@ -140,7 +140,9 @@ async def test_a_stop_cuts_the_model_off_and_is_said_once(tmp_path: Path) -> Non
             await server.left.wait()
         await wait_for_message(platform, "Stopping 4 turns")
         await until_cancelled(process, 4)
+        await wait_for_message(platform, "Stopped.")
         await send_and_wait(platform, "/status", containing="Nothing is running")
+        await send_and_wait(platform, "another", containing="the next story")  # results come in order
         stopped = [post for post in platform.messages(CHAT) if post.text == "Stopped."]
     assert len(stopped) == 1
 
