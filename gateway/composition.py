@@ -23,6 +23,7 @@ from gateway.agents.port import Agent, AgentSpec
 from gateway.agents.registry import AgentRegistry, default_models, model_vendors
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
+from gateway.config.settings import Settings
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.full_queues import FullQueues, RefusalReports
 from gateway.conversations.message_ids import full_text_path
@@ -51,6 +52,8 @@ from gateway.observability.gauges import ProcessGauges, QueueGauges
 from gateway.observability.tracing.span_recorder import SpanRecorder
 from gateway.records.bootstrap import ensure_defaults
 from gateway.records.records import Records
+from gateway.schedules.firing import ScheduleFiring
+from gateway.schedules.schedules import Schedules, ScheduleSettings
 from gateway.services import Services
 from gateway.store.turn_state import RetryPeriods
 from gateway.turns.worker import TurnWorker
@@ -215,6 +218,7 @@ def _maintenance_tasks(base: _Foundation, services: Services) -> tuple[Backgroun
     backing = base.backing
     return (
         _janitor(base).run,
+        services.schedule_firing.run,
         RetentionTask(backing.database, backing.settings.retention).run,
         QueueGauges(backing.database, backing.metrics).run,
         services.conversation_deletion.run,
@@ -251,12 +255,16 @@ def _build_services(
     turn_worker = _turn_worker(base, resolver, jobs, file_services, get_agent)
     sandbox_commands = SandboxCommands(transactions, jobs)
     commands = ChatCommands(
-        base.channel_supervisor.reply_privately, sandbox_commands, limit=settings.queue_limit
+        base.channel_supervisor.reply_privately,
+        sandbox_commands,
+        limit=settings.queue_limit,
+        schedules=_schedule_settings(settings),
     )
+    submissions = Submissions(transactions, limit=settings.queue_limit, cancel=turn_worker.cancel_local)
     return Services(
         transactions=transactions,
         stream=backing.stream,
-        submissions=Submissions(transactions, limit=settings.queue_limit, cancel=turn_worker.cancel_local),
+        submissions=submissions,
         jobs=jobs,
         job_settlement=settlement,
         job_reconciler=JobReconciler(backing.database, resolver.sandbox_of_job, settlement),
@@ -269,7 +277,13 @@ def _build_services(
         file_services=file_services,
         conversation_deletion=ConversationDeletion(backing.database, backing.stream, jobs),
         sandbox_control=_sandbox_control(base, backends, resolver, settlement),
+        schedule_firing=ScheduleFiring(transactions, submissions),
+        schedule_settings=_schedule_settings(settings),
     )
+
+
+def _schedule_settings(settings: Settings) -> ScheduleSettings:
+    return ScheduleSettings(limit=settings.schedule_limit, timezone=settings.timezone)
 
 
 def _sandbox_control(
@@ -303,6 +317,7 @@ def _turn_worker(
         attachments=file_services.attachments,
         file_collector=file_services.collector,
         agent_files=AgentFiles(backing.database, resolver),
+        schedules=Schedules(backing.database, _schedule_settings(settings)),
         get_agent=get_agent,
         worker_id=backing.worker_id,
         size=settings.pool(settings.turn_workers),

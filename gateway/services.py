@@ -17,6 +17,8 @@ from gateway.jobs.reconciler import JobReconciler
 from gateway.jobs.settlement import JobSettlement
 from gateway.maintenance.deletion import ConversationDeletion
 from gateway.maintenance.sandbox_control import SandboxControl
+from gateway.schedules.firing import ScheduleFiring
+from gateway.schedules.schedules import ScheduleSettings
 from gateway.turns.worker import TurnWorker
 
 
@@ -39,3 +41,5 @@ class Services:
     file_services: FileServices
     conversation_deletion: ConversationDeletion
     sandbox_control: SandboxControl
+    schedule_firing: ScheduleFiring
+    schedule_settings: ScheduleSettings

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import re
 
-COMMANDS = frozenset({"new", "stop", "retry", "status", "jobs", "approve", "deny", "queue", "help", "start"})
+COMMANDS = frozenset(
+    {
+        "new",
+        "stop",
+        "retry",
+        "status",
+        "jobs",
+        "approve",
+        "deny",
+        "queue",
+        "schedule",
+        "remind",
+        "help",
+        "start",
+    }
+)
 _REFERENCE = re.compile(r"<([^<>\n]{1,4000})>")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 _ENTITY = re.compile("&(?:lt|gt|amp);")

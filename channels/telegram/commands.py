@@ -14,6 +14,8 @@ MENU = {
     "approve": "Approve a command",
     "deny": "Deny a command",
     "queue": "Set what happens to messages during an answer",
+    "schedule": "List what is scheduled, or start something at a time",
+    "remind": "Remind me, as in: in 20m drink tea",
     "help": "Show the commands",
 }
 _ALIASES = {"start": "help"}

@@ -44,6 +44,7 @@ class EventType(StrEnum):
     SANDBOX_SUSPENDED = "sandbox.suspended"
     SANDBOX_STOPPED = "sandbox.stopped"
     AGENT_FINISHED = "agent.finished"
+    SCHEDULE_FIRED = "schedule.fired"
     WEBHOOK_TEST = "webhook.test"
     WEBHOOK_DISABLED = "webhook.disabled"
 

@@ -9,6 +9,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
@@ -56,6 +57,15 @@ def _require_secret(value: SecretStr) -> SecretStr:
     if not value.get_secret_value().strip():
         raise ValueError("is blank: give it a value, or leave it out to do without")
     return value
+
+
+def _require_timezone(value: str) -> str:
+    try:
+        return ZoneInfo(value).key
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"there is no time zone {value!r}: use a name of IANA, such as Europe/Berlin"
+        ) from None
 
 
 def _require_text(value: str) -> str:
@@ -131,6 +141,7 @@ def _check_language_model(value: str) -> str:
 
 SecretValue = Annotated[SecretStr, AfterValidator(_require_secret)]
 Directory = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+TimeZone = Annotated[str, AfterValidator(_require_timezone)]
 NonBlankText = Annotated[str, AfterValidator(_require_text)]
 SecretValues = Annotated[tuple[SecretValue, ...], BeforeValidator(_split_commas)]
 Roles = Annotated[frozenset[Role], BeforeValidator(_expand_roles), AfterValidator(_require_roles)]

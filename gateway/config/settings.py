@@ -40,6 +40,7 @@ from gateway.config.setting_types import (
     Seconds,
     SecretValue,
     SecretValues,
+    TimeZone,
     VendorSettings,
     WebUrl,
     WorkspaceSettings,
@@ -97,6 +98,9 @@ class Settings(BaseSettings):
     )
     allowed_origins: Origins = Field(
         default=(), description="further web origins whose pages may open the WebSocket"
+    )
+    timezone: TimeZone = Field(
+        default="UTC", description="the time zone of schedules that name none, such as Europe/Berlin"
     )
     agent: AgentSettings = Field(default=AgentSettings(), description="the default agent")
     vendors: VendorSettings = Field(default=VendorSettings(), description="keys of model vendors")
@@ -167,6 +171,9 @@ class Settings(BaseSettings):
         description="HTTP requests and WebSocket frames per minute of a key, or of an address without one",
     )
     queue_limit: int = Field(default=50, ge=1, le=10_000, description="waiting turns of one conversation")
+    schedule_limit: int = Field(
+        default=1000, ge=0, le=100_000, description="active and paused schedules of one account"
+    )
     job_limit: int = Field(default=10, ge=1, le=100, description="running jobs of one sandbox")
     drain_timeout: float = Field(
         default=8.0, ge=0, le=600, description="seconds that running turns may take when the gateway stops"

@@ -34,6 +34,10 @@ class UnknownTarget(SubmissionError):
     """The conversation or agent named does not exist in this account."""
 
 
+class UnknownAgent(UnknownTarget):
+    """The agent named does not exist in this account."""
+
+
 class WrongAgent(SubmissionError):
     """The conversation belongs to another agent."""
 
@@ -57,7 +61,8 @@ class Submission:
     `conversation` is an id or the caller's own name (created if new; None creates one without a name).
     `key` is an idempotency key of `source`; with `conversation_scoped_key` it is unique only for the asker in
     the conversation. With `is_first` an earlier submission with this key is forgotten. `endpoint` is a
-    webhook for this turn's results. `notify`: emit `agent.finished`.
+    webhook for this turn's results. `notify`: emit `agent.finished`. `own_turn`: whatever the queue mode,
+    the message waits for a turn of its own and cancels none.
     `platform_id` is the message's id on its chat platform. `traceparent` is the caller's span, as in the
     header.
     """
@@ -74,6 +79,7 @@ class Submission:
     endpoint: str | None = None
     attachments: Sequence[Mapping[str, Any]] = ()
     notify: bool = False
+    own_turn: bool = False
     platform_id: str | None = None
     traceparent: str | None = None
 
@@ -135,13 +141,13 @@ class Submissions:
             conversation = None
             if submission.conversation_scoped_key:
                 if submission.conversation is not None:
-                    conversation = await self._get_or_create(tx, submission)
+                    conversation = await self.get_or_create_in(tx, submission)
                 place = conversation.id if conversation else "-"
                 submission = replace(submission, key=f"{place} {submission.asker} {submission.key}")
             known = await self._get_submitted(tx, submission)
             if known is not None:
                 return known
-            conversation = conversation or await self._get_or_create(tx, submission)
+            conversation = conversation or await self.get_or_create_in(tx, submission)
             return await self.enqueue(tx, conversation, submission)
 
     async def get_or_create(self, account: str, name_or_id: str) -> Conversation | None:
@@ -149,7 +155,7 @@ class Submissions:
         try:
             async with self._transactions.database.begin() as connection:
                 submission = Submission(account=account, text="", asker="", conversation=name_or_id)
-                return await self._get_or_create(Transaction(connection), submission)
+                return await self.get_or_create_in(Transaction(connection), submission)
         except UnknownTarget:
             return None
 
@@ -177,7 +183,8 @@ class Submissions:
             raise IdempotencyKeyReused("this id was used for a different message")
         return Submitted(turn=turn.id, conversation=turn.conversation, message=found[0], repeated=True)
 
-    async def _get_or_create(self, tx: Transaction, submission: Submission) -> Conversation:
+    async def get_or_create_in(self, tx: Transaction, submission: Submission) -> Conversation:
+        """Return the conversation that a submission names, or create it; raises UnknownTarget, WrongAgent."""
         if submission.conversation is not None:
             found = await conversations.get(tx.connection, submission.account, submission.conversation)
             if found is not None:
@@ -209,7 +216,7 @@ class Submissions:
     async def _get_agent_id(tx: Transaction, account: str, name_or_id: str | None) -> str:
         found = await records.get(tx.connection, account, "agent", name_or_id or "default")
         if found is None:
-            raise UnknownTarget(f"there is no agent {name_or_id or 'default'!r}")
+            raise UnknownAgent(f"there is no agent {name_or_id or 'default'!r}")
         return found.id
 
     @staticmethod
@@ -248,6 +255,8 @@ class Submissions:
         policy = await queue_policy.queue_policy(tx.connection, conversation, limit=self._limit)
         if waiting >= policy.limit:
             raise _queue_full(waiting, policy)
+        if submission.own_turn:
+            return await self._append(tx, conversation, submission, QueueMode.FOLLOWUP, waiting)
         if policy.mode in {QueueMode.COLLECT, QueueMode.INTERRUPT}:
             merged = await self._merge(tx, conversation, submission, policy)
             if merged is not None:
@@ -372,18 +381,13 @@ class Submissions:
         tx.wake(WorkQueue.TURN, submitted.conversation, account=submission.account)
 
 
-def visible_attachment(attachment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an attachment without the fields that fetch it from its platform."""
-    return {name: value for name, value in attachment.items() if name not in {"ref", "channel"}}
-
-
 def _received_event(submission: Submission, submitted: Submitted, *, merged: bool = False) -> Event:
     data: dict[str, Any] = {
         "message": submitted.message,
         "role": "user",
         "text": submission.text,
         "author": submission.asker,
-        "files": [visible_attachment(one) for one in submission.attachments],
+        "files": [messages.visible_attachment(one) for one in submission.attachments],
     }
     if merged:
         data["joined"] = True

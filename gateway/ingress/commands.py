@@ -1,8 +1,8 @@
-"""Commands of chats and clients: `/new /stop /retry /status /jobs /approve /deny /queue /help`."""
+"""Commands of chats and clients: `/new`, `/stop` and the others that `HELP` explains."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from channels.message import Author, ButtonPress, Command
@@ -15,6 +15,8 @@ from gateway.conversations.notices import post_notice
 from gateway.conversations.queue_policy import queue_policy
 from gateway.conversations.retry import retry_in
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
+from gateway.ingress.schedule_commands import execute_schedule_command
+from gateway.schedules.schedules import ScheduleSettings
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.job_state import JobState
@@ -28,7 +30,8 @@ HELP = (
     "`/jobs` lists background jobs (`/jobs logs ID`, `/jobs stop ID`), "
     "`/approve ID` and `/deny ID` decide about a command, `/queue` shows what happens to messages "
     "that arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` "
-    "changes it), `/help` shows this."
+    "changes it), `/schedule` and `/remind` start something or remind you at a time (`/remind in 20m tea`), "
+    "`/help` shows this."
 )
 
 CLIENT_SOURCE = "command"
@@ -96,16 +99,25 @@ class ChatCommands:
     `limit`: how many turns may wait if neither the agent nor the conversation has a limit.
     """
 
-    NAMES = ("new", "stop", "retry", "status", "jobs", "approve", "deny", "queue", "help")
+    NAMES = (
+        *("new", "stop", "retry", "status", "jobs", "approve", "deny", "queue", "schedule", "remind"),
+        "help",
+    )
     ALWAYS = ("stop", "approve", "deny")
     """Commands that are executed over the rate limit, and in groups without a mention."""
 
     def __init__(
-        self, reply_privately: ReplyPrivately, sandbox_commands: SandboxCommands, *, limit: int = QUEUE_LIMIT
+        self,
+        reply_privately: ReplyPrivately,
+        sandbox_commands: SandboxCommands,
+        *,
+        limit: int = QUEUE_LIMIT,
+        schedules: ScheduleSettings = ScheduleSettings(),  # noqa: B008 - immutable
     ) -> None:
         self.reply_privately = reply_privately
         self._sandbox_commands = sandbox_commands
         self._limit = limit
+        self._schedules = schedules
 
     async def execute(
         self,
@@ -122,21 +134,26 @@ class ChatCommands:
         """
         if command.name == "stop":
             return await self._stop(tx, conversation)
-        if command.name in {"approve", "deny"}:
-            reply: str | None = await self._decide(tx, conversation, command, by, decision_context)
-        elif command.name == "retry":
-            reply = await self._retry(tx, conversation)
-        elif command.name == "jobs":
-            reply = await self._jobs(tx, conversation, command.args)
-        elif command.name == "queue":
-            reply = await self._queue(tx, conversation, command.args)
-        elif command.name == "status":
-            reply = await self._status(tx, conversation, by.id)
-        elif command.name == "new":
-            reply = await self._new(tx, conversation)
-        else:
-            reply = HELP
+        replies: Mapping[str, Callable[[], Awaitable[str | None]]] = {
+            "approve": lambda: self._decide(tx, conversation, command, by, decision_context),
+            "deny": lambda: self._decide(tx, conversation, command, by, decision_context),
+            "retry": lambda: self._retry(tx, conversation),
+            "jobs": lambda: self._jobs(tx, conversation, command.args),
+            "queue": lambda: self._queue(tx, conversation, command.args),
+            "status": lambda: self._status(tx, conversation, by.id),
+            "new": lambda: self._new(tx, conversation),
+            "schedule": lambda: self._schedule(tx, conversation, command, by),
+            "remind": lambda: self._schedule(tx, conversation, command, by),
+        }
+        reply = await replies[command.name]() if command.name in replies else HELP
         return CommandResult(reply=reply)
+
+    async def _schedule(
+        self, tx: Transaction, conversation: Conversation, command: ParsedCommand, by: Author
+    ) -> str:
+        return await execute_schedule_command(
+            tx, conversation, command.name, command.args, by=by.id, settings=self._schedules
+        )
 
     @staticmethod
     async def _new(tx: Transaction, conversation: Conversation) -> str:

@@ -21,7 +21,7 @@ from gateway.conversations import queue_policy
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.full_queues import FullQueues, render_refusal
 from gateway.conversations.notices import post_notice
-from gateway.conversations.submission import QueueFull, Submission, Submissions, visible_attachment
+from gateway.conversations.submission import QueueFull, Submission, Submissions
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot
 from gateway.ingress.admission import Admission
 from gateway.ingress.approval_replies import ApprovalReplies
@@ -34,6 +34,7 @@ from gateway.ingress.turn_buttons import TurnButtons, is_turn_button
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.messages import visible_attachment
 from gateway.store.turns import turns
 
 __all__ = ["ChannelContext", "UpdateHandler"]

@@ -8,6 +8,8 @@ import signal
 FAULT_POINTS = (
     "intake.submit.before_commit",
     "intake.submit.after_commit",
+    "schedule.fire.before_commit",
+    "schedule.fire.after_commit",
     "reception.before_commit",
     "reception.after_commit",
     "relay.before_append",

@@ -345,3 +345,31 @@ bundle_files = Table(
     Column("updated_at", UtcDateTime, nullable=False),
 )
 """Files of skills and agents that are installed into workspaces."""
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    _account(),
+    Column("conversation", String(40), ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("at", UtcDateTime),
+    Column("every_seconds", BigInteger),
+    Column("cron", String(100)),
+    Column("timezone", String(64), nullable=False),
+    Column("missed", String(20), nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("next_at", UtcDateTime, index=True),
+    Column("last_at", UtcDateTime),
+    Column("last_turn", String(40)),
+    Column("fired", Integer, nullable=False, default=0),
+    Column("note", String(300), nullable=False, default=""),
+    Column("created_by", String(200), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Index("ix_schedules_conversation", "conversation"),
+)
+"""Turns and reminders that begin at a time; `next_at` is null unless the schedule is active.
+
+`fired` is raised with each firing, so that one due time starts one turn although replicas compete for it.
+"""

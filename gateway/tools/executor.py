@@ -19,7 +19,6 @@ from gateway.conversations.approver_rules import may_approve_own_turn
 from gateway.store.turn_state import Interruption
 from gateway.store.turns import approvals, turns
 from gateway.store.turns.turns import StepRow
-from gateway.tools.arguments import validate_arguments
 from gateway.tools.async_status import async_status
 from gateway.tools.bash import bash
 from gateway.tools.deliver_file import deliver_file
@@ -30,8 +29,9 @@ from gateway.tools.grep import grep
 from gateway.tools.list_files import list_files
 from gateway.tools.load_skill import load_skill
 from gateway.tools.read import read
+from gateway.tools.schedules import schedule_create, schedule_delete, schedule_list
 from gateway.tools.services import service
-from gateway.tools.tool import SEVERAL, InvalidArguments, Tool, ToolContext
+from gateway.tools.tool import SEVERAL, InvalidArguments, Tool, ToolContext, validate_arguments
 from gateway.tools.write import write
 from sandbox.errors import SandboxError
 
@@ -50,6 +50,9 @@ TOOLS: Mapping[str, Tool] = {
     "deliver_file": deliver_file,
     "expose": expose,
     "service": service,
+    "schedule_create": schedule_create,
+    "schedule_list": schedule_list,
+    "schedule_delete": schedule_delete,
 }
 
 MAX_EVENT_OUTPUT = 128 * 1024

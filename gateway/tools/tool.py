@@ -1,7 +1,8 @@
-"""What a tool consists of: its spec, when it needs approval, and its function."""
+"""What a tool consists of: its spec, when it needs approval, its function, and the checks of arguments."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,12 +12,16 @@ from gateway.environments.agent_files import AgentFiles, Skill
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
+from gateway.schedules.schedules import Schedules
 from gateway.store.accounts.records import Record
 from gateway.store.turn_state import Interruption
 from gateway.store.turns.turns import Turn
 from sandbox.config import SandboxConfig
 
 SEVERAL = 2
+
+_TYPES: Mapping[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "boolean": (bool,)}
+_TYPE_NAMES = {"string": "a text", "integer": "a whole number", "boolean": "true or false"}
 
 
 class InvalidArguments(ValueError):
@@ -32,6 +37,7 @@ class ToolContext:
     environment_resolver: EnvironmentResolver
     jobs: Jobs
     files: FileCollector
+    schedules: Schedules | None = None
     agent: Record | None = None
     agent_files: AgentFiles | None = None
     skills: Sequence[Skill] = ()
@@ -95,3 +101,36 @@ def bool_argument(args: Mapping[str, Any], name: str) -> bool:
     if isinstance(value, bool):
         return value
     raise InvalidArguments(f"{name} must be true or false, not {value!r}")
+
+
+def validate_arguments(schema: Mapping[str, Any], args: Mapping[str, Any]) -> None:
+    """Raise InvalidArguments unless the arguments match the schema.
+
+    Supports what schemas of tools use: required, string, integer and boolean properties, enum, pattern,
+    minimum and maximum. An optional argument may be null.
+    """
+    properties, required = schema["properties"], schema.get("required", ())
+    unknown = sorted(args.keys() - properties.keys())
+    if unknown:
+        known = ", ".join(properties) or "none"
+        raise InvalidArguments(f"there is no argument {unknown[0]!r}; the arguments are: {known}")
+    for name in required:
+        if args.get(name) is None:
+            raise InvalidArguments(f"{name} is missing")
+    for name, value in args.items():
+        if value is not None:
+            _validate_value(name, value, properties[name])
+
+
+def _validate_value(name: str, value: Any, schema: Mapping[str, Any]) -> None:
+    expected = schema["type"]
+    is_bool = isinstance(value, bool)
+    if not isinstance(value, _TYPES[expected]) or is_bool != (expected == "boolean"):
+        raise InvalidArguments(f"{name} must be {_TYPE_NAMES[expected]}, not {value!r}")
+    if "enum" in schema and value not in schema["enum"]:
+        raise InvalidArguments(f"{name} must be one of {', '.join(schema['enum'])}, not {value!r}")
+    if "pattern" in schema and not re.search(schema["pattern"], str(value)):
+        raise InvalidArguments(f"{name} must match {schema['pattern']}, not {value!r}")
+    least, most = schema.get("minimum", value), schema.get("maximum", value)
+    if expected == "integer" and not least <= value <= most:
+        raise InvalidArguments(f"{name} must be from {least} to {most}, not {value}")

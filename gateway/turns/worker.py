@@ -25,6 +25,7 @@ from gateway.files.attachments import AttachmentFetcher
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
 from gateway.records.agent import agent_config, agent_spec
+from gateway.schedules.schedules import Schedules
 from gateway.store.turn_state import RetryPeriods, TurnState
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
@@ -80,6 +81,7 @@ class TurnWorker:
         attachments: AttachmentFetcher,
         file_collector: FileCollector,
         agent_files: AgentFiles,
+        schedules: Schedules,
         get_agent: Callable[[AgentSpec], Agent],
         worker_id: str,
         size: PoolSize = DEFAULT_SIZE,
@@ -98,6 +100,7 @@ class TurnWorker:
         self._attachments = attachments
         self._file_collector = file_collector
         self._agent_files = agent_files
+        self._schedules = schedules
         self._get_agent = get_agent
         self._claimer = TurnClaimer(transactions, worker_id, file_collector=file_collector)
         self._cancellations = CancellationWatcher(transactions.database, interval=cancel_poll_interval)
@@ -270,6 +273,7 @@ class TurnWorker:
                 environment_resolver=self._environment_resolver,
                 jobs=self._jobs,
                 files=self._file_collector,
+                schedules=self._schedules,
                 agent=claim.agent,
                 agent_files=self._agent_files,
                 skills=await self._agent_files.list_skills(claim.turn.account),

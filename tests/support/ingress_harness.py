@@ -165,12 +165,13 @@ async def open_ingress_harness(
     approvers: ApproverRule = "anyone",
     clock: Any = None,
     limit: int = 50,
+    name: str = "one",
     checkpoint: Callable[[str], None] = lambda _name: None,
 ) -> IngressHarness:
-    """Create an account with two agents and a channel, and an update handler for them."""
+    """Create an account of this name with two agents and a channel, and an update handler for them."""
     async with database.begin() as connection:
-        account, _key = await api_keys.create_account(connection, "one")
-        agents = {name: _record("agent", account.id, name, {}) for name in ("first", "second")}
+        account, _key = await api_keys.create_account(connection, name)
+        agents = {agent: _record("agent", account.id, agent, {}) for agent in ("first", "second")}
         settings = {"approvers": approvers if isinstance(approvers, str) else list(approvers)}
         channel = _record("channel", account.id, "chat", {"kind": "memory", "settings": settings})
         for record in (*agents.values(), channel):

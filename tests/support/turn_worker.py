@@ -36,6 +36,7 @@ from gateway.files.signed_links import SignedLinks
 from gateway.jobs.jobs import Jobs
 from gateway.jobs.settlement import JobSettlement
 from gateway.records.records import Records
+from gateway.schedules.schedules import Schedules, ScheduleSettings
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
@@ -121,6 +122,7 @@ class TurnWorkerHarness:
             attachments=self.attachments,
             file_collector=self.file_collector,
             agent_files=AgentFiles(self.database, self.environment_resolver),
+            schedules=Schedules(self.database, ScheduleSettings()),
             get_agent=lambda _spec: agent,
             worker_id="here",
         )

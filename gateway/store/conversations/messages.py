@@ -101,3 +101,8 @@ async def reassign(connection: Connection, old: str, new: str) -> None:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def visible_attachment(attachment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an attachment without the fields that fetch it from its platform."""
+    return {name: value for name, value in attachment.items() if name not in {"ref", "channel"}}

@@ -11,9 +11,9 @@ from channels.message import Address
 from delivery.database.engine import Connection
 from delivery.errors import DeliveryError
 from delivery.events import outbox
-from gateway.conversations.submission import visible_attachment as file_shown
 from gateway.store.conversations import conversations as store
 from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.messages import visible_attachment as file_shown
 from gateway.store.turn_state import QueueMode
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import jobs as job_store

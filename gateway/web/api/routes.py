@@ -12,6 +12,7 @@ from gateway.web.api import (
     downloads,
     job_completion,
     jobs,
+    schedules,
     trace,
     turn_list,
     turns,
@@ -24,6 +25,7 @@ from gateway.web.http.route_table import (
     ADMIN,
     CHAT,
     JOBS,
+    ME,
     READ,
     delete_route,
     get_route,
@@ -154,6 +156,53 @@ def _deliveries() -> tuple[ApiRoute, ...]:
     )
 
 
+def _schedules() -> tuple[ApiRoute, ...]:
+    s, collection, one = schedules, f"{ME}/schedules", f"{ME}/schedules/{{id}}"
+    response, page = s.ScheduleResponse, ListPage[schedules.ScheduleResponse]
+    full = {429: "the account has as many schedules as it may have"}
+    changed = {409: "the schedule has ended, or fired at this moment"}
+    return (
+        post_route(
+            collection,
+            CHAT,
+            s.create,
+            "create a schedule: a turn or a reminder at a time",
+            status=201,
+            request_model=s.ScheduleCreate,
+            response_model=response,
+            error_responses={**full, 409: "the conversation belongs to another agent"},
+        ),
+        get_route(
+            collection,
+            READ,
+            s.list_schedules,
+            "list the schedules",
+            query_model=s.ScheduleQuery,
+            response_model=page,
+        ),
+        get_route(one, READ, s.get, "show a schedule", response_model=response),
+        patch_route(
+            one,
+            CHAT,
+            s.update,
+            "change, pause or resume a schedule",
+            request_model=s.ScheduleUpdate,
+            response_model=response,
+            error_responses=changed,
+        ),
+        post_route(
+            f"{one}/run",
+            CHAT,
+            s.run_now,
+            "start what a schedule starts now",
+            status=202,
+            response_model=s.ScheduleRun,
+            error_responses={429: "the conversation's queue is full"},
+        ),
+        delete_route(one, CHAT, s.delete, "delete a schedule"),
+    )
+
+
 API_ROUTES: tuple[ApiRoute, ...] = (
     *workspace_files.ROUTES,
     *_turns(),
@@ -164,4 +213,5 @@ API_ROUTES: tuple[ApiRoute, ...] = (
     *job_completion.ROUTES,
     *downloads.ROUTES,
     *trace.ROUTES,
+    *_schedules(),
 )

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.tools.arguments import validate_arguments
-from gateway.tools.tool import InvalidArguments
+from gateway.tools.tool import InvalidArguments, validate_arguments
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

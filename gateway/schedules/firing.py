@@ -1,0 +1,177 @@
+"""Firing: start what is due, once per due time, however many replicas try.
+
+One transaction moves a schedule to its next time and queues the turn. The move succeeds for one replica only,
+and a crash before the commit leaves the schedule due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import structlog
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import DatabaseUnavailable
+from delivery.deliveries.transactions import Transaction, Transactions
+from delivery.events.event import Event, EventType, rfc3339
+from gateway.conversations.notices import post_notice
+from gateway.conversations.submission import QueueFull, Submission, Submissions
+from gateway.schedules.schedules import recurrence_of
+from gateway.store.conversations import conversations
+from gateway.store.conversations import schedules as store
+from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
+
+log = structlog.get_logger(__name__)
+
+POLL_SECONDS = 2.0
+"""Seconds between looks at the database; each replica looks for itself."""
+
+GRACE = timedelta(seconds=60)
+"""A time that is later than this was missed, and the schedule's rule for missed times applies."""
+
+BATCH = 100
+RETRY_SECONDS = 10.0
+"""Seconds until a conversation whose queue was full is tried again."""
+
+SOURCE = "schedule"
+"""The source of the keys of scheduled messages: the schedule and its due time."""
+
+MISSED_NOTE = "its time passed while no gateway ran"
+
+
+class _AlreadyFired(Exception):
+    """Another replica was first, or the schedule was changed meanwhile; nothing is committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """One due time of a schedule: whether something starts, and the schedule afterwards."""
+
+    starts: bool
+    after: Schedule
+
+
+def plan_occurrence(schedule: Schedule, due: datetime, now: datetime) -> Occurrence:
+    """Return what happens at `now` for the time `due`, by the schedule's rule for missed times."""
+    recurrence = recurrence_of(schedule)
+    made_up_for = due if schedule.missed is MissedRule.ALL else max(due, now)
+    following = recurrence.next_after(made_up_for, since=due)
+    starts = now - due <= GRACE or schedule.missed is not MissedRule.SKIP
+    after = replace(
+        schedule,
+        next_at=following,
+        state=ScheduleState.ENDED if following is None else schedule.state,
+        last_at=due if starts else schedule.last_at,
+        fired=schedule.fired + 1,
+        note="" if starts else MISSED_NOTE,
+    )
+    return Occurrence(starts=starts, after=after)
+
+
+class ScheduleFiring:
+    """Starts the turns and reminders that are due."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        submissions: Submissions,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        interval: float = POLL_SECONDS,
+    ) -> None:
+        self._transactions = transactions
+        self._submissions = submissions
+        self._now = now
+        self._interval = interval
+        self._full: dict[str, float] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Fire what is due until stopped."""
+        while not stop.is_set():
+            wait = self._interval
+            try:
+                wait = await self._fire_and_get_wait()
+            except DatabaseUnavailable as error:
+                log.warning("schedules.database_unavailable", error=str(error))
+            except Exception:  # the outermost loop: the next pass must run
+                log.exception("schedules.failed")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await stop.wait()
+
+    async def _fire_and_get_wait(self) -> float:
+        """Fire what is due and return the seconds until the next look."""
+        if await self.fire_due() >= BATCH:
+            return 0.0
+        async with self._transactions.database.read() as connection:
+            following = await store.next_due(connection)
+        if following is None:
+            return self._interval
+        return min(max((following - self._now()).total_seconds(), 0.05), self._interval)
+
+    async def fire_due(self) -> int:
+        """Fire a batch of what is due; returns how many schedules were due."""
+        now, loop_time = self._now(), asyncio.get_running_loop().time()
+        self._full = {one: until for one, until in self._full.items() if until > loop_time}
+        async with self._transactions.database.read() as connection:
+            due = await store.list_due(connection, now=now, full=tuple(self._full), limit=BATCH)
+        for schedule in due:
+            try:
+                await self._fire(schedule, now)
+            except _AlreadyFired:
+                continue
+            except QueueFull:
+                self._full[schedule.conversation] = loop_time + RETRY_SECONDS
+                log.warning("schedule.queue_full", schedule=schedule.id, conversation=schedule.conversation)
+        return len(due)
+
+    async def _fire(self, schedule: Schedule, now: datetime) -> None:
+        due = schedule.next_at
+        if due is None:
+            return
+        occurrence = plan_occurrence(schedule, due, now)
+        async with self._transactions.begin("schedule.fire") as tx:
+            if not await store.update_schedule(tx.connection, schedule, occurrence.after):
+                raise _AlreadyFired
+            if occurrence.starts:
+                await self._start(tx, occurrence.after, due)
+            else:
+                log.info("schedule.skipped", schedule=schedule.id, due=rfc3339(due))
+
+    async def fire_now(self, schedule: Schedule) -> str | None:
+        """Start what a schedule starts, besides its times; returns the turn, None for a reminder.
+
+        Raises QueueFull, DatabaseUnavailable.
+        """
+        async with self._transactions.begin("schedule.fire") as tx:
+            return await self._start(tx, schedule, self._now())
+
+    async def _start(self, tx: Transaction, schedule: Schedule, due: datetime) -> str | None:
+        conversation = await conversations.get(tx.connection, schedule.account, schedule.conversation)
+        if conversation is None:
+            raise _AlreadyFired  # it was deleted with its schedules
+        fired = {"schedule": schedule.id, "due": rfc3339(due)}
+        if schedule.kind is ScheduleKind.REMINDER:
+            tx.emit(Event.now(EventType.SCHEDULE_FIRED, conversation.id, fired))
+            await post_notice(tx, conversation.id, f"Reminder: {schedule.text}")
+            return None
+        submitted = await self._submissions.enqueue(
+            tx,
+            conversation,
+            Submission(
+                account=schedule.account,
+                text=schedule.text,
+                asker=schedule.created_by,
+                source=SOURCE,
+                key=f"{schedule.id} {due.isoformat()}",
+                own_turn=True,
+                notify=True,
+            ),
+        )
+        tx.emit(Event.now(EventType.SCHEDULE_FIRED, conversation.id, fired, turn=submitted.turn))
+        await store.set_last_turn(tx.connection, schedule.id, submitted.turn)
+        return submitted.turn

@@ -1,0 +1,153 @@
+"""Schedules of an account: created, changed, paused and resumed in the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, Database
+from delivery.events.event import new_id
+from gateway.schedules.recurrence import Recurrence
+from gateway.store.conversations import schedules as store
+from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
+
+MAX_TEXT = 8000
+"""Characters of a schedule's text."""
+
+DEFAULT_LIMIT = 1000
+"""Active and paused schedules of an account unless the operator sets another limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSettings:
+    """The operator's settings: how many an account may have, and the time zone unless one is given."""
+
+    limit: int = DEFAULT_LIMIT
+    timezone: str = "UTC"
+
+
+class TooManySchedules(Exception):
+    """The account has as many schedules as it may have."""
+
+
+class ScheduleEnded(Exception):
+    """The schedule has no further time, so it can only be deleted or given a new time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSchedule:
+    """What a schedule does, when, and where. `conversation` is an id; `id` makes a repetition harmless."""
+
+    account: str
+    conversation: str
+    text: str
+    recurrence: Recurrence
+    created_by: str
+    kind: ScheduleKind = ScheduleKind.TURN
+    missed: MissedRule = MissedRule.ONCE
+    paused: bool = False
+    id: str | None = None
+
+
+class Schedules:
+    """The schedules of conversations, in transactions of their own."""
+
+    def __init__(self, database: Database, settings: ScheduleSettings) -> None:
+        self._database = database
+        self.settings = settings
+
+    async def create(self, new: NewSchedule) -> Schedule:
+        """Create a schedule; raises TooManySchedules, DatabaseUnavailable."""
+        async with self._database.begin() as connection:
+            return await create_schedule(connection, new, limit=self.settings.limit)
+
+    async def list_unfinished(self, account: str, conversation: str, *, limit: int) -> Sequence[Schedule]:
+        """Return the schedules of a conversation that are active or paused."""
+        async with self._database.read() as connection:
+            found = await store.list_for_account(
+                connection, account, conversation=conversation, limit=self.settings.limit
+            )
+        return [one for one in found if one.state is not ScheduleState.ENDED][:limit]
+
+    async def delete(self, account: str, conversation: str, schedule: str) -> bool:
+        """Delete a schedule of a conversation; returns False if there is none."""
+        async with self._database.begin() as connection:
+            found = await store.get(connection, account, schedule)
+            if found is None or found.conversation != conversation:
+                return False
+            return await store.delete_schedule(connection, account, schedule)
+
+
+async def create_schedule(connection: Connection, new: NewSchedule, *, limit: int) -> Schedule:
+    """Create a schedule; raises TooManySchedules, InvalidRecurrence. A known id returns its schedule."""
+    known = await store.get(connection, new.account, new.id) if new.id else None
+    if known is not None:
+        return known
+    if await store.count_unfinished(connection, new.account) >= limit:
+        raise TooManySchedules(
+            f"the account has {limit} schedules, which is its limit: delete one, or ask the operator "
+            "to raise schedule_limit"
+        )
+    now = utc_now()
+    schedule = with_recurrence(
+        Schedule(
+            id=new.id or new_id("sch"),
+            account=new.account,
+            conversation=new.conversation,
+            kind=new.kind,
+            text=new.text,
+            at=None,
+            every_seconds=None,
+            cron=None,
+            timezone="UTC",
+            missed=new.missed,
+            state=ScheduleState.PAUSED if new.paused else ScheduleState.ACTIVE,
+            next_at=None,
+            created_by=new.created_by,
+            created_at=now,
+        ),
+        new.recurrence,
+        now,
+    )
+    await store.insert_schedule(connection, schedule)
+    return schedule
+
+
+def recurrence_of(schedule: Schedule) -> Recurrence:
+    """Return when a schedule is due."""
+    every = None if schedule.every_seconds is None else timedelta(seconds=schedule.every_seconds)
+    return Recurrence(at=schedule.at, every=every, cron=schedule.cron, timezone=schedule.timezone)
+
+
+def with_recurrence(schedule: Schedule, recurrence: Recurrence, now: datetime) -> Schedule:
+    """Return a schedule with new times; one that had ended is active again. Raises InvalidRecurrence."""
+    every = recurrence.every
+    state = ScheduleState.ACTIVE if schedule.state is ScheduleState.ENDED else schedule.state
+    return replace(
+        schedule,
+        at=recurrence.at,
+        every_seconds=None if every is None else int(every.total_seconds()),
+        cron=recurrence.cron,
+        timezone=recurrence.timezone,
+        state=state,
+        next_at=recurrence.first(now) if state is ScheduleState.ACTIVE else None,
+        note="",
+    )
+
+
+def paused(schedule: Schedule) -> Schedule:
+    """Return the schedule paused; raises ScheduleEnded."""
+    if schedule.state is ScheduleState.ENDED:
+        raise ScheduleEnded("the schedule has ended; give it a new time, or delete it")
+    return replace(schedule, state=ScheduleState.PAUSED, next_at=None)
+
+
+def resumed(schedule: Schedule, now: datetime) -> Schedule:
+    """Return the schedule active, due at its next time after `now`; raises ScheduleEnded."""
+    if schedule.state is ScheduleState.ACTIVE:
+        return schedule
+    if schedule.state is ScheduleState.ENDED or (schedule.at is not None and schedule.at <= now):
+        raise ScheduleEnded("the schedule's time has passed; give it a new one")
+    return replace(schedule, state=ScheduleState.ACTIVE, next_at=recurrence_of(schedule).first(now))

@@ -1,0 +1,174 @@
+"""SQL of schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Row, delete, func, select, update
+
+from delivery.database.engine import Connection
+from gateway.store.tables import schedules as table
+
+
+class ScheduleKind(StrEnum):
+    """What a schedule starts: a turn of the agent, or a message with its text."""
+
+    TURN = "turn"
+    REMINDER = "reminder"
+
+
+class MissedRule(StrEnum):
+    """What happens to times at which no gateway ran: none is made up for, the last one, or each."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+class ScheduleState(StrEnum):
+    """Whether a schedule is due again: `ended` has no further time."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A schedule; exactly one of `at`, `every_seconds` and `cron` is set. `next_at`: None unless active."""
+
+    id: str
+    account: str
+    conversation: str
+    kind: ScheduleKind
+    text: str
+    at: datetime | None
+    every_seconds: int | None
+    cron: str | None
+    timezone: str
+    missed: MissedRule
+    state: ScheduleState
+    next_at: datetime | None
+    last_at: datetime | None = None
+    last_turn: str | None = None
+    fired: int = 0
+    note: str = ""
+    created_by: str
+    created_at: datetime
+
+
+async def insert_schedule(connection: Connection, schedule: Schedule) -> None:
+    """Insert a schedule; raises IntegrityError if its id exists."""
+    await connection.execute(table.insert().values(**asdict(schedule)))
+
+
+async def get(connection: Connection, account: str, schedule: str) -> Schedule | None:
+    """Return a schedule of an account."""
+    found = await connection.execute(select(table).where(table.c.account == account, table.c.id == schedule))
+    row = found.first()
+    return None if row is None else _schedule(row)
+
+
+async def list_for_account(
+    connection: Connection, account: str, *, conversation: str | None = None, after: str = "", limit: int
+) -> Sequence[Schedule]:
+    """Return schedules by id, which is the order of their creation, after the id `after`."""
+    query = select(table).where(table.c.account == account, table.c.id > after)
+    if conversation is not None:
+        query = query.where(table.c.conversation == conversation)
+    return [_schedule(row) for row in await connection.execute(query.order_by(table.c.id).limit(limit))]
+
+
+async def count_unfinished(connection: Connection, account: str) -> int:
+    """Return how many schedules of an account are active or paused."""
+    found = await connection.execute(
+        select(func.count())
+        .select_from(table)
+        .where(table.c.account == account, table.c.state != ScheduleState.ENDED)
+    )
+    return found.scalar_one()
+
+
+async def list_due(
+    connection: Connection, *, now: datetime, full: Sequence[str] = (), limit: int
+) -> Sequence[Schedule]:
+    """Return schedules that are due, except in the conversations `full`; the accounts take turns."""
+    due = (
+        select(
+            *table.c,
+            func.row_number().over(partition_by=table.c.account, order_by=table.c.next_at).label("place"),
+        )
+        .where(table.c.next_at <= now, table.c.conversation.not_in(full))
+        .subquery()
+    )
+    found = await connection.execute(select(due).order_by(due.c.place, due.c.next_at).limit(limit))
+    return [_schedule(row) for row in found]
+
+
+async def next_due(connection: Connection) -> datetime | None:
+    """Return when the next schedule of any account is due."""
+    found = await connection.execute(
+        select(table.c.next_at).where(table.c.next_at.is_not(None)).order_by(table.c.next_at).limit(1)
+    )
+    return found.scalar_one_or_none()
+
+
+async def update_schedule(connection: Connection, before: Schedule, after: Schedule) -> bool:
+    """Replace a schedule if it has neither fired nor changed state since `before`; returns whether it did."""
+    changed = await connection.execute(
+        update(table)
+        .where(
+            table.c.id == before.id,
+            table.c.account == before.account,
+            table.c.fired == before.fired,
+            table.c.state == before.state,
+            table.c.next_at.is_(None) if before.next_at is None else table.c.next_at == before.next_at,
+        )
+        .values(**asdict(after))
+    )
+    return changed.rowcount > 0
+
+
+async def set_last_turn(connection: Connection, schedule: str, turn: str) -> None:
+    """Record the newest turn of a schedule."""
+    await connection.execute(update(table).where(table.c.id == schedule).values(last_turn=turn))
+
+
+async def delete_schedule(connection: Connection, account: str, schedule: str) -> bool:
+    """Delete a schedule; returns False if there is none."""
+    done = await connection.execute(delete(table).where(table.c.account == account, table.c.id == schedule))
+    return done.rowcount > 0
+
+
+async def delete_ended_before(connection: Connection, *, before: datetime) -> None:
+    """Delete schedules that ended and were last due before a moment."""
+    await connection.execute(
+        delete(table).where(table.c.state == ScheduleState.ENDED, table.c.last_at < before)
+    )
+
+
+def _schedule(row: Row[Any]) -> Schedule:
+    return Schedule(
+        id=row.id,
+        account=row.account,
+        conversation=row.conversation,
+        kind=ScheduleKind(row.kind),
+        text=row.text,
+        at=row.at,
+        every_seconds=row.every_seconds,
+        cron=row.cron,
+        timezone=row.timezone,
+        missed=MissedRule(row.missed),
+        state=ScheduleState(row.state),
+        next_at=row.next_at,
+        last_at=row.last_at,
+        last_turn=row.last_turn,
+        fired=row.fired,
+        note=row.note,
+        created_by=row.created_by,
+        created_at=row.created_at,
+    )

@@ -1,0 +1,247 @@
+"""Schedules over HTTP: create, list, show, change, run and delete."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field, StrictBool, StrictStr
+
+from delivery.database.clock import utc_now
+from delivery.deliveries.transactions import Transaction
+from gateway.conversations.submission import (
+    QueueFull,
+    Submission,
+    UnknownAgent,
+    UnknownTarget,
+    WrongAgent,
+)
+from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
+from gateway.schedules.schedules import (
+    MAX_TEXT,
+    NewSchedule,
+    ScheduleEnded,
+    TooManySchedules,
+    create_schedule,
+    paused,
+    recurrence_of,
+    resumed,
+    with_recurrence,
+)
+from gateway.store.conversations import schedules as store
+from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
+from gateway.web.api.conversations import require_conversation
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.problems import HttpProblem, invalid_field, not_found
+from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
+
+Text = Annotated[StrictStr, Field(min_length=1, max_length=MAX_TEXT)]
+Short = Annotated[StrictStr, Field(min_length=1, max_length=100)]
+ConversationName = Annotated[StrictStr, Field(min_length=1, max_length=300)]
+
+
+class ScheduleTimes(RequestModel):
+    """When a schedule is due: `at` (RFC 3339), `every` (ISO 8601, 60 s at least) or `cron` (five fields).
+
+    `cron` is read in `timezone`, a name of IANA; without it in the operator's time zone.
+    """
+
+    at: AwareDatetime | None = None
+    every: Short | None = None
+    cron: Short | None = None
+    timezone: Short | None = None
+
+
+class ScheduleCreate(ScheduleTimes):
+    """A new schedule. A new `conversation` name creates a conversation, with `agent` if that is given."""
+
+    conversation: ConversationName
+    agent: ConversationName | None = None
+    text: Text
+    kind: ScheduleKind = ScheduleKind.TURN
+    missed: MissedRule = MissedRule.ONCE
+    paused: StrictBool = False
+
+
+class ScheduleUpdate(ScheduleTimes):
+    """The fields to change; new times replace the old ones, and start an ended schedule again."""
+
+    text: Text | None = None
+    missed: MissedRule | None = None
+    paused: StrictBool | None = None
+
+
+class ScheduleQuery(PageQuery):
+    """A page of the schedules, of one conversation if it is given."""
+
+    conversation: ConversationName | None = None
+
+
+class ScheduleResponse(ResponseModel):
+    """A schedule. `note` says why it ended or what was skipped."""
+
+    id: str
+    conversation: str
+    kind: ScheduleKind
+    text: str
+    at: datetime | None
+    every: timedelta | None
+    cron: str | None
+    timezone: str
+    missed: MissedRule
+    paused: bool
+    state: ScheduleState
+    next_at: datetime | None
+    last_at: datetime | None
+    last_turn: str | None
+    fired: int
+    note: str
+    created_by: str
+    created_at: datetime
+
+
+class ScheduleRun(ResponseModel):
+    """What was started: the turn, or null for a reminder."""
+
+    schedule: str
+    turnId: str | None
+
+
+def to_response(schedule: Schedule) -> ScheduleResponse:
+    """Return a schedule as a response."""
+    return ScheduleResponse(
+        id=schedule.id,
+        conversation=schedule.conversation,
+        kind=schedule.kind,
+        text=schedule.text,
+        at=schedule.at,
+        every=recurrence_of(schedule).every,
+        cron=schedule.cron,
+        timezone=schedule.timezone,
+        missed=schedule.missed,
+        paused=schedule.state is ScheduleState.PAUSED,
+        state=schedule.state,
+        next_at=schedule.next_at,
+        last_at=schedule.last_at,
+        last_turn=schedule.last_turn,
+        fired=schedule.fired,
+        note=schedule.note,
+        created_by=schedule.created_by,
+        created_at=schedule.created_at,
+    )
+
+
+async def create(call: ApiCall[ScheduleCreate, NoContent]) -> ScheduleResponse:
+    """Create a schedule."""
+    body, settings = call.body, call.services.schedule_settings
+    recurrence = _recurrence(body, settings.timezone)
+    async with call.services.transactions.begin("command") as tx:
+        new = NewSchedule(
+            account=call.account,
+            conversation=await _conversation(call, tx),
+            text=body.text,
+            recurrence=recurrence,
+            created_by=call.principal.key,
+            kind=body.kind,
+            missed=body.missed,
+            paused=body.paused,
+        )
+        try:
+            return to_response(await create_schedule(tx.connection, new, limit=settings.limit))
+        except TooManySchedules as error:
+            raise HttpProblem(429, str(error)) from None
+
+
+async def list_schedules(call: ApiCall[NoContent, ScheduleQuery]) -> ListPage[ScheduleResponse]:
+    """List the schedules in the order of their creation."""
+    query, conversation = call.query, None
+    async with call.context.database.read() as connection:
+        if query.conversation is not None:
+            conversation = (await require_conversation(connection, call.account, query.conversation)).id
+        found = await store.list_for_account(
+            connection, call.account, conversation=conversation, after=query.after, limit=query.limit + 1
+        )
+    page, following = paginate(found, query.limit)
+    return ListPage[ScheduleResponse](items=[to_response(one) for one in page], next=following)
+
+
+async def get(call: ApiCall[NoContent, NoContent]) -> ScheduleResponse:
+    """Return one schedule."""
+    return to_response(await _require(call))
+
+
+async def update(call: ApiCall[ScheduleUpdate, NoContent]) -> ScheduleResponse:
+    """Change a schedule."""
+    body, present = call.body, await _require(call)
+    changed = replace(present, text=body.text or present.text, missed=body.missed or present.missed)
+    if body.model_fields_set & {"at", "every", "cron"}:
+        changed = with_recurrence(changed, _recurrence(body, present.timezone), utc_now())
+    elif body.timezone is not None:
+        raise invalid_field("/timezone", "give at, every or cron as well: a time zone changes the times")
+    if body.paused is not None:
+        try:
+            changed = paused(changed) if body.paused else resumed(changed, utc_now())
+        except ScheduleEnded as error:
+            raise HttpProblem(409, str(error)) from None
+    async with call.context.database.begin() as connection:
+        if not await store.update_schedule(connection, present, changed):
+            raise HttpProblem(409, "the schedule fired or was changed at this moment; try again")
+    return to_response(changed)
+
+
+async def run_now(call: ApiCall[NoContent, NoContent]) -> ScheduleRun:
+    """Start what a schedule starts now, besides its times."""
+    schedule = await _require(call)
+    try:
+        return ScheduleRun(
+            schedule=schedule.id, turnId=await call.services.schedule_firing.fire_now(schedule)
+        )
+    except QueueFull as error:
+        raise HttpProblem(429, str(error)) from None
+
+
+async def delete(call: ApiCall[NoContent, NoContent]) -> None:
+    """Delete a schedule; a turn that it has started goes on."""
+    async with call.context.database.begin() as connection:
+        if not await store.delete_schedule(connection, call.account, call.path["id"]):
+            raise _unknown()
+
+
+async def _require(call: ApiCall[NoContent, NoContent] | ApiCall[ScheduleUpdate, NoContent]) -> Schedule:
+    async with call.context.database.read() as connection:
+        found = await store.get(connection, call.account, call.path["id"])
+    if found is None:
+        raise _unknown()
+    return found
+
+
+def _unknown() -> HttpProblem:
+    return not_found("there is no such schedule in this account")
+
+
+def _recurrence(body: ScheduleTimes, timezone: str) -> Recurrence:
+    try:
+        return parse_recurrence(
+            now=utc_now(), at=body.at, every=body.every, cron=body.cron, timezone=body.timezone or timezone
+        )
+    except InvalidRecurrence as error:
+        raise invalid_field(f"/{error.field}", error.detail) from None
+
+
+async def _conversation(call: ApiCall[ScheduleCreate, NoContent], tx: Transaction) -> str:
+    """Return the id of the conversation, which a new name creates."""
+    submission = Submission(
+        account=call.account,
+        text="",
+        asker=call.principal.key,
+        agent=call.body.agent,
+        conversation=call.body.conversation,
+    )
+    try:
+        return (await call.services.submissions.get_or_create_in(tx, submission)).id
+    except UnknownTarget as error:
+        pointer = "/agent" if isinstance(error, UnknownAgent) else "/conversation"
+        raise invalid_field(pointer, str(error)) from None
+    except WrongAgent as error:
+        raise HttpProblem(409, str(error)) from None
