@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.accounts.api_keys import Principal
-from gateway.records.errors import to_problems
+from gateway.records.input_problems import to_problems
 from gateway.services import Services
 from gateway.store.turns.jobs import Job
 from gateway.web.http import idempotency, request_body
