@@ -30,6 +30,8 @@ from sandbox.config import ConfigProblem as Fault
 
 CONTEXT = web.AppKey("surface", WebContext)
 AUTHENTICATOR = web.AppKey("door", Authenticator)
+PATH_PARAMETER = r"{path:(?s:.+)}"
+"""A path of several names, at the end of a route. Names may have any character, also line breaks."""
 LARGE_BODY_FACTOR = 6
 """Factor of the body deadline for routes with large bodies."""
 
