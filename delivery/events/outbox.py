@@ -18,6 +18,7 @@ class Backlog:
     """A conversation with events that may not be published yet."""
 
     conversation: str
+    account: str
     published_n: int
     last_n: int
 
@@ -132,11 +133,11 @@ async def mark_published(connection: Connection, marks: Iterable[tuple[str, int,
 async def list_backlogs(connection: Connection, *, limit: int = 1000) -> list[Backlog]:
     """Return the conversations whose outbox is ahead of the stream."""
     rows = await connection.execute(
-        select(streams.c.conversation, streams.c.relayed_n, streams.c.last_n)
+        select(streams.c.conversation, streams.c.account, streams.c.relayed_n, streams.c.last_n)
         .where(streams.c.relayed_n < streams.c.last_n)
         .limit(limit)
     )
-    return [Backlog(conversation=row[0], published_n=row[1], last_n=row[2]) for row in rows]
+    return [Backlog(conversation=row[0], account=row[1], published_n=row[2], last_n=row[3]) for row in rows]
 
 
 async def last_position(connection: Connection, conversation: str) -> tuple[int, int]:

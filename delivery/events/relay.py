@@ -16,6 +16,9 @@ from delivery.events import outbox
 from delivery.events.event import Event
 from delivery.events.outbox import Backlog
 from delivery.events.port import EventStream
+from delivery.fair_gate import current_account
+from delivery.fair_queue import FairQueue
+from delivery.fair_scheduler import PoolSize
 
 log = structlog.get_logger(__name__)
 
@@ -84,19 +87,19 @@ class Relay:
         self._stream = stream
         self._checkpoint = checkpoint
         self._workers = workers
+        self._dirty = FairQueue[str](PoolSize(places=workers))
         self._positions: dict[str, _Position] = {}
         self._pending: dict[str, dict[int, Event]] = defaultdict(dict)
-        self._dirty: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
         self._to_read: set[str] = set()
         self._marks: dict[str, tuple[int, int]] = {}
         self._seqs = _PublishedSeqs()
 
     def enqueue(self, events: Iterable[Event]) -> None:
-        """Queue committed, numbered events for publishing; returns at once."""
+        """Queue committed, numbered events of the current account for publishing; returns at once."""
         for event in events:
             self._pending[event.conversation][event.n or 0] = event
-            self._queue(event.conversation)
+            self._queue(event.conversation, current_account())
 
     async def get_seq(self, event: Event, *, timeout: float) -> int | None:
         """Return an event's seq once it is published, waiting up to `timeout` seconds; None after that.
@@ -123,41 +126,50 @@ class Relay:
             log.debug("event.seq_not_found", event_id=event.id, error=str(error))
         return None
 
-    def wake(self, conversation: str) -> None:
+    def _read_soon(self, conversation: str, account: str) -> None:
         """Read a conversation's outbox soon, in addition to the queued events."""
         self._to_read.add(conversation)
-        self._queue(conversation)
+        self._queue(conversation, account)
 
     def catch_up(self, backlog: Backlog) -> None:
         """Publish a backlog; if this relay has published it already, only mark it as published."""
         position = self._positions.get(backlog.conversation)
         if position is None or position.n < backlog.last_n:
-            self.wake(backlog.conversation)
+            self._read_soon(backlog.conversation, backlog.account)
         else:
             self._marks.setdefault(backlog.conversation, (position.n, position.seq))
 
-    def _queue(self, conversation: str) -> None:
+    def _queue(self, conversation: str, account: str) -> None:
         if conversation not in self._queued:
             self._queued.add(conversation)
-            self._dirty.put_nowait(conversation)
+            self._dirty.put(account, conversation)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Publish until `stop`, then publish the queued events for as long as the broker answers."""
         async with asyncio.TaskGroup() as group:
-            workers = [group.create_task(self._work()) for _ in range(self._workers)]
+            for _ in range(self._workers):
+                group.create_task(self._work())
             marker = group.create_task(self._mark_regularly(stop))
             await stop.wait()
-            for _ in workers:
-                self._dirty.put_nowait("")
+            self._dirty.close()
             await marker
         await self._mark()
 
     async def _work(self) -> None:
-        while conversation := await self._dirty.get():
+        while await self._publish_next():
+            pass
+
+    async def _publish_next(self) -> bool:
+        """Publish the events of one conversation; return False when the relay has stopped."""
+        async with self._dirty.take() as entry:
+            if entry is None:
+                return False
+            account, conversation = entry
             await self._try(conversation)
             self._queued.discard(conversation)
             if conversation in self._pending or conversation in self._to_read:
-                self._queue(conversation)
+                self._queue(conversation, account)
+            return True
 
     async def _try(self, conversation: str) -> None:
         with log_errors("relay", conversation=conversation):
@@ -177,7 +189,7 @@ class Relay:
                 self._to_read.add(conversation)
                 continue
             return
-        self.wake(conversation)
+        self._to_read.add(conversation)
 
     async def _load_position(self, conversation: str) -> _Position:
         tail = await self._stream.tail(conversation)

@@ -18,13 +18,13 @@ from sandbox.workspaces import local_files
 OUTBOX = "outbox"
 MAX_DEPTH = 4
 MAX_ENTRIES = 500
-_LISTING = re.compile(r"^(\d+) (\d+) (outbox/.+)$")
+_LISTING = re.compile(r"(\d+) (\d+)(?:\.\d*)? (outbox/.+)", re.DOTALL)
 LIST_SCRIPT = r"""
 [ -d outbox ] && [ ! -L outbox ] || exit 0
-date +%s
-find outbox -maxdepth 4 -type f ! -path '*/.*' -exec stat -c '%s %Z %n' {} + | head -n 500
+printf '%s\0' "$(date +%s)"
+find outbox -maxdepth 4 -type f ! -path '*/.*' -printf '%s %C@ %p\0' | head -z -n 500
 """
-"""One name per line; a name with a line break does not match and is ignored."""
+"""Each record ends with NUL, the one character that no name has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +102,14 @@ def _outbox_file(path: str, size: int, changed_at: datetime, stamp: float) -> Ou
 
 
 def parse_listing(listing: bytes, requested_at: datetime) -> list[OutboxFile]:
-    """Parse the output of LIST_SCRIPT: the sandbox's time, then one line per file."""
-    first, *lines = listing.decode("utf-8", "surrogateescape").splitlines() or [""]
+    """Parse the output of LIST_SCRIPT: the sandbox's time, then one record per file."""
+    first, *records = listing.decode("utf-8", "surrogateescape").split("\0")[:-1] or [""]
     if not first.isdecimal():
         return []
     ahead = timedelta(seconds=int(first)) - timedelta(seconds=int(requested_at.timestamp()))
     files = []
-    for line in lines:
-        match = _LISTING.match(line)
+    for record in records:
+        match = _LISTING.fullmatch(record)
         if match and _is_text(match[3]):
             stamp = float(match[2])
             files.append(

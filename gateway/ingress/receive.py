@@ -133,7 +133,7 @@ class UpdateHandler:
                 await destinations.mark_alive(tx.connection, inbound.address.destination)
                 await self._process(tx, context, inbound, after_commit)
         self._dropped_keys.remove(dropped)
-        await self._after_commit(inbound, after_commit)
+        await self._after_commit(context, inbound, after_commit)
 
     async def _drop(self, context: ChannelContext, inbound: InboundMessage) -> None:
         """Drop a message; its key is stored together with others."""
@@ -219,14 +219,17 @@ class UpdateHandler:
                     reply_to = inbound.update.platform_id
                     await post_notice(tx, conversation.id, text, reply_to=reply_to, urgent=True)
 
-    async def _after_commit(self, inbound: InboundMessage, after_commit: AfterCommit) -> None:
+    async def _after_commit(
+        self, context: ChannelContext, inbound: InboundMessage, after_commit: AfterCommit
+    ) -> None:
         """Run the in-process work after a commit; losing it in a crash has no lasting effect."""
         for turn in after_commit.ended_turns:
             self._cancel(turn)
         if after_commit.submitted is not None:
             self._submissions.cancel_superseded(after_commit.submitted)
             if self._status_reactions is not None:
-                self._status_reactions.on_received(inbound.address, inbound.update.platform_id)
+                account, platform_id = context.record.account, inbound.update.platform_id
+                self._status_reactions.on_received(account, inbound.address, platform_id)
         if after_commit.reply is not None and isinstance(inbound.update, Command):
             await self._commands.reply_privately(inbound.update, after_commit.reply)
 
@@ -294,7 +297,7 @@ class UpdateHandler:
                 await self._admission.reply(tx, context, inbound, refused, after_commit)
             elif refused is None and not await self._apply_edit(tx, context, inbound):
                 await self._process(tx, context, inbound, after_commit)
-        await self._after_commit(inbound, after_commit)
+        await self._after_commit(context, inbound, after_commit)
 
     @staticmethod
     async def _apply_edit(tx: Transaction, context: ChannelContext, inbound: InboundMessage) -> bool:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
 from channels.message import Address, StatusReaction
 from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.fair_queue import FairQueue
+from delivery.fair_scheduler import PoolSize
 from gateway.store.conversations import conversations, messages
 from gateway.store.turn_state import TurnState
 from gateway.store.turns.turns import Turn
@@ -19,10 +22,15 @@ from gateway.store.turns.turns import Turn
 log = structlog.get_logger(__name__)
 
 MAX_QUEUED = 1000
-"""Reactions that may be queued; further ones are skipped."""
+"""Reactions of one account that may be queued; further ones are skipped."""
+
+ACCOUNTS_AT_ONCE = 8
+"""Accounts whose reactions are added at once, so that a slow platform of one delays no other."""
 
 React = Callable[[Address, str, StatusReaction], Awaitable[None]]
 """Add a reaction to a message; never raises a platform's error."""
+
+_QueuedReaction = Callable[[], Awaitable[None]]
 
 _END_REACTIONS = {
     TurnState.COMPLETED: StatusReaction.DONE,
@@ -32,50 +40,55 @@ _END_REACTIONS = {
 
 
 class StatusReactions:
-    """Adds reactions one after the other. `is_enabled`: some channel of this process shows them."""
+    """Adds the reactions of an account one after the other, and those of several accounts at once.
+
+    `is_enabled`: some channel of this process shows them.
+    """
 
     def __init__(self, database: Database, react: React, is_enabled: Callable[[], bool]) -> None:
         self._database = database
         self._react = react
         self._is_enabled = is_enabled
-        self._queue: asyncio.Queue[tuple[Address, str, StatusReaction] | tuple[Turn, StatusReaction]] = (
-            asyncio.Queue(MAX_QUEUED)
+        self._queue = FairQueue[_QueuedReaction](
+            PoolSize(places=ACCOUNTS_AT_ONCE, share=1 / ACCOUNTS_AT_ONCE)
         )
 
-    @property
-    def queued(self) -> int:
-        """Return how many reactions are queued."""
-        return self._queue.qsize()
+    def queued(self, account: str) -> int:
+        """Return how many reactions of an account are queued."""
+        return self._queue.waiting(account)
 
-    def on_received(self, address: Address, platform_id: str | None) -> None:
+    def on_received(self, account: str, address: Address, platform_id: str | None) -> None:
         """Queue a reaction that a message was received."""
-        if platform_id and self._is_enabled() and not self._queue.full():
-            self._queue.put_nowait((address, platform_id, StatusReaction.SEEN))
+        if platform_id:
+            self._put(account, partial(self._react, address, platform_id, StatusReaction.SEEN))
 
     def on_turn_ended(self, turn: Turn, state: TurnState) -> None:
         """Queue a reaction to a turn's messages that shows how the turn ended."""
-        if turn.trigger == "message" and self._is_enabled() and not self._queue.full():
-            self._queue.put_nowait((turn, _END_REACTIONS[state]))
+        if turn.trigger == "message":
+            self._put(turn.account, partial(self._react_to_turn, turn, _END_REACTIONS[state]))
+
+    def _put(self, account: str, reaction: _QueuedReaction) -> None:
+        if self._is_enabled() and self.queued(account) < MAX_QUEUED:
+            self._queue.put(account, reaction)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Add queued reactions until stopped."""
-        ending = asyncio.create_task(stop.wait())
-        while not stop.is_set():
-            asking = asyncio.create_task(self._queue.get())
-            await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                await self._react_once(asking.result())
-            asking.cancel()
-        ending.cancel()
+        """Add queued reactions until stopped; those that are queued then are skipped."""
+        async with asyncio.TaskGroup() as group:
+            workers = [group.create_task(self._work()) for _ in range(ACCOUNTS_AT_ONCE)]
+            await stop.wait()
+            for worker in workers:
+                worker.cancel()
 
-    async def _react_once(
-        self, item: tuple[Address, str, StatusReaction] | tuple[Turn, StatusReaction]
-    ) -> None:
+    async def _work(self) -> None:
+        while True:
+            async with self._queue.take() as entry:
+                if entry is None:
+                    return
+                await self._react_once(entry[1])
+
+    async def _react_once(self, reaction: _QueuedReaction) -> None:
         try:
-            if len(item) == 3:  # noqa: PLR2004 - a message's own address is known
-                await self._react(*item)
-            else:
-                await self._react_to_turn(*item)
+            await reaction()
         except DatabaseUnavailable as error:
             log.debug("reactions.skipped", error=str(error))
         except Exception:  # the outermost loop of the queue: the next reaction must be added

@@ -10,15 +10,10 @@ RecordError              remedy    meaning
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Literal
-
-from pydantic import SecretStr, ValidationError
-from pydantic_core import ErrorDetails
+from collections.abc import Iterable
+from typing import ClassVar, Literal
 
 from sandbox.config import ConfigProblem
-
-_PRIVATE = frozenset({"envVars", "settings", "secret", "env_vars"})
 
 
 class RecordError(Exception):
@@ -57,43 +52,3 @@ class ManagedByOperator(RecordError):
 def json_pointer(parts: Iterable[object]) -> str:
     """Return a JSON pointer (RFC 6901)."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
-
-
-def to_problems(error: ValidationError, given: Any, *, below: str = "") -> tuple[ConfigProblem, ...]:
-    """Return pydantic's errors as problems: where in `given`, what is allowed and what was given.
-
-    A value that fits none of several types is one problem, which names all of them.
-    """
-    details: dict[str, list[str]] = {}
-    for found in error.errors(include_url=False):
-        pointer = below + json_pointer(_place(found, given))
-        details.setdefault(pointer, []).append(_detail(found, below))
-    return tuple(
-        ConfigProblem(pointer=pointer, detail=" or: ".join(dict.fromkeys(texts)))
-        for pointer, texts in details.items()
-    )
-
-
-def _place(found: ErrorDetails, given: Any) -> Iterator[str | int]:
-    """Yield the keys that lead to an error in the input, without the names that pydantic gives to types."""
-    for part in found["loc"]:
-        keys = range(len(given)) if isinstance(given, list | tuple) else given
-        if isinstance(keys, Mapping | range) and part in keys:
-            given = given[part]
-            yield part
-    if found["type"] == "missing":
-        yield found["loc"][-1]
-
-
-def _detail(found: ErrorDetails, below: str) -> str:
-    text = found["msg"].removeprefix("Value error, ")
-    if found["type"] == "extra_forbidden":
-        return "there is no such key"
-    if found["type"] == "missing":
-        return "is required"
-    given = found["input"]
-    hidden = _PRIVATE & {*(str(part) for part in found["loc"]), *below.split("/")}
-    if hidden or isinstance(given, SecretStr) or not isinstance(given, str | int | float | bool | None):
-        return text
-    shown = repr(given)
-    return f"{text} (given: {shown if len(shown) <= 80 else shown[:77] + '…'})"  # noqa: PLR2004 - one line

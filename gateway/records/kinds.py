@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from channels import registry as channel_plugins
 from gateway.records.agent import AgentConfig
-from gateway.records.errors import InvalidRecord, json_pointer, to_problems
+from gateway.records.errors import InvalidRecord, json_pointer
 from gateway.records.fields import Reference
+from gateway.records.input_problems import to_problems
 from gateway.records.patches import extract_secrets
 from gateway.store.accounts.records import RecordKind
 from sandbox import registry as sandbox_plugins

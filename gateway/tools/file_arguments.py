@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -32,6 +34,12 @@ def int_argument(args: Mapping[str, Any], name: str, *, default: int, maximum: i
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
         raise InvalidArguments(f"{name} must be a whole number from 1 to {maximum}, not {value!r}")
     return value
+
+
+def one_line(name: str) -> str:
+    """Return a name for a list with one name per line; one with line breaks or control characters as JSON."""
+    plain = len(name.splitlines()) <= 1 and not any(unicodedata.category(letter) == "Cc" for letter in name)
+    return name if plain else json.dumps(name)
 
 
 def never_needs_approval(_config: SandboxConfig) -> bool:

@@ -13,6 +13,7 @@ from gateway.tools.file_arguments import (
     PATH_SCHEMA,
     has_files,
     never_needs_approval,
+    one_line,
     path_argument,
     with_file_errors,
 )
@@ -22,7 +23,7 @@ from sandbox.paths import relative_path
 
 MAX_FILES = 200
 
-SCRIPT = """cd -- {place} || exit 44
+SCRIPT = r"""cd -- {place} || exit 44
 shopt -s globstar nullglob dotglob
 IFS=
 pattern={pattern}
@@ -30,11 +31,21 @@ names=()
 for name in $pattern; do
   [ -f "$name" ] && [ ! -L "$name" ] && names+=("$name")
 done
+IFS=$' \n'
 for ((at = 0; at < ${{#names[@]}}; at += 500)); do
-  stat -c '%Y %n' -- "${{names[@]:at:500}}"
-done | sort -t ' ' -k 1,1nr -k 2 | head -n {most}
+  some=("${{names[@]:at:500}}")
+  times=($(stat -c '%Y' -- "${{some[@]}}"))
+  ((${{#times[@]}} == ${{#some[@]}})) || {{
+    times=()
+    for name in "${{some[@]}}"; do times+=("$(stat -c '%Y' -- "$name" || echo 0)"); done
+  }}
+  for ((place = 0; place < ${{#some[@]}}; place += 1)); do
+    printf '%s %s\0' "${{times[place]}}" "${{some[place]}}"
+  done
+done | sort -z -t ' ' -k 1,1nr -k 2
 """
-"""Expanded by bash itself: `**` enters directories and follows no links."""
+"""Expanded by bash itself: `**` enters directories and follows no links. Each record ends with NUL; if a file
+is deleted meanwhile, the times of its block are read one by one."""
 
 
 def _spec(_context: ToolContext) -> ToolSpec:
@@ -64,7 +75,7 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
     if context.environment.files_only:
         return await _search_store(context, place, pattern)
     sandbox = await context.environment_resolver.sandbox(context.environment)
-    script = SCRIPT.format(place=shlex.quote(place), pattern=shlex.quote(pattern), most=MAX_FILES + 1)
+    script = SCRIPT.format(place=shlex.quote(place), pattern=shlex.quote(pattern))
     result = await sandbox.run(ExecRequest(script=script, timeout=60.0, output_limit=OUTPUT_CAP))
     if result.exit_code == 44:  # noqa: PLR2004 - the script's own
         return ToolResult(ok=False, content=f"there is no directory {place}")
@@ -94,14 +105,14 @@ def to_result(result: ExecResult, directory: str) -> ToolResult:
     if result.timed_out:
         return ToolResult(ok=False, content="the search took too long: start in a deeper directory")
     prefix = "" if directory == "." else f"{directory}/"
-    lines = result.stdout.decode("utf-8", "replace").splitlines()
-    return render_names([prefix + line.partition(" ")[2] for line in lines])
+    records = result.stdout.decode("utf-8", "replace").split("\0")[:-1]
+    return render_names([prefix + record.partition(" ")[2] for record in records[: MAX_FILES + 1]])
 
 
 def render_names(names: list[str]) -> ToolResult:
     """Return names as a result, as many as are shown."""
     more = ["[there are more: narrow the pattern]"] if len(names) > MAX_FILES else []
-    content = "\n".join([*names[:MAX_FILES], *more]) or "no file matches"
+    content = "\n".join([*map(one_line, names[:MAX_FILES]), *more]) or "no file matches"
     return ToolResult(ok=True, content=content, detail={"files": names[:MAX_FILES]})
 
 

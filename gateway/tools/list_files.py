@@ -10,6 +10,7 @@ from gateway.tools.file_arguments import (
     PATH_SCHEMA,
     has_workspace,
     never_needs_approval,
+    one_line,
     path_argument,
     with_file_errors,
 )
@@ -37,7 +38,9 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
     sandbox = await context.environment_resolver.sandbox(context.environment)
     entries = await ShellFiles(run=sandbox.run, root=".").list(path)
     lines = [
-        f"{one.name}/" if one.kind == "directory" else f"{one.name}  {one.size}" + _kind_suffix(one.kind)
+        f"{one_line(one.name)}/"
+        if one.kind == "directory"
+        else f"{one_line(one.name)}  {one.size}{_kind_suffix(one.kind)}"
         for one in entries[:MAX_ENTRIES]
     ]
     more = [f"[{len(entries) - MAX_ENTRIES} more]"] if len(entries) > MAX_ENTRIES else []

@@ -12,6 +12,7 @@ import pytest
 from sandbox.errors import FeatureUnsupported, SandboxGone, UnsafePath
 from sandbox.model import ExecRequest, Network, SandboxId
 from sandbox.port import Feature, Provider, Sandbox
+from sandbox.testing.names import HOSTILE_NAMES
 from sandbox.testing.processes import other_process_program, processes_with
 from sandbox.testing.rig import ProviderRig
 from sandbox.testing.waiting import until
@@ -30,6 +31,18 @@ class LifeContract:
         assert await sandbox.read("deep/down/file.bin", limit=10) == EVERY_BYTE[:10]
         echoed = await sandbox.run(ExecRequest(script="cat deep/down/file.bin -", stdin=EVERY_BYTE))
         assert echoed.stdout == EVERY_BYTE * 2
+
+    async def test_a_file_may_have_any_name(self, sandbox: Sandbox) -> None:
+        """Whatever characters a name has, it names one file for the port and for programs."""
+        for name in HOSTILE_NAMES:
+            await sandbox.write(f"names/{name}", name.encode())
+        listed = await sandbox.run(ExecRequest(script="find names -type f -print0"))
+        assert sorted(listed.stdout.decode().split("\0")[:-1]) == sorted(
+            f"names/{one}" for one in HOSTILE_NAMES
+        )
+        assert [await sandbox.read(f"names/{name}", limit=1000) for name in HOSTILE_NAMES] == [
+            name.encode() for name in HOSTILE_NAMES
+        ]
 
     async def test_the_working_directory_is_the_workspace(self, sandbox: Sandbox) -> None:
         """Commands start in the workspace, and $DOVECOTE_WORKSPACE names it."""

@@ -33,7 +33,6 @@ ALLOWED = {
     "delivery/chat/rate_limit.py Semaphore": "the sends of one bot, which one account owns",
     "delivery/chat/shared_rate_limit.py Lock": "the tokens of one bot, which one account owns",
     "delivery/deliveries/transactions.py Queue": "wake-ups to send; none waits for an answer",
-    "delivery/events/relay.py Queue": "conversations to publish; a pass over one is short",
     "delivery/fair_threads.py Lock": "guards the scheduler itself",
     "delivery/fair_threads.py ThreadPoolExecutor": "the fair thread pool is built on it",
     "gateway/agents/model/agent.py Queue": "the events of one turn",
@@ -43,7 +42,6 @@ ALLOWED = {
     "gateway/infra/callback_sockets.py Semaphore": "the connections of one sandbox",
     "gateway/ingress/open_channels.py Lock": "the configuration of one channel",
     "gateway/ingress/sandbox_commands.py Queue": "commands to start; a gate schedules them by account",
-    "gateway/ingress/status_reactions.py Queue": "best effort: a reaction may come late or be skipped",
     "gateway/observability/disk.py Lock": "one check for all of the gateway",
     "gateway/observability/tracing/span_recorder.py Queue": "spans, which are dropped when it is full",
     "sandbox/docker/capabilities.py ThreadPoolExecutor": "one call when the gateway starts",
@@ -54,7 +52,7 @@ ALLOWED = {
 
 
 def test_shared_pools_use_the_fair_scheduler() -> None:
-    """Use FairGate, FairThreadPool or KeyedWorker for work of accounts; list here what serves one of them."""
+    """Work of accounts uses FairGate, FairQueue, FairThreadPool or KeyedWorker; what serves one is listed."""
     used = set(_uses())
     assert sorted(used - set(ALLOWED)) == [], "use delivery.fair_gate, or list the file with the reason"
     assert sorted(set(ALLOWED) - used) == [], "remove what is no longer used"

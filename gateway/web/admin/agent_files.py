@@ -17,7 +17,7 @@ from gateway.web.http import request_body
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.pagination import ListPage
 from gateway.web.http.problems import PATH_POINTER, HttpProblem, invalid_field, not_found
-from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
+from gateway.web.http.route import PATH_PARAMETER, ApiCall, ApiRoute, NoContent, ResponseModel
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_TOTAL_BYTES = 10 * 1024 * 1024
@@ -119,7 +119,7 @@ def delete_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], A
 
 def _routes(kind: RecordKind, plural: str) -> tuple[ApiRoute, ...]:
     every = f"/accounts/me/{plural}/{{id}}/files"
-    one = f"{every}/{{path:.+}}"
+    one = f"{every}/{PATH_PARAMETER}"
     listed = ListPage[AgentFileResponse]
     binary = "application/octet-stream"
     return (

@@ -17,7 +17,7 @@ from gateway.web.http.auth import KeyAccess
 from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage
 from gateway.web.http.problems import PATH_POINTER, HttpProblem, invalid_field, not_found
-from gateway.web.http.route import ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
+from gateway.web.http.route import PATH_PARAMETER, ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
 from sandbox.errors import SandboxError, UnsafePath
 from sandbox.labels import namespace
 from sandbox.paths import FileEntry, relative_path
@@ -175,7 +175,7 @@ async def delete_file(call: ApiCall[NoContent, NoContent]) -> None:
 
 
 _COLLECTION_PATH = "/accounts/me/workspaces/{id}/files"
-_FILE_PATH = f"{_COLLECTION_PATH}/{{path:.+}}"
+_FILE_PATH = f"{_COLLECTION_PATH}/{PATH_PARAMETER}"
 _BINARY_TYPE = "application/octet-stream"
 
 ROUTES = (

@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.accounts.api_keys import Principal
-from gateway.records.errors import to_problems
+from gateway.records.input_problems import to_problems
 from gateway.services import Services
 from gateway.store.turns.jobs import Job
 from gateway.web.http import idempotency, request_body
@@ -30,6 +30,8 @@ from sandbox.config import ConfigProblem as Fault
 
 CONTEXT = web.AppKey("surface", WebContext)
 AUTHENTICATOR = web.AppKey("door", Authenticator)
+PATH_PARAMETER = r"{path:(?s:.+)}"
+"""A path of several names, at the end of a route. Names may have any character, also line breaks."""
 LARGE_BODY_FACTOR = 6
 """Factor of the body deadline for routes with large bodies."""
 

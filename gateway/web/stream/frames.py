@@ -20,6 +20,7 @@ from pydantic import (
 
 from delivery.events.port import StoredEvent
 from delivery.events.replay import CaughtUp, Events, Frame, Gap, Reset, Subscribed
+from gateway.records.input_problems import to_problems
 from gateway.web.http import request_body
 from gateway.web.http.attachments import Attachments
 from gateway.web.http.problems import HttpProblem
@@ -137,7 +138,7 @@ def parse(text: str) -> ClientFrame:
     try:
         return _FRAMES[kind].model_validate(shape)
     except ValidationError as error:
-        raise ProtocolError("invalid", _explain(error), echoed_fields(shape)) from None
+        raise ProtocolError("invalid", _explain(error, shape), echoed_fields(shape)) from None
 
 
 def echoed_fields(shape: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,10 +146,9 @@ def echoed_fields(shape: Mapping[str, Any]) -> dict[str, Any]:
     return {key: shape[key] for key in _ECHOED_FIELDS if isinstance(shape.get(key), str)}
 
 
-def _explain(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = "/".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "constr")))
-    return f"{where}: {first['msg']}"[:300]
+def _explain(error: ValidationError, shape: Mapping[str, Any]) -> str:
+    first = to_problems(error, shape)[0]
+    return f"{first.pointer.removeprefix('/')}: {first.detail}"[:300]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from delivery.database.tables import streams
 from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
 from delivery.events.relay import Relay
+from delivery.fair_gate import working_for
 
 
 async def _record_unpublished(database: Database, texts: list[str], conversation: str = "") -> str:
@@ -89,12 +90,15 @@ async def _wait_for_texts(stream: MemoryEvents, conversation: str, texts: list[s
             await asyncio.sleep(0.01)
 
 
-async def _record_and_enqueue(database: Database, relay: Relay, texts: list[str], conversation: str) -> None:
+async def _record_and_enqueue(
+    database: Database, relay: Relay, texts: list[str], conversation: str, *, account: str = "acc"
+) -> None:
     """Record events and hand them to this relay alone, as the process that wrote them does."""
     async with database.begin() as connection:
         events = [Event.now(EventType.MESSAGE_RECEIVED, conversation, {"text": word}) for word in texts]
         numbered = await outbox.record(connection, conversation, events)
-    relay.enqueue(numbered)
+    with working_for(account):
+        relay.enqueue(numbered)
 
 
 async def test_two_relays_publish_one_order(database: Database) -> None:
@@ -126,3 +130,36 @@ async def test_what_is_in_no_conversation_is_not_waited_for(database: Database) 
     relay = Relay(database, MemoryEvents(), lambda _point: None)
     async with asyncio.timeout(5):
         assert await relay.get_seq(Event.now(EventType.WEBHOOK_TEST, "", {}), timeout=60.0) is None
+
+
+class _HeldEvents(MemoryEvents):
+    """A stream that confirms the events of some conversations only when they are released."""
+
+    def __init__(self, held: set[str]) -> None:
+        super().__init__()
+        self._held = held
+        self.release = asyncio.Event()
+
+    async def append(self, event: Event, *, expected: int) -> int:
+        """Append an event, for a held conversation after the release."""
+        if event.conversation in self._held:
+            await self.release.wait()
+        return await super().append(event, expected=expected)
+
+
+async def test_conversations_of_one_account_leave_workers_to_others(database: Database) -> None:
+    """While every append of a busy account hangs, the event of another account is published."""
+    async with database.begin() as connection:
+        for number in range(20):
+            await outbox.create_stream(connection, conversation=f"busy{number}", account="busy", agent="a")
+        await outbox.create_stream(connection, conversation="quiet", account="quiet", agent="a")
+    stream = _HeldEvents({f"busy{number}" for number in range(20)})
+    relay = Relay(database, stream, lambda _point: None, workers=4)
+    async with _run_relay(relay):
+        for number in range(20):
+            await _record_and_enqueue(database, relay, ["x"], f"busy{number}", account="busy")
+        await _record_and_enqueue(database, relay, ["y"], "quiet", account="quiet")
+        await _wait_for_texts(stream, "quiet", ["y"])
+        assert await _published_texts(stream, "busy0") == []
+        stream.release.set()
+        await _wait_for_texts(stream, "busy19", ["x"])

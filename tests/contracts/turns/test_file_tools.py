@@ -22,6 +22,7 @@ from sandbox.config import SandboxConfig
 from sandbox.labels import Owner, Scope
 from sandbox.model import ExecRequest, SandboxSpec
 from sandbox.port import Sandbox
+from sandbox.testing.names import HOSTILE_NAMES
 from sandbox.testing.rig import ProviderRig
 from sandbox_rigs import all_rigs
 
@@ -152,6 +153,22 @@ async def test_files_are_found_by_name(harness: ToolHarness) -> None:
     assert (await harness.run_tool(glob, pattern="$(touch pwned)")).content == "no file matches"
     assert not (await harness.run_tool(glob, pattern="*", path="nowhere")).ok
     assert (await harness.run_tool(glob, pattern="pwned")).content == "no file matches"
+
+
+async def test_a_file_of_any_name_is_one_line(harness: ToolHarness) -> None:
+    """A name with line breaks is found and listed as one file, in JSON, which `read` then opens."""
+    for name in HOSTILE_NAMES:
+        await harness.sandbox.write(f"d/{name}", name.encode())
+    found = await harness.run_tool(glob, pattern="d/*")
+    assert sorted(found.detail["files"]) == sorted(f"d/{name}" for name in HOSTILE_NAMES)
+    listed = await harness.run_tool(list_files, path="d")
+    assert sorted(listed.detail["names"]) == sorted(HOSTILE_NAMES)
+    for answer in (found, listed):
+        lines = answer.content.splitlines()
+        assert len(lines) == len(HOSTILE_NAMES)
+        assert any(line.partition("  ")[0].endswith('two\\nlines"') for line in lines)
+    for name in HOSTILE_NAMES:
+        assert name.splitlines()[0] in (await harness.run_tool(read, path=f"d/{name}")).content
 
 
 async def test_lines_are_found_by_expression(harness: ToolHarness) -> None:

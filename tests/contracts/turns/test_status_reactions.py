@@ -70,7 +70,7 @@ async def test_every_message_of_a_turn_shows_how_it_ended(
 ) -> None:
     """Seen first, then the end under each message that the turn answered, one that joined it included."""
     first = await harness.send_message("one")
-    status_reactions.on_received(harness.address(), first)
+    status_reactions.on_received(harness.account, harness.address(), first)
     (turn,) = await harness.list_open_turns()
     await harness.start_first_turn()
     await harness.send_command("queue", "steer")
@@ -94,9 +94,32 @@ async def test_a_sign_that_fails_is_left_out(
     """Later reactions are still added; a message without a platform id gets none."""
     reaction_log.failures = 1
     for platform_id in ("1", None, "2"):
-        status_reactions.on_received(harness.address(), platform_id)
+        status_reactions.on_received("acc", harness.address(), platform_id)
     await reaction_log.until(1)
     assert reaction_log.reactions == [("2", StatusReaction.SEEN)]
+
+
+async def test_a_slow_platform_of_one_account_delays_no_other(harness: IngressHarness) -> None:
+    """While the reactions of one account hang, in order, those of another one are added."""
+    hanging, seen, added = asyncio.Event(), list[str](), asyncio.Event()
+
+    async def react(_address: Address, platform_id: str, _sign: StatusReaction) -> None:
+        seen.append(platform_id)
+        if platform_id.startswith("slow"):
+            hanging.set()
+            await asyncio.Event().wait()
+        added.set()
+
+    reactions, stop = StatusReactions(harness.database, react, lambda: True), asyncio.Event()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(reactions.run(stop))
+        for number in range(20):
+            reactions.on_received("busy", harness.address(), f"slow{number}")
+        await hanging.wait()
+        reactions.on_received("quiet", harness.address(), "quick")
+        await added.wait()
+        stop.set()
+    assert seen == ["slow0", "quick"]
 
 
 async def test_signs_nobody_wants_or_that_are_too_many_are_not_kept(
@@ -104,9 +127,10 @@ async def test_signs_nobody_wants_or_that_are_too_many_are_not_kept(
 ) -> None:
     """Without reactions nothing waits; at a slow platform a bounded number waits."""
     unwanted = StatusReactions(harness.database, reaction_log.react, lambda: False)
-    unwanted.on_received(harness.address(), "1")
+    unwanted.on_received("acc", harness.address(), "1")
     flooded = StatusReactions(harness.database, reaction_log.react, lambda: True)
     for number in range(MAX_QUEUED + 10):
-        flooded.on_received(harness.address(), str(number))
-    assert unwanted.queued == 0
-    assert flooded.queued == MAX_QUEUED
+        flooded.on_received("acc", harness.address(), str(number))
+    flooded.on_received("other", harness.address(), "1")
+    assert unwanted.queued("acc") == 0
+    assert (flooded.queued("acc"), flooded.queued("other")) == (MAX_QUEUED, 1)

@@ -17,6 +17,7 @@ from sandbox.errors import UnsafePath
 from sandbox.host import plugin
 from sandbox.model import SandboxSpec
 from sandbox.port import CallbackDirectories, ProviderContext, Sandbox
+from sandbox.testing.names import HOSTILE_NAMES
 
 
 @pytest.fixture
@@ -70,6 +71,26 @@ async def test_the_same_files_are_found_both_ways(mounted: bool, workspace: Path
 
 
 @pytest.mark.parametrize("mounted", [True, False])
+async def test_a_file_of_any_name_is_found(mounted: bool, workspace: Path, sandbox: Sandbox) -> None:
+    """A name with line breaks is one file, and none that it pretends to be."""
+    names = [name for name in HOSTILE_NAMES if not name.startswith(".")]
+    folder = workspace / "outbox" / "more"
+    folder.mkdir()
+    for name in (*names, "x\n5 1700000000 outbox\x85y"):
+        (folder / name).write_bytes(name.encode())
+    location = make_location(sandbox, workspace if mounted else None)
+    found = [
+        one for one in await workspace_outbox.list_files(location) if one.path.startswith("outbox/more/")
+    ]
+    assert sorted(one.path.removeprefix("outbox/more/") for one in found) == sorted(
+        (*names, "x\n5 1700000000 outbox\x85y")
+    )
+    for one in found:
+        content = await workspace_outbox.read(location, one.path, limit=1000)
+        assert content == one.path.removeprefix("outbox/more/").encode()
+
+
+@pytest.mark.parametrize("mounted", [True, False])
 async def test_an_outbox_that_leads_elsewhere_is_empty(
     mounted: bool, workspace: Path, sandbox: Sandbox
 ) -> None:
@@ -84,7 +105,7 @@ async def test_an_outbox_that_leads_elsewhere_is_empty(
 @given(st.binary(max_size=300))
 def test_any_listing_can_be_read(listing: bytes) -> None:
     """What a sandbox writes is never trusted to be a listing."""
-    for one in workspace_outbox.parse_listing(b"1700000000\n" + listing, datetime.now(UTC)):
+    for one in workspace_outbox.parse_listing(b"1700000000\0" + listing + b"\0", datetime.now(UTC)):
         assert one.path.startswith("outbox/")
 
 
@@ -92,5 +113,5 @@ def test_the_sandbox_s_clock_may_be_wrong() -> None:
     """Times are by the gateway's clock."""
     asked = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     behind = int(asked.timestamp()) - 3600
-    (left,) = workspace_outbox.parse_listing(f"{behind}\n7 {behind - 2} outbox/a\n".encode(), asked)
+    (left,) = workspace_outbox.parse_listing(f"{behind}\0007 {behind - 2}.25 outbox/a\0".encode(), asked)
     assert left.changed_at == asked - timedelta(seconds=2)

@@ -14,6 +14,7 @@ from gateway.environments.stored_workspace import StoredWorkspace
 from s3_servers import open_empty_store, s3_server
 from sandbox.errors import ProviderRefused, SandboxError, UnsafePath
 from sandbox.s3 import open_client
+from sandbox.testing.names import HOSTILE_NAMES
 from sandbox.workspaces.directory_store import DirectoryWorkspaceStore
 from sandbox.workspaces.port import WorkspaceStore
 from sandbox.workspaces.replica import ReplicaFile
@@ -62,6 +63,23 @@ async def test_what_is_written_is_read(store: WorkspaceStore) -> None:
     await store.write(SPACE, "empty", b"full")
     assert await store.read(SPACE, "empty", 99) == b"full"
     assert await store.read(SPACE, "empty", 0) == b""
+
+
+async def test_a_file_may_have_any_name(store: WorkspaceStore) -> None:
+    """It is listed, read, given to a sync and removed by that name."""
+    names = HOSTILE_NAMES
+    if isinstance(store, S3WorkspaceStore):  # the server of this test has no objects with a line feed
+        names = tuple(name for name in names if "\n" not in name)
+    for name in names:
+        await store.write(SPACE, f"d/{name}", name.encode())
+    listed = [one.name for one in await store.list_directory(SPACE, "d")]
+    assert sorted(listed) == sorted(names)
+    contents = await _contents(store, await store.replica(SPACE).list())
+    assert contents == {f"d/{name}": name.encode() for name in names}
+    for name in names:
+        assert await store.read(SPACE, f"d/{name}", 1000) == name.encode()
+        await store.remove(SPACE, f"d/{name}")
+    assert await store.replica(SPACE).list() == {}
 
 
 async def test_directories_are_listed(store: WorkspaceStore) -> None:

@@ -12,6 +12,7 @@ from sandbox.errors import ProviderRefused
 from sandbox.model import ExecRequest
 from sandbox.port import Provider, Sandbox
 from sandbox.registry import built_in
+from sandbox.testing.names import HOSTILE_NAMES
 from sandbox.testing.rig import ProviderRig
 from sandbox.workspaces import sandbox_transfer
 from sandbox.workspaces.baselines import LocalBaselineStore
@@ -88,6 +89,24 @@ async def test_files_go_in_and_come_back(
     await workspace_sync.sync(sandbox, spec)
     assert await _output_of(sandbox, "sh run.sh; [ -e new ] || echo gone") == "uploaded\ngone\n"
     assert not (await sandbox_transfer.list_files(sandbox)).keys() & {sandbox_transfer.STAGING_DIRECTORY}
+    await provider.destroy(sandbox.id)
+
+
+async def test_a_file_of_any_name_goes_in_and_comes_back(
+    rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
+) -> None:
+    """A name with line breaks, quotes or control characters is synced both ways and removed both ways."""
+    names = {name: name.encode() for name in HOSTILE_NAMES}
+    (rig.workspace / "in").mkdir()
+    for name, content in names.items():
+        (rig.workspace / "in" / name).write_bytes(content)
+    sandbox, spec = await provider.create(rig.spec(namespace=SPACE)), rig.spec(namespace=SPACE)
+    await workspace_sync.sync(sandbox, spec)
+    assert {name: await sandbox.read(f"in/{name}", limit=1000) for name in names} == names
+    await _output_of(sandbox, "mv in out")
+    await workspace_sync.sync(sandbox, spec)
+    assert {path.name: path.read_bytes() for path in (rig.workspace / "out").iterdir()} == names
+    assert not (rig.workspace / "in").exists()
     await provider.destroy(sandbox.id)
 
 

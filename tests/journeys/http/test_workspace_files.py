@@ -13,6 +13,7 @@ from yarl import URL
 from api_server import ApiClient, ApiResponse, ApiServer, open_api_server
 from gateway.web.http.context import WebLimits
 from sandbox.labels import namespace
+from sandbox.testing.names import HOSTILE_NAMES
 
 FILES = "/accounts/me/workspaces/default/files"
 
@@ -28,7 +29,7 @@ async def put(client: ApiClient, path: str, content: bytes) -> ApiResponse:
     """Upload a file."""
     headers = {"Authorization": f"Bearer {client.key}", "Content-Type": "application/octet-stream"}
     url = f"{client.url}{FILES}/{path}"
-    async with client.session.put(url, data=content, headers=headers) as answer:
+    async with client.session.put(URL(url, encoded=True), data=content, headers=headers) as answer:
         return ApiResponse(status=answer.status, headers=dict(answer.headers), body=await answer.read())
 
 
@@ -59,6 +60,32 @@ async def test_a_file_goes_up_comes_down_and_goes(api: ApiServer) -> None:
     assert [(one["path"], one["size"]) for one in inner] == [("a/b/c.bin", 2560)]
     assert (await api.mine.call("DELETE", f"{FILES}/a")).status == 204
     assert (await api.mine.call("GET", f"{FILES}/a/b/c.bin")).status == 404
+
+
+async def test_a_file_of_any_name_is_listed_and_fetched(api: ApiServer, tmp_path: Path) -> None:
+    """Whatever a sandbox calls its files, the listed path opens and removes each."""
+    await put(api.mine, "first", b"x")
+    (await folder(api, tmp_path) / "d").mkdir()
+    for name in HOSTILE_NAMES:
+        (await folder(api, tmp_path) / "d" / name).write_bytes(name.encode())
+    listed = (await api.mine.call("GET", f"{FILES}/d")).body["items"]
+    assert sorted(one["name"] for one in listed) == sorted(HOSTILE_NAMES)
+    for one in listed:
+        path = f"{FILES}/{quote(one['path'])}"
+        assert (await fetch(api.mine, "GET", path)) == (200, one["name"].encode())
+        assert (await fetch(api.mine, "DELETE", path))[0] == 204
+        assert (await put(api.mine, quote(one["path"]), b"again")).status == 204
+    again = (await api.mine.call("GET", f"{FILES}/d?limit=1000")).body["items"]
+    assert [one["size"] for one in again] == [5] * len(HOSTILE_NAMES)
+
+
+async def fetch(client: ApiClient, method: str, path: str) -> tuple[int, bytes]:
+    """Send a request to a path that is encoded already; return the status and the body."""
+    headers = {"Authorization": f"Bearer {client.key}"}
+    async with client.session.request(
+        method, URL(f"{client.url}{path}", encoded=True), headers=headers
+    ) as answer:
+        return answer.status, await answer.read()
 
 
 async def test_a_page_written_in_a_sandbox_is_stored_not_shown(api: ApiServer) -> None:
@@ -151,7 +178,7 @@ async def test_a_workspaces_files_go_with_its_record(api: ApiServer, tmp_path: P
         await client.call("POST", "/accounts/me/workspaces", {"name": "spare"})
         headers = {"Authorization": f"Bearer {client.key}"}
         url = f"{api.url}/accounts/me/workspaces/spare/files/a"
-        async with client.session.put(url, data=b"x", headers=headers) as answer:
+        async with client.session.put(URL(url, encoded=True), data=b"x", headers=headers) as answer:
             assert answer.status == 204
     assert len(stored(tmp_path)) == 2
     await api.mine.call("DELETE", "/accounts/me/workspaces/spare")

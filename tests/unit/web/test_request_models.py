@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from gateway.records.input_problems import to_problems
+from gateway.web.compat.agui import RunAgentInput
+from gateway.web.compat.openai_requests import ChatCompletionCreate
 from gateway.web.routes import ROUTES
 from gateway.web.stream.frames import InvalidFrame, ProtocolError, parse
 
@@ -30,6 +34,10 @@ VALUES: tuple[Any, ...] = (
     {"role": {}},
 )
 DEPTH = 6
+INTERNAL_WORDS = re.compile(
+    r"[Tt]uple|[Dd]ict|\blist\b|instance|[Ii]nput should|None|True|False|valid (string|integer)"
+)
+"""Words of the validator and of Python, which mean nothing to a client."""
 
 
 def wrong_values(
@@ -59,6 +67,85 @@ def test_a_value_of_any_type_is_accepted_or_refused(model: type[BaseModel]) -> N
             model.model_validate(value)
         except ValidationError:
             continue
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_problems_name_the_clients_fields_in_words_of_json(model: type[BaseModel]) -> None:
+    """Every pointer leads to a value of the client or to a missing key, once, and the text is about JSON."""
+    schema = model.model_json_schema()
+    for value in wrong_values(schema, schema.get("$defs", {})):
+        if not isinstance(value, dict):
+            continue
+        try:
+            model.model_validate(value)
+        except ValidationError as error:
+            found = to_problems(error, value)
+            pointers = [problem.pointer for problem in found]
+            assert pointers
+            assert len(set(pointers)) == len(pointers)
+            assert all(_leads_to_a_key(value, pointer) for pointer in pointers), (value, pointers)
+            assert [problem.detail for problem in found if INTERNAL_WORDS.search(problem.detail)] == []
+
+
+def _leads_to_a_key(value: Any, pointer: str) -> bool:
+    """Return whether a pointer leads to a place in the value, or to a key that an object could have."""
+    for key in pointer.split("/")[1:]:
+        if isinstance(value, list):
+            value = value[int(key)]
+        elif isinstance(value, dict):
+            value = value.get(key)
+        else:
+            return False
+    return True
+
+
+USER = {"role": "user", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("model", "messages", "expected"),
+    [
+        (ChatCompletionCreate, "hi", {"/messages": 'must be an array (given: "hi")'}),
+        (ChatCompletionCreate, {}, {"/messages": "must be an array"}),
+        (ChatCompletionCreate, [], {"/messages": "must have at least 1 item"}),
+        (ChatCompletionCreate, ["a"], {"/messages/0": 'must be an object (given: "a")'}),
+        (
+            ChatCompletionCreate,
+            [{**USER, "content": 5}],
+            {"/messages/0/content": "must be a string or an array (given: 5)"},
+        ),
+        (
+            ChatCompletionCreate,
+            [USER, {**USER, "content": [5]}],
+            {"/messages/1/content/0": "must be an object (given: 5)"},
+        ),
+        (ChatCompletionCreate, [USER] * 1001, {"/messages": "must have at most 1000 items"}),
+        (RunAgentInput, None, {"/messages": "must be an array (given: null)"}),
+        (
+            RunAgentInput,
+            [{"role": "user", "content": {}}],
+            {"/messages/0/content": "must be a string or an array"},
+        ),
+    ],
+)
+def test_a_wrong_message_is_one_problem(
+    model: type[BaseModel], messages: Any, expected: Mapping[str, str]
+) -> None:
+    """A message list of the wrong type is reported once, without the consequences of the first problem."""
+    given = {"model": "a", "threadId": "t", "runId": "r", "messages": messages}
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(given)
+    assert {one.pointer: one.detail for one in to_problems(caught.value, given)} == expected
+
+
+def test_a_wrong_frame_is_explained_in_words_of_json() -> None:
+    """The error of a WebSocket frame names its own field, and never repeats a key."""
+    with pytest.raises(ProtocolError) as caught:
+        parse(json.dumps({"type": "send", "conversation": "c", "text": "t", "attachments": "x", "id": "1"}))
+    assert str(caught.value).endswith('attachments: must be an array (given: "x")')
+    with pytest.raises(ProtocolError) as caught:
+        parse(json.dumps({"type": "auth", "key": "secret" * 400}))
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", FRAMES)

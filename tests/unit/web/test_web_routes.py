@@ -19,7 +19,7 @@ from gateway.web.http.auth import (
     PublicAccess,
     SocketAccess,
 )
-from gateway.web.http.route import ApiRoute
+from gateway.web.http.route import PATH_PARAMETER, ApiRoute
 from gateway.web.openapi import document
 from gateway.web.routes import ROUTES
 
@@ -48,6 +48,12 @@ def test_every_change_needs_more_than_reading(route: ApiRoute) -> None:
     if route.method != "GET":
         assert isinstance(route.access, KeyAccess | AdminAccess | PlatformAccess | JobTokenAccess)
         assert route.access != KeyAccess("read")
+
+
+@BY_NAME
+def test_a_path_parameter_may_have_any_name(route: ApiRoute) -> None:
+    """A pattern with a dot, which does not match line breaks, is PATH_PARAMETER, in which it does."""
+    assert not re.search(r"\{\w+:[^}]*(?<!\\)\.", route.path.replace(PATH_PARAMETER, ""))
 
 
 @BY_NAME

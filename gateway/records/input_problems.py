@@ -1,0 +1,143 @@
+"""Validation errors as problems of the client's own input: its keys, and the words of JSON.
+
+pydantic reports more than a client has to know: the names of types in a path, one error for each type that
+a value could have had, and lengths of lists after invalid items were dropped. A problem here is the one thing
+to correct at one place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gateway.records.errors import json_pointer
+from sandbox.config import ConfigProblem
+
+_PRIVATE = frozenset({"envVars", "settings", "secret", "env_vars", "key"})
+_SHOWN = 80
+"""Characters of a given value that a problem repeats."""
+
+_ARRAYS = ("tuple_type", "list_type", "set_type", "frozen_set_type", "iterable_type")
+_OBJECTS = ("dict_type", "mapping_type", "model_type", "model_attributes_type", "dataclass_type")
+_EXPECTED_TYPES: Mapping[str, str] = {
+    **dict.fromkeys(_ARRAYS, "an array"),
+    **dict.fromkeys(_OBJECTS, "an object"),
+    "string_type": "a string",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    "none_required": "null",
+}
+"""What the value must be, by the error that says it has another type of JSON."""
+
+_CHOICES = frozenset({"literal_error", "enum"})
+"""Errors of a value that is none of those in a list."""
+
+_LENGTHS = frozenset({"too_short", "too_long"})
+
+_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "finite_number": lambda _: "must be a finite number",
+    "greater_than": lambda limit: f"must be more than {limit['gt']}",
+    "greater_than_equal": lambda limit: f"must be at least {limit['ge']}",
+    "less_than": lambda limit: f"must be less than {limit['lt']}",
+    "less_than_equal": lambda limit: f"must be at most {limit['le']}",
+    "string_too_short": lambda limit: f"must have at least {_count(limit['min_length'], 'character')}",
+    "string_too_long": lambda limit: f"must have at most {_count(limit['max_length'], 'character')}",
+    "string_pattern_mismatch": lambda limit: f"must match the pattern {limit['pattern']}",
+    "too_short": lambda limit: f"must have at least {_count(limit['min_length'], 'item')}",
+    "too_long": lambda limit: f"must have at most {_count(limit['max_length'], 'item')}",
+    "extra_forbidden": lambda _: "there is no such key",
+    "missing": lambda _: "is required",
+}
+"""The text of an error, by its type; an unlisted one keeps pydantic's text."""
+
+
+def to_problems(error: ValidationError, given: Any, *, below: str = "") -> tuple[ConfigProblem, ...]:
+    """Return pydantic's errors as problems: where in `given`, what is allowed and what was given.
+
+    A value that fits none of several types is one problem, which names all of them.
+    """
+    found: dict[str, list[ErrorDetails]] = {}
+    for one in error.errors(include_url=False):
+        found.setdefault(json_pointer(_place(one, given)), []).append(one)
+    return tuple(
+        ConfigProblem(pointer=below + pointer, detail=_detail(errors, below))
+        for pointer, every in found.items()
+        if (errors := _relevant(every, has_deeper=_has_deeper(pointer, found)))
+    )
+
+
+def _has_deeper(pointer: str, found: Iterable[str]) -> bool:
+    return any(other.startswith(f"{pointer}/") for other in found)
+
+
+def _relevant(errors: Sequence[ErrorDetails], *, has_deeper: bool) -> Sequence[ErrorDetails]:
+    """Return the errors of one place without those that another one makes untrue.
+
+    If a part of the value is wrong, the value has one of its possible types: it is not reported that it has
+    none of the others. The same holds if the value has a wrong length or range.
+    """
+    true = [one for one in errors if not _is_length_of_valid_items(one)]
+    specific = [one for one in true if _expected(one) is None]
+    return specific if specific or has_deeper else true
+
+
+def _is_length_of_valid_items(error: ErrorDetails) -> bool:
+    """Return whether the value itself has a permitted length: pydantic counts only its valid items."""
+    given, limits = error["input"], error.get("ctx", {})
+    return (
+        error["type"] in _LENGTHS
+        and isinstance(given, Sequence)
+        and limits.get("min_length", 0) <= len(given) <= limits.get("max_length", len(given))
+    )
+
+
+def _place(found: ErrorDetails, given: Any) -> Iterator[str | int]:
+    """Yield the keys that lead to an error in the input, without the names that pydantic gives to types."""
+    for part in found["loc"]:
+        keys = range(len(given)) if isinstance(given, list | tuple) else given
+        if isinstance(keys, Mapping | range) and part in keys:
+            given = given[part]
+            yield part
+    if found["type"] == "missing":
+        yield found["loc"][-1]
+
+
+def _detail(errors: Sequence[ErrorDetails], below: str) -> str:
+    expected = [text for text in map(_expected, errors) if text is not None]
+    texts = [f"must be {' or '.join(dict.fromkeys(expected))}"] if expected else []
+    texts += [_text(one) for one in errors if _expected(one) is None]
+    return " or: ".join(dict.fromkeys(texts)) + _shown(errors[0], below)
+
+
+def _expected(error: ErrorDetails) -> str | None:
+    """Return what the value must be instead; None if it may be of this type but is not valid."""
+    if error["type"] in _CHOICES:
+        return str(error.get("ctx", {})["expected"]).replace("'", '"')
+    return _EXPECTED_TYPES.get(error["type"])
+
+
+def _text(error: ErrorDetails) -> str:
+    words = _WORDS.get(error["type"])
+    if words is not None:
+        return words(error.get("ctx", {}))
+    return error["msg"].removeprefix("Value error, ").replace("Input should", "should")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _shown(error: ErrorDetails, below: str) -> str:
+    """Return what was given, as JSON, unless it may be secret or is not a single value."""
+    given = error["input"]
+    hidden = _PRIVATE & {*(str(part) for part in error["loc"]), *below.split("/")}
+    of_value = error["type"] not in ("extra_forbidden", "missing")
+    if not of_value or hidden or not isinstance(given, str | int | float | bool | None):
+        return ""
+    shown = json.dumps(given, ensure_ascii=False)
+    return f" (given: {shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + '…'})"
