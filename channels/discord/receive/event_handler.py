@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from channels.discord import payloads
-from channels.discord.api import CALLBACK_TIMEOUT_SECONDS, Api, path
+from channels.discord.api import Api
 from channels.discord.receive import codec
 from channels.discord.receive.backfill import Backfill, ChannelTypes
 from channels.discord.receive.interactions import initial_response
@@ -198,11 +198,8 @@ class EventHandler:
         body = initial_response(interaction, decoded)
         if body is None or is_answered:
             return
-        where = path("interactions", number, token, "callback")
         try:
-            await self._api.call(
-                "POST", where, name="react", body=body, as_bot=False, timeout_seconds=CALLBACK_TIMEOUT_SECONDS
-            )
+            await self._api.call(self._api.interactions.respond(number, token, body), name="react")
         except ChannelError as error:
             log.warning("discord.interaction_ack_failed: %s", error)
             return

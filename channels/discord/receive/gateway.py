@@ -19,7 +19,7 @@ from typing import Any
 
 import aiohttp
 
-from channels.discord.api import CONNECT_TIMEOUT_SECONDS
+from channels.discord.rest import CONNECT_TIMEOUT_SECONDS
 from channels.discord.settings import DiscordSettings
 from channels.errors import Ambiguous, ChannelError, RateLimited, Unauthorized, Unreachable
 from channels.port import ReceiverStatus

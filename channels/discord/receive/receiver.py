@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
+from discord.http import Route
+
 from channels.discord import commands, payloads
-from channels.discord.api import Api, path
+from channels.discord.api import Api
 from channels.discord.errors import UnknownResource
 from channels.discord.receive import codec, interactions
 from channels.discord.receive.event_handler import EventHandler
 from channels.discord.receive.gateway import BACKOFF_SECONDS, DiscordGateway, Event, HandleEvent
+from channels.discord.rest import RestClient
 from channels.discord.send.deferred_replies import DeferredReplies
 from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError, RateLimited
@@ -143,16 +147,15 @@ class DiscordReceiver(Receiver):
 
     async def _register_commands(self) -> None:
         """Register the slash commands if they differ; keep those of other programs."""
-        where = path("applications", self._bot.application_id, "commands")
+        application, bot = self._bot.application_id, self._api.bot
         try:
-            existing = await self._api.call(
-                "GET", where, name="read commands", query="with_localizations=true"
-            )
+            existing = await self._api.call(_registered_commands(bot, application), name="read commands")
         except UnknownResource:
             existing = None
         merged = commands.merge_commands(existing)
         if merged is not None:
-            await self._api.call("PUT", where, name="register commands", body=merged)
+            register = bot.bulk_upsert_global_commands(application, merged)
+            await self._api.call(register, name="register commands")
         self._is_registered = True
 
     async def _run_interactions(self, receiving: ReceiverStatus) -> None:
@@ -173,6 +176,12 @@ class DiscordReceiver(Receiver):
                 failures += 1
         receiving(RECEIVING)
         await asyncio.Event().wait()
+
+
+def _registered_commands(bot: RestClient, application: str) -> Coroutine[Any, Any, Any]:
+    """Read the commands with the localizations of other programs, which discord.py leaves out."""
+    route = Route("GET", "/applications/{application_id}/commands", application_id=application)
+    return bot.request(route, params={"with_localizations": "true"})
 
 
 def _json_response(body: dict[str, Any]) -> WebhookResponse:

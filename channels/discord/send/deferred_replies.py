@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from channels.discord.api import Api, path
+from channels.discord.api import Api
 from channels.discord.send import rendering
 from channels.errors import ChannelError
 from channels.message import Address, Command, IgnoredUpdate, Message, Update
@@ -170,9 +170,9 @@ class DeferredReplies:
         pending = [reply for replies in self._pending.values() for reply in replies]
         for reply in [reply for reply in pending if rendering.channel_id_of(reply.address) == channel]:
             self._pop_pending(reply.address.key)
-            where = path("webhooks", reply.application, reply.token, "messages", "@original")
+            delete = self._api.interactions.delete_original(reply.application, reply.token)
             try:
-                await self._api.call("DELETE", where, name="delete deferred reply", as_bot=False)
+                await self._api.call(delete, name="delete deferred reply")
             except ChannelError as error:
                 log.info("discord.deferred_reply_delete_failed: %s", error)
             await self.resolve(reply.interaction, channel)
@@ -220,19 +220,18 @@ class DeferredReplies:
 
     async def _find_message(self, note: DeferredReplyNote) -> Mapping[str, Any] | None:
         """Return the message that a command's acknowledgement created."""
-        where = path("channels", note.channel, "messages")
-        query = f"after={note.interaction}&limit={PAGE}"
+        history = self._api.bot.logs_from(note.channel, PAGE, after=note.interaction)
         try:
-            page = await self._api.call("GET", where, name="find deferred reply", query=query)
+            page = await self._api.call(history, name="find deferred reply")
         except ChannelError as error:
             log.info("discord.deferred_reply_lookup_failed: %s", error)
             return None
         return next((one for one in _messages(page) if _interaction_id_of(one) == note.interaction), None)
 
     async def _delete_message(self, note: DeferredReplyNote, message: str) -> None:
-        where = path("channels", note.channel, "messages", message)
+        delete = self._api.bot.delete_message(note.channel, message)
         try:
-            await self._api.call("DELETE", where, name="delete deferred reply")
+            await self._api.call(delete, name="delete deferred reply")
         except ChannelError as error:
             log.info("discord.deferred_reply_delete_failed: %s", error)
 
