@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -40,7 +41,7 @@ class Api:
 
     def __init__(self, settings: DiscordSettings, http: aiohttp.ClientSession) -> None:
         self._settings = settings
-        self.http = http
+        self._http = http
         base = f"{settings.api_url}/{VERSION}"
         self.bot = RestClient(base, http, token=settings.token.get_secret_value())
         self.interactions = InteractionClient(base, http, token=None)
@@ -74,7 +75,7 @@ class Api:
             total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=TIMEOUT_SECONDS
         )
         try:
-            async with self.http.get(
+            async with self._http.get(
                 URL(url, encoded=True), timeout=timeout, allow_redirects=False
             ) as response:
                 if response.status != HTTPStatus.OK:
@@ -112,5 +113,7 @@ def connection_error(error: Exception, name: str) -> ChannelError:
 @asynccontextmanager
 async def connect(settings: DiscordSettings, guard: EgressGuard) -> AsyncIterator[Api]:
     """Yield the API and close it on exit; proxies from the environment are not used."""
+    logger = logging.getLogger("discord")  # at DEBUG the library logs payloads and interaction tokens
+    logger.setLevel(max(logger.level, logging.WARNING))
     async with open_session(guard) as http:
         yield Api(settings, http)

@@ -31,7 +31,6 @@ GUARDED = {
     "egress/httpx_transport.py": "the guarded transport of httpx",
     "channels/telegram/api.py": "python-telegram-bot's client, with the guarded transport",
     "channels/slack/api.py": "a WebSocket of a guarded session",
-    "channels/discord/receive/gateway.py": "a WebSocket of a guarded session",
     "channels/discord/rest.py": "discord.py's client, with a guarded session",
 }
 """Clients of addresses that an account may name: they use the factories of `egress`."""

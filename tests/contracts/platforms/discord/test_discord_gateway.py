@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from channels.discord import plugin
 from channels.discord.commands import COMMANDS
-from channels.discord.receive.gateway import (
+from channels.discord.receive.identify_pace import (
     IDENTIFY_SECONDS,
     IDENTIFY_WINDOW_SECONDS,
     MAX_IDENTIFY_SECONDS,
