@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from discord.http import Route
@@ -94,18 +94,19 @@ class DiscordReceiver(Receiver):
     async def _accept_posted(
         self, interaction: dict[str, Any], update: Update, body: dict[str, Any], accept: Accept
     ) -> WebhookResponse:
-        """Accept, then acknowledge; 202 if it was answered while it was being accepted."""
+        """Accept, then acknowledge, with the answer if there is one; 202 if it was sent in another way."""
         number = str(interaction["id"])
-        self._deferred.begin_accepting(number)
+        self._deferred.begin_accepting(number, is_posted=True)
         try:
             await accept(update)
+            answer = await self._deferred.take_response(number)
         except Exception as error:  # noqa: BLE001 - whatever the reason, Discord must learn that it failed
             log.warning("discord.interaction_not_stored: %s: %r", update.key, error)
             return WebhookResponse(status=503)
         finally:
             is_answered = self._deferred.end_accepting(number)
         if is_answered:
-            return WebhookResponse(status=202)
+            return _json_response(answer) if answer is not None else WebhookResponse(status=202)
         await self._deferred.on_acknowledged(update, interaction)
         return _json_response(body)
 
@@ -179,7 +180,7 @@ def _registered_commands(bot: RestClient, application: str) -> Coroutine[Any, An
     return bot.request(route, params={"with_localizations": "true"})
 
 
-def _json_response(body: dict[str, Any]) -> WebhookResponse:
+def _json_response(body: Mapping[str, Any]) -> WebhookResponse:
     return WebhookResponse(status=200, body=json.dumps(body).encode())
 
 

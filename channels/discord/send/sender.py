@@ -192,13 +192,21 @@ class DiscordSender(Sender):
         parts = to.token.split("/")
         if len(parts) != REFERENCE_PARTS or not (parts[0].isdecimal() and parts[1].isdecimal()):
             raise Rejected("the token of this press or command is malformed")
+        response = {"type": CHANNEL_MESSAGE, "data": rendering.notice(text).payload}
+        if self._deferred.respond_to_post(parts[1], response, lambda: self._reply_later(to, parts, text)):
+            return
         is_accepting = self._deferred.is_accepting(parts[1])
         if is_accepting and await self._acknowledge(parts, text):
             self._deferred.mark_acknowledged(parts[1])
-        elif isinstance(to, Command):
+            return
+        await self._reply_later(to, parts, text)
+        if is_accepting and isinstance(to, Command):
+            self._deferred.mark_acknowledged(parts[1])  # "is thinking…" would stay below the answer
+
+    async def _reply_later(self, to: ButtonPress | Command, parts: list[str], text: str) -> None:
+        """Answer after the initial response, or in its place if that was missed."""
+        if isinstance(to, Command):
             await self._reply_to_command(to, parts, text)
-            if is_accepting:
-                self._deferred.mark_acknowledged(parts[1])  # "is thinking…" would stay below the answer
         else:
             await self._reply_to_press(parts, text)
 
