@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from discord.http import Route
+
 from channels.discord import permissions
 from channels.discord.api import Api, connect
 from channels.discord.payloads import Bot
@@ -34,8 +36,10 @@ async def probe(settings: DiscordSettings, guard: EgressGuard) -> tuple[CheckRes
     async with connect(settings, guard) as api:
         try:
             bot = await api.identify()
-            application = await api.call("GET", "applications/@me", name="application")
-            servers = await api.call("GET", "users/@me/guilds", name="servers")
+            application = await api.call(
+                api.bot.request(Route("GET", "/applications/@me")), name="application"
+            )
+            servers = await api.call(api.bot.request(Route("GET", "/users/@me/guilds")), name="servers")
         except ChannelError as error:
             return (
                 CheckResult(subject="discord", ok=False, detail=str(error), remedy=_REMEDIES[error.remedy]),
@@ -144,7 +148,7 @@ def _receiving_check(application: Mapping[str, Any], settings: DiscordSettings) 
 async def _session_start_checks(api: Api) -> tuple[CheckResult, ...]:
     """Report how many sessions are left today; empty if Discord does not state it."""
     try:
-        gateway = await api.call("GET", "gateway/bot", name="gateway")
+        gateway = await api.call(api.bot.request(Route("GET", "/gateway/bot")), name="gateway")
     except ChannelError:
         return ()
     limit = gateway.get("session_start_limit") if isinstance(gateway, dict) else None

@@ -55,6 +55,12 @@ class DiscordSettings(ChannelSettings):
         description="Request the privileged intent to read messages that do not mention the bot.",
     )
     commands: bool = Field(default=True, description="Register the slash commands (/ask, /stop, /status …).")
+    shards: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="Connections to the gateway (0: one, or as many as Discord requires).",
+    )
     backfill_minutes: int = Field(
         default=60,
         ge=0,

@@ -32,6 +32,7 @@ QUIET_LOGGERS = (
     "httpx2",
     "httpcore",
     "telegram",
+    "discord",
     "alembic",
     "sqlalchemy",
     "aiohttp.access",

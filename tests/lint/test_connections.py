@@ -11,7 +11,14 @@ PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress", "examples")
 OPENERS = frozenset(
     {
         *("ClientSession", "TCPConnector", "UnixConnector", "ws_connect"),
-        *("AsyncClient", "AsyncHTTPTransport", "HTTPTransport", "AsyncConnectionPool", "HTTPXRequest"),
+        *(
+            "AsyncClient",
+            "AsyncHTTPTransport",
+            "HTTPTransport",
+            "AsyncConnectionPool",
+            "HTTPXRequest",
+            "HTTPClient",
+        ),
         *("create_async_httpx2_client", "create_client", "AsyncDaytona", "AsyncSandbox", "Docker"),
         *("urlopen", "HTTPConnection", "HTTPSConnection", "Request"),
         *("create_connection", "open_connection", "open_unix_connection"),
@@ -24,7 +31,7 @@ GUARDED = {
     "egress/httpx_transport.py": "the guarded transport of httpx",
     "channels/telegram/api.py": "python-telegram-bot's client, with the guarded transport",
     "channels/slack/api.py": "a WebSocket of a guarded session",
-    "channels/discord/receive/gateway.py": "a WebSocket of a guarded session",
+    "channels/discord/rest.py": "discord.py's client, with a guarded session",
 }
 """Clients of addresses that an account may name: they use the factories of `egress`."""
 
@@ -92,5 +99,5 @@ def test_adapters_of_platforms_build_no_client_of_their_own() -> None:
     """A channel's session, transport and connector come from `egress`."""
     for name, openers in _places().items():
         if name.startswith(("channels/", "delivery/", "examples/")):
-            assert openers <= {"ws_connect", "HTTPXRequest"}, name
+            assert openers <= {"ws_connect", "HTTPXRequest", "HTTPClient"}, name
     assert "GuardedTransport(" in (ROOT / "channels/telegram/api.py").read_text()

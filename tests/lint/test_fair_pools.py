@@ -25,7 +25,7 @@ UNFAIR = frozenset(
 """Primitives that admit their callers in the order of arrival, whichever account they work for."""
 
 ALLOWED = {
-    "channels/discord/receive/gateway.py Queue": "the events of one bot, in their order",
+    "channels/discord/receive/identify_pace.py Lock": "the new sessions of one bot",
     "channels/slack/send/reactions.py Lock": "the reactions to one message",
     "delivery/broker/connection.py Queue": "the replies to one request",
     "delivery/broker/wake_ups.py Queue": "wake-ups received by one pull; KeyedWorker schedules them",

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from channels.discord import payloads
-from channels.discord.api import Api, path
+from channels.discord.api import Api
 from channels.discord.errors import UnknownResource
 from channels.discord.receive import codec
 from channels.discord.receive.read_markers import ReadMarker, ReadMarkers
@@ -59,7 +59,7 @@ class ChannelTypes:
         """Return a channel's id, type and parent; None if Discord does not state them."""
         if channel not in self._known:
             try:
-                self.remember(await self._api.call("GET", path("channels", channel), name="which channel"))
+                self.remember(await self._api.call(self._api.bot.get_channel(channel), name="which channel"))
             except UNREADABLE_ERRORS:
                 self.remember({"id": channel})
         known = self._known.get(channel)
@@ -134,12 +134,9 @@ class Backfill:
         return self._default_start if last is None else last
 
     async def _page(self, channel: str, after: int) -> list[Raw]:
-        where = path("channels", channel, "messages")
-        query = f"after={after}&limit={PAGE_SIZE}"
+        history = self._api.bot.logs_from(channel, PAGE_SIZE, after=after)
         try:
-            page = await self._api.call(
-                "GET", where, name="read history", query=query, needs="Read Message History"
-            )
+            page: object = await self._api.call(history, name="read history", needs="Read Message History")
         except UNREADABLE_ERRORS as error:
             log.info("discord.channel_backfill_skipped: %s", error)
             return []

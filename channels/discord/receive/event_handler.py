@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from channels.discord import payloads
-from channels.discord.api import CALLBACK_TIMEOUT_SECONDS, Api, path
+from channels.discord.api import Api
 from channels.discord.receive import codec
 from channels.discord.receive.backfill import Backfill, ChannelTypes
 from channels.discord.receive.interactions import initial_response
@@ -20,7 +18,6 @@ from channels.errors import ChannelError
 from channels.message import IgnoredUpdate, Update
 from channels.port import Accept, ChannelState
 
-CLOSE_TIMEOUT_SECONDS = 0.5
 MAX_PRIVATE_CHANNELS = 200
 MAX_THREADS = 50
 """Most rooms that Discord does not list and that are read after a downtime, newest first."""
@@ -45,11 +42,13 @@ class EventHandler:
         bot: payloads.Bot,
         deferred: DeferredReplies,
         minutes: int,
+        reads_private: bool = True,
     ) -> None:
         self._api = api
         self._channel = channel
         self._bot = bot
         self._deferred = deferred
+        self._reads_private = reads_private
         self._channel_types = ChannelTypes(api)
         self._markers = ReadMarkers(state)
         self._backfill = Backfill(api, minutes, self._markers)
@@ -70,11 +69,15 @@ class EventHandler:
             log.exception("discord.event_skipped: %s", str(event.get("t"))[:80])
         return True
 
+    async def resume(self, session: str) -> None:
+        """Prepare for a session that another process began; raises what the state raises."""
+        await self._markers.load()
+        await self._deferred.delete_abandoned()
+        self._backfill.begin(session)
+
     async def close(self) -> None:
-        """Save the read markers, if that takes no longer than CLOSE_TIMEOUT_SECONDS."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
-                await self._markers.save(at_once=True)
+        """Save the read markers."""
+        await self._markers.save(at_once=True)
 
     async def _dispatch(self, event: Raw, accept: Accept) -> None:
         content = event.get("d")
@@ -97,13 +100,11 @@ class EventHandler:
     async def _on_ready(self, session: str, accept: Accept) -> None:
         """Read the private conversations, which Discord does not list."""
         try:
-            await self._markers.load()
-            await self._deferred.delete_abandoned()
+            await self.resume(session)
         except Exception as error:  # any error of the state's store
             log.warning("discord.channel_state_read_failed: %r", error)
             raise _NotStoredError from error
-        self._backfill.begin(session)
-        for channel in self._markers.list_private(MAX_PRIVATE_CHANNELS):
+        for channel in self._markers.list_private(MAX_PRIVATE_CHANNELS if self._reads_private else 0):
             if self._backfill.is_unread(channel):
                 await self._backfill_channel(channel, None, 0, accept)
 
@@ -198,11 +199,8 @@ class EventHandler:
         body = initial_response(interaction, decoded)
         if body is None or is_answered:
             return
-        where = path("interactions", number, token, "callback")
         try:
-            await self._api.call(
-                "POST", where, name="react", body=body, as_bot=False, timeout_seconds=CALLBACK_TIMEOUT_SECONDS
-            )
+            await self._api.call(self._api.interactions.respond(number, token, body), name="react")
         except ChannelError as error:
             log.warning("discord.interaction_ack_failed: %s", error)
             return

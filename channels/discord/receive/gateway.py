@@ -1,7 +1,8 @@
-"""Connect to Discord's gateway: hello, identify or resume, heartbeats, events in order.
+"""Connect to Discord's gateway with discord.py: hello, identify or resume, heartbeats, events in order.
 
-The sequence number for a resume advances only after an event was handled, so Discord sends again whatever was
-not stored when a connection ends. A heartbeat without an acknowledgement ends the connection.
+The library moves the sequence number when it reads an event. Here it moves after the event was stored, so
+Discord sends again whatever was not stored when a connection ends. The library's caches are not used: events
+are handled as Discord sends them. A contract test holds the names of the library's private parts.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import asyncio
 import json
 import logging
 import random
-import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext, suppress
+from typing import Any, ClassVar
 
 import aiohttp
+import discord
+from discord import utils
+from discord.gateway import DiscordWebSocket, ReconnectWebSocket
+from yarl import URL
 
-from channels.discord.api import CONNECT_TIMEOUT_SECONDS
+from channels.discord.api import Api, connection_error
+from channels.discord.receive.gateway_sessions import GatewaySession
+from channels.discord.receive.identify_pace import IdentifyPace
+from channels.discord.rest import CLOSE_SECONDS, CONNECT_TIMEOUT_SECONDS, MAX_FRAME_BYTES
 from channels.discord.settings import DiscordSettings
 from channels.errors import Ambiguous, ChannelError, RateLimited, Unauthorized, Unreachable
 from channels.port import ReceiverStatus
@@ -30,12 +36,11 @@ Event = Mapping[str, Any]
 HandleEvent = Callable[[Event], Awaitable[bool]]
 """Handle an event; False if it could not be stored and must be handled again."""
 
-QUERY = "v=10&encoding=json"
+SaveSession = Callable[[GatewaySession], Awaitable[None]]
+"""Store a session after an event was handled; never raises."""
+
 HELLO_TIMEOUT_SECONDS = 20.0
-MAX_FRAME_BYTES = 64 * 1024 * 1024
-MAX_QUEUED_EVENTS = 1000
 HTTPS_PORT = 443
-CLOSE_SECONDS = 0.3
 RESUMABLE_CLOSE = 4000
 """The close code; 1000 or 1001 would end the session."""
 
@@ -45,306 +50,304 @@ BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 REIDENTIFY_SECONDS = (1.0, 5.0)
 """Bounds of the random wait before an invalid session is replaced, as Discord asks."""
 
-IDENTIFY_SECONDS, MAX_IDENTIFY_SECONDS, IDENTIFY_WINDOW_SECONDS, FREE_IDENTIFIES = 5.0, 300.0, 3600.0, 10
-"""Pause between two identifies (minimum, maximum), for how long one counts, and how many are free.
+SILENT_INTERVALS, MIN_SILENCE_SECONDS = 1.5, 1.0
+"""How long a connection may be silent: in heartbeat intervals, and at least in seconds."""
 
-Further ones double the pause: Discord resets the token of a bot that begins a thousand sessions a day.
-"""
+RATE_LIMITED_CLOSE, RATE_LIMITED_SECONDS = 4008, 2.0
+"""The close code after too many frames, and how long the next connection waits at least."""
 
-GUILDS, GUILD_MESSAGES, DIRECT_MESSAGES, MESSAGE_CONTENT = 1, 1 << 9, 1 << 12, 1 << 15
-GUILD_REACTIONS, DIRECT_REACTIONS = 1 << 10, 1 << 13
-
-_FATAL = {
+SHARDING_REQUIRED_CLOSE = 4011
+SESSION_ENDING_CLOSES = frozenset({4003, 4007, 4009})
+_FATAL_CLOSES = {
     4004: "Discord refuses the token",
     4010: "Discord refuses the shard",
-    4011: "the bot is in too many servers for one connection (sharding is not supported)",
     4012: "Discord refuses the gateway version",
     4013: "Discord refuses the intents",
     4014: "the message content intent is not granted: Developer Portal, Bot, Message Content Intent"
     " (or message_content = false)",
 }
-_SESSION_OVER = {4003, 4007, 4009}
 
 log = logging.getLogger(__name__)
 
 
-class Opcode(IntEnum):
-    """The operation of a gateway frame."""
-
-    DISPATCH = 0
-    HEARTBEAT = 1
-    IDENTIFY = 2
-    RESUME = 6
-    RECONNECT = 7
-    INVALID_SESSION = 9
-    HELLO = 10
-    HEARTBEAT_ACK = 11
+class ShardingRequired(ChannelError):
+    """The bot is in too many servers for so few connections."""
 
 
-@dataclass(slots=True)
-class GatewaySession:
-    """The state that a resume needs."""
+class BoundedDecompressor:
+    """Inflates frames of at most MAX_FRAME_BYTES; the library's has no bound."""
 
-    id: str = ""
-    url: str = ""
-    sequence: int | None = None
+    COMPRESSION_TYPE = "zlib-stream"
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj()
+        self._buffer = bytearray()
+
+    def decompress(self, data: bytes, /) -> str | None:
+        """Return a complete frame, or None until it is complete; raises ValueError above the bound."""
+        self._buffer.extend(data)
+        if len(self._buffer) > MAX_FRAME_BYTES:
+            raise ValueError("the frame is too long")
+        if not data.endswith(b"\x00\x00\xff\xff"):
+            return None
+        frame, self._buffer = bytes(self._buffer), bytearray()
+        text = self._stream.decompress(frame, MAX_FRAME_BYTES)
+        if self._stream.unconsumed_tail:
+            raise ValueError("the frame is too long")
+        return text.decode()
+
+
+class GatewaySocket(DiscordWebSocket):
+    """A connection of one shard that commits each event before its sequence number moves."""
+
+    shard: ClassVar[DiscordGateway]
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(socket, loop=loop)
+        self.shard.socket = self
+        requested = utils._ActiveDecompressionContext.COMPRESSION_TYPE  # noqa: SLF001 - zstd if it is installed
+        if requested == BoundedDecompressor.COMPRESSION_TYPE:
+            self._decompressor = BoundedDecompressor()
+
+    async def received_message(self, msg: Any, /) -> None:
+        """Commit an event, then let the library handle the frame; malformed frames are skipped."""
+        text = self._decompressor.decompress(msg) if isinstance(msg, bytes) else str(msg)
+        frame = _parse_frame(text) if text is not None else None
+        if text is None or frame is None:
+            return
+        if frame.get("op") == self.DISPATCH:
+            await self._commit(frame, text)
+        elif frame.get("op") != self.HELLO:
+            await super().received_message(text)
+        elif self._keep_alive is None:
+            self._max_heartbeat_timeout = _silence_seconds(frame)
+            await super().received_message(text)
+
+    async def _commit(self, event: Event, text: str) -> None:
+        if event.get("t") == "READY" and isinstance(event.get("d"), dict):
+            self.session_id = str(event["d"].get("session_id") or "")
+        await self.shard.commit({**event, "session": self.session_id or ""})
+        before = self.sequence
+        with suppress(KeyError, TypeError, ValueError, AttributeError):  # a malformed event is committed too
+            await super().received_message(text)
+        if not isinstance(self.sequence, int) or isinstance(self.sequence, bool):
+            self.sequence = before
+        await self.shard.on_committed(self)
+
+    def show_alive(self) -> None:
+        """Keep the connection while an event waits to be stored: no frames are read meanwhile."""
+        if self._keep_alive is not None:
+            self._keep_alive.tick()
 
     @property
-    def can_resume(self) -> bool:
-        """Whether there is a session to resume."""
-        return bool(self.id) and self.sequence is not None
-
-    def reset(self) -> None:
-        """Forget the session, so that the next connection identifies."""
-        self.id, self.url, self.sequence = "", "", None
-
-
-def identify_wait(times: Sequence[float], now: float) -> float:
-    """Return the seconds until a new session may begin, from the times of the last ones."""
-    recent = [when for when in times if now - when < IDENTIFY_WINDOW_SECONDS]
-    if not recent:
-        return 0.0
-    gap = min(IDENTIFY_SECONDS * 2.0 ** max(0, len(recent) - FREE_IDENTIFIES), MAX_IDENTIFY_SECONDS)
-    return max(0.0, recent[-1] + gap - now)
+    def has_hello(self) -> bool:
+        """Whether Discord has sent its hello, so that heartbeats are sent."""
+        return self._keep_alive is not None
 
 
 class DiscordGateway:
-    """Connects one bot to the gateway again and again; the session outlives a connection."""
+    """Connects one shard of a bot to the gateway again and again; the session outlives a connection."""
 
-    def __init__(self, http: aiohttp.ClientSession, settings: DiscordSettings) -> None:
-        self._http = http
+    def __init__(
+        self,
+        api: Api,
+        settings: DiscordSettings,
+        *,
+        shard: int = 0,
+        shards: int = 1,
+        pace: IdentifyPace | None = None,
+    ) -> None:
         self._settings = settings
-        self._identify_times: deque[float] = deque(maxlen=32)
+        self._shard = shard
+        self._pace = pace or IdentifyPace()
+        self._client = _client(api, settings, shard, shards)
+        own = {"shard": self, "DEFAULT_GATEWAY": URL(settings.gateway_url)}
+        self._socket_type: type[GatewaySocket] = type("ShardSocket", (GatewaySocket,), own)
+        self._handle: HandleEvent = _refuse
+        self._save: SaveSession = _forget
+        self._receiving: ReceiverStatus = _ignore
         self.session = GatewaySession()
+        self.socket: GatewaySocket | None = None
+        self.is_receiving = False
 
-    async def run(self, handle: HandleEvent, receiving: ReceiverStatus) -> bool:
+    async def run(
+        self, handle: HandleEvent, receiving: ReceiverStatus, save: SaveSession | None = None
+    ) -> bool:
         """Connect and receive until the connection ends; return whether events were received.
 
         Raises Unauthorized if only an operator can help, another ChannelError if no connection is possible.
         """
-        if not self.session.can_resume:
-            await asyncio.sleep(identify_wait(self._identify_times, time.monotonic()))
-        base = (
-            self.session.url if self.session.can_resume and self.session.url else self._settings.gateway_url
-        )
-        url = f"{base}{'&' if '?' in base else '?'}{QUERY}"
+        self._handle, self._receiving, self._save = handle, receiving, save or _forget
+        self.is_receiving = False
         try:
-            socket = await self._connect(url)
+            turn = nullcontext() if self.session.can_resume else self._pace.turn()
+            async with turn:
+                socket = await self._connect()
+            await self._receive(socket)
+        finally:
+            await self._close()
+        return self.is_receiving
+
+    async def _connect(self) -> GatewaySocket:
+        """Open a connection and identify or resume."""
+        url, session = self._trusted_url(self.session.url), self.session
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS + HELLO_TIMEOUT_SECONDS):
+                socket = await self._socket_type.from_client(
+                    self._client,
+                    initial=True,
+                    gateway=URL(url) if url and session.can_resume else None,
+                    shard_id=self._shard,
+                    session=session.id if session.can_resume else None,
+                    sequence=session.sequence,
+                    resume=session.can_resume,
+                )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.session.url = ""  # the next attempt uses the configured URL
+            session.url = ""  # the next attempt uses the configured URL
             refused = refusal(error)
             raise Unreachable(f"gateway: {refused.why if refused else type(error).__name__}") from None
-        if not self.session.can_resume:
-            self._identify_times.append(time.monotonic())
-        connection = _GatewayConnection(socket, self.session, self._settings, handle, receiving)
-        try:
-            await connection.run()
-        finally:
-            await socket.close(code=RESUMABLE_CLOSE)
-        return connection.is_receiving
-
-    async def _connect(self, url: str) -> aiohttp.ClientWebSocketResponse:
-        async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
-            return await self._http.ws_connect(
-                url, max_msg_size=MAX_FRAME_BYTES, timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS)
-            )
-
-
-class _GatewayConnection:
-    """One connection to the gateway."""
-
-    def __init__(
-        self,
-        socket: aiohttp.ClientWebSocketResponse,
-        session: GatewaySession,
-        settings: DiscordSettings,
-        handle: HandleEvent,
-        receiving: ReceiverStatus,
-    ) -> None:
-        self._socket = socket
-        self._session = session
-        self._settings = settings
-        self._handle = handle
-        self._receiving = receiving
-        self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_QUEUED_EVENTS)
-        self._stopped = asyncio.Event()
-        self._is_heartbeat_acked = True
-        self.is_receiving = False
-
-    async def run(self) -> None:
-        """Exchange frames until one side ends the connection."""
-        interval = await self._handshake()
-        tasks = [
-            asyncio.create_task(work)
-            for work in (self._run_heartbeat(interval), self._read_frames(), self._handle_events())
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._stopped.set()
-            await _cancel_all(tasks)
-        _raise_first_error(tasks)
-
-    async def _handshake(self) -> float:
-        """Wait for hello, identify or resume, and return the heartbeat interval in seconds."""
-        try:
-            async with asyncio.timeout(HELLO_TIMEOUT_SECONDS):
-                hello = _parse_frame(await self._socket.receive())
-            content = hello.get("d")
-            interval = float(content["heartbeat_interval"]) / 1000 if isinstance(content, dict) else 0.0
-        except (TimeoutError, KeyError, TypeError, ValueError):
-            interval = 0.0
-        if interval <= 0:
-            self._check_close_code()
+        except (ReconnectWebSocket, discord.ConnectionClosed) as ended:
+            raise self._closed(ended) or Ambiguous("gateway: Discord sent no hello") from None
+        except (KeyError, TypeError, ValueError, zlib.error):
+            raise Ambiguous("gateway: Discord sent no hello") from None
+        if not socket.has_hello:
             raise Ambiguous("gateway: Discord sent no hello")
-        await self._send(self._resume() if self._session.can_resume else self._identify())
-        return interval
+        return socket
 
-    def _identify(self) -> Event:
-        intents = GUILDS | GUILD_MESSAGES | GUILD_REACTIONS | DIRECT_MESSAGES | DIRECT_REACTIONS
-        intents |= MESSAGE_CONTENT if self._settings.message_content else 0
-        properties = {"os": "linux", "browser": "dovecote", "device": "dovecote"}
-        token = self._settings.token.get_secret_value()
-        return {"op": Opcode.IDENTIFY, "d": {"token": token, "intents": intents, "properties": properties}}
-
-    def _resume(self) -> Event:
-        session = {"session_id": self._session.id, "seq": self._session.sequence}
-        return {"op": Opcode.RESUME, "d": {"token": self._settings.token.get_secret_value(), **session}}
-
-    async def _send(self, frame: Event) -> None:
+    async def _receive(self, socket: GatewaySocket) -> None:
+        """Handle frames until the connection ends."""
         try:
-            await self._socket.send_str(json.dumps(frame))
-        except (aiohttp.ClientError, OSError) as error:
-            raise Ambiguous(f"gateway: {type(error).__name__}") from None
-
-    async def _run_heartbeat(self, interval: float) -> None:
-        """Send heartbeats until one is not acknowledged."""
-        await asyncio.sleep(interval * random.random())  # noqa: S311 - spreads heartbeats, not a secret
-        while self._is_heartbeat_acked:
-            self._is_heartbeat_acked = False
-            await self._send_heartbeat()
-            await asyncio.sleep(interval)
-        log.warning("discord.heartbeat_missed")
-
-    async def _send_heartbeat(self) -> None:
-        await self._send({"op": Opcode.HEARTBEAT, "d": self._session.sequence})
-
-    async def _read_frames(self) -> None:
-        """Read frames until the connection ends; raises Unauthorized if it ends for good."""
-        while True:
-            message = await self._socket.receive()
-            if message.type in {
-                aiohttp.WSMsgType.CLOSE,
-                aiohttp.WSMsgType.CLOSING,
-                aiohttp.WSMsgType.CLOSED,
-                aiohttp.WSMsgType.ERROR,
-            }:
-                self._check_close_code()
-                return
-            if not await self._handle_frame(_parse_frame(message)):
-                return
-
-    async def _handle_frame(self, frame: Event) -> bool:
-        """Handle a frame; False if the connection must end."""
-        match frame.get("op"):
-            case Opcode.DISPATCH:
-                await self._events.put(frame)
-            case Opcode.HEARTBEAT:
-                await self._send_heartbeat()
-            case Opcode.HEARTBEAT_ACK:
-                self._is_heartbeat_acked = True
-            case Opcode.RECONNECT:
-                return False
-            case Opcode.INVALID_SESSION:
-                if frame.get("d") is not True:
-                    self._session.reset()
+            while True:
+                await socket.poll_event()
+        except (ReconnectWebSocket, discord.ConnectionClosed) as ended:
+            error = self._closed(ended)
+            if error is not None:
+                raise error from None
+            if isinstance(ended, ReconnectWebSocket) and not ended.resume:  # an invalid session
+                self.session.reset()
                 await asyncio.sleep(random.uniform(*REIDENTIFY_SECONDS))  # noqa: S311 - as Discord asks
-                return False
-        return True
+        except (aiohttp.ClientError, OSError) as error:
+            raise connection_error(error, "gateway") from None
+        except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
+            raise Ambiguous(f"gateway: Discord sent a malformed frame ({type(error).__name__})") from None
 
-    def _check_close_code(self) -> None:
-        code = self._socket.close_code
-        if code in _FATAL:
-            raise Unauthorized(f"gateway: {_FATAL[code]} ({code})")
-        if code in _SESSION_OVER:
-            self._session.reset()
+    def _closed(self, ended: Exception) -> ChannelError | None:
+        """Return the error for a connection's close code; None if the next connection simply resumes."""
+        code = getattr(ended, "code", None) or (self.socket.socket.close_code if self.socket else None)
+        if code == SHARDING_REQUIRED_CLOSE:
+            return ShardingRequired(f"gateway: the bot is in too many servers ({code})")
+        if code in _FATAL_CLOSES:
+            return Unauthorized(f"gateway: {_FATAL_CLOSES[code]} ({code})")
+        if code in SESSION_ENDING_CLOSES:
+            self.session.reset()
+        return RateLimited(RATE_LIMITED_SECONDS, scope="account") if code == RATE_LIMITED_CLOSE else None
 
-    async def _handle_events(self) -> None:
-        """Handle events in order, each until it is stored; only then advance the sequence."""
-        while not self._stopped.is_set():
-            event = await self._events.get()
-            self._update_session(event)
-            if not await self._handle_until_stored({**event, "session": self._session.id}):
-                return
-            number = event.get("s")
-            if isinstance(number, int) and not isinstance(number, bool):
-                self._session.sequence = number
-
-    async def _handle_until_stored(self, event: Event) -> bool:
+    async def commit(self, event: Event) -> None:
+        """Handle an event until it is stored; raises ChannelError if only an operator can help."""
+        if event.get("t") in {"READY", "RESUMED"}:
+            self.is_receiving = True
+            self._receiving(True)  # noqa: FBT003 - the port's signature
         failures = 0
-        while not self._stopped.is_set():
+        while True:
+            wait = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)]
             try:
                 if await self._handle(event):
-                    return True
-                wait = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)]
+                    return
             except ChannelError as error:
                 if error.remedy == "operator":
                     raise
                 log.warning("discord.event_delayed: %s", error)
-                wait = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)]
                 wait = error.retry_after if isinstance(error, RateLimited) else wait
             failures += 1
-            await asyncio.sleep(wait)
-        return False
+            await self._wait(wait)
 
-    def _update_session(self, event: Event) -> None:
-        """Read the session from READY and RESUMED."""
-        name, content = event.get("t"), event.get("d")
-        if name == "READY" and isinstance(content, dict):
-            self._session.id = str(content.get("session_id") or "")
-            self._session.url = self._trusted_url(content.get("resume_gateway_url"))
-        if name in {"READY", "RESUMED"}:
-            self.is_receiving = True
-            self._receiving(True)  # noqa: FBT003 - the port's signature
+    async def _wait(self, seconds: float) -> None:
+        while seconds > 0 and self.socket is not None:
+            self.socket.show_alive()
+            await asyncio.sleep(min(seconds, MIN_SILENCE_SECONDS / 2))
+            seconds -= MIN_SILENCE_SECONDS / 2
+        if self.socket is not None:
+            self.socket.show_alive()
 
-    def _trusted_url(self, url: object) -> str:
+    async def on_committed(self, socket: GatewaySocket) -> None:
+        """Take over the session that a connection has reached, and store it."""
+        self.session.id = socket.session_id or ""
+        self.session.sequence = socket.sequence
+        self.session.url = self._trusted_url(str(socket.gateway))
+        await self._save(self.session)
+
+    async def _close(self) -> None:
+        """Close the connection so that its session can be resumed."""
+        socket, self.socket = self.socket, None
+        if socket is not None:
+            with suppress(TimeoutError, aiohttp.ClientError, OSError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await socket.close(RESUMABLE_CLOSE)
+
+    def _trusted_url(self, url: str) -> str:
         """Return the resume URL if it is at Discord or at the configured origin, else ""."""
         try:
-            given = origin_of(str(url))
+            given = origin_of(url)
         except ValueError:
             return ""
         is_secure = (given.scheme, given.port) == ("https", HTTPS_PORT)
         is_discord = is_secure and given.host.endswith(".discord.gg")
-        is_socket = str(url).lower().startswith(("ws://", "wss://"))
+        is_socket = url.lower().startswith(("ws://", "wss://"))
         is_home = is_discord or given == self._settings.gateway_url.origin
-        return str(url) if is_socket and is_home else ""
+        return url if is_socket and is_home else ""
 
 
-async def _cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel until all tasks have ended, so that no event is handled beside the next connection."""
-    pending = set(tasks)
-    while pending:
-        for task in pending:
-            task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=CLOSE_SECONDS)
+def intents_of(settings: DiscordSettings) -> discord.Intents:
+    """Return the events that are asked for."""
+    return discord.Intents(
+        guilds=True, messages=True, reactions=True, message_content=settings.message_content
+    )
 
 
-def _raise_first_error(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Raise the error that ended a task; one that only an operator can fix comes first."""
-    results = [task.exception() for task in tasks if task.done() and not task.cancelled()]
-    errors = [error for error in results if error is not None]
-    errors.sort(key=lambda error: not isinstance(error, Unauthorized))
-    if errors:
-        raise errors[0]
+def _client(api: Api, settings: DiscordSettings, shard: int, shards: int) -> discord.Client:
+    """Return the library's client, which only describes the connection: nothing is cached or parsed."""
+    discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # voice is not used
+    client = discord.Client(
+        intents=intents_of(settings),
+        shard_id=shard,
+        shard_count=shards,
+        max_messages=None,
+        member_cache_flags=discord.MemberCacheFlags.none(),
+        chunk_guilds_at_startup=False,
+    )
+    client.http = api.bot
+    client.loop = asyncio.get_running_loop()
+    client._connection.parsers = {}  # noqa: SLF001 - events are decoded by `codec`
+    return client
 
 
-def _parse_frame(message: aiohttp.WSMessage) -> Event:
-    """Return a frame's content, or an empty object if it is malformed."""
-    if message.type is not aiohttp.WSMsgType.TEXT:
-        return {}
+def _silence_seconds(hello: Event) -> float:
+    """Return after which silence a connection is dead; raises ValueError for an unusable interval."""
+    interval = float(hello["d"]["heartbeat_interval"]) / 1000
+    if not 0 < interval < float("inf"):
+        raise ValueError("the heartbeat interval is not positive")
+    return max(MIN_SILENCE_SECONDS, SILENT_INTERVALS * interval)
+
+
+def _parse_frame(text: str) -> Event | None:
+    """Return a frame's content, or None if it is malformed."""
     try:
-        frame = json.loads(message.data)
+        frame = json.loads(text)
     except (ValueError, RecursionError):
+        frame = None
+    if not isinstance(frame, dict):
         log.warning("discord.frame_skipped")
-        return {}
-    return frame if isinstance(frame, dict) else {}
+        return None
+    return frame
+
+
+async def _refuse(_event: Event) -> bool:
+    return False
+
+
+async def _forget(_session: GatewaySession) -> None:
+    return None
+
+
+def _ignore(_is_receiving: bool, _reason: str = "", /) -> None:  # noqa: FBT001 - the port's signature
+    return None

@@ -31,7 +31,7 @@ OPEN_MODAL = 9
 
 UNKNOWN_COMMAND: dict[str, Any] = {
     "type": CHANNEL_MESSAGE,
-    "data": rendering.ephemeral_fields("This bot does not have this command."),
+    "data": rendering.notice("This bot does not have this command.").payload,
 }
 _INITIAL_RESPONSES = {
     COMMAND: UNKNOWN_COMMAND,
@@ -68,7 +68,7 @@ def initial_response(
         return DEFER_UPDATE
     custom = codec.button_to_prompt(interaction)
     if custom is not None:
-        return {"type": OPEN_MODAL, "data": rendering.modal_fields(custom)}
+        return {"type": OPEN_MODAL, "data": rendering.modal(custom)}
     return _INITIAL_RESPONSES.get(_kind(interaction))
 
 

@@ -9,17 +9,23 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from discord.http import Route
+
 from channels.discord import commands, payloads
-from channels.discord.api import Api, path
+from channels.discord.api import Api
 from channels.discord.errors import UnknownResource
 from channels.discord.receive import codec, interactions
 from channels.discord.receive.event_handler import EventHandler
-from channels.discord.receive.gateway import BACKOFF_SECONDS, DiscordGateway, Event, HandleEvent
+from channels.discord.receive.gateway import BACKOFF_SECONDS, Event
+from channels.discord.receive.gateway_sessions import GatewaySessions
+from channels.discord.receive.shards import Shards
+from channels.discord.rest import RestClient
 from channels.discord.send.deferred_replies import DeferredReplies
 from channels.discord.settings import DiscordSettings
-from channels.errors import ChannelError, RateLimited
+from channels.errors import ChannelError
 from channels.message import IgnoredUpdate, Update
 from channels.port import Accept, ChannelState, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
 from channels.supervision import supervise
@@ -44,12 +50,17 @@ class DiscordReceiver(Receiver):
     ) -> None:
         self._api = api
         self._settings = settings
+        self._state = state
         self._channel = channel
         self._bot = bot
         self._deferred = deferred
-        self._gateway = DiscordGateway(api.http, settings)
-        self._event_handler = EventHandler(
-            api, state, channel=channel, bot=bot, deferred=deferred, minutes=settings.backfill_minutes
+        self._shards = Shards(
+            api,
+            settings,
+            GatewaySessions(state),
+            bot=bot,
+            make_handler=self._make_handler,
+            before=self._register_commands_once,
         )
         self._stop = asyncio.Event()
         self._is_registered = not settings.commands
@@ -83,20 +94,32 @@ class DiscordReceiver(Receiver):
     async def _accept_posted(
         self, interaction: dict[str, Any], update: Update, body: dict[str, Any], accept: Accept
     ) -> WebhookResponse:
-        """Accept, then acknowledge; 202 if it was answered while it was being accepted."""
+        """Accept, then acknowledge, with the answer if there is one; 202 if it was sent in another way."""
         number = str(interaction["id"])
-        self._deferred.begin_accepting(number)
+        self._deferred.begin_accepting(number, is_posted=True)
         try:
             await accept(update)
+            answer = await self._deferred.take_response(number)
         except Exception as error:  # noqa: BLE001 - whatever the reason, Discord must learn that it failed
             log.warning("discord.interaction_not_stored: %s: %r", update.key, error)
             return WebhookResponse(status=503)
         finally:
             is_answered = self._deferred.end_accepting(number)
         if is_answered:
-            return WebhookResponse(status=202)
+            return _json_response(answer) if answer is not None else WebhookResponse(status=202)
         await self._deferred.on_acknowledged(update, interaction)
         return _json_response(body)
+
+    def _make_handler(self, shard: int) -> EventHandler:
+        return EventHandler(
+            self._api,
+            self._state,
+            channel=self._channel,
+            bot=self._bot,
+            deferred=self._deferred,
+            minutes=self._settings.backfill_minutes,
+            reads_private=shard == 0,
+        )
 
     async def _run_gateway(self, accept: Accept, receiving: ReceiverStatus) -> None:
         stop = self._stop
@@ -106,33 +129,10 @@ class DiscordReceiver(Receiver):
                 raise InterruptedError("the receiver was stopped")
             await accept(update)
 
-        async def handle(event: Event) -> bool:
-            await self._register_commands_once(event)
-            return await self._event_handler.handle(event, accept_until_stopped)
-
-        try:
-            await self._run_connections(handle, receiving)
-        finally:
-            await self._event_handler.close()
-
-    async def _run_connections(self, handle: HandleEvent, receiving: ReceiverStatus) -> None:
-        """Connect to the gateway again after each connection."""
-        stop, failures = self._stop, 0
-        while not stop.is_set():
-            wait, reason = 0.0, "Discord closed the connection"
-            try:
-                failures = 0 if await self._gateway.run(handle, receiving) else failures + 1
-            except ChannelError as error:
-                if error.remedy == "operator":
-                    raise
-                log.warning("discord.receiving_interrupted: %s", error)
-                failures, reason = failures + 1, str(error)
-                wait = error.retry_after if isinstance(error, RateLimited) else 0.0
-            receiving(INTERRUPTED, reason)
-            await asyncio.sleep(max(wait, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)]))
+        await self._shards.run(accept_until_stopped, receiving, stop)
 
     async def _register_commands_once(self, event: Event) -> None:
-        if event.get("t") != "READY" or self._is_registered:
+        if self._is_registered or event.get("t") not in {"READY", "RESUMED"}:
             return
         try:
             await self._register_commands()
@@ -143,16 +143,15 @@ class DiscordReceiver(Receiver):
 
     async def _register_commands(self) -> None:
         """Register the slash commands if they differ; keep those of other programs."""
-        where = path("applications", self._bot.application_id, "commands")
+        application, bot = self._bot.application_id, self._api.bot
         try:
-            existing = await self._api.call(
-                "GET", where, name="read commands", query="with_localizations=true"
-            )
+            existing = await self._api.call(_registered_commands(bot, application), name="read commands")
         except UnknownResource:
             existing = None
         merged = commands.merge_commands(existing)
         if merged is not None:
-            await self._api.call("PUT", where, name="register commands", body=merged)
+            register = bot.bulk_upsert_global_commands(application, merged)
+            await self._api.call(register, name="register commands")
         self._is_registered = True
 
     async def _run_interactions(self, receiving: ReceiverStatus) -> None:
@@ -175,7 +174,13 @@ class DiscordReceiver(Receiver):
         await asyncio.Event().wait()
 
 
-def _json_response(body: dict[str, Any]) -> WebhookResponse:
+def _registered_commands(bot: RestClient, application: str) -> Coroutine[Any, Any, Any]:
+    """Read the commands with the localizations of other programs, which discord.py leaves out."""
+    route = Route("GET", "/applications/{application_id}/commands", application_id=application)
+    return bot.request(route, params={"with_localizations": "true"})
+
+
+def _json_response(body: Mapping[str, Any]) -> WebhookResponse:
     return WebhookResponse(status=200, body=json.dumps(body).encode())
 
 

@@ -15,11 +15,11 @@ import json
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from channels.discord.api import Api, path
+from channels.discord.api import Api
 from channels.discord.send import rendering
 from channels.errors import ChannelError
 from channels.message import Address, Command, IgnoredUpdate, Message, Update
@@ -34,6 +34,9 @@ EXPIRED_SECONDS = 16 * 60.0
 NOTE_SECONDS = 24 * 3600.0
 """Seconds a filled deferred reply is remembered."""
 
+RESPONSE_SECONDS = 2.5
+"""Seconds in which a posted command is answered by the HTTP response; Discord waits for three."""
+
 MAX_REPLIES = 10_000
 MAX_NOTES = 61
 """Most deferred replies that are stored; a later one may overwrite one in the same slot.
@@ -46,6 +49,20 @@ LOADING = 1 << 7
 PAGE = 50
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class InteractionInProgress:
+    """A command or press that is being accepted and not yet acknowledged.
+
+    A posted one is acknowledged by the `response` to its HTTP request until `until`. If that is missed,
+    `otherwise` sends the answer.
+    """
+
+    until: float = 0.0
+    is_acknowledged: bool = False
+    response: Mapping[str, Any] | None = None
+    otherwise: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -100,7 +117,7 @@ class DeferredReplies:
         self._pending: OrderedDict[str, deque[DeferredReply]] = OrderedDict()
         self._claimed: OrderedDict[str, DeferredReply] = OrderedDict()
         self._earlier: dict[str, DeferredReplyNote] = {}
-        self._accepting: dict[str, bool] = {}
+        self._accepting: dict[str, InteractionInProgress] = {}
 
     async def load(self) -> None:
         """Read the deferred replies that another process stored."""
@@ -134,22 +151,48 @@ class DeferredReplies:
         )
         await self._save_note(note)
 
-    def begin_accepting(self, interaction: str) -> None:
+    def begin_accepting(self, interaction: str, *, is_posted: bool = False) -> None:
         """Mark a command as being accepted and not yet acknowledged."""
-        self._accepting[interaction] = False
+        until = self._clock() + RESPONSE_SECONDS if is_posted else 0.0
+        self._accepting[interaction] = InteractionInProgress(until)
 
     def is_accepting(self, interaction: str) -> bool:
         """Return whether a command is being accepted and not yet acknowledged."""
-        return self._accepting.get(interaction) is False
+        pending = self._accepting.get(interaction)
+        return pending is not None and not pending.is_acknowledged
 
     def mark_acknowledged(self, interaction: str) -> None:
         """Record that an answer acknowledged the command."""
         if interaction in self._accepting:
-            self._accepting[interaction] = True
+            self._accepting[interaction].is_acknowledged = True
+
+    def respond_to_post(
+        self, interaction: str, response: Mapping[str, Any], otherwise: Callable[[], Awaitable[None]]
+    ) -> bool:
+        """Answer a posted command in its HTTP response; False if it was not posted or it is too late."""
+        pending = self._accepting.get(interaction)
+        if pending is None or pending.is_acknowledged or self._clock() >= pending.until:
+            return False
+        pending.is_acknowledged, pending.response, pending.otherwise = True, response, otherwise
+        return True
 
     def end_accepting(self, interaction: str) -> bool:
         """Mark a command as accepted; return whether an answer acknowledged it."""
-        return self._accepting.pop(interaction, False)
+        pending = self._accepting.pop(interaction, None)
+        return pending is not None and pending.is_acknowledged
+
+    async def take_response(self, interaction: str) -> Mapping[str, Any] | None:
+        """Return the answer for the HTTP response; if that is too late, send it in the other way."""
+        pending = self._accepting.get(interaction)
+        if pending is None or pending.otherwise is None:
+            return None
+        if self._clock() < pending.until:
+            return pending.response
+        try:
+            await pending.otherwise()
+        except ChannelError as error:
+            log.warning("discord.interaction_answer_failed: %s", error)
+        return None
 
     async def claim(self, address: Address, key: str, nonce: str) -> DeferredReply | None:
         """Return the deferred reply for a message, the same one on every attempt."""
@@ -170,9 +213,9 @@ class DeferredReplies:
         pending = [reply for replies in self._pending.values() for reply in replies]
         for reply in [reply for reply in pending if rendering.channel_id_of(reply.address) == channel]:
             self._pop_pending(reply.address.key)
-            where = path("webhooks", reply.application, reply.token, "messages", "@original")
+            delete = self._api.interactions.delete_original(reply.application, reply.token)
             try:
-                await self._api.call("DELETE", where, name="delete deferred reply", as_bot=False)
+                await self._api.call(delete, name="delete deferred reply")
             except ChannelError as error:
                 log.info("discord.deferred_reply_delete_failed: %s", error)
             await self.resolve(reply.interaction, channel)
@@ -220,19 +263,18 @@ class DeferredReplies:
 
     async def _find_message(self, note: DeferredReplyNote) -> Mapping[str, Any] | None:
         """Return the message that a command's acknowledgement created."""
-        where = path("channels", note.channel, "messages")
-        query = f"after={note.interaction}&limit={PAGE}"
+        history = self._api.bot.logs_from(note.channel, PAGE, after=note.interaction)
         try:
-            page = await self._api.call("GET", where, name="find deferred reply", query=query)
+            page = await self._api.call(history, name="find deferred reply")
         except ChannelError as error:
             log.info("discord.deferred_reply_lookup_failed: %s", error)
             return None
         return next((one for one in _messages(page) if _interaction_id_of(one) == note.interaction), None)
 
     async def _delete_message(self, note: DeferredReplyNote, message: str) -> None:
-        where = path("channels", note.channel, "messages", message)
+        delete = self._api.bot.delete_message(note.channel, message)
         try:
-            await self._api.call("DELETE", where, name="delete deferred reply")
+            await self._api.call(delete, name="delete deferred reply")
         except ChannelError as error:
             log.info("discord.deferred_reply_delete_failed: %s", error)
 

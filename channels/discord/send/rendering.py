@@ -1,17 +1,20 @@
-"""Build the fields of messages, buttons and modals from replies; pure.
+"""Build messages, buttons and modals from replies by discord.py; pure.
 
-Every message uses `message_fields`, so that a mention in it never notifies anyone.
+Every message uses `message`, so that a mention in it never notifies anyone.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from channels.discord.text import parse_custom_id, replace_surrogates
-from channels.message import Address, Button, Reply
+import discord
+from discord import ui
+from discord.http import MultipartParameters, handle_message_parameters
 
-BUTTONS_PER_ROW = 5
-MAX_ROWS = 5
+from channels.discord.text import parse_custom_id, replace_surrogates
+from channels.message import Address, Button
+
+MAX_BUTTONS = 25
 TEXT_LIMIT = 2000
 """Code points, as Discord counts them."""
 
@@ -22,43 +25,51 @@ COMMENT_LIMIT = 1000
 COMMENT_FIELD = "comment"
 """The id of a modal's field."""
 
-SUPPRESS_EMBEDS = 4
-"""The flag that keeps Discord from previewing links."""
-
-EPHEMERAL = 64
-"""The flag of a message that only the user of the interaction sees."""
-
 
 def channel_id_of(address: Address) -> str:
     """Return the id of the channel or thread to send to."""
     return address.thread or address.room
 
 
-def message_fields(text: str, buttons: tuple[Button, ...] = (), *, flags: int = 0) -> dict[str, Any]:
-    """Return the fields of a message."""
-    return {
-        "content": replace_surrogates(text),
-        "allowed_mentions": {"parse": []},
-        "components": action_rows(buttons),
-        "flags": SUPPRESS_EMBEDS | flags,
-    }
+def message(
+    text: str,
+    buttons: tuple[Button, ...] = (),
+    *,
+    is_ephemeral: bool = False,
+    nonce: str | None = None,
+    reply_to: str | None = None,
+    files: tuple[discord.File, ...] = (),
+) -> MultipartParameters:
+    """Return a message without notifications and link previews; without buttons, earlier ones go.
+
+    Discord recognises a repeated send by its `nonce` (at most 25 characters). An `is_ephemeral` message is
+    seen only by the user of the interaction.
+    """
+    flags = discord.MessageFlags(suppress_embeds=True, ephemeral=is_ephemeral)
+    others: dict[str, Any] = {"files": files} if files else {}
+    if reply_to is not None and reply_to.isdecimal():  # it is sent even if the quoted message is gone
+        others["message_reference"] = {"message_id": reply_to, "fail_if_not_exists": False}
+    return handle_message_parameters(
+        replace_surrogates(text),
+        view=_view(buttons) if buttons else None,
+        allowed_mentions=discord.AllowedMentions.none(),
+        flags=flags,
+        nonce=nonce,
+        **others,
+    )
 
 
-def ephemeral_fields(text: str) -> dict[str, Any]:
-    """Return the fields of a message that only the user of the interaction sees."""
-    return message_fields(text[:TEXT_LIMIT], flags=EPHEMERAL)
+def notice(text: str) -> MultipartParameters:
+    """Return a message that only the user of the interaction sees."""
+    return message(text[:TEXT_LIMIT], is_ephemeral=True)
 
 
-def action_rows(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
-    """Return buttons in rows of five; an empty list removes earlier ones."""
-    components = [
-        {"type": 2, "style": 2, "label": button.label[:LABEL_LIMIT], "custom_id": custom_id(button)}
-        for button in buttons[: BUTTONS_PER_ROW * MAX_ROWS]
-    ]
-    return [
-        {"type": 1, "components": components[first : first + BUTTONS_PER_ROW]}
-        for first in range(0, len(components), BUTTONS_PER_ROW)
-    ]
+def _view(buttons: tuple[Button, ...]) -> ui.View:
+    """Return the buttons, five in a row."""
+    view = ui.View(timeout=None)
+    for button in buttons[:MAX_BUTTONS]:
+        view.add_item(ui.Button(label=button.label[:LABEL_LIMIT], custom_id=custom_id(button)))
+    return view
 
 
 def custom_id(button: Button) -> str:
@@ -72,27 +83,14 @@ def custom_id(button: Button) -> str:
     return f"?{len(button.data):02d}{button.data}{replace_surrogates(button.prompt)}"[:CUSTOM_ID_LIMIT]
 
 
-def modal_fields(custom: str) -> dict[str, Any]:
+def modal(custom: str) -> dict[str, Any]:
     """Return the modal that a button with a prompt opens; it has the button's id."""
     label = parse_custom_id(custom)[1][:MODAL_LABEL_LIMIT]
-    field = {
-        "type": 4,
-        "custom_id": COMMENT_FIELD,
-        "style": 2,
-        "label": label,
-        "required": False,
-        "max_length": COMMENT_LIMIT,
-    }
-    return {"custom_id": custom, "title": label, "components": [{"type": 1, "components": [field]}]}
-
-
-def nonce_fields(key: str) -> dict[str, Any]:
-    """Return the fields by which Discord recognises a repeated send (at most 25 characters)."""
-    return {"nonce": key, "enforce_nonce": True}
-
-
-def reply_fields(reply: Reply) -> dict[str, Any]:
-    """Return the fields that quote a message; the reply is sent even if that one is gone."""
-    if reply.reply_to is None or not reply.reply_to.isdecimal():
-        return {}
-    return {"message_reference": {"message_id": reply.reply_to, "fail_if_not_exists": False}}
+    field = ui.TextInput[ui.View](
+        label=label,
+        custom_id=COMMENT_FIELD,
+        style=discord.TextStyle.paragraph,
+        required=False,
+        max_length=COMMENT_LIMIT,
+    )
+    return ui.Modal(title=label, custom_id=custom, timeout=None).add_item(field).to_dict()

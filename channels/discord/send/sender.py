@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import base64
-import json
+import io
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-import aiohttp
+import discord
 
 from channels.discord import payloads, text
-from channels.discord.api import CALLBACK_TIMEOUT_SECONDS, TIMEOUT_SECONDS, Api, path
+from channels.discord.api import Api
 from channels.discord.errors import AlreadyAcknowledged, MissingAccess, UnknownResource
 from channels.discord.payloads import CHANNEL_MESSAGE
 from channels.discord.send import markup, rendering
@@ -75,20 +76,26 @@ class DiscordSender(Sender):
                 return await self._fill_deferred(deferred, reply)
             except Rejected:  # the token expired, or the content is refused: a normal send decides
                 self._deferred.delete_claim(reply.key)
-        return await self._send(address, reply, rendering.nonce_fields(key))
+        return await self._send(address, reply, key)
 
-    async def _send(self, address: Address, reply: Reply, nonce_fields: Mapping[str, Any]) -> SentMessage:
-        where = path("channels", rendering.channel_id_of(address), "messages")
+    async def _send(self, address: Address, reply: Reply, key: str) -> SentMessage:
+        def send(text: str) -> Awaitable[Any]:
+            message = rendering.message(text, reply.buttons, nonce=key, reply_to=reply.reply_to)
+            return self._api.bot.send_message(rendering.channel_id_of(address), params=message)
+
         return _parse_sent(
-            await self._call_rendered(
-                "POST", where, address, {**nonce_fields, **rendering.reply_fields(reply)}, reply
-            )
+            await self._call_rendered(send, address, reply, name="send", needs=_send_permission(address))
         )
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
         """Edit one of the bot's messages."""
-        where = path("channels", rendering.channel_id_of(address), "messages", platform_id)
-        await self._call_rendered("PATCH", where, address, {}, reply)
+
+        def edit(text: str) -> Awaitable[Any]:
+            message = rendering.message(text, reply.buttons)
+            channel = rendering.channel_id_of(address)
+            return self._api.bot.edit_message(channel, platform_id, params=message)
+
+        await self._call_rendered(edit, address, reply, name="edit")
         return SentMessage(platform_id=platform_id)
 
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
@@ -115,10 +122,9 @@ class DiscordSender(Sender):
         return None
 
     async def _page(self, address: Address, after: int) -> list[dict[str, Any]]:
-        where = path("channels", rendering.channel_id_of(address), "messages")
-        query = f"after={after}&limit={PAGE_SIZE}"
+        history = self._api.bot.logs_from(rendering.channel_id_of(address), PAGE_SIZE, after=after)
         try:
-            page = await self._call("GET", where, address, name="find", needs=READ_PERMISSION, query=query)
+            page: object = await self._call(history, address, name="find", needs=READ_PERMISSION)
         except UnknownResource:
             raise Unsupported("find: this channel has no history") from None
         if not isinstance(page, list):
@@ -135,7 +141,8 @@ class DiscordSender(Sender):
         """Set the bot's reaction on a message and remove its earlier one."""
         previous = self._reactions.pop(platform_id, None)
         if reaction is not None:
-            await self._change_reaction("PUT", address, platform_id, reaction)
+            place = rendering.channel_id_of(address), platform_id, EMOJI[reaction]
+            await self._call(self._api.bot.add_reaction(*place), address, name="react", needs="Add Reactions")
             self._reactions[platform_id] = reaction
             if len(self._reactions) > MAX_REMEMBERED:
                 self._reactions.popitem(last=False)
@@ -143,30 +150,17 @@ class DiscordSender(Sender):
             return
         for old in EMOJI if previous is None else (previous,):
             if old is not reaction:
-                await self._change_reaction("DELETE", address, platform_id, old)
+                await self._remove_reaction(address, platform_id, old)
 
-    async def _change_reaction(
-        self, method: str, address: Address, message: str, reaction: StatusReaction
-    ) -> None:
-        where = path(
-            "channels",
-            rendering.channel_id_of(address),
-            "messages",
-            message,
-            "reactions",
-            EMOJI[reaction],
-            "@me",
-        )
-        try:
-            await self._call(method, where, address, name="react", needs="Add Reactions")
-        except Rejected:
-            if method != "DELETE":  # it was removed already
-                raise
+    async def _remove_reaction(self, address: Address, message: str, reaction: StatusReaction) -> None:
+        place = rendering.channel_id_of(address), message, EMOJI[reaction]
+        with suppress(Rejected):  # it was removed already
+            await self._call(self._api.bot.remove_own_reaction(*place), address, name="react")
 
     async def typing(self, address: Address) -> None:
         """Show "typing" for about ten seconds."""
-        where = path("channels", rendering.channel_id_of(address), "typing")
-        await self._call("POST", where, address, name="typing", needs=_send_permission(address))
+        typing = self._api.bot.send_typing(rendering.channel_id_of(address))
+        await self._call(typing, address, name="typing", needs=_send_permission(address))
 
     async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Send a file as an attachment."""
@@ -174,19 +168,12 @@ class DiscordSender(Sender):
             raise Rejected(
                 f"{file.name} has {len(file.content)} bytes, more than Discord's limit of {UPLOAD_LIMIT}"
             )
-        name = _file_name(file)
-        payload = {
-            **rendering.nonce_fields(nonce(key)),
-            **rendering.message_fields(file.caption[:TEXT_LIMIT]),
-            "attachments": [{"id": 0, "filename": name}],
-        }
-        form = aiohttp.FormData(quote_fields=False)  # Discord accepts plain UTF-8 names
-        form.add_field("payload_json", json.dumps(payload), content_type="application/json")
-        form.add_field("files[0]", file.content, filename=name, content_type=_media_type(file))
-        where = path("channels", rendering.channel_id_of(address), "messages")
-        return _parse_sent(
-            await self._call("POST", where, address, name="upload", needs="Attach Files", form=form)
-        )
+        attachment = discord.File(io.BytesIO(file.content), _file_name(file))
+        with rendering.message(file.caption[:TEXT_LIMIT], nonce=nonce(key), files=(attachment,)) as message:
+            for part in (message.multipart or ())[1:]:
+                part["content_type"] = _media_type(file)
+            send = self._api.bot.send_message(rendering.channel_id_of(address), params=message)
+            return _parse_sent(await self._call(send, address, name="upload", needs="Attach Files"))
 
     async def download(self, ref: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes; its URL is requested first, because URLs expire after a day."""
@@ -205,22 +192,29 @@ class DiscordSender(Sender):
         parts = to.token.split("/")
         if len(parts) != REFERENCE_PARTS or not (parts[0].isdecimal() and parts[1].isdecimal()):
             raise Rejected("the token of this press or command is malformed")
+        response = {"type": CHANNEL_MESSAGE, "data": rendering.notice(text).payload}
+        if self._deferred.respond_to_post(parts[1], response, lambda: self._reply_later(to, parts, text)):
+            return
         is_accepting = self._deferred.is_accepting(parts[1])
         if is_accepting and await self._acknowledge(parts, text):
             self._deferred.mark_acknowledged(parts[1])
-        elif isinstance(to, Command):
+            return
+        await self._reply_later(to, parts, text)
+        if is_accepting and isinstance(to, Command):
+            self._deferred.mark_acknowledged(parts[1])  # "is thinking…" would stay below the answer
+
+    async def _reply_later(self, to: ButtonPress | Command, parts: list[str], text: str) -> None:
+        """Answer after the initial response, or in its place if that was missed."""
+        if isinstance(to, Command):
             await self._reply_to_command(to, parts, text)
-            if is_accepting:
-                self._deferred.mark_acknowledged(parts[1])  # "is thinking…" would stay below the answer
         else:
             await self._reply_to_press(parts, text)
 
     async def _reply_to_press(self, parts: list[str], text: str) -> None:
         """Send a private notice; acknowledge the press with it if nothing else did."""
         try:
-            await self._post_without_token(
-                path("webhooks", parts[0], parts[2]), rendering.ephemeral_fields(text)
-            )
+            follow_up = self._api.interactions.follow_up(parts[0], parts[2], rendering.notice(text))
+            await self._api.call(follow_up, name="answer")
         except Rejected:
             if not await self._acknowledge(parts, text):
                 raise
@@ -232,7 +226,7 @@ class DiscordSender(Sender):
         try:
             await self._fill_deferred(DeferredReply(to.address, application, number, token, 0.0), reply)
         except (Rejected, Unreachable):
-            await self._send(to.address, reply, rendering.nonce_fields(number))
+            await self._send(to.address, reply, number)
         await self._deferred.resolve(number, rendering.channel_id_of(to.address))
 
     async def _acknowledge(self, parts: list[str], text: str) -> bool:
@@ -240,11 +234,11 @@ class DiscordSender(Sender):
 
         Repeat a failed call once: Discord refuses a second response, so the answer is never shown twice.
         """
-        response = {"type": CHANNEL_MESSAGE, "data": rendering.ephemeral_fields(text)}
-        where = path("interactions", parts[1], parts[2], "callback")
+        response = {"type": CHANNEL_MESSAGE, "data": rendering.notice(text).payload}
         for is_repeated in (False, True):
+            respond = self._api.interactions.respond(parts[1], parts[2], response)
             try:
-                await self._post_without_token(where, response, timeout_seconds=CALLBACK_TIMEOUT_SECONDS)
+                await self._api.call(respond, name="answer")
             except AlreadyAcknowledged:
                 return is_repeated
             except Rejected:
@@ -255,37 +249,27 @@ class DiscordSender(Sender):
                 return True
         return False
 
-    async def _post_without_token(
-        self, where: str, body: Mapping[str, Any], *, timeout_seconds: float = TIMEOUT_SECONDS
-    ) -> None:
-        await self._api.call(
-            "POST", where, name="answer", body=body, as_bot=False, timeout_seconds=timeout_seconds
-        )
-
     async def _fill_deferred(self, deferred: DeferredReply, reply: Reply) -> SentMessage:
-        where = path("webhooks", deferred.application, deferred.token, "messages", "@original")
-        body = rendering.message_fields(_render(reply.text), reply.buttons)
-        return _parse_sent(await self._api.call("PATCH", where, name="answer", body=body, as_bot=False))
+        message = rendering.message(_render(reply.text), reply.buttons)
+        fill = self._api.interactions.edit_original(deferred.application, deferred.token, message)
+        return _parse_sent(await self._api.call(fill, name="answer"))
 
     async def _call_rendered(
-        self, method: str, where: str, address: Address, extra_fields: Mapping[str, Any], reply: Reply
+        self, call: Callable[[str], Awaitable[Any]], address: Address, reply: Reply, **others: str
     ) -> Any:
         """Send it rendered, and once more fully escaped if Discord refuses the content."""
-        name, needs = ("send", _send_permission(address)) if method == "POST" else ("edit", "")
         try:
-            body = {**rendering.message_fields(_render(reply.text), reply.buttons), **extra_fields}
-            return await self._call(method, where, address, name=name, needs=needs, body=body)
+            return await self._call(call(_render(reply.text)), address, **others)
         except Rejected as error:
             plain = markup.escape(reply.text)
             if "content" not in str(error) or len(plain) > TEXT_LIMIT:
                 raise
-        body = {**rendering.message_fields(plain, reply.buttons), **extra_fields}
-        return await self._call(method, where, address, name=name, needs=needs, body=body)
+        return await self._call(call(plain), address, **others)
 
-    async def _call(self, method: str, where: str, address: Address, **others: Any) -> Any:
+    async def _call(self, request: Awaitable[Any], address: Address, **others: str) -> Any:
         """Call; raise Undeliverable instead of MissingAccess if the bot was removed from the server."""
         try:
-            return await self._api.call(method, where, **others)
+            return await self._api.call(request, **others)
         except MissingAccess:
             if await self._is_removed_from_guild(address):
                 raise Undeliverable("the bot is not in this server any more") from None
@@ -296,7 +280,7 @@ class DiscordSender(Sender):
         if not guild:
             return False
         try:
-            await self._api.call("GET", path("guilds", guild), name="server")
+            await self._api.call(self._api.bot.get_guild(guild), name="server")
         except UnknownResource:
             return False
         except (MissingAccess, Undeliverable):
@@ -309,8 +293,8 @@ class DiscordSender(Sender):
         parts = ref.split("/")
         if len(parts) != REFERENCE_PARTS or not all(part.isdecimal() for part in parts):
             raise Rejected("the file reference is malformed")
-        where = path("channels", parts[0], "messages", parts[1])
-        message = await self._api.call("GET", where, name="find file", needs=READ_PERMISSION)
+        request = self._api.bot.get_message(parts[0], parts[1])
+        message: object = await self._api.call(request, name="find file", needs=READ_PERMISSION)
         files = message.get("attachments") if isinstance(message, dict) else None
         for file in files if isinstance(files, list) else ():
             if isinstance(file, dict) and file.get("id") == parts[2] and isinstance(file.get("url"), str):

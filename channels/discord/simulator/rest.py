@@ -89,7 +89,8 @@ class RestApi:
     def get_gateway(self) -> Raw:
         """Return the gateway's URL and how many sessions may still be started."""
         limit = {"total": 1000, "remaining": self.starts_left, "reset_after": 14400000, "max_concurrency": 1}
-        return {"url": self._sessions.url, "shards": 1, "session_start_limit": limit}
+        shards = self._sessions.required_shards
+        return {"url": self._sessions.url, "shards": shards, "session_start_limit": limit}
 
     def list_guilds(self) -> list[Raw]:
         """Return the bot's servers with its permissions in each."""

@@ -28,6 +28,7 @@ class ClientConnection:
 
     def __init__(self, socket: web.WebSocketResponse, *, compressed: bool) -> None:
         self.socket = socket
+        self.is_compressed = compressed
         self._stream = zlib.compressobj() if compressed else None
 
     async def send(self, text: str) -> None:
@@ -58,6 +59,7 @@ class SimulatedSession:
 
     id: str
     intents: int
+    shard: tuple[int, int] = (0, 1)
     sent: list[str] = field(default_factory=list)
     connection: ClientConnection | None = None
 
@@ -65,6 +67,11 @@ class SimulatedSession:
     def sequence(self) -> int:
         """The number of the last event."""
         return len(self.sent)
+
+    def receives_from(self, guild: str | None) -> bool:
+        """Return whether this shard receives the events of a server, or private ones."""
+        number, count = self.shard
+        return (0 if guild is None else (int(guild) >> 22) % count) == number
 
 
 class CloseConnection(Exception):
@@ -85,6 +92,7 @@ class SimulatedGateway:
         self.interval = 41.25
         self.ignores_heartbeats = False
         self.refusals = 0
+        self.required_shards = 1
         self.fatal: int | None = None
         self.granted = PRIVILEGED
         self.sessions: dict[str, SimulatedSession] = {}
@@ -141,12 +149,17 @@ class SimulatedGateway:
 
     async def _identify(self, connection: ClientConnection, content: Raw) -> SimulatedSession:
         self._check(content)
+        shard = self._check_shard(content.get("shard") or [0, 1])
         self.identified += 1
         session = SimulatedSession(
-            f"session-{self.identified}", int(content["intents"]), connection=connection
+            f"session-{self.identified}", int(content["intents"]), shard, connection=connection
         )
         self.sessions[session.id] = session
-        guilds = [{"id": number, "unavailable": True} for number in self._world.guilds]
+        guilds = [
+            {"id": number, "unavailable": True}
+            for number in self._world.guilds
+            if session.receives_from(number)
+        ]
         ready = {
             "v": 10,
             "user": self._world.bot,
@@ -156,11 +169,11 @@ class SimulatedGateway:
             "session_id": session.id,
             "resume_gateway_url": self.url,
             "application": {"id": self._world.application, "flags": 1 << 19},
-            "shard": [0, 1],
+            "shard": list(shard),
         }
         await self._dispatch(session, "READY", ready)
-        for number in list(self._world.guilds):
-            await self._dispatch(session, "GUILD_CREATE", self._world.guild(number))
+        for guild in guilds:
+            await self._dispatch(session, "GUILD_CREATE", self._world.guild(str(guild["id"])))
         await self._world.notify_changed()
         return session
 
@@ -186,11 +199,21 @@ class SimulatedGateway:
         if int(content.get("intents") or 0) & PRIVILEGED & ~self.granted:
             raise CloseConnection(4014)
 
+    def _check_shard(self, shard: Any) -> tuple[int, int]:
+        """Return the shard of an identify; closes the connection if it is none, or if more are required."""
+        number, count = shard
+        if not 0 <= int(number) < int(count):
+            raise CloseConnection(4010)
+        if int(count) < self.required_shards:
+            raise CloseConnection(4011)
+        return int(number), int(count)
+
     async def emit(self, name: str, content: Any, *, private: bool = False) -> None:
         """Send an event to every session with its intent; a disconnected one receives it on resume."""
         needed = _required_intents(name, private=private)
+        guild = _guild_of(name, content)
         for session in list(self.sessions.values()):
-            if needed and not session.intents & needed:
+            if (needed and not session.intents & needed) or not session.receives_from(guild):
                 continue
             await self._dispatch(
                 session, name, self._visible_content(session, name, content, private=private)
@@ -231,6 +254,10 @@ class SimulatedGateway:
                 await line.close(code)
         await asyncio.sleep(0)
 
+    def connected_shards(self) -> set[tuple[int, int]]:
+        """Return the shards that are connected: number and count."""
+        return {session.shard for session in self.sessions.values() if session.connection is not None}
+
     def clear(self) -> None:
         """Delete all sessions, so that none can be resumed."""
         self.sessions.clear()
@@ -243,6 +270,13 @@ def _required_intents(name: str, *, private: bool) -> int:
     if name.startswith("MESSAGE_"):
         return DIRECT_MESSAGES if private else GUILD_MESSAGES
     return 0
+
+
+def _guild_of(name: str, content: Any) -> str | None:
+    """Return the server of an event; None for a private one."""
+    key = "id" if name.startswith("GUILD_") else "guild_id"
+    found = content.get(key) if isinstance(content, dict) else None
+    return found if isinstance(found, str) and found.isdecimal() else None
 
 
 def _parse_frame(text: str | bytes) -> Raw:

@@ -116,7 +116,7 @@ async def test_no_spelling_of_a_gateway_is_connected_to(url: str, target: _Targe
     settings = DiscordSettings.model_validate(given)
     async with connect_discord(settings, GUARD) as api:
         with pytest.raises(ChannelError, match="only https at port 443"):
-            await DiscordGateway(api.http, settings).run(_nothing, _ignore)
+            await DiscordGateway(api, settings).run(_nothing, _ignore)
     assert target.connections == 0
 
 
@@ -189,5 +189,5 @@ async def test_a_redirect_of_a_fake_platform_is_not_followed(target: _Target) ->
         for guard in (GUARD, TRUSTED):
             async with connect_discord(settings, guard) as api:
                 with pytest.raises(ChannelError):
-                    await DiscordGateway(api.http, settings).run(_nothing, _ignore)
+                    await DiscordGateway(api, settings).run(_nothing, _ignore)
     assert target.connections == 0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from channels.discord import plugin
 from channels.discord.commands import COMMANDS
-from channels.discord.receive.gateway import (
+from channels.discord.receive.identify_pace import (
     IDENTIFY_SECONDS,
     IDENTIFY_WINDOW_SECONDS,
     MAX_IDENTIFY_SECONDS,
@@ -249,22 +249,6 @@ async def test_a_command_is_answered_in_its_place_or_by_the_bot(
     assert [post.text for post in simulator.messages()] == ["well", "none"]
     assert asked[0].original is not None
     assert simulator.messages()[0].id == asked[0].original["id"]
-
-
-async def test_a_posted_command_may_be_answered_before_the_post_is(simulator: Simulator) -> None:
-    """Then the post is answered 202 without a body; else the deferral follows the commit."""
-    settings = simulator.settings(mode="interactions", public_key=simulator.public_key)
-    made, raw = simulator.create_interaction(CHAT, {"type": 2, "data": {"name": "status"}})
-    body = json.dumps(raw).encode()
-    async with open_connection(plugin, settings) as connection:
-
-        async def accept(update: Any) -> None:
-            await connection.sender.reply_privately(update, "all is well")
-
-        answer = await connection.receiver.receive(
-            WebhookRequest(headers=simulator.signature_headers(body), body=body), accept
-        )
-    assert (answer.status, answer.body, made.notices) == (202, b"", ["all is well"])
 
 
 async def test_a_form_is_opened_by_a_posted_press(simulator: Simulator) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from aiohttp import ClientResponse
+from discord import RateLimited as RateLimitedByDiscord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.discord import commands, permissions, plugin, text
 from channels.discord.errors import translate_error
-from channels.discord.rate_limit_buckets import RateLimitBuckets, route_of
+from channels.discord.rest import MAX_BUCKET_SECONDS, RefusingBucket
 from channels.discord.send import markup, rendering
 from channels.discord.send.sender import nonce
 from channels.discord.simulator import Simulator
@@ -30,6 +33,7 @@ from channels.testing.connections import UpdateRecorder, open_connection, receiv
 CHAT, GUILD = 4004, "900000000000000001"
 ROOM = Address(channel="chn_contract", room=str(CHAT), extras={"guild": GUILD})
 FILE = File(name="a.txt", media_type="text/plain", content=b"abc", caption="@everyone look")
+SUPPRESS_EMBEDS = 4
 GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "channels" / "discord.md"
 
 
@@ -89,7 +93,7 @@ async def test_nobody_is_ever_notified(simulator: Simulator, discord: Connection
     said = [(name, body) for name, _, fields in simulator.calls for body in message_objects(fields)]
     assert {name for name, _ in said} == {"create", "edit", "fill", "follow_up", "callback"}
     assert [body["allowed_mentions"] for _, body in said] == [{"parse": []}] * len(said)
-    assert all(body["flags"] & rendering.SUPPRESS_EMBEDS for _, body in said)
+    assert all(body["flags"] & SUPPRESS_EMBEDS for _, body in said)
 
 
 async def test_length_is_counted_as_discord_counts_it(simulator: Simulator, discord: Connection) -> None:
@@ -167,23 +171,18 @@ def test_the_scope_of_a_limit_is_discords(scope: str) -> None:
     assert (error.retry_after, error.scope) == (1.5, "account" if scope == "global" else "room")
 
 
-def test_buckets_are_shared_by_routes_and_fill_again() -> None:
-    """Two routes of one bucket share it within a channel; time fills it."""
-    now = 0.0
-    buckets = RateLimitBuckets(clock=lambda: now)
-    send, react = (
-        route_of("POST", "channels/1/messages"),
-        route_of("PUT", "channels/1/messages/2/reactions/x/@me"),
+async def test_an_empty_bucket_fills_again() -> None:
+    """A call is refused with the rest of the stated time, and goes on when it is over."""
+    bucket = RefusingBucket(None)
+    headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset-After": "60"}
+    bucket.update(cast("ClientResponse", SimpleNamespace(headers=headers)))
+    with pytest.raises(RateLimitedByDiscord):
+        await bucket.acquire()
+    bucket.update(
+        cast("ClientResponse", SimpleNamespace(headers={**headers, "X-RateLimit-Reset-After": "0.001"}))
     )
-    full = {"X-RateLimit-Bucket": "b", "X-RateLimit-Remaining": "4", "X-RateLimit-Reset-After": "5"}
-    buckets.update(react, full)
-    buckets.update(send, {**full, "X-RateLimit-Remaining": "0"})
-    for route in (send, react):
-        with pytest.raises(RateLimited):
-            buckets.check(route)
-    buckets.check(route_of("POST", "channels/2/messages"))
-    now = 5.0
-    buckets.check(send)
+    await asyncio.sleep(0.01)
+    await bucket.acquire()
 
 
 HEADERS = st.dictionaries(
@@ -194,15 +193,16 @@ HEADERS = st.dictionaries(
 
 @settings(deadline=None)
 @given(HEADERS)
-def test_no_header_stops_a_channel_for_long(headers: dict[str, str]) -> None:
+async def test_no_header_stops_a_channel_for_long(headers: dict[str, str]) -> None:
     """Whatever a server states about its buckets, a call waits ten minutes at most."""
-    now = 0.0
-    buckets, route = RateLimitBuckets(clock=lambda: now), route_of("POST", "channels/1/messages")
-    buckets.update(route, headers)
-    with suppress(RateLimited):
-        buckets.check(route)
-    now = 600.0
-    buckets.check(route)
+    bucket = RefusingBucket(None)
+    bucket.update(cast("ClientResponse", SimpleNamespace(headers=headers)))
+    wait = 0.0
+    try:
+        await bucket.acquire()
+    except RateLimitedByDiscord as error:
+        wait = error.retry_after
+    assert 0 <= wait <= MAX_BUCKET_SECONDS
 
 
 async def test_a_repeated_upload_is_one_message(simulator: Simulator, discord: Connection) -> None:

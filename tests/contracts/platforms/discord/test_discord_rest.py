@@ -1,0 +1,135 @@
+"""discord.py's client as Dovecote uses it: one attempt per call, bounded, and never into a ban."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from channels.discord import plugin
+from channels.discord.api import Api, connect
+from channels.discord.invalid_requests import MAX_INVALID_REQUESTS, WINDOW_SECONDS, InvalidRequests
+from channels.discord.rest import MAX_RESPONSE_BYTES, invalid_requests_at
+from channels.discord.settings import DiscordSettings
+from channels.discord.simulator import Simulator
+from channels.discord.simulator.run import simulate
+from channels.errors import Ambiguous, RateLimited
+from channels.message import Address, Reply
+from channels.testing.connections import open_connection
+from egress.guard import TRUSTED
+
+CHAT = 4004
+ROOM = Address(channel="chn_contract", room=str(CHAT))
+
+
+@pytest.fixture
+async def simulator() -> AsyncIterator[Simulator]:
+    """Return a simulated Discord with one channel of a server."""
+    async with simulate() as simulator:
+        await simulator.server_channel(CHAT)
+        yield simulator
+
+
+@asynccontextmanager
+async def api_of(body: bytes, content_type: str) -> AsyncIterator[Api]:
+    """Open the API of a stand-in that answers everything alike."""
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    application = web.Application()
+    application.router.add_route("*", "/{rest:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        settings = DiscordSettings.model_validate({"token": "MTIz.x.y", "api_url": url})
+        async with connect(settings, TRUSTED) as api:
+            yield api
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+async def test_the_library_repeats_no_call(simulator: Simulator, status: int) -> None:
+    """An error of Discord's servers is reported at once; the gateway decides about the next attempt."""
+    async with open_connection(plugin, simulator.settings()) as connection:
+        await simulator.fail(status, name="create")
+        with pytest.raises(Ambiguous):
+            await connection.sender.send(ROOM, Reply(text="x", key="k"))
+        assert sum(name == "create" for name, _, _ in simulator.calls) == 1
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8"])
+async def test_json_is_read_from_any_content_type(content_type: str) -> None:
+    """A proxy may add the character set, which discord.py alone takes for text."""
+    async with api_of(b'{"id": "123", "username": "dovecote"}', content_type) as api:
+        assert (await api.identify()).username == "dovecote"
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"<html>", b'"\xff"', b"[" * 200_000, b" " * (MAX_RESPONSE_BYTES + 1)], ids=len
+)
+async def test_a_response_that_is_no_json_or_has_no_end_is_ambiguous(body: bytes) -> None:
+    """The call may have been carried out; no more than a bounded response is read."""
+    async with api_of(body, "application/json") as api:
+        with pytest.raises(Ambiguous):
+            await api.identify()
+
+
+def test_invalid_requests_pause_before_discord_bans() -> None:
+    """Half of the allowed 10,000 in ten minutes; shared limits and other errors do not count."""
+    now = 0.0
+    count = InvalidRequests(clock=lambda: now)
+    for _ in range(MAX_INVALID_REQUESTS):
+        count.record(404, {})
+        count.record(429, {"X-RateLimit-Scope": "shared"})
+    assert count.wait() == 0
+    for status in [401, 403, 429, 403] * (MAX_INVALID_REQUESTS // 4):
+        assert count.wait() == 0
+        count.record(status, {})
+    now = 100.0
+    assert count.wait() == WINDOW_SECONDS - 100
+    now = WINDOW_SECONDS
+    assert count.wait() == 0
+
+
+async def test_a_process_with_too_many_invalid_requests_calls_nothing(simulator: Simulator) -> None:
+    """All bots of an address pause, commands and answers to interactions included."""
+    async with open_connection(plugin, simulator.settings()) as connection:
+        for _ in range(MAX_INVALID_REQUESTS - 1):
+            invalid_requests_at(f"{simulator.url}/api/v10").record(403, {})
+        await simulator.fail(403, name="create")
+        with pytest.raises(Exception, match="Error 403"):
+            await connection.sender.send(ROOM, Reply(text="x", key="k"))
+        before = len(simulator.calls)
+        for call in (connection.sender.send(ROOM, Reply(text="x", key="k")), connection.sender.typing(ROOM)):
+            with pytest.raises(RateLimited) as caught:
+                await call
+            assert caught.value.scope == "account"
+        assert len(simulator.calls) == before
+
+
+async def test_two_bots_of_one_process_have_endpoints_of_their_own(simulator: Simulator) -> None:
+    """Nothing about an endpoint is global to the process."""
+    async with (
+        simulate() as other,
+        open_connection(plugin, simulator.settings()) as first,
+        open_connection(plugin, other.settings()) as second,
+    ):
+        await other.server_channel(CHAT)
+        await first.sender.send(ROOM, Reply(text="one", key="1"))
+        await second.sender.send(ROOM, Reply(text="two", key="2"))
+        assert [post.text for post in simulator.messages()] == ["one"]
+        assert [post.text for post in other.messages()] == ["two"]
+
+
+def test_the_library_is_imported_when_a_channel_is_opened() -> None:
+    """A gateway without a Discord bot does not hold discord.py in memory."""
+    code = "import sys, channels.discord; sys.exit('discord' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
