@@ -23,7 +23,6 @@ from channels.slack import text as slack_text
 from channels.slack.addresses import address_of, parse_timestamp, room_kind_of
 from channels.slack.payloads import Bot, EventCallback, File, MessageEvent, ReactionEvent, SlashCommand
 from channels.slack.receive import interactions
-from channels.slack.receive.workspaces import is_foreign
 from channels.slack.text import measure
 
 __all__ = ["Bot", "decode", "measure"]
@@ -33,9 +32,7 @@ _REACTION_EVENTS = ("reaction_added", "reaction_removed")
 
 
 def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
-    """Decode one envelope of Socket Mode, or of HTTP in the same form; ignore other workspaces."""
-    if is_foreign(update, bot):
-        return IgnoredUpdate(reason="an update of another workspace")
+    """Decode one envelope of Socket Mode, or of HTTP in the same form; Bolt has found its workspace."""
     kind, payload = (update.get("type"), update.get("payload")) if isinstance(update, dict) else (None, None)
     try:
         match kind:

@@ -15,7 +15,6 @@ from channels.message import Author, ButtonPress, IgnoredUpdate
 from channels.slack import text as slack_text
 from channels.slack.addresses import address_of, room_kind_of
 from channels.slack.payloads import PROMPT_PREFIX, BlockActions, Bot, ModalMetadata, ViewSubmission
-from channels.slack.receive.workspaces import is_foreign
 
 CALLBACK_ID = "dovecote_comment"
 INPUT_ID = "comment"
@@ -43,8 +42,8 @@ def decode(payload: object, channel: str, bot: Bot) -> ButtonPress | IgnoredUpda
 
 
 def parse_modal_request(envelope: object, bot: Bot) -> ModalRequest | None:
-    """Return the modal that a press in the bot's workspace must open; None for anything else."""
-    if not isinstance(envelope, dict) or envelope.get("type") != "interactive" or is_foreign(envelope, bot):
+    """Return the modal that a press must open; None for anything else."""
+    if not isinstance(envelope, dict) or envelope.get("type") != "interactive":
         return None
     payload = envelope.get("payload")
     if not isinstance(payload, dict) or payload.get("type") != "block_actions":

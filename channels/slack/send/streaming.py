@@ -14,7 +14,7 @@ from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable
 from channels.message import Address, DraftText, Reply, RoomKind, SentMessage
 from channels.slack import text as slack_text
 from channels.slack.addresses import room_kind_of
-from channels.slack.api import Api
+from channels.slack.api import Api, answer_of
 from channels.slack.errors import error_code
 from channels.slack.send import markup
 from channels.slack.send.rendering import TEXT_LIMIT
@@ -68,7 +68,7 @@ class StreamingReplies:
             return platform_id
         ts = platform_id.removeprefix(STREAM_PREFIX)
         try:
-            await self._api.call("chat.stopStream", {"channel": address.room, "ts": ts})
+            await answer_of(self._api.web.chat_stopStream(channel=address.room, ts=ts))
         except (Rejected, Undeliverable) as error:
             if error_code(error) not in _STREAM_ENDED_CODES:
                 raise
@@ -87,15 +87,16 @@ class StreamingReplies:
     async def _start(self, address: Address, draft: DraftText) -> SentMessage | None:
         """Start a stream with the text so far; None where Slack refuses, which is remembered."""
         pieces = list(_chunks(draft.text))
-        recipient = (
-            {"recipient_user_id": draft.recipient_id, "recipient_team_id": self._team}
-            if draft.recipient_id
-            else {}
-        )
-        parameters = {"channel": address.room, "thread_ts": address.thread, **recipient}
-        first = {"markdown_text": pieces[0]} if pieces else {}
         try:
-            answer = await self._api.call("chat.startStream", {**parameters, **first})
+            answer, _ = await answer_of(
+                self._api.web.chat_startStream(
+                    channel=address.room,
+                    thread_ts=address.thread or "",
+                    markdown_text=pieces[0] if pieces else None,
+                    recipient_user_id=draft.recipient_id or None,
+                    recipient_team_id=self._team if draft.recipient_id else None,
+                )
+            )
         except (Rejected, NotPermitted, Undeliverable) as error:
             self._remember_refusal(address.room, error_code(error))
             return None
@@ -122,8 +123,8 @@ class StreamingReplies:
         return True
 
     async def _call_append(self, address: Address, ts: str, chunk: str) -> None:
-        parameters = {"channel": address.room, "ts": ts, "markdown_text": chunk}
-        await self._api.call("chat.appendStream", parameters)
+        append = self._api.web.chat_appendStream
+        await answer_of(append(channel=address.room, ts=ts, markdown_text=chunk))
 
 
 def _partial_reply(draft: DraftText) -> Reply:
