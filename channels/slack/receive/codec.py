@@ -72,7 +72,7 @@ def _reaction(event: ReactionEvent, team: str, channel: str, bot: Bot) -> Reacti
     room, message = room_kind_of(event.item.channel, None), f"{event.item.channel}:{event.item.ts}"
     return Reaction(
         key=slack_text.clean(f"{team}:{event.type}:{message}:{event.user}:{event.reaction}:{event.event_ts}"),
-        address=address_of(channel, event.item.channel, room, None, event.item.ts),
+        address=address_of(channel, event.item.channel, None, event.item.ts),
         author=Author(id=slack_text.clean(event.user)),
         emoji=slack_text.clean(event.reaction.partition("::")[0]),
         added=event.type == "reaction_added",
@@ -123,8 +123,7 @@ def _message(
 
 
 def _address(event: MessageEvent, channel: str) -> Address:
-    room = room_kind_of(event.channel, event.channel_type)
-    return address_of(channel, event.channel, room, event.thread_ts, event.ts)
+    return address_of(channel, event.channel, event.thread_ts, event.ts)
 
 
 def _as_command(message: Message) -> Message | Command:

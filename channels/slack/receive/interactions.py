@@ -116,7 +116,7 @@ def _press(press: BlockActions, channel: str, bot: Bot) -> ButtonPress | Ignored
         key=slack_text.clean(
             f"{team}:press:{room_id}:{ts}:{press.user.id}:{action.action_ts or action.value}"
         ),
-        address=address_of(channel, room_id, room, thread, None),
+        address=address_of(channel, room_id, thread, None),
         author=Author(id=slack_text.clean(press.user.id)),
         data=slack_text.clean(action.value),
         token=slack_text.clean(press.response_url or press.trigger_id),
@@ -137,7 +137,7 @@ def _submission(submission: ViewSubmission, channel: str, bot: Bot) -> ButtonPre
     room = room_kind_of(metadata.room, None)
     return ButtonPress(
         key=slack_text.clean(f"{team}:view:{view.id}"),
-        address=address_of(channel, metadata.room, room, metadata.thread, None),
+        address=address_of(channel, metadata.room, metadata.thread, None),
         author=Author(id=slack_text.clean(submission.user.id)),
         data=slack_text.clean(metadata.data),
         token=slack_text.clean(metadata.answer),

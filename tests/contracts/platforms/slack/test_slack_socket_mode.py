@@ -143,13 +143,12 @@ async def test_an_envelope_that_comes_again_has_its_key(simulator: Simulator, sl
 
 
 async def test_events_of_no_concern_are_acknowledged(simulator: Simulator, slack: Connection) -> None:
-    """An opened home, an assistant's thread and its context are acknowledged and ignored."""
+    """An opened chat and what the user views next to it are acknowledged and ignored."""
     recorder = UpdateRecorder()
     async with receiving(slack, recorder):
-        thread = await simulator.open_assistant("D0ADA")
-        await simulator.change_context("D0ADA", thread)
-        await simulator.send_event({"type": "app_home_opened", "user": "U0ADA", "tab": "messages"})
-        await simulator.say("D0ADA", "hello", thread=thread)
+        await simulator.open_agent("D0ADA")
+        await simulator.change_context("C0ROOM")
+        await simulator.say("D0ADA", "hello")
         await recorder.wait(1)
         async with asyncio.timeout(10):
             while simulator.sockets.waiting:
