@@ -1,4 +1,4 @@
-"""Manifest of the Slack adapter; the HTTP client is imported when a channel is opened."""
+"""Manifest of the Slack adapter; the SDK is imported when a channel is opened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def _open(
 
     async with connect(settings, guard) as api:
         bot = await api.identify()
-        receiver = SlackReceiver(api, settings, channel=channel, bot=bot)
+        receiver = SlackReceiver(api, channel=channel, bot=bot)
         yield Connection(receiver=receiver, sender=SlackSender(api, bot=bot, state=state))
 
 

@@ -14,12 +14,9 @@ def room_kind_of(room: str, kind: str | None) -> RoomKind:
     return RoomKind.DIRECT if direct else RoomKind.GROUP
 
 
-def address_of(
-    channel: str, room_id: str, room: RoomKind, thread: str | None, message_ts: str | None
-) -> Address:
-    """Return the address: in a channel each message opens a thread, a private chat has none."""
-    new_thread = message_ts if room is RoomKind.GROUP else None
-    return Address(channel=channel, room=text.clean(room_id), thread=thread or new_thread)
+def address_of(channel: str, room_id: str, thread: str | None, message_ts: str | None) -> Address:
+    """Return the address: a message that is not in a thread opens one, in private chats too."""
+    return Address(channel=channel, room=text.clean(room_id), thread=thread or message_ts)
 
 
 def parse_timestamp(ts: str) -> datetime:

@@ -1,69 +1,71 @@
-"""Call Web API methods by name, with the port's errors: one POST per call, no retries.
-
-The client is aiohttp, not Slack's SDK: the SDK follows redirects (a second POST), reads responses of any
-size, uses proxies from the environment, and closes a socket before it opens the next one.
-"""
+"""Slack's Web API for one bot: the SDK's client over a guarded session, with the port's errors."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+from slack_sdk.webhook.async_client import AsyncWebhookClient
 
-from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected, Unauthorized, Unreachable
-from channels.slack.errors import not_found, rate_limited, translate_error
+from channels.errors import Ambiguous, NotPermitted, Rejected, Unreachable
+from channels.slack.errors import translate_error
 from channels.slack.payloads import Bot
+from channels.slack.session import (
+    CONNECTION_ERRORS,
+    SDK_LOG,
+    GuardedSession,
+    connection_error,
+    http_error,
+    read_bounded,
+    reason_of,
+    retry_after,
+)
 from channels.slack.settings import SlackSettings
 from egress.guard import EgressGuard
-from egress.policy import refusal
 from egress.sessions import open_session
 from egress.urls import Origin, origin_of
 
-REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 TRANSFER_TIMEOUT = aiohttp.ClientTimeout(total=300, sock_connect=10, sock_read=30)
 FILES_SCOPE = "files:read"
-MAX_RESPONSE_BYTES = 4_000_000
 HTTPS_PORT = 443
 SLACK_DOMAINS = (".slack.com", ".slack-gov.com")
-_CONNECTION_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
 class Api:
-    """Slack's Web API for one app; its repr shows no token."""
+    """Slack's Web API with one bot's token; its repr shows no token."""
 
-    def __init__(self, settings: SlackSettings, session: aiohttp.ClientSession) -> None:
-        self._settings = settings
+    def __init__(self, settings: SlackSettings, session: aiohttp.ClientSession, token: str) -> None:
+        self.settings = settings
         self._session = session
+        self._token = token
+        self._sdk_session = cast("aiohttp.ClientSession", GuardedSession(session, settings.base_url))
+        self.web = self.client(token)
 
     def __repr__(self) -> str:
         return "Api(<tokens hidden>)"
 
-    async def call(self, method: str, parameters: Mapping[str, Any], *, as_app: bool = False) -> Any:
-        """Call a method and return its response; raises ChannelError."""
-        return (await self._call(method, parameters, as_app=as_app))[0]
+    def client(self, token: str | None) -> AsyncWebClient:
+        """Return the SDK's client with a token: no retries, no proxy, the guarded session."""
+        client = AsyncWebClient(
+            token,
+            base_url=self.settings.base_url,
+            session=self._sdk_session,
+            retry_handlers=[],
+            logger=SDK_LOG,
+        )
+        client.proxy = None  # the SDK reads one from the environment
+        return client
 
-    async def _call(
-        self, method: str, parameters: Mapping[str, Any], *, as_app: bool = False
-    ) -> tuple[dict[str, Any], Mapping[str, str]]:
-        token = self._settings.app_token if as_app else self._settings.bot_token
-        headers = {"Authorization": f"Bearer {token.get_secret_value() if token else ''}"}
-        url = self._settings.base_url + method
-        try:
-            async with self._session.post(
-                url,
-                headers=headers,
-                allow_redirects=False,
-                timeout=REQUEST_TIMEOUT,
-                **_body(method, parameters),
-            ) as response:
-                payload = await _read(response)
-                return _parse_response(method, response, payload), response.headers
-        except _CONNECTION_ERRORS as error:
-            raise _connection_error(method, error) from error
+    async def call(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a method and return its response; raises ChannelError."""
+        return (await answer_of(self.web.api_call(method, **_body(method, parameters))))[0]
 
     async def identify(self) -> Bot:
         """Return the bot's own account; raises Unauthorized if the token is not valid."""
@@ -71,46 +73,45 @@ class Api:
 
     async def auth_test(self) -> tuple[Bot, frozenset[str] | None]:
         """Return the bot's account and its scopes (None if Slack's header does not list them)."""
-        me, headers = await self._call("auth.test", {})
+        me, headers = await answer_of(self.web.auth_test())
         if not isinstance(me.get("user_id"), str):
             raise Ambiguous("auth.test: the response does not describe a bot")
         team, bot_id = str(me.get("team_id") or ""), str(me.get("bot_id") or "")
+        enterprise = str(me.get("enterprise_id") or "")
         header = headers.get("x-oauth-scopes")
         scopes = None if header is None else frozenset(filter(None, map(str.strip, header[:8000].split(","))))
-        return Bot(id=me["user_id"], bot_id=bot_id, team=team), scopes
+        return Bot(id=me["user_id"], bot_id=bot_id, team=team, enterprise=enterprise), scopes
 
     async def socket_url(self) -> str:
         """Return the URL for a Socket Mode connection; raises ChannelError."""
-        answer = await self.call("apps.connections.open", {}, as_app=True)
+        token = self.settings.app_token
+        secret = token.get_secret_value() if token else ""
+        answer, _ = await answer_of(self.web.apps_connections_open(app_token=secret))
         url = answer.get("url")
         if not isinstance(url, str) or not url.lower().startswith(("ws://", "wss://")):
             raise Ambiguous("apps.connections.open: the response has no WebSocket URL")
         self._check_home(url)
         return url
 
-    async def open_socket(self) -> aiohttp.ClientWebSocketResponse:
+    async def open_socket(self, url: str, *, heartbeat: float) -> aiohttp.ClientWebSocketResponse:
         """Return an open Socket Mode connection that the caller closes; raises ChannelError."""
-        url = await self.socket_url()
         try:
             return await self._session.ws_connect(
-                url, heartbeat=30.0, timeout=aiohttp.ClientWSTimeout(ws_close=0.5), max_msg_size=4_000_000
+                url,
+                autoping=False,
+                heartbeat=heartbeat,
+                timeout=aiohttp.ClientWSTimeout(ws_close=0.5),
+                max_msg_size=4_000_000,
             )
-        except _CONNECTION_ERRORS as error:
-            raise Unreachable(f"socket: {_reason(error)}") from None  # the URL contains a ticket
+        except CONNECTION_ERRORS as error:
+            raise Unreachable(f"socket: {reason_of(error)}") from None  # the URL contains a ticket
 
     async def respond(self, url: str, notice: Mapping[str, Any]) -> bool:
         """Post to an interaction's response_url, which needs no token; return whether it was accepted."""
         self._check_home(url)
-        try:
-            async with self._session.post(
-                url, json=dict(notice), allow_redirects=False, timeout=REQUEST_TIMEOUT
-            ) as response:
-                payload = await _read(response)
-        except _CONNECTION_ERRORS as error:
-            raise _connection_error("response_url", error) from None  # the URL is a secret
-        if response.status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise _http_error("response_url", response)
-        return response.status == HTTPStatus.OK and b'"ok":false' not in payload.replace(b" ", b"")
+        poster = AsyncWebhookClient(url, session=self._sdk_session, retry_handlers=[], logger=SDK_LOG)
+        answer = await poster.send_dict(dict(notice))
+        return '"ok":false' not in str(answer.body).replace(" ", "")
 
     async def upload(self, url: str, content: bytes) -> None:
         """Post a file's bytes to the URL that Slack gave; raises ChannelError."""
@@ -119,16 +120,16 @@ class Api:
             async with self._session.post(
                 url, data=content, allow_redirects=False, timeout=TRANSFER_TIMEOUT
             ) as response:
-                await _read(response)
-                if response.status != HTTPStatus.OK:
-                    raise _http_error("upload", response)
-        except _CONNECTION_ERRORS as error:
-            raise _connection_error("upload", error) from error
+                await read_bounded(response)
+        except CONNECTION_ERRORS as error:
+            raise connection_error("upload", error) from error
+        if response.status != HTTPStatus.OK:
+            raise http_error("upload", response)
 
     async def fetch(self, url: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes; raises ChannelError. The token is sent to Slack's own hosts only."""
         self._check_home(url)
-        headers = {"Authorization": f"Bearer {self._settings.bot_token.get_secret_value()}"}
+        headers = {"Authorization": f"Bearer {self._token}"}
         try:
             async with self._session.get(
                 url, headers=headers, allow_redirects=False, timeout=TRANSFER_TIMEOUT
@@ -139,11 +140,11 @@ class Api:
                         f"download: Slack asks for a login: grant {FILES_SCOPE} and reinstall the app",
                     )
                 if response.status != HTTPStatus.OK:
-                    raise _http_error("download", response)
+                    raise http_error("download", response)
                 async for chunk in response.content.iter_chunked(65536):
                     yield chunk
-        except _CONNECTION_ERRORS as error:
-            raise _connection_error("download", error) from error
+        except CONNECTION_ERRORS as error:
+            raise connection_error("download", error) from error
 
     def _check_home(self, url: str) -> None:
         """Raise Rejected unless a URL's scheme, host and port are Slack's or those of `base_url`.
@@ -154,7 +155,7 @@ class Api:
             given = origin_of(url)
         except ValueError:
             raise Rejected("URL: the host is not Slack's") from None
-        if given != self._settings.base_url.origin and not _is_slack(given):
+        if given != self.settings.base_url.origin and not _is_slack(given):
             raise Rejected("URL: the host is not Slack's")
 
 
@@ -163,14 +164,17 @@ def _is_slack(origin: Origin) -> bool:
     return usual and f".{origin.host}".endswith(SLACK_DOMAINS)
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Read a response of at most MAX_RESPONSE_BYTES."""
-    parts: list[bytes] = []
-    async for chunk in response.content.iter_chunked(65536):
-        parts.append(chunk)
-        if sum(map(len, parts)) > MAX_RESPONSE_BYTES:
-            raise ValueError("the response is too long")
-    return b"".join(parts)
+async def answer_of(call: Awaitable[AsyncSlackResponse]) -> tuple[dict[str, Any], Mapping[str, str]]:
+    """Return the response and headers of a call of the SDK; raises ChannelError."""
+    try:
+        answer = await call
+    except SlackApiError as error:
+        refused = cast("AsyncSlackResponse", error.response)
+        method = str(refused.api_url).rpartition("/")[2]
+        needed, code = str(refused.get("needed") or ""), str(refused.get("error"))
+        seconds = retry_after(refused.headers)
+        raise translate_error(code, method=method, retry_after=seconds, needed=needed) from error
+    return cast("dict[str, Any]", answer.data), answer.headers
 
 
 def _body(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,58 +188,9 @@ def _field(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _parse_response(method: str, response: aiohttp.ClientResponse, payload: bytes) -> dict[str, Any]:
-    """Return a successful response; raises ChannelError for any other."""
-    if response.status != HTTPStatus.OK:
-        raise _http_error(method, response)
-    try:
-        answer = json.loads(payload)
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
-        raise Ambiguous(f"{method}: the response is not Slack's")
-    if not answer["ok"]:
-        needed = str(answer.get("needed") or "")
-        raise translate_error(
-            str(answer.get("error")), method=method, retry_after=_retry_after(response), needed=needed
-        )
-    return answer
-
-
-def _http_error(method: str, response: aiohttp.ClientResponse) -> ChannelError:
-    if response.status == HTTPStatus.TOO_MANY_REQUESTS:
-        return rate_limited(method, _retry_after(response))
-    if response.status == HTTPStatus.NOT_FOUND:
-        return not_found(method)
-    detail = f"{method}: HTTP {response.status}"
-    if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Ambiguous(detail)
-    if response.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return Unauthorized(detail)
-    return Rejected(detail) if response.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else Unreachable(detail)
-
-
-def _retry_after(response: aiohttp.ClientResponse) -> float:
-    text = response.headers.get("Retry-After", "")
-    return float(text) if text.isascii() and text.isdecimal() and int(text[:9]) > 0 else 30.0
-
-
-def _connection_error(method: str, error: Exception) -> ChannelError:
-    """Return Unreachable if no connection was made, Ambiguous if it broke."""
-    before = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    kind = Unreachable if before or isinstance(error, aiohttp.InvalidURL) else Ambiguous
-    return kind(f"{method}: {_reason(error)}")
-
-
-def _reason(error: Exception) -> str:
-    """Return why a connection failed; the error's own text may contain a secret URL."""
-    refused = refusal(error)
-    return refused.why if refused else type(error).__name__
-
-
 @asynccontextmanager
 async def connect(settings: SlackSettings, guard: EgressGuard) -> AsyncIterator[Api]:
     """Yield the Web API and close it on exit; proxies from the environment would see the token."""
     # A pooled connection may be dead without our knowing; a send on it would be ambiguous.
     async with open_session(guard, limit=64, force_close=True) as session:
-        yield Api(settings, session)
+        yield Api(settings, session, settings.bot_token.get_secret_value())

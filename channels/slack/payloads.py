@@ -21,6 +21,7 @@ class Bot:
     id: str
     bot_id: str = ""
     team: str = ""
+    enterprise: str = ""
 
 
 class PayloadModel(BaseModel):

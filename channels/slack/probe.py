@@ -13,9 +13,8 @@ from egress.guard import EgressGuard
 
 SCOPES: Mapping[str, str] = {
     "app_mentions:read": "to receive mentions",
-    "assistant:write": "to be opened as an assistant next to other channels",
     "channels:history": "to receive messages of public channels and find its own",
-    "chat:write": "to send messages",
+    "chat:write": "to send messages and to show that it is working",
     "commands": "for /dovecote",
     "files:read": "to download attachments",
     "files:write": "to send files",

@@ -26,6 +26,7 @@ UNFAIR = frozenset(
 
 ALLOWED = {
     "channels/discord/receive/identify_pace.py Lock": "the new sessions of one bot",
+    "channels/slack/receive/socket_mode.py Queue": "the envelopes of one app, in their order",
     "channels/slack/send/reactions.py Lock": "the reactions to one message",
     "delivery/broker/connection.py Queue": "the replies to one request",
     "delivery/broker/wake_ups.py Queue": "wake-ups received by one pull; KeyedWorker schedules them",

@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from channels.discord.receive.interactions import is_signed as is_signed_by_discord
 from channels.port import WebhookRequest
-from channels.slack.receive.signature import compute_signature
 from channels.slack.receive.signature import is_signed as is_signed_by_slack
+from channels.slack.simulator.outgoing import signature_headers
 from delivery.webhooks.signing import BadSignature, new_secret, sign, verify
 
 BODY = b'{"type": "event_callback", "text": "p\xc3\xa9a"}'
@@ -41,8 +41,8 @@ def _webhook(headers: Headers, body: bytes) -> bool:
 
 
 def _slack_headers(moment: datetime = NOW) -> dict[str, str]:
-    stamp = str(int(moment.timestamp()))
-    return {"x-slack-request-timestamp": stamp, "x-slack-signature": compute_signature(SECRET, stamp, BODY)}
+    headers = signature_headers(SECRET, BODY, "application/json", now=moment.timestamp())
+    return {name: value for name, value in headers.items() if name != "content-type"}
 
 
 def _discord_headers(moment: datetime = NOW) -> dict[str, str]:

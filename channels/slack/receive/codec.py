@@ -23,7 +23,6 @@ from channels.slack import text as slack_text
 from channels.slack.addresses import address_of, parse_timestamp, room_kind_of
 from channels.slack.payloads import Bot, EventCallback, File, MessageEvent, ReactionEvent, SlashCommand
 from channels.slack.receive import interactions
-from channels.slack.receive.workspaces import is_foreign
 from channels.slack.text import measure
 
 __all__ = ["Bot", "decode", "measure"]
@@ -33,9 +32,7 @@ _REACTION_EVENTS = ("reaction_added", "reaction_removed")
 
 
 def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
-    """Decode one envelope of Socket Mode, or of HTTP in the same form; ignore other workspaces."""
-    if is_foreign(update, bot):
-        return IgnoredUpdate(reason="an update of another workspace")
+    """Decode one envelope of Socket Mode, or of HTTP in the same form; Bolt has found its workspace."""
     kind, payload = (update.get("type"), update.get("payload")) if isinstance(update, dict) else (None, None)
     try:
         match kind:
@@ -75,7 +72,7 @@ def _reaction(event: ReactionEvent, team: str, channel: str, bot: Bot) -> Reacti
     room, message = room_kind_of(event.item.channel, None), f"{event.item.channel}:{event.item.ts}"
     return Reaction(
         key=slack_text.clean(f"{team}:{event.type}:{message}:{event.user}:{event.reaction}:{event.event_ts}"),
-        address=address_of(channel, event.item.channel, room, None, event.item.ts),
+        address=address_of(channel, event.item.channel, None, event.item.ts),
         author=Author(id=slack_text.clean(event.user)),
         emoji=slack_text.clean(event.reaction.partition("::")[0]),
         added=event.type == "reaction_added",
@@ -126,8 +123,7 @@ def _message(
 
 
 def _address(event: MessageEvent, channel: str) -> Address:
-    room = room_kind_of(event.channel, event.channel_type)
-    return address_of(channel, event.channel, room, event.thread_ts, event.ts)
+    return address_of(channel, event.channel, event.thread_ts, event.ts)
 
 
 def _as_command(message: Message) -> Message | Command:

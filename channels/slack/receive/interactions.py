@@ -15,7 +15,6 @@ from channels.message import Author, ButtonPress, IgnoredUpdate
 from channels.slack import text as slack_text
 from channels.slack.addresses import address_of, room_kind_of
 from channels.slack.payloads import PROMPT_PREFIX, BlockActions, Bot, ModalMetadata, ViewSubmission
-from channels.slack.receive.workspaces import is_foreign
 
 CALLBACK_ID = "dovecote_comment"
 INPUT_ID = "comment"
@@ -43,8 +42,8 @@ def decode(payload: object, channel: str, bot: Bot) -> ButtonPress | IgnoredUpda
 
 
 def parse_modal_request(envelope: object, bot: Bot) -> ModalRequest | None:
-    """Return the modal that a press in the bot's workspace must open; None for anything else."""
-    if not isinstance(envelope, dict) or envelope.get("type") != "interactive" or is_foreign(envelope, bot):
+    """Return the modal that a press must open; None for anything else."""
+    if not isinstance(envelope, dict) or envelope.get("type") != "interactive":
         return None
     payload = envelope.get("payload")
     if not isinstance(payload, dict) or payload.get("type") != "block_actions":
@@ -117,7 +116,7 @@ def _press(press: BlockActions, channel: str, bot: Bot) -> ButtonPress | Ignored
         key=slack_text.clean(
             f"{team}:press:{room_id}:{ts}:{press.user.id}:{action.action_ts or action.value}"
         ),
-        address=address_of(channel, room_id, room, thread, None),
+        address=address_of(channel, room_id, thread, None),
         author=Author(id=slack_text.clean(press.user.id)),
         data=slack_text.clean(action.value),
         token=slack_text.clean(press.response_url or press.trigger_id),
@@ -138,7 +137,7 @@ def _submission(submission: ViewSubmission, channel: str, bot: Bot) -> ButtonPre
     room = room_kind_of(metadata.room, None)
     return ButtonPress(
         key=slack_text.clean(f"{team}:view:{view.id}"),
-        address=address_of(channel, metadata.room, room, metadata.thread, None),
+        address=address_of(channel, metadata.room, metadata.thread, None),
         author=Author(id=slack_text.clean(submission.user.id)),
         data=slack_text.clean(metadata.data),
         token=slack_text.clean(metadata.answer),

@@ -1,7 +1,7 @@
-"""Receive envelopes by Socket Mode, over connections that Slack replaces at times.
+"""Receive envelopes by Socket Mode: the SDK's client, with order, a guarded connection and clear ends.
 
-Each envelope is acknowledged after it was stored, one at a time. Slack announces when it will close a
-connection: then the next one is opened first, the rest of the old one is read, and the old one is closed.
+The SDK's client starts a task for each message, connects for ever with a revoked token, and notices a broken
+connection only at its next ping. `OrderedSocketModeClient` overrides these three points.
 """
 
 from __future__ import annotations
@@ -9,183 +9,199 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import aiohttp
+from slack_bolt.adapter.socket_mode.async_internals import send_async_response
+from slack_bolt.response import BoltResponse
+from slack_sdk.socket_mode.aiohttp import SocketModeClient
+from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
+from slack_sdk.socket_mode.request import SocketModeRequest
 
-from channels.errors import ChannelError, RateLimited, Unauthorized
-from channels.port import ReceiverStatus
+from channels.errors import ChannelError, Unauthorized, Unreachable
 from channels.slack.api import Api
+from channels.slack.receive.backoff import BACKOFF_SECONDS, INTERRUPTED, RECEIVING, Backoff
+from channels.slack.session import SDK_LOG
 
-BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""Seconds between attempts while Slack is unreachable or updates cannot be stored."""
+PING_SECONDS = 5.0
+MAX_QUEUED = 1000
+"""Frames that are read ahead of the one that is being stored."""
 
-RECEIVING, INTERRUPTED = True, False
-DRAIN_SECONDS = 0.3
-"""Seconds without a frame after which a connection being replaced counts as empty."""
-
-MIN_CONNECTION_SECONDS = 1.0
-"""Seconds a replacement must last; after a shorter one, the client pauses."""
-
+CLOSE_SECONDS = 0.5
+_OPEN_FRAMES = {aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG}
 TOO_MANY_CONNECTIONS_SECONDS = 30.0
 """Seconds to wait when too many connections are open."""
 
-_ENVELOPES = {"events_api", "slash_commands", "interactive"}
-HandleEnvelope = Callable[[dict[str, Any]], Awaitable[bool]]
+HandleEnvelope = Callable[[SocketModeRequest], Awaitable[BoltResponse]]
+"""Store an envelope; a response other than 200 means that it was not stored."""
 
 log = logging.getLogger(__name__)
 
 
-class Backoff:
-    """Waits between failures; raises an error that only an operator can fix."""
+class SocketSession:
+    """The session of a Socket Mode client: it only opens guarded WebSockets."""
 
-    def __init__(self, receiving: ReceiverStatus) -> None:
-        self.receiving = receiving
-        self._failures = 0
+    closed = False
 
-    def reset(self) -> None:
-        """Start again with the shortest pause."""
-        self._failures = 0
+    def __init__(self, api: Api, on_failure: Callable[[ChannelError], Awaitable[None]]) -> None:
+        self._api = api
+        self._on_failure = on_failure
 
-    async def back_off(self, error: ChannelError) -> None:
-        """Wait before the next attempt."""
-        if error.remedy == "operator":
-            raise error
-        self.receiving(INTERRUPTED, str(error))
-        log.warning("slack.receiving_interrupted: %s", error)
-        if isinstance(error, RateLimited):
-            await asyncio.sleep(error.retry_after)
-            self._failures += 1
-        else:
-            await self.pause()
+    async def ws_connect(
+        self, url: str, *, heartbeat: float, **_others: Any
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Open a connection; after a failure wait, and raise ChannelError."""
+        try:
+            return await self._api.open_socket(url, heartbeat=heartbeat)
+        except ChannelError as error:
+            await self._on_failure(error)
+            raise
 
-    async def pause(self) -> None:
-        """Wait for a time that grows with the failures so far."""
-        await asyncio.sleep(BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)])
-        self._failures += 1
+    async def close(self) -> None:
+        """Leave the session open, which others use."""
 
 
-class SocketModeClient:
-    """Receives the envelopes of one app; `handle` stores one and returns whether to acknowledge it."""
+class OrderedSocketModeClient(SocketModeClient):
+    """Slack's client for one app, whose envelopes are stored one after the other, then acknowledged."""
 
-    def __init__(self, api: Api, handle: HandleEnvelope, backoff: Backoff, stop: asyncio.Event) -> None:
+    def __init__(self, api: Api, handle: HandleEnvelope, backoff: Backoff) -> None:
+        token = api.settings.app_token
+        super().__init__(
+            token.get_secret_value() if token else "",
+            logger=SDK_LOG,
+            web_client=api.web,
+            ping_interval=PING_SECONDS,
+        )
         self._api = api
         self._handle = handle
         self._backoff = backoff
-        self._stop = stop
+        self._own_session = self.aiohttp_client_session
+        self._delay_seconds = 0.0
+        self._is_replacing = True
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.aiohttp_client_session = cast("aiohttp.ClientSession", SocketSession(api, self._on_failure))
+        self.proxy = None  # the SDK reads one from the environment
+        self.message_queue = asyncio.Queue(MAX_QUEUED)
+        self.socket_mode_request_listeners.append(self._store_and_ack)
 
     async def run(self) -> None:
-        """Keep a connection open until `stop` is set; replace one that worked after a short pause."""
-        while not self._stop.is_set():
+        """Receive until cancelled; raises ChannelError when only an operator can help."""
+        await self._own_session.close()
+        try:
+            await self.connect()  # type: ignore[no-untyped-call]
+            await self._ended
+        finally:
+            tasks = (self.message_processor, self.current_session_monitor, self.message_receiver)
+            await self.close()  # type: ignore[no-untyped-call]
+            await asyncio.wait([task for task in tasks if task is not None], timeout=CLOSE_SECONDS)
+
+    async def issue_new_wss_url(self) -> str:
+        """Return the URL of the next connection, when Slack gives one; raises ChannelError at the end."""
+        if self.closed:
+            raise Unreachable("socket: this client is closed")
+        if not self._is_replacing:
+            self._backoff.receiving(INTERRUPTED, "Slack closed the connection")
+        self._is_replacing = False
+        delay, self._delay_seconds = self._delay_seconds, 0.0
+        await asyncio.sleep(delay)
+        while True:
             try:
-                async with AsyncExitStack() as connections:
-                    await self._run_connections(connections)
+                return await self._api.socket_url()
             except ChannelError as error:
-                await self._backoff.back_off(error)
-                continue
-            if not self._stop.is_set():
-                await self._backoff.pause()
+                await self._on_failure(error)
 
-    async def _run_connections(self, connections: AsyncExitStack) -> None:
-        """Receive envelopes from a connection, and from those that replace it in time."""
-        socket = await self._open(connections)
-        opened_at = -MIN_CONNECTION_SECONDS
-        while await self._receive_frames(socket):
-            if time.monotonic() - opened_at < MIN_CONNECTION_SECONDS:
-                return
-            following = await self._open_next(connections)
-            if following is None:
-                await self._receive_frames(socket)
-                return
-            await self._drain(socket)
-            await socket.close()
-            socket, opened_at = following, time.monotonic()
+    async def receive_messages(self) -> None:
+        """Queue the frames of one connection, and open the next connection when it ends."""
+        socket = self.current_session
+        if socket is None:
+            return
+        while not self.closed and await self._receive_frame(socket):
+            pass
+        await socket.close()
+        with suppress(ChannelError):  # `run` raises it
+            await self.connect_to_new_endpoint()
 
-    async def _open(self, connections: AsyncExitStack) -> aiohttp.ClientWebSocketResponse:
-        socket = await self._api.open_socket()
-        connections.push_async_callback(socket.close)
-        return socket
+    async def _receive_frame(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
+        """Receive one frame; return whether the connection is still to be used."""
+        frame = await socket.receive()
+        match frame.type:
+            case aiohttp.WSMsgType.TEXT:
+                return await self._queue_message(_parse_json(frame.data))
+            case aiohttp.WSMsgType.PING:
+                await socket.pong(frame.data)
+            case aiohttp.WSMsgType.PONG:
+                self.last_ping_pong_time = None
+        return frame.type in _OPEN_FRAMES
 
-    async def _open_next(self, connections: AsyncExitStack) -> aiohttp.ClientWebSocketResponse | None:
-        """Open the next connection while one is open; None if that fails."""
-        if self._stop.is_set():
-            return None
-        try:
-            return await self._open(connections)
-        except ChannelError as error:
-            if error.remedy == "operator":
-                raise
-            log.info("slack.reconnect_failed: %s", error)
-            return None
-
-    async def _receive_frames(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
-        """Read frames until the connection ends; True if it must be replaced before that."""
-        async for frame in socket:
-            outcome = await self._handle_frame(socket, frame)
-            if outcome is not None:
-                return outcome
-            if self._stop.is_set():
-                return False
-        self._backoff.receiving(INTERRUPTED, "Slack closed the connection")
-        return False
-
-    async def _handle_frame(
-        self, socket: aiohttp.ClientWebSocketResponse, frame: aiohttp.WSMessage
-    ) -> bool | None:
-        """Handle one frame; None: go on, True: use another connection, False: end this one."""
-        envelope = _parse_json(frame.data) if frame.type is aiohttp.WSMsgType.TEXT else None
-        kind = envelope.get("type") if isinstance(envelope, dict) else None
-        if not isinstance(envelope, dict) or not isinstance(kind, str):
-            return None
-        if kind == "hello":
-            self._backoff.reset()
-            self._backoff.receiving(RECEIVING)
-        elif kind == "disconnect":
-            _check_reason(envelope.get("reason"))
+    async def _queue_message(self, message: object) -> bool:
+        """Queue a message to be processed; a disconnect is acted on at once and ends the connection."""
+        if not isinstance(message, dict):
             return True
-        elif kind in _ENVELOPES and not await self._store_and_ack(socket, envelope):
-            self._backoff.receiving(INTERRUPTED, "an update cannot be stored")
+        if message.get("type") == "disconnect":
+            self._prepare_replacement(message.get("reason"))
             return False
-        return None
-
-    async def _drain(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        """Read the rest of a connection that was replaced, so that order is kept."""
-        while not self._stop.is_set():
-            try:
-                frame = await socket.receive(timeout=DRAIN_SECONDS)
-            except TimeoutError:
-                return
-            if frame.type is not aiohttp.WSMsgType.TEXT or await self._handle_frame(socket, frame) is False:
-                return
-
-    async def _store_and_ack(self, socket: aiohttp.ClientWebSocketResponse, envelope: dict[str, Any]) -> bool:
-        """Store an envelope, then acknowledge it; later ones wait, so that order is kept."""
-        for pause in BACKOFF_SECONDS:
-            if self._stop.is_set():
-                return False
-            if await self._handle(envelope):
-                break
-            await asyncio.sleep(pause)
-        else:
-            return False
-        if self._stop.is_set():
-            return False
-        try:
-            await socket.send_str(json.dumps({"envelope_id": envelope.get("envelope_id")}))
-        except (aiohttp.ClientError, OSError):
-            return False
+        await self.message_queue.put(message)
         return True
 
+    async def process_message(self) -> None:
+        """Process the next message, and return when it is stored and acknowledged."""
+        message: dict[str, Any] = await self.message_queue.get()
+        if message.get("type") == "hello":
+            self._backoff.reset()
+            self._backoff.receiving(RECEIVING)
+            return
+        payload = message.get("payload")
+        shape = {**message, "payload": payload if isinstance(payload, dict) else {}}
+        await self.run_message_listeners(shape, "")
 
-def _check_reason(reason: object) -> None:
-    """Raise for a disconnect that reconnecting at once does not help."""
-    if reason == "too_many_websockets":
-        raise RateLimited(TOO_MANY_CONNECTIONS_SECONDS, scope="account")
-    if reason == "link_disabled":
-        raise Unauthorized("Socket Mode is disabled for this app: enable it, or set mode = http")
+    def _prepare_replacement(self, reason: object) -> None:
+        """Note how the next connection is opened; end if none would be of use."""
+        self._is_replacing = True
+        if reason == "link_disabled":
+            self._fail(Unauthorized("Socket Mode is disabled for this app: enable it, or set mode = http"))
+        elif reason == "too_many_websockets":
+            self._delay_seconds = TOO_MANY_CONNECTIONS_SECONDS
+            self._backoff.receiving(INTERRUPTED, "the app has too many Socket Mode connections")
+
+    async def _store_and_ack(self, _client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
+        """Store an envelope, then acknowledge it; later ones wait, so that order is kept."""
+        for pause in BACKOFF_SECONDS:
+            answer = await self._handle(request)
+            if answer.status == 200:  # noqa: PLR2004 - as Bolt's own adapter
+                with suppress(aiohttp.ClientError, OSError):  # Slack sends it again, with the same key
+                    await send_async_response(self, request, answer, 0.0)
+                return
+            await asyncio.sleep(pause)
+        await self._start_again()
+
+    async def _start_again(self) -> None:
+        """Drop what was read ahead; on the next connection Slack sends all of it again, in order."""
+        self._backoff.receiving(INTERRUPTED, "an update cannot be stored")
+        while not self.message_queue.empty():
+            self.message_queue.get_nowait()
+        self._is_replacing = True
+        await self._close_connection()
+
+    async def _close_connection(self) -> None:
+        if self.current_session is not None:
+            await self.current_session.close()
+
+    async def _on_failure(self, error: ChannelError) -> None:
+        """Wait before the next attempt, with a new URL; end if only an operator can help."""
+        self.wss_uri = None
+        try:
+            await self._backoff.back_off(error)
+        except ChannelError:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: ChannelError) -> None:
+        """End `run` with an error."""
+        self.closed = True
+        if not self._ended.done():
+            self._ended.set_exception(error)
 
 
 def _parse_json(text: str | bytes) -> Any:

@@ -6,6 +6,7 @@ The rules are in Slack's "Formatting text for app surfaces": `&`, `<` and `>` ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
@@ -29,12 +30,21 @@ from channels.markup import (
 
 RULE = "———"
 _STYLES = {"strong": "*", "emphasis": "_", "strike": "~"}
+_ENTITY_START = re.compile(r"&(?=#?\w{1,32};)")
 _SCHEMES = {"http", "https", "mailto"}
 
 
 def escape(text: str) -> str:
     """Return the text with every reference escaped."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def escape_markdown(text: str) -> str:
+    """Return CommonMark in which nothing is a reference: `<` is escaped, and `&` where an entity begins.
+
+    Any other `&` stays, because Slack shows an escaped one in the URL of a link.
+    """
+    return _ENTITY_START.sub("&amp;", text).replace("<", "&lt;")
 
 
 def render(markdown: str) -> str:

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from slack_sdk.models.blocks import (
+    ActionsBlock,
+    ButtonElement,
+    MarkdownBlock,
+    MarkdownTextObject,
+    SectionBlock,
+)
+
 from channels.message import Address, Button, Reply
 from channels.slack import payloads
 from channels.slack import text as slack_text
@@ -38,6 +46,12 @@ def render_blocks(reply: Reply) -> dict[str, Any]:
     return {**fields, "blocks": _blocks(reply) if reply.buttons else []}
 
 
+def render_markdown(reply: Reply) -> dict[str, Any]:
+    """Return the arguments for the end of a stream: Slack renders the text as it rendered the stream."""
+    markdown = MarkdownBlock(text=markup.escape_markdown(slack_text.clean(reply.text))).to_dict()
+    return {"text": _render(reply.text, TEXT_LIMIT), "blocks": [markdown, *_actions(reply)]}
+
+
 def render_plain(reply: Reply) -> dict[str, Any]:
     """Return a reply's arguments without any markup."""
     return {"text": escape(reply.text), "mrkdwn": False, "blocks": []}
@@ -51,16 +65,18 @@ def _render(text: str, limit: int) -> str:
 
 def _blocks(reply: Reply) -> list[dict[str, Any]]:
     parts = split(reply.text, SECTION_LIMIT, slack_text.measure)
-    sections = [_section(part) for part in parts]
-    return [*sections, {"type": "actions", "elements": [_button(one) for one in reply.buttons]}]
+    return [*(_section(part) for part in parts), *_actions(reply)]
 
 
 def _section(part: str) -> dict[str, Any]:
-    text = {"type": "mrkdwn", "text": _render(part, SECTION_LIMIT), "verbatim": True}
-    return {"type": "section", "text": text}
+    text = MarkdownTextObject(text=_render(part, SECTION_LIMIT), verbatim=True)
+    return SectionBlock(text=text).to_dict()
 
 
-def _button(button: Button) -> dict[str, Any]:
-    label = {"type": "plain_text", "text": slack_text.clean(button.label)[:LABEL_LIMIT] or "…"}
-    name = payloads.action_id_of(button)
-    return {"type": "button", "text": label, "value": button.data, "action_id": name}
+def _actions(reply: Reply) -> list[dict[str, Any]]:
+    return [ActionsBlock(elements=[_button(one) for one in reply.buttons]).to_dict()] if reply.buttons else []
+
+
+def _button(button: Button) -> ButtonElement:
+    label = slack_text.clean(button.label)[:LABEL_LIMIT] or "…"
+    return ButtonElement(text=label, value=button.data, action_id=payloads.action_id_of(button))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -24,8 +24,10 @@ from channels.slack.payloads import Bot
 from channels.slack.send import lookup, rendering
 from channels.slack.send.assistant_status import AssistantStatus
 from channels.slack.send.reactions import Reactions
-from channels.slack.send.streaming import StreamingReplies
+from channels.slack.send.streaming import STREAM_PREFIX, StreamingReplies
 from channels.slack.send.uploads import FileTransfers
+
+Render = Callable[[Reply], dict[str, Any]]
 
 
 class SlackSender(Sender):
@@ -51,7 +53,9 @@ class SlackSender(Sender):
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
         """Edit one of the bot's messages and end its stream; buttons not in `reply` are removed."""
         ts = await self._streams.stop(address, platform_id)
-        await self._update(address, ts, reply)
+        is_stream = platform_id.startswith(STREAM_PREFIX) and bool(reply.text.strip())
+        render = rendering.render_markdown if is_stream else rendering.render_blocks
+        await self._update(address, ts, reply, render)
         return SentMessage(platform_id=ts)
 
     async def update_draft(self, address: Address, draft: DraftText) -> SentMessage:
@@ -99,13 +103,17 @@ class SlackSender(Sender):
         except (Rejected, Unreachable):
             return False
 
-    async def _update(self, address: Address, ts: str, reply: Reply) -> None:
+    async def _update(
+        self, address: Address, ts: str, reply: Reply, render: Render = rendering.render_blocks
+    ) -> None:
         parameters = {"channel": address.room, "ts": ts, **rendering.delivery_metadata(reply.key)}
-        await self._call_rendered("chat.update", parameters, reply)
+        await self._call_rendered("chat.update", parameters, reply, render)
 
-    async def _call_rendered(self, method: str, target: Mapping[str, Any], reply: Reply) -> Any:
+    async def _call_rendered(
+        self, method: str, target: Mapping[str, Any], reply: Reply, render: Render = rendering.render_blocks
+    ) -> Any:
         try:
-            return await self._api.call(method, {**target, **rendering.render_blocks(reply)})
+            return await self._api.call(method, {**target, **render(reply)})
         except Rejected as error:
             if error_code(error) not in MARKUP_ERRORS:
                 raise

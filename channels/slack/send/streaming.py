@@ -14,7 +14,7 @@ from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable
 from channels.message import Address, DraftText, Reply, RoomKind, SentMessage
 from channels.slack import text as slack_text
 from channels.slack.addresses import room_kind_of
-from channels.slack.api import Api
+from channels.slack.api import Api, answer_of
 from channels.slack.errors import error_code
 from channels.slack.send import markup
 from channels.slack.send.rendering import TEXT_LIMIT
@@ -24,6 +24,7 @@ STREAM_PREFIX = "stream:"
 MAX_MARKDOWN_CHARACTERS = 12_000
 """Characters that markdown_text may have in one call."""
 
+LONGEST_ENTITY = 5
 MAX_REMEMBERED_ROOMS = 1000
 _UNSUPPORTED_CODES = {
     "unknown_method",
@@ -68,7 +69,7 @@ class StreamingReplies:
             return platform_id
         ts = platform_id.removeprefix(STREAM_PREFIX)
         try:
-            await self._api.call("chat.stopStream", {"channel": address.room, "ts": ts})
+            await answer_of(self._api.web.chat_stopStream(channel=address.room, ts=ts))
         except (Rejected, Undeliverable) as error:
             if error_code(error) not in _STREAM_ENDED_CODES:
                 raise
@@ -79,23 +80,24 @@ class StreamingReplies:
         return stream or await self._send(address, _partial_reply(draft))
 
     def _may_stream(self, address: Address, draft: DraftText) -> bool:
-        """Return whether a stream is possible: it needs a thread, and in a channel a recipient."""
+        """Return whether a stream is possible: in a channel it needs a recipient."""
         refused = self._is_refused_everywhere or address.room in self._refused
         direct = room_kind_of(address.room, None) is RoomKind.DIRECT
-        return not refused and address.thread is not None and (direct or bool(draft.recipient_id))
+        return not refused and (direct or bool(draft.recipient_id))
 
     async def _start(self, address: Address, draft: DraftText) -> SentMessage | None:
         """Start a stream with the text so far; None where Slack refuses, which is remembered."""
         pieces = list(_chunks(draft.text))
-        recipient = (
-            {"recipient_user_id": draft.recipient_id, "recipient_team_id": self._team}
-            if draft.recipient_id
-            else {}
-        )
-        parameters = {"channel": address.room, "thread_ts": address.thread, **recipient}
-        first = {"markdown_text": pieces[0]} if pieces else {}
         try:
-            answer = await self._api.call("chat.startStream", {**parameters, **first})
+            answer, _ = await answer_of(
+                self._api.web.chat_startStream(
+                    channel=address.room,
+                    thread_ts=address.thread,  # type: ignore[arg-type]  # optional at Slack
+                    markdown_text=pieces[0] if pieces else None,
+                    recipient_user_id=draft.recipient_id or None,
+                    recipient_team_id=self._team if draft.recipient_id else None,
+                )
+            )
         except (Rejected, NotPermitted, Undeliverable) as error:
             self._remember_refusal(address.room, error_code(error))
             return None
@@ -122,8 +124,8 @@ class StreamingReplies:
         return True
 
     async def _call_append(self, address: Address, ts: str, chunk: str) -> None:
-        parameters = {"channel": address.room, "ts": ts, "markdown_text": chunk}
-        await self._api.call("chat.appendStream", parameters)
+        append = self._api.web.chat_appendStream
+        await answer_of(append(channel=address.room, ts=ts, markdown_text=chunk))
 
 
 def _partial_reply(draft: DraftText) -> Reply:
@@ -134,17 +136,15 @@ def _partial_reply(draft: DraftText) -> Reply:
 
 def _chunks(text: str) -> Iterator[str]:
     """Yield the escaped text in pieces that fit one call, without cutting an entity."""
-    piece: list[str] = []
-    size = 0
-    for character in slack_text.clean(text):
-        escaped = markup.escape(character)
-        if size + len(escaped) > MAX_MARKDOWN_CHARACTERS:
-            yield "".join(piece)
-            piece, size = [], 0
-        piece.append(escaped)
-        size += len(escaped)
-    if piece:
-        yield "".join(piece)
+    escaped = markup.escape_markdown(slack_text.clean(text))
+    while len(escaped) > MAX_MARKDOWN_CHARACTERS:
+        piece = escaped[:MAX_MARKDOWN_CHARACTERS]
+        entity = piece.rfind("&", -LONGEST_ENTITY)
+        end = entity if entity > 0 and ";" not in piece[entity:] else len(piece)
+        yield escaped[:end]
+        escaped = escaped[end:]
+    if escaped:
+        yield escaped
 
 
 def _parse_ts(answer: Mapping[str, Any]) -> str:

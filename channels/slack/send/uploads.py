@@ -8,7 +8,7 @@ from channels.errors import Rejected
 from channels.message import Address, File, SentMessage
 from channels.port import RECENT_PREFIX, ChannelState
 from channels.slack import text
-from channels.slack.api import Api
+from channels.slack.api import Api, answer_of
 from channels.slack.send import rendering
 
 UPLOAD_LIMIT = 50_000_000
@@ -35,15 +35,14 @@ class FileTransfers:
         file_id, url = await self._request_upload_url(name, len(file.content))
         await self._api.upload(url, file.content)
         await self._state.set({STATE_PREFIX + key: file_id})
-        thread = {"thread_ts": address.thread} if address.thread else {}
-        comment = {"initial_comment": rendering.escape(file.caption)} if file.caption else {}
-        parameters = {
-            "files": [{"id": file_id, "title": name}],
-            "channel_id": address.room,
-            **thread,
-            **comment,
-        }
-        await self._api.call("files.completeUploadExternal", parameters)
+        await answer_of(
+            self._api.web.files_completeUploadExternal(
+                files=[{"id": file_id, "title": name}],
+                channel_id=address.room,
+                thread_ts=address.thread,
+                initial_comment=rendering.escape(file.caption) if file.caption else None,
+            )
+        )
         return SentMessage(platform_id=file_id)
 
     async def get_file_id(self, key: str) -> str | None:
@@ -61,7 +60,7 @@ class FileTransfers:
             yield chunk
 
     async def _request_upload_url(self, name: str, length: int) -> tuple[str, str]:
-        answer = await self._api.call("files.getUploadURLExternal", {"filename": name, "length": length})
+        answer, _ = await answer_of(self._api.web.files_getUploadURLExternal(filename=name, length=length))
         file_id, url = answer.get("file_id"), answer.get("upload_url")
         if not isinstance(file_id, str) or not isinstance(url, str):
             raise Rejected("files.getUploadURLExternal: the response has no upload URL")

@@ -84,9 +84,7 @@ class InteractivityMethods:
 
     def _set_status(self, given: Raw) -> Raw:
         room, thread = self._get_room({"channel": given.get("channel_id")}), str(given.get("thread_ts"))
-        is_private = self._world.room(room).kind == "im"
-        known = (room, thread) in self._world.assistants
-        if not known and (is_private or self._world.get_post(room, thread) is None):
+        if self._world.get_post(room, thread) is None:
             raise ApiFailure("invalid_thread_ts")
         self._world.set_status(room, thread, str(given.get("status") or ""))
         return {}

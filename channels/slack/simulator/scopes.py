@@ -8,7 +8,6 @@ from channels.slack.simulator.world import Raw, Room
 ALL_SCOPES = frozenset(
     {
         "app_mentions:read",
-        "assistant:write",
         "channels:history",
         "chat:write",
         "commands",
@@ -34,8 +33,6 @@ _EVENTS = {
     "app_mention": "app_mentions:read",
     "reaction_added": "reactions:read",
     "reaction_removed": "reactions:read",
-    "assistant_thread_started": "assistant:write",
-    "assistant_thread_context_changed": "assistant:write",
 }
 _HISTORY = {
     "im": "im:history",

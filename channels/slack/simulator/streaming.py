@@ -1,4 +1,4 @@
-"""Streams of the simulated Slack: a reply in a thread that grows until it is stopped, or for 300 s."""
+"""Streams of the simulated Slack: a reply that grows until it is stopped, or for 300 s."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ class StreamMethods:
     def _start(self, given: Raw) -> Raw:
         room = self._get_room(given)
         thread = str(given.get("thread_ts") or "")
-        if not thread:
-            raise ApiFailure("invalid_arguments")
-        if self._world.get_post(room, thread) is None:
+        if thread and self._world.get_post(room, thread) is None:
             raise ApiFailure("invalid_thread_ts")
         if self._world.room(room).kind != "im":
             _check_recipient(given)
-        content = {"text": _markdown(given), "thread_ts": thread, "bot_id": BOT_ID, "app_id": APP}
+        place = {"thread_ts": thread} if thread else {}
+        content = {"text": _markdown(given), **place, "bot_id": BOT_ID, "app_id": APP}
         post = self._world.post(room, BOT_USER, content)
         post.streaming = self._world.clock.now()
         self._on_message(post)

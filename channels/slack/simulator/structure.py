@@ -9,6 +9,7 @@ from channels.slack.simulator.failure import ApiFailure
 from channels.slack.simulator.world import Raw
 
 SECTION_LIMIT = 3_000
+MARKDOWN_LIMIT = 12_000
 LABEL_LIMIT = 75
 BLOCKS_LIMIT = 50
 TITLE_LIMIT = 24
@@ -41,10 +42,14 @@ def check_blocks(blocks: Any) -> None:
         raise ApiFailure("invalid_blocks")
     for block in blocks:
         _check_block(block)
+    if sum(len(block["text"]) for block in blocks if block.get("type") == "markdown") > MARKDOWN_LIMIT:
+        raise ApiFailure("invalid_blocks")
 
 
 def _check_block(block: Any) -> None:
     if block.get("type") == "section" and not 1 <= len(block["text"]["text"]) <= SECTION_LIMIT:
+        raise ApiFailure("invalid_blocks")
+    if block.get("type") == "markdown" and not block.get("text"):
         raise ApiFailure("invalid_blocks")
     if block.get("type") == "actions" and not block.get("elements"):
         raise ApiFailure("invalid_blocks")

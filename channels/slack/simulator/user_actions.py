@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 from channels.slack.simulator.server import Server
 from channels.slack.simulator.world import APP, BOT_USER, TEAM, Modal, Post, Raw, World, room_id
@@ -122,31 +121,22 @@ class UserActions:
         address = {"response_url": self._response_url(name, user), "api_app_id": APP}
         await self.send("slash_commands", {**where, "user_name": "ada", **what, **address})
 
-    async def open_assistant(self, room: str | int, *, user: str = ADA) -> str:
-        """Open an assistant thread in a private chat and return the thread."""
-        name = self.world.room(room).id
-        root = self.world.post(name, BOT_USER, {"text": "New Assistant Thread", "bot_id": "B0SLACK"})
-        self.world.assistants.add((name, root.ts))
-        await self._send_assistant_event("assistant_thread_started", name, root.ts, user)
-        return root.ts
+    async def open_agent(self, room: str | int, *, user: str = ADA) -> None:
+        """Open the app's chat, as a user of an app with `agent_view`; each message there opens a thread."""
+        place = {"channel": self.world.room(room).id, "tab": "messages"}
+        context = {"context": {"entities": [_channel_entity("C0ROOM")]}}
+        stamp = {"event_ts": self.world.next_ts()}
+        await self.send_event({"type": "app_home_opened", "user": user, **place, **context, **stamp})
 
-    async def change_context(self, room: str | int, thread: str, *, user: str = ADA) -> None:
-        """View another channel next to the assistant's thread."""
-        await self._send_assistant_event("assistant_thread_context_changed", room_id(room), thread, user)
+    async def change_context(self, viewed: str, *, user: str = ADA) -> None:
+        """View another channel next to the app's chat."""
+        context = {"entities": [_channel_entity(viewed)]}
+        stamp = {"event_ts": self.world.next_ts()}
+        await self.send_event({"type": "app_context_changed", "user": user, "context": context, **stamp})
 
     async def send_message_event(self, post: Post) -> None:
         """Send the app an event about a message."""
         await self.send_event({**post.raw, **self._channel_fields(post.room)})
-
-    async def _send_assistant_event(self, kind: str, room: str, thread: str, user: str) -> None:
-        context = {"channel_id": "C0ROOM", "team_id": TEAM, "enterprise_id": None}
-        fields: dict[str, Any] = {
-            "user_id": user,
-            "context": context,
-            "channel_id": room,
-            "thread_ts": thread,
-        }
-        await self.send_event({"type": kind, "assistant_thread": fields, "event_ts": self.world.next_ts()})
 
     async def _send_message_changed(self, post: Post, before: Raw) -> None:
         changed = {"subtype": "message_changed", "message": post.raw, "previous_message": before}
@@ -175,6 +165,10 @@ class UserActions:
             }
             await self.send_event({**post.raw, **mention, "type": "app_mention"})
         return post.ts
+
+
+def _channel_entity(channel: str) -> Raw:
+    return {"type": "slack#/types/channel_id", "value": channel, "team_id": TEAM}
 
 
 def _user_fields(user: str) -> Raw:

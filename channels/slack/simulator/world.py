@@ -51,6 +51,9 @@ class Post:
     @property
     def text(self) -> str:
         """The text a user reads: that of the blocks if there are any, else the plain text."""
+        markdown = [block["text"] for block in self._blocks if block.get("type") == "markdown"]
+        if markdown:
+            return mrkdwn.render_markdown("\n\n".join(markdown))
         sections = [block["text"]["text"] for block in self._blocks if block.get("type") == "section"]
         text = "\n".join(sections) or str(self.raw.get("text", ""))
         return mrkdwn.unescape(text) if self.raw.get("mrkdwn") is False else mrkdwn.render(text)
@@ -58,7 +61,8 @@ class Post:
     @property
     def notified_targets(self) -> list[str]:
         """The users and groups that the message notifies."""
-        return mrkdwn.notified_targets(str(self.raw.get("text", "")))
+        blocks = [str(block["text"]) for block in self._blocks if block.get("type") == "markdown"]
+        return mrkdwn.notified_targets("\n".join([str(self.raw.get("text", "")), *blocks]))
 
     @property
     def buttons(self) -> list[Raw]:
@@ -106,7 +110,6 @@ class World:
         self.trigger_seconds: float = TRIGGER_SECONDS
         self.triggers: dict[str, tuple[str, float]] = {}
         self.responses: dict[str, ResponseUrl] = {}
-        self.assistants: set[tuple[str, str]] = set()
         self.shows_metadata = True
         self._statuses: dict[tuple[str, str], tuple[str, float]] = {}
         self.numbers = itertools.count(1)

@@ -93,21 +93,27 @@ def test_the_manifest_asks_for_the_scopes_the_probe_wants() -> None:
 
 
 def test_the_manifest_subscribes_to_every_event_that_is_decoded() -> None:
-    """Each recorded event that becomes an update comes by a subscription; so does what opens a thread."""
+    """Each recorded event that becomes an update comes by a subscription; so do those of `agent_view`."""
     events = set(manifest()["settings"]["event_subscriptions"]["bot_events"])
     told = {event.partition(".")[0] for event in events}
     for path in SAMPLES.iterdir():
         sample = json.loads(path.read_text())
         if sample["update"].get("type") == "events_api" and sample["expected"]["type"] != "IgnoredUpdate":
             assert sample["update"]["payload"]["event"]["type"] in told, path.name
-    assert {"assistant_thread_started", "message.im", "message.channels", "message.groups"} <= events
+    assert {
+        "app_home_opened",
+        "app_context_changed",
+        "message.im",
+        "message.channels",
+        "message.groups",
+    } <= events
 
 
-def test_the_manifest_has_the_command_the_buttons_and_the_assistant() -> None:
+def test_the_manifest_has_the_command_the_buttons_and_the_agent() -> None:
     """Pasting it is all there is to do, in Socket Mode."""
     app = manifest()
     assert [one["command"] for one in app["features"]["slash_commands"]] == ["/dovecote"]
-    assert app["features"]["assistant_view"]["assistant_description"]
+    assert app["features"]["agent_view"]["agent_description"]
     assert app["features"]["app_home"]["messages_tab_read_only_enabled"] is False
     assert app["settings"]["interactivity"]["is_enabled"] is True
     assert app["settings"]["socket_mode_enabled"] is True

@@ -103,7 +103,7 @@ async def test_the_sdk_streams(simulator: Simulator, client: AsyncWebClient) -> 
 
 
 async def test_a_stream_wants_what_the_pages_say(simulator: Simulator, client: AsyncWebClient) -> None:
-    """A thread, in a channel a recipient of this workspace, and 12 000 characters at the most."""
+    """A thread that exists or none, in a channel a recipient, and 12 000 characters at the most."""
     thread = await simulator.say(ROOM, "tell me")
     place: Any = {"channel": ROOM, "thread_ts": thread}
     to_ada: Any = {"recipient_team_id": "T0SIMULATED", "recipient_user_id": "U0ADA"}
@@ -112,7 +112,8 @@ async def test_a_stream_wants_what_the_pages_say(simulator: Simulator, client: A
         client.chat_startStream(**place, recipient_team_id="T0OTHER", recipient_user_id="U0ADA"),
         "team_not_found",
     )
-    await refused(client.chat_startStream(channel=ROOM, thread_ts="", **to_ada), "invalid_arguments")
+    await refused(client.chat_startStream(channel=ROOM, thread_ts="1.0", **to_ada), "invalid_thread_ts")
+    assert (await client.chat_startStream(channel=ROOM, thread_ts="", **to_ada))["ok"]
     long = client.chat_startStream(**place, **to_ada, markdown_text="x" * 12_001)
     await refused(long, "msg_too_long")
 
@@ -156,8 +157,8 @@ async def test_the_sdk_opens_a_modal_once_and_soon(simulator: Simulator, client:
 
 
 async def test_the_sdk_sets_a_status(simulator: Simulator, client: AsyncWebClient) -> None:
-    """In an assistant's thread, until the reply or two minutes later."""
-    thread = await simulator.open_assistant("D0ADA")
+    """In the thread that a private message opens, until the reply or two minutes later."""
+    thread = await simulator.say("D0ADA", "hello")
     place: Any = {"channel_id": "D0ADA", "thread_ts": thread}
     await client.assistant_threads_setStatus(**place, status="is thinking…")
     assert simulator.world.status("D0ADA", thread) == "is thinking…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -84,9 +85,11 @@ async def test_nothing_in_a_stream_notifies_anybody(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """What a model writes is escaped in streams too, wherever the pieces begin and end."""
-    await show_drafts(slack, thread, "<", "<!chan", "<!channel> & <@U0BOB>")
+    sent = await show_drafts(slack, thread, "<", "<!chan", "<!channel> & <@U0BOB> &lt;!here&gt;")
     (post,) = simulator.messages()
-    assert (post.notified_targets, post.text) == ([], "<!channel> & <@U0BOB>")
+    assert (post.notified_targets, post.text) == ([], "<!channel> & <@U0BOB> &lt;!here&gt;")
+    await slack.sender.edit(thread, sent.platform_id, make_reply("<!channel> `<!here>` [x](<!everyone>)"))
+    assert post.notified_targets == []
 
 
 async def test_a_long_piece_fits_slacks_calls(
@@ -144,21 +147,56 @@ async def test_where_streams_are_refused_a_message_grows(
     assert simulator.messages()[0].history == ["one", "one two"]
 
 
-@pytest.mark.parametrize(("thread_ts", "asker"), [(None, "U0ADA"), ("1767225600.000001", "")])
-async def test_without_a_thread_or_an_asker_nothing_is_streamed(
-    simulator: Simulator, slack: Connection, thread_ts: str | None, asker: str
+async def test_without_an_asker_nothing_is_streamed_in_a_channel(
+    simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
-    """A stream answers a user in a thread; elsewhere a message grows."""
-    address = Address(channel="chn_contract", room="C0ROOM", thread=thread_ts)
-    await show_drafts(slack, address, "", "one", asker=asker)
+    """A stream in a channel is addressed to a user; without one a message grows."""
+    await show_drafts(slack, thread, "", "one", asker="")
     assert methods(simulator) == ["postMessage", "update"]
+
+
+async def test_an_answer_outside_a_thread_is_streamed(simulator: Simulator, slack: Connection) -> None:
+    """A slash command is answered outside a thread, by a stream too."""
+    sent = await show_drafts(slack, ROOM, "one", "one two")
+    await slack.sender.edit(ROOM, sent.platform_id, make_reply("one two three"))
+    (post,) = simulator.messages()
+    assert (post.thread, post.text, post.streaming) == (None, "one two three", None)
+
+
+TABLE = "# Costs\n\n| part | costs |\n|---|---|\n| a & b | [10](https://x.test/?a=1&b=2) |\n"
+
+
+async def test_tables_and_headings_survive_the_end_of_a_stream(
+    simulator: Simulator, slack: Connection, thread: Address
+) -> None:
+    """The final text is Markdown as the streamed text was, with its buttons; links keep their `&`."""
+    sent = await show_drafts(slack, thread, TABLE)
+    (post,) = simulator.messages()
+    assert post.raw["text"] == TABLE
+    await slack.sender.edit(
+        thread, sent.platform_id, make_reply(TABLE, buttons=(Button(label="A", data="a"),))
+    )
+    markdown, actions = post.raw["blocks"]
+    assert (markdown["type"], markdown["text"], actions["type"]) == ("markdown", TABLE, "actions")
+    assert "```" not in json.dumps(post.raw["blocks"])
+
+
+async def test_a_stream_whose_end_slack_refuses_is_plain_text(
+    simulator: Simulator, slack: Connection, thread: Address
+) -> None:
+    """A workspace without Markdown blocks gets the words."""
+    sent = await show_drafts(slack, thread, "one")
+    await simulator.fail("invalid_blocks", method="chat.update")
+    await slack.sender.edit(thread, sent.platform_id, make_reply("one **two**"))
+    (post,) = simulator.messages()
+    assert post.text == "one **two**"
 
 
 async def test_a_private_thread_is_streamed_without_naming_anybody(
     simulator: Simulator, slack: Connection
 ) -> None:
     """In a private chat the recipient is known."""
-    thread = await simulator.open_assistant("D0ADA")
+    thread = await simulator.say("D0ADA", "tell me")
     await show_drafts(slack, thread_address(thread, "D0ADA"), "one", asker="")
     assert methods(simulator) == ["startStream"]
 
@@ -178,11 +216,9 @@ async def test_a_stream_that_is_too_fast_says_when(
     assert simulator.messages()[0].text == "one two three"
 
 
-async def test_an_assistants_thread_shows_that_we_are_at_work(
-    simulator: Simulator, slack: Connection
-) -> None:
+async def test_a_private_thread_shows_that_we_are_at_work(simulator: Simulator, slack: Connection) -> None:
     """The status stays until the reply, which clears it; it can be set again."""
-    thread = thread_address(await simulator.open_assistant("D0ADA"), "D0ADA")
+    thread = thread_address(await simulator.say("D0ADA", "tell me"), "D0ADA")
     await slack.sender.typing(thread)
     assert simulator.world.status("D0ADA", thread.thread or "") == "is working…"
     await slack.sender.send(thread, make_reply("done"))
@@ -193,7 +229,7 @@ async def test_a_status_that_the_answer_overtook_does_not_stay(
     simulator: Simulator, slack: Connection
 ) -> None:
     """Whichever call Slack handles first, no status remains once the answer is there."""
-    thread = thread_address(await simulator.open_assistant("D0ADA"), "D0ADA")
+    thread = thread_address(await simulator.say("D0ADA", "tell me"), "D0ADA")
     for number in range(20):
         said = slack.sender.send(thread, Reply(text=str(number), key=f"dlv_{number}.0"))
         await asyncio.gather(slack.sender.typing(thread), said)
@@ -204,9 +240,9 @@ async def test_a_status_that_the_answer_overtook_does_not_stay(
 async def test_where_slack_has_no_status_nothing_happens(
     simulator: Simulator, slack: Connection, thread: str | None
 ) -> None:
-    """A private chat that is no assistant's has none: it is tried once at the most."""
+    """Outside a thread, and where Slack refuses it, there is none: it is tried once at the most."""
     for _ in range(3):
-        await slack.sender.typing(Address(channel="chn_contract", room="D0ADA", thread=thread))
+        await slack.sender.typing(Address(channel="chn_contract", room="C0ROOM", thread=thread))
     assert len(simulator.calls) == (2 if thread else 1)  # the first is auth.test
 
 
@@ -231,7 +267,7 @@ async def test_a_draft_is_not_taken_for_the_reply(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """A partial text is found under the key only once it is complete."""
-    sent = await show_drafts(slack, ROOM, "half")
+    sent = await show_drafts(slack, ROOM, "half", asker="")
     assert await slack.sender.find(ROOM, KEY, since=LONG_AGO) is None
     await slack.sender.edit(ROOM, sent.platform_id, make_reply("all"))
     assert await slack.sender.find(ROOM, KEY, since=LONG_AGO) == sent
@@ -253,7 +289,7 @@ async def test_a_draft_is_found_by_its_own_key(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """An unanswered draft that was posted can be looked up."""
-    sent = await show_drafts(slack, ROOM, "half")
+    sent = await show_drafts(slack, ROOM, "half", asker="")
     assert await slack.sender.find(ROOM, DRAFT_KEY, since=LONG_AGO) == sent
 
 

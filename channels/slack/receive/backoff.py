@@ -1,0 +1,45 @@
+"""Pauses between attempts to receive, and the report of the receiver's status."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from channels.errors import ChannelError, RateLimited
+from channels.port import ReceiverStatus
+
+BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+"""Seconds between attempts while Slack is unreachable or updates cannot be stored."""
+
+RECEIVING, INTERRUPTED = True, False
+
+log = logging.getLogger(__name__)
+
+
+class Backoff:
+    """Waits between failures; raises an error that only an operator can fix."""
+
+    def __init__(self, receiving: ReceiverStatus) -> None:
+        self.receiving = receiving
+        self._failures = 0
+
+    def reset(self) -> None:
+        """Start again with the shortest pause."""
+        self._failures = 0
+
+    async def back_off(self, error: ChannelError) -> None:
+        """Wait before the next attempt."""
+        if error.remedy == "operator":
+            raise error
+        self.receiving(INTERRUPTED, str(error))
+        log.warning("slack.receiving_interrupted: %s", error)
+        if isinstance(error, RateLimited):
+            await asyncio.sleep(error.retry_after)
+            self._failures += 1
+        else:
+            await self.pause()
+
+    async def pause(self) -> None:
+        """Wait for a time that grows with the failures so far."""
+        await asyncio.sleep(BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)])
+        self._failures += 1
