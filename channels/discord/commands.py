@@ -27,9 +27,10 @@ COMMANDS = {
     "approve": "Approve a waiting command",
     "deny": "Deny a waiting command",
     "queue": "Set what happens to messages during an answer: followup, collect, steer, interrupt",
+    "title": "Name this conversation in lists",
     "help": "Show the commands",
 }
-_WITH_ARGUMENTS = {"jobs", "approve", "deny", "queue"}
+_WITH_ARGUMENTS = {"jobs", "approve", "deny", "queue", "title"}
 
 _SLASH_PATTERN = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DOTALL | re.IGNORECASE)
 _WORDS_PATTERN = re.compile(

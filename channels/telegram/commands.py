@@ -14,10 +14,11 @@ MENU = {
     "approve": "Approve a command",
     "deny": "Deny a command",
     "queue": "Set what happens to messages during an answer",
+    "title": "Name this conversation in lists",
     "help": "Show the commands",
 }
 _ALIASES = {"start": "help"}
-_WITHOUT_ARGUMENTS = frozenset(MENU) - {"approve", "deny"}
+_WITHOUT_ARGUMENTS = frozenset(MENU) - {"approve", "deny", "title"}
 _SLASH = re.compile(r"/(\w{1,64})(?:@(\w{1,64}))?(?=\s|$)", re.ASCII)
 _MAX_LENGTH = 200
 """Characters of a command without a slash; longer text is a message."""

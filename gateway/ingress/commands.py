@@ -1,4 +1,4 @@
-"""Commands of chats and clients: `/new /stop /retry /status /jobs /approve /deny /queue /help`."""
+"""Commands of chats and clients: `/new /stop /retry /status /jobs /approve /deny /queue /title /help`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.notices import post_notice
 from gateway.conversations.queue_policy import queue_policy
 from gateway.conversations.retry import retry_in
+from gateway.conversations.titles import rename
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
@@ -28,7 +29,7 @@ HELP = (
     "`/jobs` lists background jobs (`/jobs logs ID`, `/jobs stop ID`), "
     "`/approve ID` and `/deny ID` decide about a command, `/queue` shows what happens to messages "
     "that arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` "
-    "changes it), `/help` shows this."
+    "changes it), `/title TEXT` names this conversation in lists, `/help` shows this."
 )
 
 CLIENT_SOURCE = "command"
@@ -96,7 +97,7 @@ class ChatCommands:
     `limit`: how many turns may wait if neither the agent nor the conversation has a limit.
     """
 
-    NAMES = ("new", "stop", "retry", "status", "jobs", "approve", "deny", "queue", "help")
+    NAMES = ("new", "stop", "retry", "status", "jobs", "approve", "deny", "queue", "title", "help")
     ALWAYS = ("stop", "approve", "deny")
     """Commands that are executed over the rate limit, and in groups without a mention."""
 
@@ -128,15 +129,19 @@ class ChatCommands:
             reply = await self._retry(tx, conversation)
         elif command.name == "jobs":
             reply = await self._jobs(tx, conversation, command.args)
-        elif command.name == "queue":
-            reply = await self._queue(tx, conversation, command.args)
         elif command.name == "status":
             reply = await self._status(tx, conversation, by.id)
-        elif command.name == "new":
-            reply = await self._new(tx, conversation)
         else:
-            reply = HELP
+            reply = await self._change(tx, conversation, command)
         return CommandResult(reply=reply)
+
+    async def _change(self, tx: Transaction, conversation: Conversation, command: ParsedCommand) -> str:
+        """Execute a command that changes the conversation itself; anything else shows the help."""
+        if command.name == "queue":
+            return await self._queue(tx, conversation, command.args)
+        if command.name == "title":
+            return await self._title(tx, conversation, " ".join(command.args))
+        return await self._new(tx, conversation) if command.name == "new" else HELP
 
     @staticmethod
     async def _new(tx: Transaction, conversation: Conversation) -> str:
@@ -185,6 +190,13 @@ class ChatCommands:
         return (
             f"From now on, a message that arrives while something runs {QUEUE_MODE_TEXTS[QueueMode(mode)]}."
         )
+
+    @staticmethod
+    async def _title(tx: Transaction, conversation: Conversation, text: str) -> str:
+        if not text:
+            return f"This conversation is called: {conversation.title or conversation.id}"
+        title = await rename(tx.connection, conversation.id, text)
+        return f"This conversation is now called: {title or conversation.id}"
 
     async def _status(self, tx: Transaction, conversation: Conversation, by: str) -> str:
         queue = await turns.list_open(tx.connection, conversation.id)

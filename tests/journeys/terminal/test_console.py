@@ -162,6 +162,23 @@ async def test_a_missing_event_is_seen_and_said(gateway: GatewayProcess, console
     await expect(page.locator('[data-kind="tool"]').get_by_label("Command")).to_contain_text("echo hi")
 
 
+async def test_a_conversation_is_found_by_its_title_and_renamed(
+    gateway: GatewayProcess, console: Console
+) -> None:
+    """The list shows the first message as the title, and the new title after a rename."""
+    page = console.page
+    await console.enter(gateway)
+    await console.start_conversation("!echo plan the trip")
+    conversations = page.get_by_role("navigation", name="Conversations")
+    await expect(conversations.get_by_text("!echo plan the trip")).to_be_visible()
+    await page.get_by_role("button", name="Rename").click()
+    await page.get_by_label("Title").fill("Holidays")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("heading", name="Holidays")).to_be_visible()
+    await page.reload()
+    await expect(conversations.get_by_text("Holidays")).to_be_visible()
+
+
 async def test_hostile_texts_are_only_texts(gateway: GatewayProcess, console: Console) -> None:
     """Markup, script links and endless lines from anybody are shown and do nothing."""
     page = console.page
