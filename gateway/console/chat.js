@@ -10,13 +10,12 @@ const PAGE = 200;
 const NEAR = 80;
 
 export function Chat({ id, shared }) {
-  const creating = id === "new";
+  const creating = id === null || id === "new";
   return html`<section class=${`chat ${id ? "open" : ""}`}>
     <${Conversations} current=${id} />
     <div class="talk">
       ${creating && html`<${NewTalk} shared=${shared} />`}
-      ${id && !creating && html`<${Talk} id=${id} shared=${shared} key=${id} />`}
-      ${!id && html`<div class="view empty"><p>Choose a conversation, or <a href="#/chat/new">begin a new one</a>.</p></div>`}
+      ${!creating && html`<${Talk} id=${id} shared=${shared} key=${id} />`}
     </div>
   </section>`;
 }
@@ -65,7 +64,7 @@ function NewTalk({ shared }) {
   return html`<div class="stream"><div class="view">
       <p class="back"><a href="#/chat">← Conversations</a></p>
       <h1>New conversation</h1>
-      <${Trouble} problem=${problem} />
+      <${Trouble} problem=${problem?.status === 403 ? null : problem} />
       <div class="stack">
         <label>Name <input value=${name} maxLength="100" onInput=${(event) => setName(event.target.value)} /></label>
         ${agents?.length > 1 && html`<label>Agent <select value=${chosen} onChange=${(event) => setAgent(event.target.value)}>

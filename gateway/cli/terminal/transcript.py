@@ -46,7 +46,7 @@ class Transcript:
         """Return the text to write for an event; often empty."""
         kind, about = str(event.get("type", "")), event.get("data") or {}
         if kind.startswith("job."):
-            return self._line(render_job(kind, about)) + clean(render_files(about))
+            return self._line(render_job_state(kind, about)) + clean(render_files(about))
         shows = self._renderers.get(kind)
         return shows(about) if shows else ""
 
@@ -101,6 +101,8 @@ class Transcript:
         return self._line(f"  {about.get('approval')}: {about.get('decision') or about.get('state')}")
 
     def _tool_completed(self, about: Mapping[str, Any]) -> str:
+        if about.get("name") == "bash" and about.get("resultId") is not None:
+            return ""  # a background job: its own lines follow
         parts = [f"exit {about['exit_code']}"] if about.get("exit_code") is not None else ["done"]
         if about.get("timed_out"):
             parts.append("timed out")
@@ -127,11 +129,10 @@ def render_tool_call(about: Mapping[str, Any]) -> str:
     return f"{about.get('name') or about.get('tool') or 'tool'} {short(command, 200)}".rstrip()
 
 
-def render_job(kind: str, about: Mapping[str, Any]) -> str:
-    """Return a line about the state of a job."""
+def render_job_state(kind: str, about: Mapping[str, Any]) -> str:
+    """Return a line about the state of a job; its output follows in a message."""
     exit_code = f", exit {about['exit_code']}" if about.get("exit_code") is not None else ""
-    output = f": {short(about['output'], 200)}" if about.get("output") else ""
-    return f"● job {about.get('resultId', '')} {kind.partition('.')[2]}{exit_code}{output}"
+    return f"● job {about.get('resultId', '')} {kind.partition('.')[2]}{exit_code}"
 
 
 def render_summary(event: Event) -> str:

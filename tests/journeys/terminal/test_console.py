@@ -64,6 +64,21 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
     await expect(page.locator('[data-kind="message"][data-role="assistant"]').last).to_contain_text("hi")
 
 
+async def test_a_new_tab_needs_no_key_and_leaving_ends_all_tabs(
+    gateway: GatewayProcess, console: Console
+) -> None:
+    """A further tab takes the session over and opens with a field for a message; *Leave* ends both."""
+    await console.enter(gateway)
+    second = await console.page.context.new_page()
+    await second.goto(gateway.url)
+    await expect(second.get_by_label("Message", exact=True)).to_be_visible()
+    assert await second.evaluate("localStorage.length") == 0
+    await second.get_by_role("button", name="Leave").click()
+    await expect(second.get_by_label("API key")).to_be_visible()
+    await expect(console.page.get_by_label("API key")).to_be_visible()
+    await second.close()
+
+
 async def test_what_was_said_with_this_key_before_is_ours(
     gateway: GatewayProcess, console: Console, browser: Browser
 ) -> None:

@@ -100,3 +100,17 @@ def test_a_streamed_message_is_shown_once() -> None:
     ]
     text = "".join(transcript.render({"type": kind, "data": about}) for kind, about in events)
     assert STYLE.sub("", text) == "a b c\n\nd\n⚙ bash ls\ne\n"
+
+
+def test_a_job_has_one_line_for_its_start_and_one_for_its_end() -> None:
+    """The result of the call that started it is not shown beside it; its output comes as a message."""
+    transcript = Transcript()
+    job: dict[str, object] = {"resultId": "job_1", "exit_code": None, "output": ""}
+    events: list[tuple[str, dict[str, object]]] = [
+        ("tool.called", {"name": "bash", "command": "make"}),
+        ("job.started", job),
+        ("tool.completed", {"name": "bash", "output": "{}", "resultId": "job_1"}),
+        ("job.completed", {**job, "exit_code": 0, "output": "pigeon"}),
+    ]
+    text = "".join(transcript.render({"type": kind, "data": about}) for kind, about in events)
+    assert text == "⚙ bash make\n● job job_1 started\n● job job_1 completed, exit 0\n"
