@@ -62,3 +62,8 @@ class FeatureUnsupported(SandboxError):
     """This provider does not have the feature."""
 
     remedy = "give_up"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an optional part; Dovecote is on no package index."""
+    return f"python3 -m uv pip install --python .venv -c constraints.txt '.[{extra}]' in Dovecote's directory"

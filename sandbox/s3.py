@@ -7,7 +7,13 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxError
+from sandbox.errors import (
+    ProviderRefused,
+    ProviderUnauthorized,
+    ProviderUnreachable,
+    SandboxError,
+    install_command,
+)
 
 CONNECTIONS = 32
 CHUNK = 1 << 20
@@ -90,7 +96,7 @@ async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
             get_session,
         )
     except ImportError as error:
-        raise ProviderRefused(f"{store} in S3 need the extra: pip install 'dovecote[s3]'") from error
+        raise ProviderRefused(f"{store} in S3 need the extra: run {install_command('s3')}") from error
     opening = get_session().create_client(
         "s3",
         endpoint_url=bucket.endpoint,

@@ -28,10 +28,11 @@ COMMANDS = {
     "deny": "Deny a waiting command",
     "queue": "Set what happens to messages during an answer: followup, collect, steer, interrupt",
     "schedule": "Start something at a time, as in `every day 9:00 report`, or list what is scheduled",
+    "title": "Name this conversation in lists",
     "remind": "Remind me, as in `in 20m drink tea`",
     "help": "Show the commands",
 }
-_WITH_ARGUMENTS = {"jobs", "approve", "deny", "queue", "schedule", "remind"}
+_WITH_ARGUMENTS = {"jobs", "approve", "deny", "queue", "schedule", "remind", "title"}
 
 _SLASH_PATTERN = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DOTALL | re.IGNORECASE)
 _WORDS_PATTERN = re.compile(

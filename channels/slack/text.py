@@ -16,6 +16,7 @@ COMMANDS = frozenset(
         "queue",
         "schedule",
         "remind",
+        "title",
         "help",
         "start",
     }
@@ -84,7 +85,7 @@ def parse_mention_command(text: str) -> tuple[str, str] | None:
     decision = name in {"approve", "deny"} and (not rest or rest[0].startswith("apr_"))
     jobs_command = name == "jobs" and len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
     queue_mode = name == "queue" and len(rest) == 1
-    bare = name in COMMANDS and not rest
+    bare = name in COMMANDS - {"title"} and not rest
     return parse_command(text) if decision or jobs_command or queue_mode or bare else None
 
 

@@ -16,10 +16,11 @@ MENU = {
     "queue": "Set what happens to messages during an answer",
     "schedule": "List what is scheduled, or start something at a time",
     "remind": "Remind me, as in: in 20m drink tea",
+    "title": "Name this conversation in lists",
     "help": "Show the commands",
 }
 _ALIASES = {"start": "help"}
-_WITHOUT_ARGUMENTS = frozenset(MENU) - {"approve", "deny"}
+_WITHOUT_ARGUMENTS = frozenset(MENU) - {"approve", "deny", "title"}
 _SLASH = re.compile(r"/(\w{1,64})(?:@(\w{1,64}))?(?=\s|$)", re.ASCII)
 _MAX_LENGTH = 200
 """Characters of a command without a slash; longer text is a message."""

@@ -51,6 +51,8 @@ streams = Table(
     Column("last_n", Integer, nullable=False, default=0),
     Column("relayed_n", Integer, nullable=False, default=0),
     Column("last_seq", BigInteger, nullable=False, default=0),
+    Column("active_at", UtcDateTime, nullable=False, server_default="1970-01-01 00:00:00.000000"),
+    Index("ix_streams_activity", "account", "active_at", "conversation"),
 )
 
 outbox = Table(

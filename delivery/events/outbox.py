@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
+from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from delivery.database.tables import outbox, streams
+from delivery.database.tables import UtcDateTime, outbox, streams
 from delivery.events.event import Event, EventType
 
 
@@ -27,7 +28,13 @@ async def create_stream(connection: Connection, *, conversation: str, account: s
     """Insert the stream row of a new conversation, from which its events are numbered."""
     await connection.execute(
         insert(streams).values(
-            conversation=conversation, account=account, agent=agent, last_n=0, relayed_n=0, last_seq=0
+            conversation=conversation,
+            account=account,
+            agent=agent,
+            last_n=0,
+            relayed_n=0,
+            last_seq=0,
+            active_at=utc_now(),
         )
     )
 
@@ -43,7 +50,10 @@ async def change_agent(connection: Connection, *, conversation: str, agent: str)
 _COUNT = (
     update(streams)
     .where(streams.c.conversation == bindparam("of"))
-    .values(last_n=streams.c.last_n + bindparam("more"))
+    .values(
+        last_n=streams.c.last_n + bindparam("more"),
+        active_at=func.coalesce(bindparam("active_at", type_=UtcDateTime), streams.c.active_at),
+    )
     .returning(streams.c.last_n)
 )
 
@@ -59,8 +69,14 @@ _MARK = (
 
 
 async def record(connection: Connection, conversation: str, events: Sequence[Event]) -> list[Event]:
-    """Number the events of one conversation, insert them into the outbox, and return them numbered."""
-    counted = await connection.execute(_COUNT, {"of": conversation, "more": len(events)})
+    """Number the events of one conversation, insert them into the outbox, and return them numbered.
+
+    Every event except a delivery's is activity of the conversation.
+    """
+    active_at = max((event.time for event in events if not event.type.startswith("delivery.")), default=None)
+    counted = await connection.execute(
+        _COUNT, {"of": conversation, "more": len(events), "active_at": active_at}
+    )
     first = counted.scalar_one() - len(events) + 1
     numbered = [event.numbered(n) for n, event in enumerate(events, start=first)]
     await connection.execute(

@@ -12,6 +12,7 @@ from gateway.cli.commands.backup import backup
 from gateway.cli.commands.channels import channels, keys
 from gateway.cli.commands.chat import chat, tail
 from gateway.cli.commands.config import config, init, migrate, version
+from gateway.cli.commands.conversations import conversations
 from gateway.cli.commands.doctor import doctor
 from gateway.cli.commands.jobs import approvals, deliveries, jobs
 from gateway.cli.commands.sandboxes import sandboxes
@@ -34,6 +35,7 @@ app.add_typer(config, name="config")
 local(app, "version")(version)
 remote(app, "tail")(tail)
 remote(app, "trace")(trace)
+app.add_typer(conversations, name="conversations")
 app.add_typer(turns, name="turns")
 app.add_typer(jobs, name="jobs")
 app.add_typer(approvals, name="approvals")

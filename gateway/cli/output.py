@@ -52,6 +52,15 @@ def cell(row: Row, column: Column) -> str:
     return clean(text.replace("\n", "⏎ "))
 
 
+def shows_styles() -> bool:
+    """Return whether stdout is a terminal that shows bold text; pipes and dumb terminals are not."""
+    if not sys.stdout.isatty():
+        return False
+    from rich.console import Console
+
+    return not Console().is_dumb_terminal
+
+
 def clean(text: str) -> str:
     """Remove control characters that move the cursor or change colours; output is untrusted."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else "�" for sign in text)

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gateway.config.sources import SettingProblem, SettingSources
+from sandbox.errors import install_command
 
 if TYPE_CHECKING:
     from gateway.config.setting_types import BucketSettings
@@ -45,7 +46,7 @@ def _bucket_problems(
             chosen_by,
             "'s3'",
             "the S3 client is not installed",
-            "Run pip install 'dovecote[s3]'",
+            f"Run {install_command('s3')}",
         )
 
 

@@ -1,4 +1,4 @@
-// Calls to the gateway. The key is in this tab's session storage and is sent as a header only.
+// Calls to the gateway. The key is in the session storage of the page's tabs and is sent as a header only.
 
 const STORED = "dovecote.key";
 const AUTHOR = "dovecote.author";
@@ -19,6 +19,35 @@ export const session = {
   isKnownAs: (author) => sessionStorage.setItem(AUTHOR, author),
   forget: () => [STORED, AUTHOR].forEach((name) => sessionStorage.removeItem(name)),
 };
+
+const ANSWER_WITHIN = 250;
+const tabs = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("dovecote.session");
+
+/** Give the key to new tabs of this page that ask for it; `onLeft` is called when another tab leaves. */
+export function shareSession(onLeft) {
+  if (tabs === null) return;
+  tabs.onmessage = ({ data }) => {
+    if (data.type === "ask" && session.key() !== null) tabs.postMessage({ type: "key", key: session.key() });
+    if (data.type === "left" && data.key === session.key()) onLeft();
+  };
+}
+
+/** End the session in every tab that uses this tab's key. */
+export function endSession() {
+  if (session.key() !== null) tabs?.postMessage({ type: "left", key: session.key() });
+  session.forget();
+}
+
+/** The key that an open tab of this page has, or null. */
+export function askOtherTabs() {
+  if (tabs === null || session.key() !== null) return Promise.resolve(null);
+  const own = new BroadcastChannel("dovecote.session");
+  return new Promise((resolve) => {
+    own.onmessage = ({ data }) => data.type === "key" && resolve(data.key);
+    own.postMessage({ type: "ask" });
+    setTimeout(() => resolve(null), ANSWER_WITHIN);
+  }).finally(() => own.close());
+}
 
 /** A failed call; `status` 0 means that there was no response. */
 export class Problem extends Error {

@@ -1,6 +1,6 @@
 // The shell: asks for the key, keeps the connection open, and shows the view in the address.
 
-import { call, onRefused, Problem, session, socketAddress, word } from "./api.js";
+import { askOtherTabs, call, endSession, onRefused, Problem, session, shareSession, socketAddress, word } from "./api.js";
 import { Chat } from "./chat.js";
 import { Deliveries } from "./deliveries.js";
 import { Health } from "./health.js";
@@ -115,6 +115,10 @@ function Console() {
     setSaid("");
     setKey(accepted);
   };
+  useEffect(() => {
+    shareSession(() => leave("You left the console in another tab."));
+    askOtherTabs().then(async (shared) => shared !== null && session.key() === null && (await tryKey(shared)) === null && enter(shared));
+  }, []);
   return key === null ? html`<${KeyForm} said=${said} onEnter=${enter} />` : html`<${Shell} key=${key} />`;
 }
 
@@ -134,7 +138,7 @@ function KeyForm({ said, onEnter }) {
     <h1>Dovecote</h1>
     <label>API key <input type="password" name="key" required autoFocus autoComplete="off" spellCheck=${false} value=${key}
       aria-describedby="key-hint" onInput=${(event) => setKey(event.target.value)} /></label>
-    <p id="key-hint" class="quiet">The gateway wrote its first key to the file <code>key</code> in its data directory. This page keeps it in this tab only.</p>
+    <p id="key-hint" class="quiet">The gateway wrote its first key to the file <code>key</code> in its data directory. This page keeps it until you leave or close its tabs.</p>
     <p class="row"><button class="primary" disabled=${busy || key.trim() === ""}>Enter</button></p>
     ${problem && html`<p class="trouble" role="alert">${problem}</p>`}
   </form></main>`;
@@ -193,7 +197,7 @@ function Shell() {
       <nav aria-label="Views"><ul>${VIEWS.map(({ name, title }) => html`<li key=${name}>
         <a href=${`#/${name}`} aria-current=${name === view.name ? "page" : undefined}>${title}</a></li>`)}</ul></nav>
       <${Connection} shared=${shared} key=${shared.shown?.conversation ?? ""} />
-      <button type="button" class="leave" onClick=${() => leave("")}>Leave</button>
+      <button type="button" class="leave" onClick=${() => { endSession(); leave(""); }}>Leave</button>
     </header>
     <main><${view.view} id=${id} shared=${shared} key=${view.name} /></main>`;
 }

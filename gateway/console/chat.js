@@ -2,7 +2,7 @@
 
 import { call, list, word } from "./api.js";
 import { Item } from "./cards.js";
-import { Badge, html, Moment, Older, Trouble, useAction, usePolled, useThread } from "./parts.js";
+import { Badge, html, Moment, Trouble, useAction, usePolled, useThread } from "./parts.js";
 import { useEffect, useRef, useState } from "./vendor/hooks.mjs";
 
 const LIST_EVERY = 10_000;
@@ -10,43 +10,49 @@ const PAGE = 200;
 const NEAR = 80;
 
 export function Chat({ id, shared }) {
-  const creating = id === "new";
+  const creating = id === null || id === "new";
   return html`<section class=${`chat ${id ? "open" : ""}`}>
     <${Conversations} current=${id} />
     <div class="talk">
       ${creating && html`<${NewTalk} shared=${shared} />`}
-      ${id && !creating && html`<${Talk} id=${id} shared=${shared} key=${id} />`}
-      ${!id && html`<div class="view empty"><p>Choose a conversation, or <a href="#/chat/new">begin a new one</a>.</p></div>`}
+      ${!creating && html`<${Talk} id=${id} shared=${shared} key=${id} />`}
     </div>
   </section>`;
 }
 
 function Conversations({ current }) {
-  const { value, problem, refresh } = usePolled(conversationsWithQuestions, LIST_EVERY, [current]);
+  const [pages, setPages] = useState(1);
+  const { value, problem, refresh } = usePolled(() => conversationsWithQuestions(pages), LIST_EVERY, [current, pages]);
   return html`<nav class="conversations" aria-label="Conversations">
     <header><h1>Conversations</h1> <a class="button primary" href="#/chat/new">New</a></header>
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value?.length === 0 && html`<p class="empty">None yet.</p>`}
     <ul>${(value ?? []).map((talk) => html`<li key=${talk.id}>
       <a href=${`#/chat/${talk.id}`} aria-current=${talk.id === current ? "page" : undefined}>
-        <span class="clip">${nameOf(talk)}</span>
-        <span class="quiet">${talk.asks ? html`<${Badge} state="waiting" />` : html`<${Moment} time=${talk.created_at} />`}</span>
+        <span class="names"><span class="clip">${nameOf(talk)}</span>
+          ${placeOf(talk) && html`<span class="clip quiet">${placeOf(talk)}</span>`}</span>
+        <span class="quiet">${talk.asks ? html`<${Badge} state="waiting" />` : html`<${Moment} time=${talk.active_at} />`}</span>
       </a></li>`)}</ul>
-    <${Older} list=${value} />
+    ${value?.more && html`<button type="button" onClick=${() => setPages(pages + 1)}>Show more</button>`}
   </nav>`;
 }
 
-async function conversationsWithQuestions() {
-  const [talks, approvals] = await Promise.all([list("conversations"), list("approvals?state=pending")]);
+async function conversationsWithQuestions(pages) {
+  const [talks, approvals] = await Promise.all([list("conversations", pages), list("approvals?state=pending")]);
   const asking = new Set(approvals.map(({ conversation }) => conversation));
   const marked = talks.map((talk) => ({ ...talk, asks: asking.has(talk.id) }));
   return Object.assign(marked, { more: talks.more });
 }
 
-/** The title of a conversation. */
+/** The title of a conversation: a person's, else the start of its first message. */
 export function nameOf(talk) {
-  const { channel, room, thread } = talk.address ?? {};
-  return talk.name ?? ([channel, room, thread].filter(Boolean).join(" · ") || talk.id);
+  return talk.title ?? talk.name ?? (placeOf(talk) || talk.id);
+}
+
+/** Where in a chat a conversation is; empty for one without a chat. */
+function placeOf(talk) {
+  const { channel_name: channel, room, thread } = talk.address ?? {};
+  return [channel, room, thread].filter(Boolean).join(" · ");
 }
 
 function NewTalk({ shared }) {
@@ -58,7 +64,7 @@ function NewTalk({ shared }) {
   return html`<div class="stream"><div class="view">
       <p class="back"><a href="#/chat">← Conversations</a></p>
       <h1>New conversation</h1>
-      <${Trouble} problem=${problem} />
+      <${Trouble} problem=${problem?.status === 403 ? null : problem} />
       <div class="stack">
         <label>Name <input value=${name} maxLength="100" onInput=${(event) => setName(event.target.value)} /></label>
         ${agents?.length > 1 && html`<label>Agent <select value=${chosen} onChange=${(event) => setAgent(event.target.value)}>
@@ -77,11 +83,39 @@ function Talk({ id, shared }) {
   useEffect(() => shared.follow(thread), [thread]);
   const items = thread.timeline.list();
   const open = thread.timeline.open();
-  return html`<${Holes} thread=${thread} shared=${shared} />
+  return html`<${Title} id=${id} />
+    <${Holes} thread=${thread} shared=${shared} />
     <${Stream} items=${items} thread=${thread} letters=${shared.outbox.of(id)} shared=${shared} />
     <${Announcer} items=${items} live=${thread.place.caughtUp} />
     <${Working} open=${open} />
     <${Composer} onSend=${(text) => shared.outbox.add({ conversation: id, text })} />`;
+}
+
+/** The title of the shown conversation, and the form that changes it. */
+function Title({ id }) {
+  const { value: talk, refresh } = usePolled(() => call("GET", `conversations/${encodeURIComponent(id)}`), LIST_EVERY, [id]);
+  const [wanted, setWanted] = useState(null);
+  const [rename, { busy, problem }] = useAction(async (title) => {
+    await call("PATCH", `conversations/${encodeURIComponent(id)}`, { body: { title: title.trim() || null } });
+    setWanted(null);
+    await refresh();
+  });
+  const submitted = (event) => {
+    event.preventDefault();
+    rename(wanted);
+  };
+  if (talk === null) return null;
+  if (wanted === null) {
+    return html`<header class="title"><h1 class="clip">${nameOf(talk)}</h1>
+      <button type="button" onClick=${() => setWanted(talk.title ?? "")}>Rename</button></header>`;
+  }
+  return html`<form class="title" onSubmit=${submitted}>
+    <label class="unseen" for="title">Title</label>
+    <input id="title" value=${wanted} maxLength="200" placeholder="The start of the first message" autoFocus onInput=${(event) => setWanted(event.target.value)} />
+    <button class="primary" disabled=${busy}>Save</button>
+    <button type="button" onClick=${() => setWanted(null)}>Cancel</button>
+    <${Trouble} problem=${problem} />
+  </form>`;
 }
 
 /** A warning about events that are missing, by the stream's own count. */

@@ -1,9 +1,11 @@
-// A small Markdown subset as Preact nodes. Text stays text: strings never become markup, links
+// Markdown as Preact nodes: the parts that models use. Text stays text: strings never become markup, links
 // must be http(s) or stay as written, images are never loaded. Every scan is linear in its input.
 
+import { Code } from "./code.js";
 import { h } from "./vendor/preact.mjs";
 
 const MAX_DEPTH = 4;
+const MAX_COLUMNS = 50;
 const MAX_LABEL = 1000;
 const MAX_URL = 2000;
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
@@ -20,18 +22,22 @@ export function safeUrl(text) {
   }
 }
 
-/** Blocks of a text: {type: p | code | heading | list | quote | rule, …}. */
-export function parse(text) {
+/** Blocks of a text: {type: p | code | heading | list | quote | table | rule, …}. */
+export function parse(text, depth = 0) {
+  if (depth > MAX_DEPTH) return [{ type: "p", text }];
   const lines = text.replace(/\r\n?/g, "\n").split("\n");
   const blocks = [];
   let at = 0;
   while (at < lines.length) {
-    const reader = READERS.find((candidate) => candidate.opens(lines[at]));
-    const [block, next] = reader.read(lines, at);
+    const [block, next] = readerOf(lines, at).read(lines, at, depth);
     if (block) blocks.push(block);
     at = next;
   }
   return blocks;
+}
+
+function readerOf(lines, at) {
+  return READERS.find((candidate) => candidate.opens(lines[at], lines[at + 1]));
 }
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})([^`]{0,80})$/;
@@ -39,6 +45,7 @@ const HEADING = /^(#{1,6}) +(\S.*)$/;
 const RULE = /^ {0,3}(-{3,}|\*{3,}|_{3,})\s*$/;
 const BULLET = /^ {0,3}[-*+] +(\S.*)$/;
 const NUMBER = /^ {0,3}(\d{1,6})[.)] +(\S.*)$/;
+const TASK = /^\[([ xX])\] +/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
 const BLANK = /^\s*$/;
 
@@ -53,9 +60,10 @@ const READERS = [
     },
   },
   { opens: (line) => RULE.test(line), read: (lines, at) => [{ type: "rule" }, at + 1] },
-  { opens: (line) => BULLET.test(line), read: (lines, at) => readList(lines, at, BULLET, false) },
-  { opens: (line) => NUMBER.test(line), read: (lines, at) => readList(lines, at, NUMBER, true) },
+  { opens: (line) => BULLET.test(line), read: (lines, at, depth) => readList(lines, at, BULLET, depth) },
+  { opens: (line) => NUMBER.test(line), read: (lines, at, depth) => readList(lines, at, NUMBER, depth) },
   { opens: (line) => QUOTE.test(line), read: readQuote },
+  { opens: (line, next) => alignments(line, next) !== null, read: readTable },
   { opens: () => true, read: readParagraph },
 ];
 
@@ -72,33 +80,101 @@ function closesFence(line, marks) {
   return trimmed.length >= marks.length && trimmed === marks[0].repeat(trimmed.length);
 }
 
-function readList(lines, start, shape, ordered) {
+function readList(lines, start, shape, depth) {
   const items = [];
   let at = start;
-  for (; at < lines.length && shape.test(lines[at]); at += 1) items.push(shape.exec(lines[at]).at(-1));
-  const first = ordered ? Number(NUMBER.exec(lines[start])[1]) : 1;
-  return [{ type: "list", ordered, first, items }, at];
+  while (at < lines.length && shape.test(lines[at])) {
+    const [body, next] = readItem(lines, at, shape);
+    items.push(item(body, depth));
+    const following = skipBlank(lines, next);
+    at = following < lines.length && shape.test(lines[following]) ? following : next;
+  }
+  const ordered = shape === NUMBER;
+  return [{ type: "list", ordered, first: ordered ? Number(NUMBER.exec(lines[start])[1]) : 1, items }, at];
 }
 
-function readQuote(lines, start) {
+/** The lines of a list item without its mark and indentation, and where the item ends. */
+function readItem(lines, start, shape) {
+  const [whole, ...groups] = shape.exec(lines[start]);
+  const width = whole.length - groups.at(-1).length;
+  const body = [groups.at(-1)];
+  let at = start + 1;
+  while (at < lines.length) {
+    const next = skipBlank(lines, at);
+    if (next === lines.length || indentOf(lines[next]) < 2) break;
+    for (; at < next; at += 1) body.push("");
+    body.push(lines[at].slice(Math.min(width, indentOf(lines[at]))));
+    at += 1;
+  }
+  return [body.join("\n"), at];
+}
+
+function item(body, depth) {
+  const task = TASK.exec(body);
+  const done = task === null ? null : task[1] !== " ";
+  return { done, blocks: parse(task === null ? body : body.slice(task[0].length), depth + 1) };
+}
+
+function skipBlank(lines, from) {
+  let at = from;
+  while (at < lines.length && BLANK.test(lines[at])) at += 1;
+  return at;
+}
+
+function indentOf(line) {
+  return line.length - line.trimStart().length;
+}
+
+function readQuote(lines, start, depth) {
   const quoted = [];
   let at = start;
   for (; at < lines.length && QUOTE.test(lines[at]); at += 1) quoted.push(QUOTE.exec(lines[at])[1]);
-  return [{ type: "quote", text: quoted.join("\n") }, at];
+  return [{ type: "quote", blocks: parse(quoted.join("\n"), depth + 1) }, at];
+}
+
+/** The alignments of a table's columns if two lines begin one, else null. */
+function alignments(line, next) {
+  if (next === undefined || !line.includes("|") || !/^[ \t|:-]+$/.test(next) || !next.includes("|")) return null;
+  const marks = cellsOf(next);
+  const fits = marks.length <= MAX_COLUMNS && marks.length === cellsOf(line).length;
+  return fits && marks.every((mark) => /^:?-+:?$/.test(mark)) ? marks.map(alignmentOf) : null;
+}
+
+function alignmentOf(mark) {
+  if (mark.endsWith(":")) return mark.startsWith(":") ? "center" : "right";
+  return "left";
+}
+
+function cellsOf(line) {
+  const inner = line.trim().replace(/^\|/, "").replace(/([^\\])\|$/, "$1");
+  return inner.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+}
+
+function readTable(lines, start) {
+  const aligned = alignments(lines[start], lines[start + 1]);
+  const rows = [];
+  let at = start + 2;
+  for (; at < lines.length && lines[at].includes("|"); at += 1) {
+    const cells = cellsOf(lines[at]);
+    rows.push(aligned.map((_, column) => cells[column] ?? ""));
+  }
+  return [{ type: "table", aligned, head: cellsOf(lines[start]), rows }, at];
 }
 
 function readParagraph(lines, start) {
   let at = start + 1;
-  while (at < lines.length && READERS.find((candidate) => candidate.opens(lines[at])).read === readParagraph) {
+  while (at < lines.length && readerOf(lines, at).read === readParagraph) {
     at += 1;
   }
   return [{ type: "p", text: lines.slice(start, at).join("\n") }, at];
 }
 
-/** Spans of a line: strings and {type: code | strong | em | link, …}. */
+/** Spans of a line: strings and {type: code | strong | em | del | link, …}. */
 export function spans(text, depth = 0) {
   return depth > MAX_DEPTH ? [text] : new Scan(text, depth).run();
 }
+
+const EMPHASIS = { "**": "strong", __: "strong", "~~": "del" };
 
 class Scan {
   constructor(text, depth) {
@@ -123,6 +199,7 @@ class Scan {
     if (char === "\\") return this.escape();
     if (char === "`") return this.code();
     if (char === "*" || char === "_") return this.emphasis(char);
+    if (char === "~" && this.text[this.at + 1] === "~") return this.emphasis(char);
     if (char === "[") return this.link();
     if (char === "h") return this.address();
     return false;
@@ -174,7 +251,7 @@ class Scan {
       return true;
     }
     const content = spans(this.text.slice(inner, close), this.depth + 1);
-    return this.take({ type: marks.length === 2 ? "strong" : "em", content }, close + marks.length);
+    return this.take({ type: EMPHASIS[marks] ?? "em", content }, close + marks.length);
   }
 
   endsEmphasis(at, marks) {
@@ -227,17 +304,29 @@ export function render(text) {
 }
 
 function renderBlock(block) {
-  if (block.type === "code") {
-    return h("pre", { class: "code", tabIndex: 0, "aria-label": block.language || "code" }, h("code", null, block.text));
-  }
+  if (block.type === "code") return h(Code, { text: block.text, language: block.language });
   if (block.type === "heading") return h("p", { class: "heading" }, renderSpans(block.text));
   if (block.type === "rule") return h("hr", null);
-  if (block.type === "quote") return h("blockquote", null, renderSpans(block.text));
+  if (block.type === "quote") return h("blockquote", null, block.blocks.map(renderBlock));
+  if (block.type === "table") return renderTable(block);
   if (block.type === "list") {
-    const items = block.items.map((item) => h("li", null, renderSpans(item)));
+    const items = block.items.map(renderItem);
     return block.ordered ? h("ol", { start: block.first }, items) : h("ul", null, items);
   }
   return h("p", null, renderSpans(block.text));
+}
+
+/** A list item; its first paragraph stands beside the mark. */
+function renderItem({ done, blocks }) {
+  const [first, ...rest] = blocks;
+  const beside = first?.type === "p" ? renderSpans(first.text) : [first].filter(Boolean).map(renderBlock);
+  const box = done === null ? null : h("input", { type: "checkbox", checked: done, disabled: true, "aria-label": done ? "done" : "open" });
+  return h("li", done === null ? null : { class: "task" }, [box, beside, rest.map(renderBlock)].filter((part) => part !== null));
+}
+
+function renderTable({ aligned, head, rows }) {
+  const row = (tag, cells) => h("tr", null, cells.map((cell, column) => h(tag, { class: aligned[column] }, renderSpans(cell))));
+  return h("div", { class: "scroll" }, h("table", null, [h("thead", null, row("th", head)), h("tbody", null, rows.map((cells) => row("td", cells)))]));
 }
 
 function renderSpans(text) {

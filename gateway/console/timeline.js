@@ -285,6 +285,8 @@ function endCall(timeline, event, data) {
     job: data.resultId,
   });
   timeline.calls.remove(event.turn, key);
+  const isJob = data.name === "bash" && data.resultId !== undefined;
+  if (isJob && timeline.items.has(`j:${data.resultId}`)) timeline.items.delete(key);
 }
 
 function matches(item, data) {

@@ -18,6 +18,7 @@ from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
 from gateway.conversations import queue_policy
 from gateway.conversations.queue_policy import QueuePolicy
+from gateway.conversations.titles import set_first_title
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation, MessageRow
@@ -249,6 +250,8 @@ class Submissions:
 
         Call `cancel_superseded` once this is committed.
         """
+        # The first statement, because transactions that end turns lock the conversation before its turns.
+        await set_first_title(tx.connection, conversation, submission.text, submission.attachments)
         waiting = await turns.count_waiting(tx.connection, conversation.id)
         if not waiting:
             return await self._append(tx, conversation, submission, None, waiting)

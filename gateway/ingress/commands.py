@@ -14,6 +14,7 @@ from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.notices import post_notice
 from gateway.conversations.queue_policy import queue_policy
 from gateway.conversations.retry import retry_in
+from gateway.conversations.titles import rename
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
 from gateway.ingress.schedule_commands import execute_schedule_command
 from gateway.schedules.schedules import ScheduleSettings
@@ -31,7 +32,7 @@ HELP = (
     "`/approve ID` and `/deny ID` decide about a command, `/queue` shows what happens to messages "
     "that arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` "
     "changes it), `/schedule` and `/remind` start something or remind you at a time (`/remind in 20m tea`), "
-    "`/help` shows this."
+    "`/title TEXT` names this conversation in lists, `/help` shows this."
 )
 
 CLIENT_SOURCE = "command"
@@ -101,7 +102,7 @@ class ChatCommands:
 
     NAMES = (
         *("new", "stop", "retry", "status", "jobs", "approve", "deny", "queue", "schedule", "remind"),
-        "help",
+        *("title", "help"),
     )
     ALWAYS = ("stop", "approve", "deny")
     """Commands that are executed over the rate limit, and in groups without a mention."""
@@ -142,6 +143,7 @@ class ChatCommands:
             "queue": lambda: self._queue(tx, conversation, command.args),
             "status": lambda: self._status(tx, conversation, by.id),
             "new": lambda: self._new(tx, conversation),
+            "title": lambda: self._title(tx, conversation, " ".join(command.args)),
             "schedule": lambda: self._schedule(tx, conversation, command, by),
             "remind": lambda: self._schedule(tx, conversation, command, by),
         }
@@ -202,6 +204,13 @@ class ChatCommands:
         return (
             f"From now on, a message that arrives while something runs {QUEUE_MODE_TEXTS[QueueMode(mode)]}."
         )
+
+    @staticmethod
+    async def _title(tx: Transaction, conversation: Conversation, text: str) -> str:
+        if not text:
+            return f"This conversation is called: {conversation.title or conversation.id}"
+        title = await rename(tx.connection, conversation.id, text)
+        return f"This conversation is now called: {title or conversation.id}"
 
     async def _status(self, tx: Transaction, conversation: Conversation, by: str) -> str:
         queue = await turns.list_open(tx.connection, conversation.id)

@@ -22,6 +22,7 @@ from gateway.conversations.approvals import Approvals
 from gateway.conversations.full_queues import FullQueues, render_refusal
 from gateway.conversations.notices import post_notice
 from gateway.conversations.submission import QueueFull, Submission, Submissions
+from gateway.conversations.titles import NO_TEXT
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot
 from gateway.ingress.admission import Admission
 from gateway.ingress.approval_replies import ApprovalReplies
@@ -106,7 +107,7 @@ class UpdateHandler:
             context,
             InboundMessage(
                 update=message,
-                text=message.text or "(no text)",
+                text=message.text or NO_TEXT,
                 command=command,
                 attachments=message.attachments,
                 existing_conversation_only=not addressed,
@@ -280,7 +281,7 @@ class UpdateHandler:
     async def _on_edit(self, context: ChannelContext, message: Message) -> None:
         """Handle an edited message: a queued turn is changed, otherwise the edit is a new message."""
         inbound = InboundMessage(
-            update=message, text=message.text or "(no text)", command=None, attachments=message.attachments
+            update=message, text=message.text or NO_TEXT, command=None, attachments=message.attachments
         )
         if self._admission.should_drop(context, inbound):
             await self._drop(context, inbound)

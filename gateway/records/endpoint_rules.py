@@ -1,22 +1,32 @@
-"""Check which endpoints a channel of an account record may name: the platform's own, or allowed ones.
+"""Check the URLs of account records: endpoints of channels, and webhooks.
 
-This is an early answer for the account. The adapter's guarded client decides when it connects.
+This is an early answer for the account. The guarded client decides when it connects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NewType
 
 from pydantic import BaseModel
 
 from egress.policy import EgressPolicy, EgressRefused, EgressScope
 from egress.urls import EndpointUrl
+from gateway.records.errors import InvalidRecord
 from sandbox.config import ConfigProblem
 
 REMEDY = (
     "an endpoint other than the platform's own belongs into the operator's configuration, "
     "or must be an address within DOVECOTE_EGRESS_ALLOW"
 )
+NEVER_CALLED = (
+    "the operator can allow networks by DOVECOTE_EGRESS_ALLOW; otherwise name a public address, "
+    "https at port 443 or http at port 80"
+)
+
+CallableUrl = NewType("CallableUrl", str)
+"""The URL of a webhook that the policy does not refuse by the URL alone."""
+
 GATEWAY_FIELDS = frozenset({"webhook_url"})
 """Fields to which nothing connects: the gateway tells the platform its own address."""
 
@@ -34,6 +44,18 @@ def disallowed_endpoints(settings: BaseModel, policy: EgressPolicy, below: str) 
 def _is_endpoint(value: object) -> bool:
     """Return whether a value is a URL; a plugin that does not use the type is not trusted with one."""
     return isinstance(value, str) and "://" in value
+
+
+def callable_url(url: str, policy: EgressPolicy, pointer: str) -> CallableUrl:
+    """Return the URL of a webhook; raises InvalidRecord for one that could never be called."""
+    try:
+        parsed, scope = policy.check_url(url)
+        if parsed.raw_host == "localhost" or (parsed.raw_host or "").endswith(".localhost"):
+            policy.check_host("127.0.0.1", scope)
+    except EgressRefused as error:
+        detail = f"{url} would never be called: {error}; {NEVER_CALLED}"
+        raise InvalidRecord([ConfigProblem(pointer=pointer, detail=detail)]) from None
+    return CallableUrl(url)
 
 
 def _is_allowed(value: EndpointUrl, policy: EgressPolicy) -> bool:

@@ -18,7 +18,7 @@ from gateway.accounts.vault import AssociatedData, Vault, associated_data
 from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config
-from gateway.records.endpoint_rules import disallowed_endpoints
+from gateway.records.endpoint_rules import CallableUrl, callable_url, disallowed_endpoints
 from gateway.records.errors import InUse, InvalidRecord, ManagedByOperator, RecordNameTaken, RecordNotFound
 from gateway.records.kinds import ChannelConfig, ValidatedConfig, validate
 from gateway.records.patches import insert_secrets, merge_patch
@@ -95,7 +95,7 @@ class Records:
             await store.add(connection, record)
         except IntegrityError as error:
             raise RecordNameTaken(f"there is already one named {name!r}") from error
-        return await self._saved(connection, record, checked)
+        return await self._saved(connection, record, checked, below)
 
     async def _check_operator_limits(
         self, connection: Connection, account: str, kind: RecordKind, config: Mapping[str, Any], below: str
@@ -167,7 +167,11 @@ class Records:
             await store.update_record(connection, changed)
         except IntegrityError as error:
             raise RecordNameTaken(f"there is already one named {name!r}") from error
-        return await self._saved(connection, changed, checked)
+        return await self._saved(connection, changed, checked, below)
+
+    def callable_url(self, url: str, pointer: str) -> CallableUrl:
+        """Return the URL of an account's webhook; raises InvalidRecord for one that is never called."""
+        return callable_url(url, self._egress_policy, pointer)
 
     def guard_of(self, record: Record) -> EgressGuard:
         """Return what checks a record's connections: only the operator's records may name any address."""
@@ -180,7 +184,7 @@ class Records:
         if users:
             raise InUse(f"{record.kind} {record.name!r} is used by {', '.join(users)}: change them first")
         if record.kind == "agent":
-            await webhooks.sync_agent_webhook(connection, self.vault, record.account, record.id, None)
+            await webhooks.delete_agent_webhook(connection, record.account, record.id)
         if record.kind == "channel":
             await pairings.delete_for_channel(connection, record.id)
             await channel_state.delete_for_channel(connection, record.id)
@@ -256,13 +260,20 @@ class Records:
                 raise InvalidRecord(found)
         return resolved
 
-    async def _saved(self, connection: Connection, record: Record, checked: ValidatedConfig) -> SavedRecord:
+    async def _saved(
+        self, connection: Connection, record: Record, checked: ValidatedConfig, below: str
+    ) -> SavedRecord:
         if record.kind != "agent":
             return SavedRecord(record=record)
         given = {HOOK_SECRET: checked.secrets[HOOK_SECRET]} if HOOK_SECRET in checked.secrets else {}
         hook = AgentConfig.model_validate(insert_secrets(record.config, given)).hooks.webhook
         hook_secret = await webhooks.sync_agent_webhook(
-            connection, self.vault, record.account, record.id, hook
+            connection,
+            self.vault,
+            record.account,
+            record.id,
+            hook,
+            check=lambda url: self.callable_url(url, f"{below}/hooks/webhook/url"),
         )
         return SavedRecord(record=record, hook_secret=hook_secret)
 

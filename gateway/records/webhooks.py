@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -16,6 +16,7 @@ from delivery.webhooks.endpoints import RECORD, Endpoint
 from delivery.webhooks.signing import new_secret
 from gateway.accounts.vault import AssociatedData, Vault, associated_data
 from gateway.records.agent import AgentHook
+from gateway.records.endpoint_rules import CallableUrl
 from gateway.records.errors import RecordNameTaken, RecordNotFound
 from gateway.records.fields import MASK
 
@@ -52,7 +53,7 @@ async def create(
     vault: Vault,
     account: str,
     *,
-    url: str,
+    url: CallableUrl,
     events: Sequence[str],
     origin: str = RECORD,
     name: str | None = None,
@@ -85,7 +86,7 @@ async def create(
 
 
 async def create_for_turn(
-    connection: Connection, vault: Vault, account: str, turn: str, *, url: str, secret: str | None
+    connection: Connection, vault: Vault, account: str, turn: str, *, url: CallableUrl, secret: str | None
 ) -> EndpointWithSecret:
     """Create the endpoint a turn names; the turn's route selects it, whatever the event."""
     return await create(
@@ -126,24 +127,40 @@ async def get(connection: Connection, account: str, id_or_name: str) -> Endpoint
 
 
 async def sync_agent_webhook(
-    connection: Connection, vault: Vault, account: str, agent: str, hook: AgentHook | None
+    connection: Connection,
+    vault: Vault,
+    account: str,
+    agent: str,
+    hook: AgentHook | None,
+    *,
+    check: Callable[[str], CallableUrl],
 ) -> str | None:
-    """Create, change or delete the agent's endpoint to match its config; returns a generated secret."""
+    """Create, change or delete the agent's endpoint to match its config; returns a generated secret.
+
+    A new URL is checked by `check`.
+    """
+    if hook is None:
+        await delete_agent_webhook(connection, account, agent)
+        return None
     origin = f"agent:{agent}"
     present = await store.get_by_origin(connection, account, origin)
-    if hook is None:
-        await store.delete_by_origin(connection, account, origin)
-        return None
     given = hook.secret.get_secret_value() if hook.secret else None
     given = None if given == MASK else given
     if present is None:
         created = await create(
-            connection, vault, account, url=hook.url, events=hook.events, origin=origin, secret=given
+            connection, vault, account, url=check(hook.url), events=hook.events, origin=origin, secret=given
         )
         return created.secret
+    if present.url != hook.url:
+        check(hook.url)
     if given is not None and active_secrets(vault, present)[0] != given:
         present = with_rotated_secret(vault, present, given)
     await store.update_endpoint(
         connection, replace(present, url=hook.url, events=hook.events, disabled_at=None, disabled_why=None)
     )
     return None
+
+
+async def delete_agent_webhook(connection: Connection, account: str, agent: str) -> None:
+    """Delete the agent's endpoint, if it has one."""
+    await store.delete_by_origin(connection, account, f"agent:{agent}")

@@ -77,6 +77,7 @@ conversations = Table(
     _account(),
     Column("agent", String(40), nullable=False),
     Column("name", String(300)),
+    Column("title", String(200)),
     Column("channel", String(40)),
     Column("address_key", String(600)),
     Column("address", Text),

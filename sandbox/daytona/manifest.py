@@ -9,6 +9,7 @@ from typing import Any
 
 from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
 from sandbox.daytona.settings import DaytonaSettings
+from sandbox.errors import install_command
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _UNSUPPORTED = {
@@ -53,7 +54,7 @@ def _capabilities(settings: Any) -> Sequence[Capability]:
             present=installed,
             detail="the daytona package is installed"
             if installed
-            else "install it: pip install 'dovecote[daytona]'",
+            else f"install it: run {install_command('daytona')}",
         ),
         Capability(
             name="key",

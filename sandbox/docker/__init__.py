@@ -8,10 +8,10 @@ from typing import Any
 
 from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
 from sandbox.docker.settings import IMAGE, DockerSettings
-from sandbox.errors import ProviderRefused
+from sandbox.errors import ProviderRefused, install_command
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
-_EXTRA = "the docker provider needs its extra: pip install 'dovecote[docker]'"
+_EXTRA = f"the docker provider needs its extra: run {install_command('docker')}"
 _UNSUPPORTED = ("template", "snapshot", "persistent_disk_gb", "auto_archive_seconds", "workspace_root")
 
 

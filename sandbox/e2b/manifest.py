@@ -9,6 +9,7 @@ from typing import Any
 
 from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
 from sandbox.e2b.settings import E2bSettings
+from sandbox.errors import install_command
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _UNSUPPORTED = {
@@ -51,7 +52,9 @@ def _capabilities(settings: Any) -> Sequence[Capability]:
         Capability(
             name="sdk",
             present=installed,
-            detail="the e2b package is installed" if installed else "install it: pip install 'dovecote[e2b]'",
+            detail="the e2b package is installed"
+            if installed
+            else f"install it: run {install_command('e2b')}",
         ),
         Capability(
             name="key",

@@ -197,3 +197,12 @@ def _defines(tree: ast.Module, dotted: str) -> bool:
             return False
         body = getattr(found[0], "body", [])
     return True
+
+
+def test_no_text_names_an_installation_that_fails() -> None:
+    """Dovecote is on no package index, so no error, comment or page says `pip install 'dovecote[...]'`."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    names = [ROOT / name for name in listed.stdout.decode().split("\0") if name.endswith((".py", ".md"))]
+    wrong = re.compile(r"pip install '?dovecote\b")
+    here = Path(__file__)
+    assert not [name for name in names if name != here and name.is_file() and wrong.search(name.read_text())]

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Literal, get_args
 
 from egress.urls import Origin, endpoint, origin_of
+from sandbox.errors import install_command
 
 Vendor = Literal["openai", "anthropic", "google", "ollama"]
 
@@ -159,7 +160,7 @@ def _require_trusted(vendor: Vendor, vendors: Vendors, base_url: str) -> None:
 def require_library() -> None:
     """Refuse to go on without the optional library; raises UnusableModel."""
     if find_spec("pydantic_ai") is None:
-        raise UnusableModel("language models need the `model` extra: pip install 'dovecote[model]'")
+        raise UnusableModel(f"language models need the `model` extra: run {install_command('model')}")
 
 
 def _has_key(vendor: Vendor, vendors: Vendors, base_url: str | None) -> bool:

@@ -12,6 +12,7 @@ import typer
 
 from gateway.cli.errors import ExitCode, UsageError, print_error
 from gateway.cli.group import Json
+from gateway.cli.output import shows_styles
 from gateway.cli.terminal.transcript import render_summary
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ async def chat(
     *,
     conversation: Annotated[str, typer.Option(help="A name of your own, or a cnv_ id.")] = "terminal",
     agent: Annotated[str | None, typer.Option(help="The agent to talk to.")] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Print Markdown as it is written.")] = False,
 ) -> None:
     """Talk to a running gateway: with MESSAGE one turn, without it until Ctrl-D."""
     from gateway.cli.terminal.conversation_client import ConversationClient
@@ -34,7 +36,10 @@ async def chat(
     if message is not None and not message.strip():
         raise UsageError("the message is blank: give some text")
     ended = await TerminalSession(
-        ConversationClient(gateway, conversation, may_be_new=True), agent=agent, once=message
+        ConversationClient(gateway, conversation, may_be_new=True),
+        agent=agent,
+        once=message,
+        markdown=not plain and shows_styles(),
     ).run()
     if message is not None and ended != "turn.completed":
         raise typer.Exit(ExitCode.FAILED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,15 +16,25 @@ if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
 
-def _import_gateway() -> tuple[Callable[[Settings], int], Callable[..., None]]:
+def _import_gateway() -> Callable[[Settings], int]:
     """Import the gateway, and exclude what that creates from garbage collection."""
     gc.disable()
     from gateway.app import run
-    from gateway.observability.log_setup import set_up_logging
 
     gc.freeze()
     gc.enable()
-    return run, set_up_logging
+    return run
+
+
+def _log_start(settings: Settings) -> None:
+    """Log that the gateway starts, before the imports and connections that take seconds."""
+    import structlog
+
+    from gateway.observability.log_setup import set_up_logging
+
+    set_up_logging(settings.log_format, settings.log_level, secrets=settings.secrets())
+    log = structlog.get_logger("gateway")
+    log.info("gateway.starting", version=version("dovecote"), data=str(settings.data_dir))
 
 
 def serve(
@@ -54,8 +65,8 @@ def serve(
         allow_shared_host=allow_shared_host or None,
     )
     require_models(settings)
-    run, set_up_logging = _import_gateway()
-    set_up_logging(settings.log_format, settings.log_level, secrets=settings.secrets())
+    _log_start(settings)
+    run = _import_gateway()
     for warning in settings.warnings():
         print_error(f"warning: {warning}")
     raise typer.Exit(run(settings))

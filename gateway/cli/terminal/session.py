@@ -49,13 +49,18 @@ class TerminalSession:
     """Handles frames of the gateway, typed lines, Ctrl-C and the end of input, one at a time."""
 
     def __init__(
-        self, client: ConversationClient, *, agent: str | None = None, once: str | None = None
+        self,
+        client: ConversationClient,
+        *,
+        agent: str | None = None,
+        once: str | None = None,
+        markdown: bool = False,
     ) -> None:
         self._client = client
         self._agent = agent
         self._once = once
         self._inputs: asyncio.Queue[SessionInput] = asyncio.Queue()
-        self._transcript = Transcript()
+        self._transcript = Transcript(markdown=markdown)
         self._turns: dict[str, str | None] = {}
         self._early_events: list[Frame] = []
         self._sent_texts: list[str] = []

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.cli.output import clean, short
+
+if TYPE_CHECKING:
+    from gateway.cli.terminal.markdown import MarkdownStream
 
 Event = Mapping[str, Any]
 
@@ -14,10 +17,14 @@ ENDS = frozenset({"turn.completed", "turn.failed", "turn.cancelled"})
 
 
 class Transcript:
-    """Renders events; tracks how much of the current message was already written."""
+    """Renders events; tracks how much of the current message was already written.
 
-    def __init__(self) -> None:
+    With `markdown` the texts of agents are rendered by blocks, otherwise they are written as they are.
+    """
+
+    def __init__(self, *, markdown: bool = False) -> None:
         self._streamed = ""
+        self._markdown = _markdown_stream() if markdown else None
         self._renderers: dict[str, Callable[[Mapping[str, Any]], str]] = {
             "message.delta": self._delta,
             "message.completed": self._completed,
@@ -39,29 +46,37 @@ class Transcript:
         """Return the text to write for an event; often empty."""
         kind, about = str(event.get("type", "")), event.get("data") or {}
         if kind.startswith("job."):
-            return self._line(render_job(kind, about)) + clean(render_files(about))
+            return self._line(render_job_state(kind, about)) + clean(render_files(about))
         shows = self._renderers.get(kind)
         return shows(about) if shows else ""
 
     def _line(self, text: str) -> str:
         """Return a separate line, after the streamed text."""
-        start = "\n" if self._streamed and not self._streamed.endswith("\n") else ""
-        return f"{start}{clean(text)}\n"
+        return f"{self._end_of_text()}{clean(text)}\n"
+
+    def _end_of_text(self) -> str:
+        """Return what ends the streamed text, so that a line can follow it."""
+        if self._markdown is not None:
+            return self._markdown.flush()
+        return "\n" if self._streamed and not self._streamed.endswith("\n") else ""
 
     def _delta(self, about: Mapping[str, Any]) -> str:
         text = str(about.get("text", ""))
         self._streamed += text
-        return clean(text)
+        return self._markdown.feed(text) if self._markdown is not None else clean(text)
 
     def _completed(self, about: Mapping[str, Any]) -> str:
         text, streamed = str(about.get("text", "")), self._streamed
         if about.get("role") == "user":
             return ""
         self._streamed = ""
-        if streamed and text.startswith(streamed):
-            return clean(text[len(streamed) :]) + "\n" + clean(render_files(about))
-        start = "\n" if streamed else ""
-        return f"{start}{clean(text)}\n{clean(render_files(about))}"
+        follows = bool(streamed) and text.startswith(streamed)
+        rest = text[len(streamed) :] if follows else text
+        if self._markdown is not None:
+            start = "" if follows else self._markdown.flush()
+            return start + self._markdown.feed(rest) + self._markdown.flush() + clean(render_files(about))
+        start = "\n" if streamed and not follows else ""
+        return f"{start}{clean(rest)}\n{clean(render_files(about))}"
 
     def _received(self, about: Mapping[str, Any]) -> str:
         return self._line(f"» {about.get('text', '')}")
@@ -86,12 +101,20 @@ class Transcript:
         return self._line(f"  {about.get('approval')}: {about.get('decision') or about.get('state')}")
 
     def _tool_completed(self, about: Mapping[str, Any]) -> str:
+        if about.get("name") == "bash" and about.get("resultId") is not None:
+            return ""  # a background job: its own lines follow
         parts = [f"exit {about['exit_code']}"] if about.get("exit_code") is not None else ["done"]
         if about.get("timed_out"):
             parts.append("timed out")
         if about.get("duration_ms") is not None:
             parts.append(f"{about['duration_ms']} ms")
         return self._line(f"  {about.get('name', '')} {', '.join(parts)}")
+
+
+def _markdown_stream() -> MarkdownStream:
+    from gateway.cli.terminal.markdown import MarkdownStream
+
+    return MarkdownStream()
 
 
 def render_files(about: Mapping[str, Any]) -> str:
@@ -106,11 +129,10 @@ def render_tool_call(about: Mapping[str, Any]) -> str:
     return f"{about.get('name') or about.get('tool') or 'tool'} {short(command, 200)}".rstrip()
 
 
-def render_job(kind: str, about: Mapping[str, Any]) -> str:
-    """Return a line about the state of a job."""
+def render_job_state(kind: str, about: Mapping[str, Any]) -> str:
+    """Return a line about the state of a job; its output follows in a message."""
     exit_code = f", exit {about['exit_code']}" if about.get("exit_code") is not None else ""
-    output = f": {short(about['output'], 200)}" if about.get("output") else ""
-    return f"● job {about.get('resultId', '')} {kind.partition('.')[2]}{exit_code}{output}"
+    return f"● job {about.get('resultId', '')} {kind.partition('.')[2]}{exit_code}"
 
 
 def render_summary(event: Event) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from sandbox.errors import install_command
+
 if TYPE_CHECKING:
     from delivery.database.engine import Database
     from gateway.observability.tracing.span_recorder import SpanExporter, SpanRecorder
@@ -21,7 +23,7 @@ def open_span_recorder(database: Database) -> SpanRecorder | None:
     from gateway.observability.tracing.span_recorder import SpanRecorder
 
     if not all(_is_installed(name) for name in REQUIRED_MODULES):
-        log.warning("tracing.disabled", remedy="pip install 'dovecote[otel]'")
+        log.warning("tracing.disabled", remedy=install_command("otel"))
         return None
     return SpanRecorder(database=database, open_exporter=_open_exporter)
 

@@ -23,6 +23,7 @@ class Conversation:
     account: str
     agent: str
     name: str | None = None
+    title: str | None = None
     channel: str | None = None
     address: str | None = None
     queue_mode: str | None = None
@@ -44,11 +45,12 @@ class MessageRow:
     created_at: datetime
 
 
-_COLUMNS = (
+COLUMNS = (
     conversations.c.id,
     conversations.c.account,
     conversations.c.agent,
     conversations.c.name,
+    conversations.c.title,
     conversations.c.channel,
     conversations.c.address,
     conversations.c.queue_mode,
@@ -58,7 +60,7 @@ _COLUMNS = (
 
 
 # Statements of the hot path are built once: building one takes longer than executing it.
-_BY_ADDRESS = select(*_COLUMNS).where(
+_BY_ADDRESS = select(*COLUMNS).where(
     conversations.c.account == bindparam("whose"), conversations.c.address_key == bindparam("at")
 )
 _RAISE_FENCE = (
@@ -114,33 +116,8 @@ async def get_by_id(connection: Connection, conversation: str) -> Conversation |
 
 
 async def _one(connection: Connection, *conditions: Any) -> Conversation | None:
-    row = (await connection.execute(select(*_COLUMNS).where(*conditions))).mappings().first()
+    row = (await connection.execute(select(*COLUMNS).where(*conditions))).mappings().first()
     return Conversation(**row) if row else None
-
-
-async def list_for_account(
-    connection: Connection,
-    account: str,
-    *,
-    after: str | None,
-    limit: int,
-    channel: str | None = None,
-    room: str | None = None,
-) -> list[Conversation]:
-    """Return an account's conversations, newest first, older than the id `after`."""
-    query = select(*_COLUMNS).where(conversations.c.account == account)
-    if after:
-        query = query.where(conversations.c.id < after)
-    if channel:
-        query = query.where(conversations.c.channel == channel)
-    if room:
-        query = query.where(conversations.c.address.like(f'%"room": "{_escaped(room)}"%', escape="\\"))
-    rows = (await connection.execute(query.order_by(conversations.c.id.desc()).limit(limit))).mappings()
-    return [Conversation(**row) for row in rows]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 async def change_agent(connection: Connection, conversation: str, agent: str) -> bool:
@@ -164,6 +141,24 @@ async def set_queue(
         .where(conversations.c.id == conversation)
         .values(queue_mode=mode, queue_limit=limit)
     )
+
+
+async def set_title(connection: Connection, conversation: str, title: str | None) -> None:
+    """Set what people see as the name of a conversation."""
+    await connection.execute(
+        update(conversations).where(conversations.c.id == conversation).values(title=title)
+    )
+
+
+async def first_texts(connection: Connection, conversation: str) -> list[str]:
+    """Return the texts of the first messages that people sent in a conversation."""
+    rows = await connection.execute(
+        select(messages.c.text)
+        .where(messages.c.conversation == conversation, messages.c.role == "user")
+        .order_by(messages.c.position)
+        .limit(10)
+    )
+    return [row.text for row in rows]
 
 
 async def detach_address(connection: Connection, conversation: str) -> None:

@@ -104,7 +104,7 @@ async def create_webhook(call: ApiCall[WebhookCreate, NoContent]) -> WebhookWith
             connection,
             call.context.records.vault,
             call.account,
-            url=body.url,
+            url=call.context.records.callable_url(body.url, "/url"),
             events=body.events,
             name=body.name,
             conversation=conversation,
@@ -137,9 +137,10 @@ async def update_webhook(call: ApiCall[WebhookUpdate, NoContent]) -> WebhookEndp
     body = call.body
     async with call.context.database.begin() as connection:
         present = await webhooks.get(connection, call.account, call.path["id"])
+        new_url = None if body.url is None else call.context.records.callable_url(body.url, "/url")
         changed = replace(
             present,
-            url=body.url or present.url,
+            url=new_url or present.url,
             events=body.events or present.events,
             name=body.name or present.name,
             ordered=present.ordered if body.ordered is None else body.ordered,

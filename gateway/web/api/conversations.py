@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StrictStr, field_validator
+from pydantic import Field, StrictStr, field_validator, model_validator
 
 from channels.message import Address
 from delivery.database.engine import Connection
 from delivery.errors import DeliveryError
 from delivery.events import outbox
+from gateway.conversations import titles
+from gateway.conversations.titles import LONGEST_TITLE, derive_title
 from gateway.store.conversations import conversations as store
+from gateway.store.conversations import listing
 from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.listing import ConversationView
 from gateway.store.conversations.messages import visible_attachment as file_shown
 from gateway.store.turn_state import QueueMode
 from gateway.store.turns import approvals as approval_store
@@ -27,11 +31,14 @@ from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseMod
 
 SNAPSHOT_LIMIT = 100
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 class AddressResponse(ResponseModel):
-    """The chat thread of a conversation."""
+    """The chat thread of a conversation; `channel_name` is null if the channel was deleted."""
 
     channel: str
+    channel_name: str | None
     room: str
     thread: str | None
 
@@ -51,25 +58,44 @@ class QueueUpdate(RequestModel):
 
 
 class ConversationUpdate(RequestModel):
-    """The fields of a conversation to change; `queue: null` uses the agent's again."""
+    """The fields of a conversation to change.
 
-    queue: QueueUpdate | None
+    `queue: null` uses the agent's again, `title: null` the start of the first message.
+    """
+
+    queue: QueueUpdate | None = None
+    title: Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_TITLE)] | None = None
 
     @field_validator("queue", mode="before")
     @classmethod
     def _accept_mode_name(cls, given: Any) -> Any:
         return {"mode": given} if isinstance(given, str) else given
 
+    @field_validator("title")
+    @classmethod
+    def _refuse_invisible(cls, given: str | None) -> str | None:
+        if given is not None and derive_title(given) is None:
+            raise ValueError("has no visible characters: give some text, or null for the first message's")
+        return given
+
+    @model_validator(mode="after")
+    def _refuse_empty(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("changes nothing: give `title` or `queue`")
+        return self
+
 
 class ConversationResponse(ResponseModel):
-    """A conversation; `name` is the caller's own."""
+    """A conversation. `name` is the caller's own and identifies it; `title` is what people see."""
 
     id: str
     name: str | None
+    title: str | None
     agent: str
     address: AddressResponse | None
     queue: QueueResponse
     created_at: datetime
+    active_at: datetime
 
 
 class MessageResponse(ResponseModel):
@@ -96,21 +122,40 @@ class ConversationSnapshot(ResponseModel):
 
 
 class ConversationQuery(PageQuery):
-    """The filter of conversations, by channel and room."""
+    """The filter of conversations, by channel and room, and their order."""
 
     channel: Annotated[StrictStr, Field(max_length=200)] | None = None
     room: Annotated[StrictStr, Field(max_length=200)] | None = None
+    sort: Literal["activity", "created"] = "activity"
+    cursor: Annotated[str, Field(pattern=r"^([0-9]{1,18}-)?cnv_[0-9a-z]{1,40}$")] | None = None
+
+    @model_validator(mode="after")
+    def _refuse_cursor_of_other_order(self) -> Self:
+        if self.cursor is not None and ("-" in self.cursor) != (self.sort == "activity"):
+            raise ValueError("the cursor belongs to a list in another order: keep `sort` on all pages")
+        return self
+
+    @property
+    def last_active(self) -> tuple[datetime, str] | None:
+        """The activity time and id after which a page by activity begins."""
+        if self.cursor is None:
+            return None
+        microseconds, _, conversation = self.cursor.partition("-")
+        return _EPOCH + timedelta(microseconds=int(microseconds)), conversation
 
 
-def to_response(conversation: Conversation) -> ConversationResponse:
+def to_response(view: ConversationView) -> ConversationResponse:
     """Return a conversation as a response."""
-    address = None
+    conversation, address = view.conversation, None
     if conversation.address is not None:
         there = Address.decode(conversation.address)
-        address = AddressResponse(channel=there.channel, room=there.room, thread=there.thread)
+        address = AddressResponse(
+            channel=there.channel, channel_name=view.channel_name, room=there.room, thread=there.thread
+        )
     return ConversationResponse(
         id=conversation.id,
         name=conversation.name,
+        title=conversation.title,
         agent=conversation.agent,
         address=address,
         queue=QueueResponse(
@@ -118,6 +163,7 @@ def to_response(conversation: Conversation) -> ConversationResponse:
             limit=conversation.queue_limit,
         ),
         created_at=conversation.created_at,
+        active_at=view.active_at,
     )
 
 
@@ -129,29 +175,39 @@ async def require_conversation(connection: Connection, account: str, id_or_name:
     return conversation
 
 
+async def _require_view(connection: Connection, account: str, id_or_name: str) -> ConversationResponse:
+    view = await listing.get(connection, account, id_or_name)
+    if view is None:
+        raise not_found("there is no such conversation in this account")
+    return to_response(view)
+
+
 async def list_conversations(call: ApiCall[NoContent, ConversationQuery]) -> ListPage[ConversationResponse]:
-    """List the account's conversations, newest first."""
-    query = call.query
+    """List the account's conversations, last active first or newest first."""
+    query, account = call.query, call.account
     async with call.context.database.read() as connection:
         channel = None
         if query.channel is not None:
-            channel = (await call.context.records.get(connection, call.account, "channel", query.channel)).id
-        some = await store.list_for_account(
-            connection,
-            call.account,
-            after=query.cursor,
-            limit=query.limit + 1,
-            channel=channel,
-            room=query.room,
-        )
-    page, following = paginate(some, query.limit)
+            channel = (await call.context.records.get(connection, account, "channel", query.channel)).id
+        wanted = listing.ConversationFilter(channel=channel, room=query.room)
+        if query.sort == "created":
+            found = await listing.list_by_creation(
+                connection, account, wanted, after=query.cursor, limit=query.limit + 1
+            )
+        else:
+            found = await listing.list_by_activity(
+                connection, account, wanted, after=query.last_active, limit=query.limit + 1
+            )
+    page, following = paginate(found, query.limit)
+    if following is not None and query.sort == "activity":
+        following = f"{(page[-1].active_at - _EPOCH) // timedelta(microseconds=1)}-{following}"
     return ListPage[ConversationResponse](items=[to_response(one) for one in page], next=following)
 
 
 async def get_conversation(call: ApiCall[NoContent, NoContent]) -> ConversationResponse:
     """Return one conversation."""
     async with call.context.database.read() as connection:
-        return to_response(await require_conversation(connection, call.account, call.path["id"]))
+        return await _require_view(connection, call.account, call.path["id"])
 
 
 async def delete_conversation(call: ApiCall[NoContent, NoContent]) -> None:
@@ -162,12 +218,16 @@ async def delete_conversation(call: ApiCall[NoContent, NoContent]) -> None:
 
 
 async def update_conversation(call: ApiCall[ConversationUpdate, NoContent]) -> ConversationResponse:
-    """Change how input that arrives while a turn runs is handled."""
-    wanted = call.body.queue or QueueUpdate()
+    """Change the title, or how input that arrives while a turn runs is handled."""
+    changed = call.body.model_fields_set
     async with call.context.database.begin() as connection:
         conversation = await require_conversation(connection, call.account, call.path["id"])
-        await store.set_queue(connection, conversation.id, mode=wanted.mode, limit=wanted.limit)
-        return to_response(await require_conversation(connection, call.account, conversation.id))
+        if "queue" in changed:
+            wanted = call.body.queue or QueueUpdate()
+            await store.set_queue(connection, conversation.id, mode=wanted.mode, limit=wanted.limit)
+        if "title" in changed:
+            await titles.rename(connection, conversation.id, call.body.title)
+        return await _require_view(connection, call.account, conversation.id)
 
 
 async def get_snapshot(call: ApiCall[NoContent, NoContent]) -> ConversationSnapshot:

@@ -97,7 +97,7 @@ def _conversations() -> tuple[ApiRoute, ...]:
             one,
             CHAT,
             c.update_conversation,
-            "change how a conversation queues messages",
+            "change a conversation's title, or how it queues messages",
             request_model=c.ConversationUpdate,
             response_model=response,
         ),

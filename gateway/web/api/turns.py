@@ -253,7 +253,7 @@ async def _endpoint(
             call.context.records.vault,
             call.account,
             new_id("trn"),
-            url=webhook.url,
+            url=call.context.records.callable_url(webhook.url, "/webhook/url"),
             secret=webhook.secret.get_secret_value() if webhook.secret else None,
         )
     return created.endpoint.id, created.secret

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { pieces } from "../../../gateway/console/highlight.js";
 import { parse, render, safeUrl, spans } from "../../../gateway/console/markdown.js";
 
 function flatten(nodes) {
@@ -75,19 +76,76 @@ test("every text comes out whole when it holds no marks", () => {
 });
 
 test("a hundred thousand marks are read once, not once for each", { timeout: 20_000 }, () => {
-  for (const piece of ["*", "_", "`", "[", "**a ", "_a ", "](", "`` ` ", "[a](http://", "> ", "\\", "https://"]) {
+  for (const piece of ["*", "_", "`", "[", "**a ", "_a ", "](", "`` ` ", "[a](http://", "> ", "\\", "https://", "~~a ", "|", "- ", "- a\n", "- a\n\n", "  - a\n", "|a|b|\n|-|-|\n", "|-", "- [ ] x\n", "\n"]) {
     assert.ok(render(piece.repeat(100_000)).length >= 0, piece);
   }
 });
 
 test("random texts never break the reader", () => {
-  const pieces = ["*", "**", "_", "`", "```\n", "[", "](", ")", "https://a.b", "\\", "\n", "# ", "- ", "1. ", "> ", " ", "x", "🙂", "<b>"];
+  const pieces = ["*", "**", "_", "`", "```\n", "[", "](", ")", "https://a.b", "\\", "\n", "# ", "- ", "1. ", "> ", "  - ", "- [ ] ", "~~", "| a | b |\n", "|-|-|\n", "|", " ", "x", "🙂", "<b>"];
   let seed = 7;
   const next = () => (seed = (seed * 1103515245 + 12345) % 2147483648);
   for (let round = 0; round < 2000; round += 1) {
     const text = Array.from({ length: 30 }, () => pieces[next() % pieces.length]).join("");
     for (const node of flatten(render(text))) {
       if (node?.type === "a") assert.match(node.props.href, /^https?:/);
+    }
+  }
+});
+
+test("a table has a head, rows of its width, and alignments", () => {
+  const [table] = parse("| a | b |\n|:-:|--:|\n| 1 | x \\| y |\n| 2 |\n| 3 | 4 | 5 |");
+  assert.equal(table.type, "table");
+  assert.deepEqual(table.aligned, ["center", "right"]);
+  assert.deepEqual(table.head, ["a", "b"]);
+  assert.deepEqual(table.rows, [["1", "x | y"], ["2", ""], ["3", "4"]]);
+  assert.deepEqual(tags("|a|\n|-|\n|**b**|"), ["div", "table", "thead", "tr", "th", "tbody", "tr", "td", "strong"]);
+});
+
+test("lines with bars that are no table stay text", () => {
+  for (const text of ["a | b", "a | b\nc | d", "| a |\n|-|-|", "|\n-"]) assert.deepEqual(tags(text), ["p"], text);
+});
+
+test("lists nest, hold code, and number on", () => {
+  const [list] = parse("1. one\n   - inner\n     - innermost\n2. two\n\n   ```\n   x = 1\n   ```\n\n3. three");
+  assert.deepEqual(list.items.map(({ blocks }) => blocks.map(({ type }) => type)), [["p", "list"], ["p", "code"], ["p"]]);
+  assert.equal(list.items[1].blocks[1].text, "x = 1");
+  assert.equal(list.items[0].blocks[1].items[0].blocks[1].type, "list");
+});
+
+test("tasks are boxes that nobody can tick, and struck text is struck", () => {
+  const boxes = flatten(render("- [ ] open\n- [x] ~~done~~\n- [y] no task")).filter((node) => node?.type === "input");
+  assert.deepEqual(boxes.map(({ props }) => [props.checked, props.disabled]), [[false, true], [true, true]]);
+  assert.ok(tags("- [x] ~~done~~").includes("del"));
+  assert.deepEqual(spans("a ~ b ~c~"), ["a ~ b ~c~"]);
+});
+
+test("quotes hold blocks", () => {
+  assert.deepEqual(tags("> - a\n> - b"), ["blockquote", "ul", "li", "li"]);
+});
+
+test("nesting ends somewhere", () => {
+  const deep = Array.from({ length: 50 }, (_, level) => `${"  ".repeat(level)}- x`).join("\n");
+  assert.ok(tags(deep).length < 30);
+  assert.ok(words(deep).split("x").length === 51);
+});
+
+test("code has colours and every letter of it", () => {
+  const source = 'def f(a):  # why\n    return "x # y" + 12';
+  const found = pieces(source, "python");
+  assert.equal(found.map((piece) => piece.text ?? piece).join(""), source);
+  assert.deepEqual(found.filter(({ kind }) => kind).map(({ kind, text }) => [kind, text]), [
+    ["keyword", "def"], ["comment", "# why"], ["keyword", "return"], ["string", '"x # y"'], ["number", "12"],
+  ]);
+  assert.deepEqual(pieces(source, "unknown"), [source]);
+  assert.deepEqual(pieces("x", ""), ["x"]);
+});
+
+test("colouring is linear", { timeout: 20_000 }, () => {
+  for (const piece of ['"', "'", "`", "/*", "//", "#", "\\", "1.", "a"]) {
+    for (const language of ["js", "py", "sql"]) {
+      const text = piece.repeat(Math.floor(20_000 / piece.length));
+      assert.equal(pieces(text, language).map((one) => one.text ?? one).join(""), text);
     }
   }
 });

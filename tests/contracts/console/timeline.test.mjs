@@ -167,3 +167,14 @@ test("a snapshot adds what no event told and repeats nothing", () => {
 test("a kind that is not known is let be", () => {
   assert.deepEqual(after(event("something.new", { x: 1 })).list(), []);
 });
+
+test("a job is one card: the call that started it is not shown beside it", () => {
+  const timeline = after(
+    event("tool.called", { name: "bash", args: { command: "sleep 9", background: true }, call: "c1", attempt: 1 }),
+    event("job.started", { resultId: "job_1", command: "sleep 9" }),
+    event("tool.completed", { name: "bash", call: "c1", ok: true, output: "{}", resultId: "job_1" }),
+    event("tool.called", { name: "async_status", args: { resultId: "job_1" }, call: "c2", attempt: 1 }),
+    event("tool.completed", { name: "async_status", call: "c2", ok: true, output: "running", resultId: "job_1" }),
+  );
+  assert.deepEqual(timeline.list().map(({ kind, name }) => [kind, name]), [["job", undefined], ["tool", "async_status"]]);
+});

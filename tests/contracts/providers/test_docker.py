@@ -334,4 +334,4 @@ def test_without_the_extra_it_says_so() -> None:
         "except ProviderRefused as error: print(error)\n"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert answer.stdout.count("dovecote[docker]") == 2
+    assert answer.stdout.count(".[docker]") == 2

@@ -148,12 +148,33 @@ async def test_a_dead_letter_is_sent_again_on_request(
     assert (await wait_for_state(running, "delivered"))["id"] == dead["id"]
 
 
-async def test_an_endpoint_inside_is_never_called(running: GatewayProcess) -> None:
-    """An address outside the allowed network is refused: dead after one attempt, with the reason."""
-    await start_turn(running, "!echo hello", webhook={"url": "http://169.254.169.254/latest/meta-data/"})
-    dead = await wait_for_state(running, "dead")
-    assert [attempt["status"] for attempt in dead["attempts"]] == [None]
-    assert "refused" in dead["error"]
+NEVER_CALLED = (
+    "http://169.254.169.254/latest/",
+    "https://10.0.0.1/x",
+    "http://[fd00::1]/",
+    "https://8.8.8.8:22/",
+)
+
+
+async def test_a_webhook_that_could_never_be_called_is_refused(running: GatewayProcess) -> None:
+    """The answer is a 422 with the reason, for turns, for records and their changes, and for agents."""
+    good = {"url": "https://hooks.example.org/x", "name": "good"}
+    await ask(running, "POST", "/accounts/me/webhooks", good)
+    for url in NEVER_CALLED:
+        agent = {"name": "hooked", "config": {"hooks": {"webhook": {"url": url}}}}
+        turn = {"input": "!echo hello", "webhook": {"url": url}}
+        refused: tuple[tuple[str, str, dict[str, Any], str], ...] = (
+            ("POST", "/agents/default/turns", turn, "/webhook/url"),
+            ("POST", "/accounts/me/webhooks", {"url": url}, "/url"),
+            ("PATCH", "/accounts/me/webhooks/good", {"url": url}, "/url"),
+            ("POST", "/accounts/me/agents", agent, "/config/hooks/webhook/url"),
+        )
+        async with running.http() as session:
+            for method, path, body, pointer in refused:
+                async with session.request(method, path, json=body) as answer:
+                    problem = await answer.json()
+                assert (answer.status, [one["pointer"] for one in problem["errors"]]) == (422, [pointer])
+                assert "would never be called" in problem["errors"][0]["detail"]
 
 
 async def test_an_ordered_endpoint_gets_one_event_after_the_other(

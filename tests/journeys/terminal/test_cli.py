@@ -213,3 +213,33 @@ async def test_a_channel_of_the_gateway_is_tested_there(tmp_path: Path) -> None:
             assert all(finding["ok"] for finding in json.loads(out)) == (code == 0)
         command = await start("channels", "test", "none", "--data", str(data), directory=tmp_path)
         assert await command.wait() == 1
+
+
+async def test_conversations_are_listed_and_renamed(running: GatewayProcess) -> None:
+    """Conversations have the titles of their first messages, the last active first, and can be renamed."""
+    for conversation, text in (("one", "!echo 1"), ("two", "!echo 2"), ("one", "!echo 3")):
+        assert (await run(running, "chat", text, "--conversation", conversation)).code == 0
+    listed = (await run(running, "conversations", "list", "--json")).json
+    assert [(row["name"], row["title"]) for row in listed] == [("one", "!echo 1"), ("two", "!echo 2")]
+    renamed = await run(running, "conversations", "rename", "two", "The second")
+    assert "is now called: The second" in renamed.out
+    again = await run(running, "chat", "/title", "--conversation", "two")
+    assert "This conversation is called: The second" in again.out
+    async with running.http() as session:
+        async with session.get("/conversations?sort=created&limit=1") as answer:
+            page = await answer.json()
+        assert [row["title"] for row in page["items"]] == ["The second"]
+        async with session.get(f"/conversations?cursor={page['next']}") as answer:
+            assert answer.status == 422
+        async with session.get(f"/conversations?sort=created&cursor={page['next']}") as answer:
+            assert [row["name"] for row in (await answer.json())["items"]] == ["one"]
+        async with session.get("/conversations?limit=1") as answer:
+            newest = await answer.json()
+        assert newest["items"][0]["name"] == "two"
+        async with session.get(f"/conversations?limit=1&cursor={newest['next']}") as answer:
+            assert [row["name"] for row in (await answer.json())["items"]] == ["one"]
+        for refused in ({}, {"title": "\u200b"}, {"title": ""}):
+            async with session.patch("/conversations/two", json=refused) as answer:
+                assert answer.status == 422
+    assert (await run(running, "conversations", "rm", "two")).code == 0
+    assert (await run(running, "conversations", "show", "two")).code == 1

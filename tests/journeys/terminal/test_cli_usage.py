@@ -21,6 +21,7 @@ COMMANDS = """serve chat doctor backup init version tail trace
     migrate,up migrate,status config,show config,check config,schema
     jobs,list jobs,show jobs,logs jobs,stop approvals,list approvals,approve approvals,deny
     turns,list turns,show turns,retry
+    conversations,list conversations,show conversations,rename conversations,rm
     deliveries,list deliveries,show deliveries,retry deliveries,drop
     webhooks,add webhooks,list webhooks,test webhooks,rotate webhooks,listen
     webhooks,enable webhooks,replay webhooks,rm

@@ -64,6 +64,21 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
     await expect(page.locator('[data-kind="message"][data-role="assistant"]').last).to_contain_text("hi")
 
 
+async def test_a_new_tab_needs_no_key_and_leaving_ends_all_tabs(
+    gateway: GatewayProcess, console: Console
+) -> None:
+    """A further tab takes the session over and opens with a field for a message; *Leave* ends both."""
+    await console.enter(gateway)
+    second = await console.page.context.new_page()
+    await second.goto(gateway.url)
+    await expect(second.get_by_label("Message", exact=True)).to_be_visible()
+    assert await second.evaluate("localStorage.length") == 0
+    await second.get_by_role("button", name="Leave").click()
+    await expect(second.get_by_label("API key")).to_be_visible()
+    await expect(console.page.get_by_label("API key")).to_be_visible()
+    await second.close()
+
+
 async def test_what_was_said_with_this_key_before_is_ours(
     gateway: GatewayProcess, console: Console, browser: Browser
 ) -> None:
@@ -160,6 +175,23 @@ async def test_a_missing_event_is_seen_and_said(gateway: GatewayProcess, console
     await warning.get_by_role("button", name="Read it again from the start").click()
     await expect(warning).to_have_count(0)
     await expect(page.locator('[data-kind="tool"]').get_by_label("Command")).to_contain_text("echo hi")
+
+
+async def test_a_conversation_is_found_by_its_title_and_renamed(
+    gateway: GatewayProcess, console: Console
+) -> None:
+    """The list shows the first message as the title, and the new title after a rename."""
+    page = console.page
+    await console.enter(gateway)
+    await console.start_conversation("!echo plan the trip")
+    conversations = page.get_by_role("navigation", name="Conversations")
+    await expect(conversations.get_by_text("!echo plan the trip")).to_be_visible()
+    await page.get_by_role("button", name="Rename").click()
+    await page.get_by_label("Title").fill("Holidays")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("heading", name="Holidays")).to_be_visible()
+    await page.reload()
+    await expect(conversations.get_by_text("Holidays")).to_be_visible()
 
 
 async def test_hostile_texts_are_only_texts(gateway: GatewayProcess, console: Console) -> None:

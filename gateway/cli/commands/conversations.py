@@ -1,0 +1,68 @@
+"""Commands on conversations: list, show, rename and delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.commands.jobs import Id
+from gateway.cli.group import Json, group, remote
+from gateway.cli.output import Columns, clean, print_record, print_rows
+
+if TYPE_CHECKING:
+    from gateway.cli.client import GatewayClient
+
+conversations = group("Conversations of people and programs with agents.")
+
+
+@remote(conversations, "list")
+async def list_conversations(
+    gateway: GatewayClient,
+    *,
+    channel: Annotated[str | None, typer.Option(help="Only those of this channel.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the conversations, last active first."""
+    columns: Columns = {
+        "id": "id",
+        "title": "title",
+        "name": "name",
+        "place": _place,
+        "last activity": "active_at",
+    }
+    query: dict[str, str | int] = {"channel": channel} if channel else {}
+    rows = await gateway.list_all("conversations", **query)
+    print_rows(rows, columns, as_json=as_json, empty="no conversations")
+
+
+@remote(conversations, "show")
+async def show_conversation(gateway: GatewayClient, conversation: Id, *, as_json: Json = False) -> None:
+    """Show one conversation."""
+    print_record(await gateway.get("conversations", conversation), as_json=as_json)
+
+
+@remote(conversations, "rename")
+async def rename_conversation(
+    gateway: GatewayClient,
+    conversation: Id,
+    title: Annotated[
+        str | None, typer.Argument(help="Without it, the start of the first message is the title again.")
+    ] = None,
+) -> None:
+    """Change the title of a conversation."""
+    renamed = await gateway.patch("conversations", conversation, body={"title": title})
+    typer.echo(clean(f"{renamed['id']} is now called: {renamed['title'] or renamed['id']}"))
+
+
+@remote(conversations, "rm")
+async def delete_conversation(gateway: GatewayClient, conversation: Id) -> None:
+    """Delete a conversation with its events and files; its running jobs are stopped."""
+    await gateway.delete("conversations", conversation)
+    typer.echo(f"{clean(conversation)} is deleted")
+
+
+def _place(row: Any) -> str:
+    address = row.get("address") or {}
+    channel = address.get("channel_name") or address.get("channel")
+    return " · ".join(str(part) for part in (channel, address.get("room"), address.get("thread")) if part)

@@ -1,0 +1,116 @@
+"""Markdown in the terminal: styles and signs, every word, and no escape sequences of others."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.cli.terminal.markdown import MarkdownStream, render_markdown
+from gateway.cli.terminal.transcript import Transcript
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+LINES = st.sampled_from(
+    [
+        "",
+        "word",
+        "**bold** _it_ ~~no~~ `code`",
+        "- item",
+        "  more",
+        "1. one",
+        "> quote",
+        "# Head",
+        "```",
+        "    x",
+    ]
+)
+TEXTS = st.one_of(st.text(max_size=60), st.lists(LINES, max_size=12).map("\n".join))
+
+
+def shown(text: str) -> str:
+    """Return what is visible of a rendered text."""
+    return STYLE.sub("", render_markdown(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("# Title\nbody", "Title\nbody\n"),
+        ("a **b** _c_ `d`", "a b c d\n"),
+        ("- a\n- b\n  - c", "• a\n• b\n  • c\n"),
+        ("3. a\n4. b", "3. a\n4. b\n"),
+        ("- [ ] open\n- [x] done", "☐ open\n☑ done\n"),
+        ("> said\n> - a", "│ said\n│ • a\n"),
+        ("```py\nx = 1\n```", "    x = 1\n"),
+        ("| a | bb |\n|---|----|\n| ccc | d\\|e |", "a    bb\nccc  d|e\n"),
+        ("[here](https://a.example) https://b.example", "here (https://a.example) https://b.example\n"),
+        ("<b>not</b> a\\*b\\*", "<b>not</b> a*b*\n"),
+        ("one\n\ntwo", "one\n\ntwo\n"),
+        ("", ""),
+    ],
+)
+def test_markdown_is_shown_by_signs(text: str, lines: str) -> None:
+    """Each construct has its form; raw HTML and escapes are text."""
+    assert shown(text) == lines
+
+
+def test_strong_text_is_bold() -> None:
+    """Styles begin and end around their text."""
+    assert render_markdown("a **b**") == "a \x1b[1mb\x1b[22m\n"
+
+
+@given(TEXTS)
+def test_only_styles_leave_as_escape_sequences(text: str) -> None:
+    """Control characters of the text are replaced, so that it cannot move the cursor or set colours."""
+    rest = shown(text)
+    assert all(letter.isprintable() or letter in "\n\t" for letter in rest)
+
+
+@given(TEXTS, st.lists(st.integers(0, 60)))
+def test_pieces_do_not_change_what_is_shown(text: str, cuts: list[int]) -> None:
+    """A streamed text is the same however it arrives."""
+    borders = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    pieces = [text[start:end] for start, end in pairwise(borders)]
+    whole, stream = MarkdownStream(), MarkdownStream()
+    expected = whole.feed(text) + whole.flush()
+    assert "".join(map(stream.feed, pieces)) + stream.flush() == expected
+
+
+def test_a_block_is_shown_as_soon_as_it_is_complete() -> None:
+    """A paragraph appears when the next block begins; code waits for its end."""
+    stream = MarkdownStream()
+    assert stream.feed("first\n\n") == ""
+    assert stream.feed("```\ncode\n\nmore\n") == "first\n"
+    assert stream.feed("```\n\nlast") == ""
+    assert stream.feed("\n") == "\n    code\n    \n    more\n"
+    assert stream.flush() == "\nlast\n"
+
+
+def test_a_streamed_message_is_shown_once() -> None:
+    """The complete message adds only what was not streamed; a tool call stands on its own line."""
+    transcript = Transcript(markdown=True)
+    events: list[tuple[str, dict[str, str]]] = [
+        ("message.delta", {"text": "a **b"}),
+        ("message.delta", {"text": "** c\n\nd"}),
+        ("tool.called", {"name": "bash", "command": "ls"}),
+        ("message.completed", {"role": "assistant", "text": "a **b** c\n\nd e"}),
+    ]
+    text = "".join(transcript.render({"type": kind, "data": about}) for kind, about in events)
+    assert STYLE.sub("", text) == "a b c\n\nd\n⚙ bash ls\ne\n"
+
+
+def test_a_job_has_one_line_for_its_start_and_one_for_its_end() -> None:
+    """The result of the call that started it is not shown beside it; its output comes as a message."""
+    transcript = Transcript()
+    job: dict[str, object] = {"resultId": "job_1", "exit_code": None, "output": ""}
+    events: list[tuple[str, dict[str, object]]] = [
+        ("tool.called", {"name": "bash", "command": "make"}),
+        ("job.started", job),
+        ("tool.completed", {"name": "bash", "output": "{}", "resultId": "job_1"}),
+        ("job.completed", {**job, "exit_code": 0, "output": "pigeon"}),
+    ]
+    text = "".join(transcript.render({"type": kind, "data": about}) for kind, about in events)
+    assert text == "⚙ bash make\n● job job_1 started\n● job job_1 completed, exit 0\n"
