@@ -14,6 +14,7 @@ from gateway.accounts import api_keys
 from gateway.accounts.key_rotation import reencrypt_all
 from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
 from gateway.records import webhooks
+from gateway.records.endpoint_rules import CallableUrl
 from gateway.records.records import Records
 from gateway.store.accounts import idempotency, records
 from gateway.store.conversations import conversations as conversation_store
@@ -34,7 +35,7 @@ async def _fill(database: Database, vault: Vault, many: int) -> tuple[str, str]:
             config = {"envVars": {"TOKEN": f"canary-{number}"}}
             await book.create(connection, account.id, "sandbox", name=f"s{number}", config=config)
         told = await webhooks.create(
-            connection, vault, account.id, url="https://example.org/", events=("*",), name="h"
+            connection, vault, account.id, url=CallableUrl("https://example.org/"), events=("*",), name="h"
         )
         await endpoints.update_endpoint(
             connection, webhooks.with_rotated_secret(vault, told.endpoint, "whsec_" + "a" * 32)

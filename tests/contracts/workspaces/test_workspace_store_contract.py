@@ -67,7 +67,7 @@ async def test_what_is_written_is_read(store: WorkspaceStore) -> None:
 
 async def test_a_file_may_have_any_name(store: WorkspaceStore) -> None:
     """It is listed, read, given to a sync and removed by that name."""
-    names = HOSTILE_NAMES
+    names: tuple[str, ...] = HOSTILE_NAMES
     if isinstance(store, S3WorkspaceStore):  # the server of this test has no objects with a line feed
         names = tuple(name for name in names if "\n" not in name)
     for name in names:
