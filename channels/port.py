@@ -44,6 +44,8 @@ class ChannelFeature(StrEnum):
     PROMPTS = "prompts"
     """A button may ask for a comment (Button.prompt)."""
     REACT = "react"
+    REACTIONS = "reactions"
+    """People's reactions to messages arrive as updates."""
     STREAM = "stream"
     """The platform shows a reply while it is generated, by calls of its own."""
     IDEMPOTENT_SEND = "idempotent_send"

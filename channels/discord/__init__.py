@@ -59,6 +59,7 @@ plugin = ChannelPlugin(
             ChannelFeature.BUTTONS,
             ChannelFeature.PROMPTS,
             ChannelFeature.REACT,
+            ChannelFeature.REACTIONS,
             ChannelFeature.FIND,
             ChannelFeature.IDEMPOTENT_SEND,
         }

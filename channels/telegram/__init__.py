@@ -58,6 +58,7 @@ plugin = ChannelPlugin(
             ChannelFeature.DOWNLOAD,
             ChannelFeature.BUTTONS,
             ChannelFeature.REACT,
+            ChannelFeature.REACTIONS,
             ChannelFeature.STREAM,
         }
     ),

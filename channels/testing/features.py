@@ -127,7 +127,7 @@ class ChannelFeatureContract:
         self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
     ) -> None:
         """It names the message, the person, and whether it was added or removed."""
-        needs(plugin, ChannelFeature.REACT)
+        needs(plugin, ChannelFeature.REACTIONS)
         sent = await connection.sender.send(user_message.address, Reply(text="done", key=new_key()))
         recorder = UpdateRecorder()
         async with receiving(connection, recorder):

@@ -27,12 +27,14 @@ class ChannelRig(ABC):
     """A simulated platform with one bot, one person and one group room, in which all of this happens.
 
     `secrets` must appear in no log and no repr. `unknown_sender` is a token that the platform refuses.
-    `stop` stops the platform: connections to it are refused afterwards.
+    `stop` stops the platform: connections to it are refused afterwards. `refuses_markup` is false for a
+    platform that accepts any markup and renders what it knows.
     """
 
     secrets: Sequence[str]
     unknown_sender: str
     stop: Callable[[], Awaitable[None]]
+    refuses_markup: bool = True
 
     @abstractmethod
     def settings(self, **others: Any) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class ChannelRig(ABC):
         raise NotImplementedError
 
     async def react(self, platform_id: str, *, added: bool) -> None:
-        """Add or remove a reaction of the person to a message of the bot. Feature REACT."""
+        """Add or remove a reaction of the person to a message of the bot. Feature REACTIONS."""
         raise NotImplementedError
 
     def reactions(self, platform_id: str) -> list[str]:

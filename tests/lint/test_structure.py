@@ -20,11 +20,14 @@ SMALL_ROOMS = {
     "gateway/agents": "the port, the registry and the shell; the model has its own room",
     "gateway/migrations": "Alembic's environment, with one module a revision below",
     "gateway/migrations/versions": "one module a revision",
+    "channels/github/receive": "a codec and a receiver on shared parts of channels/inbox",
+    "channels/github/send": "a sender on shared parts of channels/inbox",
+    "channels/inbox/simulator": "the part that simulators share",
     "channels/slack/simulator": "a stand-in for a platform, one module for each part of its API",
     "sandbox/exec/scripts": "shell programs and one Python program",
 }
 PARALLEL = re.compile(
-    r"channels/(discord|slack|telegram)(/simulator)?/|sandbox/(daytona|docker|e2b|host)/|tests/|examples/"
+    r"channels/(discord|github|slack|telegram)(/simulator)?/|sandbox/(daytona|docker|e2b|host)/|tests/|examples/"
 )
 """Adapters of one port may use one class name for the same part; tests define local stand-ins."""
 

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from channels.discord.receive.interactions import is_signed as is_signed_by_discord
+from channels.github.receive.receiver import is_signed as is_signed_by_github
+from channels.inbox.signatures import hmac_sha256
 from channels.port import WebhookRequest
 from channels.slack.receive.signature import is_signed as is_signed_by_slack
 from channels.slack.simulator.outgoing import signature_headers
@@ -40,6 +42,14 @@ def _webhook(headers: Headers, body: bytes) -> bool:
     return True
 
 
+def _github(headers: Headers, body: bytes) -> bool:
+    return is_signed_by_github(SECRET, headers, body)
+
+
+def _github_headers(_moment: datetime = NOW) -> dict[str, str]:
+    return {"x-hub-signature-256": f"sha256={hmac_sha256(SECRET, BODY)}"}
+
+
 def _slack_headers(moment: datetime = NOW) -> dict[str, str]:
     headers = signature_headers(SECRET, BODY, "application/json", now=moment.timestamp())
     return {name: value for name, value in headers.items() if name != "content-type"}
@@ -60,6 +70,7 @@ def _webhook_headers(moment: datetime = NOW) -> dict[str, str]:
 SIGNATURE_CASES: dict[str, tuple[Verify, Callable[..., dict[str, str]], str]] = {
     "slack": (_slack, _slack_headers, "x-slack-signature"),
     "discord": (_discord, _discord_headers, "x-signature-ed25519"),
+    "github": (_github, _github_headers, "x-hub-signature-256"),
     "webhooks": (_webhook, _webhook_headers, "webhook-signature"),
 }
 """What verifies, what signs BODY rightly at a moment, and the header that holds the signature."""

@@ -1,0 +1,62 @@
+"""Manifest of the GitHub adapter; the client is imported when a channel is opened."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from channels.github.settings import GitHubSettings
+from channels.github.threads import measure
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
+from egress.guard import EgressGuard
+
+if TYPE_CHECKING:
+    from channels.github.simulator import Simulator
+
+
+@asynccontextmanager
+async def _open(
+    channel: str, settings: GitHubSettings, state: ChannelState, guard: EgressGuard
+) -> AsyncIterator[Connection]:
+    from channels.github.api import connect
+    from channels.github.receive.deliveries import WebhookDeliveries
+    from channels.github.receive.receiver import GitHubReceiver
+    from channels.github.send.sender import GitHubSender
+
+    async with connect(settings, guard) as api:
+        bot = await api.identify()
+        deliveries = WebhookDeliveries(api, settings, state)
+        await deliveries.start()
+        receiver = GitHubReceiver(api, settings, deliveries, channel=channel, bot=bot)
+        yield Connection(receiver=receiver, sender=GitHubSender(api, bot=bot))
+
+
+async def _probe(settings: GitHubSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
+    from channels.github.probe import probe
+
+    return await probe(settings, guard)
+
+
+@asynccontextmanager
+async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
+    from channels.github.simulator import simulate
+
+    async with simulate() as simulator:
+        yield simulator, simulator.settings()
+
+
+plugin = ChannelPlugin(
+    name="github",
+    title="GitHub",
+    features=frozenset({ChannelFeature.EDIT, ChannelFeature.REACT, ChannelFeature.FIND}),
+    limits=ChannelLimits(
+        text=60_000, room_sends_per_second=0.5, account_sends_per_second=1.0, measure=measure
+    ),
+    settings=GitHubSettings,
+    open=_open,
+    probe=_probe,
+    account=lambda settings: f"app-{settings.app_id}",
+    polls=lambda settings: settings.mode == "polling",
+    simulate=_simulate,
+)

@@ -1,0 +1,1 @@
+"""Receives GitHub's events by webhook or from its log of deliveries."""

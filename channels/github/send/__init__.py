@@ -1,0 +1,1 @@
+"""Sends comments and reactions to GitHub."""

@@ -1,0 +1,1 @@
+"""What adapters of message inboxes share: guarded calls, polling, posted updates, commands, simulators."""

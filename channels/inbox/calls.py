@@ -1,0 +1,88 @@
+"""Make one HTTP call through a guarded session: a bounded response, no redirect, the port's errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from channels.errors import Ambiguous, ChannelError, Unreachable
+from egress.policy import EgressRefused, refusal
+
+MAX_RESPONSE_BYTES = 20_000_000
+TIMEOUT_SECONDS = 30.0
+"""Seconds a response may take; a slower one raises Ambiguous."""
+
+_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, EgressRefused, ValueError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpResponse:
+    """A response that was read to its end; header names are case-insensitive."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON, or None if it is not JSON."""
+        return parse_json(self.body)
+
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds of the header Retry-After, or None."""
+        text = self.headers.get("Retry-After", "")
+        return float(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None  # noqa: PLR2004
+
+
+async def call(
+    session: aiohttp.ClientSession,
+    method: str,
+    url: str,
+    *,
+    what: str,
+    timeout: float = TIMEOUT_SECONDS,
+    **options: Any,
+) -> HttpResponse:
+    """Make one call; raises Unreachable if nothing was sent, Ambiguous if the response is missing.
+
+    `what` names the call in errors: the URL may contain a secret.
+    """
+    limit = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
+    try:
+        async with session.request(method, url, allow_redirects=False, timeout=limit, **options) as response:
+            body = await _read(response)
+            return HttpResponse(status=response.status, headers=response.headers, body=body)
+    except _ERRORS as error:
+        raise _connection_error(what, error) from None  # the URL may contain a secret
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    parts, size = [], 0
+    async for chunk in response.content.iter_chunked(65536):
+        parts.append(chunk)
+        size += len(chunk)
+        if size > MAX_RESPONSE_BYTES:
+            raise ValueError("the response is too long")
+    return b"".join(parts)
+
+
+def _connection_error(what: str, error: Exception) -> ChannelError:
+    before = isinstance(
+        error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.InvalidURL
+    )
+    refused = refusal(error)
+    kind = Unreachable if before else Ambiguous
+    return kind(f"{what}: {refused.why if refused else type(error).__name__}")
+
+
+def parse_json(body: bytes) -> Any:
+    """Return the JSON value of a body, or None."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,41 @@
+"""Parse the bot's commands in platforms without commands of their own; pure."""
+
+from __future__ import annotations
+
+COMMANDS = frozenset({"new", "stop", "retry", "status", "jobs", "approve", "deny", "queue", "help", "start"})
+MAX_LENGTH = 2000
+"""Characters of a command; longer text is a message."""
+
+
+def parse_slash(text: str) -> tuple[str, str] | None:
+    """Return (name, arguments) of `/name arguments` if the bot has this command."""
+    if not text.startswith("/") or len(text) > MAX_LENGTH:
+        return None
+    name, _, rest = text[1:].replace("\n", " ").partition(" ")
+    return (name.lower(), rest.strip()) if name.lower() in COMMANDS else None
+
+
+def parse_decision(text: str) -> tuple[str, str] | None:
+    """Return `/approve apr_…` or `/deny apr_…`, which are for this bot even without a mention."""
+    found = parse_slash(text)
+    is_decision = found is not None and found[0] in {"approve", "deny"} and found[1].startswith("apr_")
+    return found if is_decision else None
+
+
+def parse_mentioned(text: str) -> tuple[str, str] | None:
+    """Return the command in text after a mention: `/name …`, or words that are only a command."""
+    if text.startswith("/"):
+        return parse_slash(text)
+    words = text.split()
+    if not words or len(text) > MAX_LENGTH or words[0].lower() not in COMMANDS:
+        return None
+    name, rest = words[0].lower(), words[1:]
+    return (name, " ".join(rest)) if _is_only_a_command(name, rest) else None
+
+
+def _is_only_a_command(name: str, rest: list[str]) -> bool:
+    if name in {"approve", "deny"} and rest:
+        return rest[0].startswith("apr_")
+    if name == "jobs" and rest:
+        return len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
+    return not rest or (name == "queue" and len(rest) == 1)

@@ -1,0 +1,91 @@
+"""Receive by asking a platform for updates again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from channels.errors import ChannelError, RateLimited
+from channels.message import IgnoredUpdate, Update
+from channels.port import Accept, ReceiverStatus
+
+BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+"""Seconds between attempts while the platform is unreachable or updates cannot be stored."""
+
+RECEIVING, INTERRUPTED = True, False
+
+Decode = Callable[[Any], Iterable[Update | IgnoredUpdate]]
+
+log = logging.getLogger(__name__)
+
+
+class UpdateFeed(Protocol):
+    """A platform's updates in their order; `pause` is the seconds between two questions."""
+
+    pause: float
+
+    @abstractmethod
+    async def fetch(self) -> Sequence[Any]:
+        """Return raw updates that were not confirmed yet, oldest first; raises ChannelError."""
+
+    @abstractmethod
+    async def confirm(self, raw: Any) -> None:
+        """Record that an update was stored, so that it is not fetched again."""
+
+
+async def poll(
+    feed: UpdateFeed, decode: Decode, accept: Accept, receiving: ReceiverStatus, stop: asyncio.Event
+) -> None:
+    """Fetch and accept until `stop`; raises the error that only an operator can fix."""
+    failures = 0
+    while not stop.is_set():
+        try:
+            updates = await feed.fetch()
+        except ChannelError as error:
+            if error.remedy == "operator":
+                raise
+            receiving(INTERRUPTED, str(error))
+            log.warning("channel.receiving_interrupted: %s", error)
+            await asyncio.sleep(error.retry_after if isinstance(error, RateLimited) else _delay(failures))
+            failures += 1
+            continue
+        receiving(RECEIVING)
+        stored = await _accept_all(feed, updates, decode, accept, stop)
+        await asyncio.sleep(feed.pause if stored else _delay(failures))
+        failures = 0 if stored else failures + 1
+
+
+async def _accept_all(
+    feed: UpdateFeed, updates: Sequence[Any], decode: Decode, accept: Accept, stop: asyncio.Event
+) -> bool:
+    """Accept and confirm in order; return False at the first one that cannot be stored."""
+    for raw in updates:
+        if stop.is_set() or not await accept_all(decode(raw), accept):
+            return False
+        try:
+            await feed.confirm(raw)
+        except Exception as error:  # noqa: BLE001 - the position is in the same database as the updates
+            log.warning("channel.position_not_stored: %r", error)
+            return False
+    return True
+
+
+async def accept_all(updates: Iterable[Update | IgnoredUpdate], accept: Accept) -> bool:
+    """Accept updates; return whether the platform may be told that they are stored."""
+    for update in updates:
+        if isinstance(update, IgnoredUpdate):
+            log.debug("channel.update_ignored: %s", update.reason)
+            continue
+        try:
+            await accept(update)
+        except Exception as error:  # noqa: BLE001 - whatever the reason, the platform must keep it
+            log.warning("channel.update_not_stored: %s: %r", update.key, error)
+            return False
+    return True
+
+
+def _delay(failures: int) -> float:
+    return BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)]

@@ -1,0 +1,43 @@
+"""Clean text, ids and times of platforms' payloads; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def clean(text: object) -> str:
+    """Return text without lone surrogates and NUL, which databases do not store; "" for other values."""
+    if not isinstance(text, str):
+        return ""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "\ufffd")
+
+
+def identifier(value: object) -> str:
+    """Return a platform's id as text; "" if it is neither a text nor a number."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else clean(value)
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a JSON object, or an empty one in place of any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def iso_time(value: object) -> datetime:
+    """Return the moment of an ISO 8601 text (UTC where it names no zone), or the epoch."""
+    try:
+        moment = datetime.fromisoformat(clean(value))
+    except ValueError:
+        return _EPOCH
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def unix_time(milliseconds: object) -> datetime:
+    """Return the moment of a number of milliseconds since 1970, or the epoch."""
+    try:
+        return datetime.fromtimestamp(int(str(milliseconds)) / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return _EPOCH

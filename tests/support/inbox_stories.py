@@ -1,0 +1,63 @@
+"""Stories on platforms without buttons: a gateway process, the story's model, and waiting for messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from channels.inbox.simulator import SimulatedMessage, SimulatedPlatform
+from gateway_process import GatewayProcess, channel_env, reserve_port
+from openai_server import OpenAIServer
+from story_model import StoryModel
+
+
+@asynccontextmanager
+async def open_story(
+    platform: SimulatedPlatform, kind: str, settings: Mapping[str, Any], data: Path
+) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway with the story's model and one channel, to which the platform posts."""
+    async with OpenAIServer(StoryModel()) as model:
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+        port = reserve_port()
+        env |= {"OPENAI_API_KEY": "loopback", "DOVECOTE_PUBLIC_URL": f"http://127.0.0.1:{port}"}
+        process = GatewayProcess(data, env={**env, **channel_env(kind, settings)}, port=port)
+        try:
+            await process.start()
+            async with process.http() as session, session.get("/accounts/me/channels") as answer:
+                (channel,) = (await answer.json())["items"]
+            platform.hook_url = f"{process.url}/channels/{channel['id']}/inbound"
+            yield process
+        finally:
+            await process.stop()
+
+
+async def wait_for_text(platform: SimulatedPlatform, text: str) -> SimulatedMessage:
+    """Wait for a message of the bot that holds these words."""
+
+    def found() -> list[SimulatedMessage]:
+        return [one for one in platform.messages() if text in one.text]
+
+    try:
+        await platform.wait_until(lambda: bool(found()), seconds=60)
+    except TimeoutError:
+        raise AssertionError(f"nobody said {text!r}: {[one.text for one in platform.messages()]}") from None
+    return found()[-1]
+
+
+async def wait_until_settled(process: GatewayProcess, count: int) -> None:
+    """Wait until at least `count` deliveries were made, and none is open."""
+    async with asyncio.timeout(60), process.http() as session:
+        while True:
+            async with session.get("/deliveries") as answer:
+                states = [one["state"] for one in (await answer.json())["items"]]
+            if len(states) >= count and set(states) == {"delivered"}:
+                return
+
+
+async def kill_and_restart(process: GatewayProcess) -> None:
+    """Kill the gateway, and start it again."""
+    await process.kill()
+    await process.start()
