@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -75,12 +75,35 @@ RECENT_PREFIX = "recent:"
 """Prefix of the names of values that may be deleted after a month."""
 
 
+class ChannelSecrets(Protocol):
+    """A channel's secrets, such as the tokens of workspaces that installed it; encrypted in the database.
+
+    Names have at most 200 characters. A secret whose name begins with RECENT_PREFIX may be deleted after an
+    hour.
+    """
+
+    @abstractmethod
+    async def get(self, name: str) -> str | None:
+        """Return the secret of a name, or None."""
+
+    @abstractmethod
+    async def set(self, name: str, secret: str | None) -> None:
+        """Store a secret durably under a name, or delete it (None)."""
+
+    @abstractmethod
+    async def take(self, name: str) -> str | None:
+        """Return and delete the secret of a name; of concurrent calls one returns it, the others None."""
+
+
 class ChannelState(Protocol):
     """A channel's small durable key-value state, shared by all replicas, such as read positions.
 
     Names have at most 200 characters, values at most 1,000; values are hints, never secrets. A name with an
     empty value may be deleted after a day, a name that begins with RECENT_PREFIX after a month.
     """
+
+    secrets: ChannelSecrets | None = None
+    """Where the adapter keeps secrets; None where there is no such store."""
 
     @abstractmethod
     async def get(self, name: str) -> str | None:
@@ -186,11 +209,34 @@ class Sender(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PageRequest:
+    """A person's request of one of a channel's pages; header names are lower-case."""
+
+    page: str
+    query: str
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageResponse:
+    """A channel's page for a person's browser."""
+
+    status: int
+    body: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+ShowPage = Callable[[PageRequest], Awaitable[PageResponse]]
+"""Return a page for a person, such as the one that installs an app; 404 for an unknown one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A connected bot: its receiver and its sender."""
+    """A connected bot: its receiver, its sender, and its pages for people, if it has any."""
 
     receiver: Receiver
     sender: Sender
+    show_page: ShowPage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +278,7 @@ class ChannelPlugin:
     exit. `probe(settings, guard)` answers `channels test`. Every connection goes through a client of the
     package `egress` with this guard, which refuses addresses that the channel's owner may not reach.
     `account(settings)` names the bot account (for the lease) without a network call.
+    `connection_key(settings)` names a connection that only one record may use ("": any number may).
     """
 
     name: str
@@ -243,4 +290,5 @@ class ChannelPlugin:
     probe: Callable[[Any, EgressGuard], Awaitable[tuple[CheckResult, ...]]]
     account: Callable[[Any], str]
     polls: Callable[[Any], bool]
+    connection_key: Callable[[Any], str] = lambda _settings: ""
     simulate: Callable[[], AbstractAsyncContextManager[Any]] | None = None

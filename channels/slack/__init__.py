@@ -20,13 +20,10 @@ async def _open(
     channel: str, settings: SlackSettings, state: ChannelState, guard: EgressGuard
 ) -> AsyncIterator[Connection]:
     from channels.slack.api import connect
-    from channels.slack.receive.receiver import SlackReceiver
-    from channels.slack.send.sender import SlackSender
+    from channels.slack.connections import connect_installed, connect_workspace
 
     async with connect(settings, guard) as api:
-        bot = await api.identify()
-        receiver = SlackReceiver(api, channel=channel, bot=bot)
-        yield Connection(receiver=receiver, sender=SlackSender(api, bot=bot, state=state))
+        yield await (connect_workspace if settings.bot_token else connect_installed)(channel, api, state)
 
 
 async def _probe(settings: SlackSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
@@ -60,5 +57,6 @@ plugin = ChannelPlugin(
     probe=_probe,
     account=lambda settings: settings.account,
     polls=lambda settings: settings.mode == "socket",
+    connection_key=lambda settings: settings.connection_key,
     simulate=_simulate,
 )

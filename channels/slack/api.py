@@ -38,22 +38,39 @@ HTTPS_PORT = 443
 SLACK_DOMAINS = (".slack.com", ".slack-gov.com")
 
 
+class SlackWebClient(AsyncWebClient):
+    """The SDK's client, which authenticates an app in a way that aiohttp has not deprecated."""
+
+    async def api_call(
+        self, api_method: str, *, auth: Any = None, headers: dict[str, str] | None = None, **given: Any
+    ) -> AsyncSlackResponse:
+        """Call a method; `auth` is the id and secret of an app."""
+        if auth is not None:
+            encoded = aiohttp.encode_basic_auth(auth["client_id"], auth["client_secret"])
+            headers = {**(headers or {}), "Authorization": encoded}
+        return await super().api_call(api_method, headers=headers, **given)
+
+
 class Api:
     """Slack's Web API with one bot's token; its repr shows no token."""
 
     def __init__(self, settings: SlackSettings, session: aiohttp.ClientSession, token: str) -> None:
         self.settings = settings
         self._session = session
-        self._token = token
+        self.token = token
         self._sdk_session = cast("aiohttp.ClientSession", GuardedSession(session, settings.base_url))
         self.web = self.client(token)
 
     def __repr__(self) -> str:
         return "Api(<tokens hidden>)"
 
+    def with_token(self, token: str) -> Api:
+        """Return the same Web API with another bot's token."""
+        return Api(self.settings, self._session, token)
+
     def client(self, token: str | None) -> AsyncWebClient:
         """Return the SDK's client with a token: no retries, no proxy, the guarded session."""
-        client = AsyncWebClient(
+        client = SlackWebClient(
             token,
             base_url=self.settings.base_url,
             session=self._sdk_session,
@@ -129,7 +146,7 @@ class Api:
     async def fetch(self, url: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes; raises ChannelError. The token is sent to Slack's own hosts only."""
         self._check_home(url)
-        headers = {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": f"Bearer {self.token}"}
         try:
             async with self._session.get(
                 url, headers=headers, allow_redirects=False, timeout=TRANSFER_TIMEOUT
@@ -193,4 +210,4 @@ async def connect(settings: SlackSettings, guard: EgressGuard) -> AsyncIterator[
     """Yield the Web API and close it on exit; proxies from the environment would see the token."""
     # A pooled connection may be dead without our knowing; a send on it would be ambiguous.
     async with open_session(guard, limit=64, force_close=True) as session:
-        yield Api(settings, session, settings.bot_token.get_secret_value())
+        yield Api(settings, session, settings.bot_token.get_secret_value() if settings.bot_token else "")

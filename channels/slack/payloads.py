@@ -22,6 +22,7 @@ class Bot:
     bot_id: str = ""
     team: str = ""
     enterprise: str = ""
+    """The organisation of Enterprise Grid, if the workspace is in one."""
 
 
 class PayloadModel(BaseModel):

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from channels.errors import ChannelError
 from channels.port import CheckResult
 from channels.slack.api import Api, connect
 from channels.slack.payloads import Bot
+from channels.slack.scopes import SCOPES
 from channels.slack.settings import SlackSettings
 from egress.guard import EgressGuard
-
-SCOPES: Mapping[str, str] = {
-    "app_mentions:read": "to receive mentions",
-    "channels:history": "to receive messages of public channels and find its own",
-    "chat:write": "to send messages and to show that it is working",
-    "commands": "for /dovecote",
-    "files:read": "to download attachments",
-    "files:write": "to send files",
-    "groups:history": "to receive messages of private channels it was invited to",
-    "im:history": "to receive private messages",
-    "mpim:history": "to receive messages of private groups",
-    "reactions:read": "to receive reactions",
-    "reactions:write": "to show by a reaction that it saw a message",
-}
-"""The scopes of the app's manifest, and what each is for."""
 
 _OAUTH = "https://api.slack.com/apps: your app, OAuth & Permissions"
 
@@ -32,7 +16,7 @@ _OAUTH = "https://api.slack.com/apps: your app, OAuth & Permissions"
 async def probe(settings: SlackSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
     """Check a configured app without sending a message; return one result per check."""
     async with connect(settings, guard) as api:
-        findings = await _token_checks(api)
+        findings = await _token_checks(api) if settings.bot_token else [_installation_check()]
         findings.append(await _socket_check(api) if settings.mode == "socket" else _http_check())
     return tuple(findings)
 
@@ -44,6 +28,15 @@ async def _token_checks(api: Api) -> list[CheckResult]:
         remedy = f"copy the Bot User OAuth Token (xoxb-…) from {_OAUTH}; check base_url"
         return [CheckResult(subject="bot token", ok=False, detail=str(error), remedy=remedy)]
     return [_identity_check(bot), _scopes_check(scopes)]
+
+
+def _installation_check() -> CheckResult:
+    return CheckResult(
+        subject="installation",
+        ok=True,
+        detail="workspaces install the app at /channels/ID/pages/install; check on Slack's page that the "
+        "redirect URL ends in /channels/ID/pages/oauth_redirect",
+    )
 
 
 def _identity_check(bot: Bot) -> CheckResult:

@@ -38,7 +38,15 @@ Token = Annotated[SecretStr, AfterValidator(_check_token)]
 class SlackSettings(ChannelSettings):
     """Settings of a Slack app: the bot token, and the app token (socket) or signing secret (http)."""
 
-    bot_token: Token = Field(description="Bot User OAuth Token, xoxb-….")
+    bot_token: Token | None = Field(
+        default=None, description="Bot User OAuth Token, xoxb-…; for an app of one workspace."
+    )
+    client_id: str | None = Field(
+        default=None,
+        pattern=r"^[0-9A-Za-z.]{1,100}$",
+        description="Client ID of an app that many workspaces install; instead of bot_token.",
+    )
+    client_secret: Token | None = Field(default=None, description="Client secret of such an app.")
     app_token: Token | None = Field(
         default=None, description="App-level token with connections:write, xapp-…; required in socket mode."
     )
@@ -56,6 +64,14 @@ class SlackSettings(ChannelSettings):
     )
 
     @model_validator(mode="after")
+    def _names_its_bots(self) -> Self:
+        if self.bot_token is not None and (self.client_id or self.client_secret):
+            raise ValueError("set bot_token (one workspace) or client_id and client_secret (many), not both")
+        if self.bot_token is None and not (self.client_id and self.client_secret):
+            raise ValueError("set bot_token (one workspace), or client_id and client_secret (many)")
+        return self
+
+    @model_validator(mode="after")
     def _mode_has_its_secret(self) -> Self:
         if self.mode == "http" and self.signing_secret is None:
             raise ValueError("http mode needs signing_secret: otherwise anyone could post events")
@@ -65,5 +81,15 @@ class SlackSettings(ChannelSettings):
 
     @property
     def account(self) -> str:
-        """A name for the bot that is stable for its token and does not reveal it."""
-        return hashlib.sha256(self.bot_token.get_secret_value().encode()).hexdigest()[:24]
+        """A name for the bot that is stable for its token, or for its app, and does not reveal it."""
+        return _digest(self.bot_token.get_secret_value() if self.bot_token else f"app {self.client_id}")
+
+    @property
+    def connection_key(self) -> str:
+        """A name for the app-level token in use: Slack gives an event to any one of its connections."""
+        uses_socket = self.mode == "socket" and self.app_token is not None
+        return _digest(self.app_token.get_secret_value()) if uses_socket and self.app_token else ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

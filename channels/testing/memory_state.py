@@ -4,7 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from channels.port import ChannelState
+from channels.port import ChannelSecrets, ChannelState
+
+
+class MemoryChannelSecrets(ChannelSecrets):
+    """Secrets that last as long as this object."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    async def get(self, name: str) -> str | None:
+        """Return a secret, or None."""
+        return self.values.get(name)
+
+    async def set(self, name: str, secret: str | None) -> None:
+        """Store or delete a secret."""
+        self.values.pop(name, None)
+        if secret is not None:
+            self.values[name] = secret
+
+    async def take(self, name: str) -> str | None:
+        """Return and delete a secret."""
+        return self.values.pop(name, None)
 
 
 class MemoryChannelState(ChannelState):
@@ -12,6 +33,7 @@ class MemoryChannelState(ChannelState):
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
+        self.secrets: ChannelSecrets = MemoryChannelSecrets()
 
     async def get(self, name: str) -> str | None:
         """Return a value, or None."""

@@ -13,6 +13,7 @@ log = structlog.get_logger(__name__)
 _REENCRYPT = (
     encrypted_columns.reencrypt_records,
     encrypted_columns.reencrypt_endpoints,
+    encrypted_columns.reencrypt_channel_secrets,
     encrypted_columns.reencrypt_jobs,
     encrypted_columns.reencrypt_idempotency,
     encrypted_columns.reencrypt_key_checks,

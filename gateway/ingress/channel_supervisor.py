@@ -175,7 +175,7 @@ class ChannelSupervisor(OpenChannels):
                 async with channel.plugin.open(
                     channel.record.id,
                     channel.settings,
-                    SqlChannelState(self._database, channel.record.id),
+                    SqlChannelState(self._database, channel.record.id, self._records.vault),
                     self._records.guard_of(channel.record),
                 ) as connection:
                     channel.connection, channel.error, tries = connection, "", 0

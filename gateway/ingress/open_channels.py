@@ -16,6 +16,8 @@ from channels.port import (
     ChannelLimits,
     ChannelPlugin,
     Connection,
+    PageRequest,
+    PageResponse,
     WebhookRequest,
     WebhookResponse,
 )
@@ -115,6 +117,13 @@ class OpenChannels:
         if task.connection is None:
             return WebhookResponse(status=503)
         return await task.connection.receiver.receive(request, self._get_acceptor().accept(task.context))
+
+    async def show_page(self, channel: str, request: PageRequest) -> PageResponse | None:
+        """Return one of a channel's pages; None if there is no such channel or it has no pages."""
+        task = self._channels.get(channel)
+        if task is None or task.connection is None or task.connection.show_page is None:
+            return None
+        return await task.connection.show_page(request)
 
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
         """Reply to a button press or command so that only its sender sees it; errors are logged."""

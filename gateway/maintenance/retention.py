@@ -38,6 +38,7 @@ RULES: Mapping[str, str] = {
     "budgets": CONFIGURED,
     "bundle_files": CONFIGURED,
     "channel_notes": "30 days for what was seen recently; one row for each room",
+    "channel_secrets": "until the workspace uninstalls the app, or the channel is deleted",
     "conversations": "until it is deleted",
     "deliveries": "retention.deliveries; dead ones retention.turns",
     "destinations": "one row for each chat or endpoint",

@@ -18,6 +18,7 @@ from gateway.accounts.vault import AssociatedData, Vault, associated_data
 from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config
+from gateway.records.connection_rules import shared_connections
 from gateway.records.endpoint_rules import CallableUrl, callable_url, disallowed_endpoints
 from gateway.records.errors import InUse, InvalidRecord, ManagedByOperator, RecordNameTaken, RecordNotFound
 from gateway.records.kinds import ChannelConfig, ValidatedConfig, validate
@@ -26,7 +27,7 @@ from gateway.records.sandbox_ceilings import is_first_account, lowered, problems
 from gateway.records.workspace_rules import agent_workspace_problems, workspace_problems
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import ID_PREFIXES, Record, RecordKind
-from gateway.store.conversations import channel_state, pairings
+from gateway.store.conversations import channel_secrets, channel_state, pairings
 from sandbox.config import ConfigProblem, SandboxConfig, normalize
 
 HOOK_SECRET = "/hooks/webhook/secret"  # noqa: S105 - a pointer
@@ -78,6 +79,7 @@ class Records:
         if not managed:
             await self._check_operator_limits(connection, account, kind, config, below)
         checked = await self._resolve_and_check(connection, account, kind, checked, below)
+        await self._check_connection(connection, kind, config, below)
         now = utc_now()
         record_id = new_id(ID_PREFIXES[kind])
         record = Record(
@@ -112,6 +114,17 @@ class Records:
             found = list(disallowed_endpoints(settings, self._egress_policy, f"{below}/settings"))
         if found:
             raise InvalidRecord(found)
+
+    async def _check_connection(
+        self, connection: Connection, kind: RecordKind, config: Mapping[str, Any], below: str, own: str = ""
+    ) -> None:
+        """Raise InvalidRecord for a channel whose connection another record uses."""
+        if kind == "channel":
+            others = [one for one in await store.list_all(connection, "channel") if one.id != own]
+            parsed = ChannelConfig.model_validate(dict(config))
+            found = list(shared_connections(parsed, others, self.channel_config, below=below))
+            if found:
+                raise InvalidRecord(found)
 
     async def get(self, connection: Connection, account: str, kind: RecordKind, id_or_name: str) -> Record:
         """Return the account's record; raises RecordNotFound."""
@@ -151,6 +164,7 @@ class Records:
         if not (managed or record.managed):
             await self._check_operator_limits(connection, record.account, record.kind, config, below)
         checked = await self._resolve_and_check(connection, record.account, record.kind, checked, below)
+        await self._check_connection(connection, record.kind, config, below, record.id)
         if record.kind == "sandbox":
             found = [one async for one in agent_workspace_problems(connection, record, checked.config, below)]
             if found:
@@ -188,6 +202,7 @@ class Records:
         if record.kind == "channel":
             await pairings.delete_for_channel(connection, record.id)
             await channel_state.delete_for_channel(connection, record.id)
+            await channel_secrets.delete_for_channel(connection, record.id)
         await store.delete_record(connection, record.account, record.id)
 
     def ensure_not_managed(self, record: Record) -> None:

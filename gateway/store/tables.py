@@ -275,6 +275,16 @@ channel_notes = Table(
 )
 """State of channel adapters: read positions, known rooms."""
 
+channel_secrets = Table(
+    "channel_secrets",
+    metadata,
+    Column("channel", String(40), primary_key=True),
+    Column("name", String(200), primary_key=True),
+    Column("sealed", Text, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+)
+"""Encrypted secrets of channel adapters: the tokens of workspaces that installed an app."""
+
 erasures = Table(
     "erasures",
     metadata,

@@ -28,6 +28,7 @@ ALLOWED = {
     "channels/discord/receive/identify_pace.py Lock": "the new sessions of one bot",
     "channels/slack/receive/socket_mode.py Queue": "the envelopes of one app, in their order",
     "channels/slack/send/reactions.py Lock": "the reactions to one message",
+    "channels/slack/workspaces.py Lock": "the replacement of expiring tokens of one app",
     "delivery/broker/connection.py Queue": "the replies to one request",
     "delivery/broker/wake_ups.py Queue": "wake-ups received by one pull; KeyedWorker schedules them",
     "delivery/chat/draft_writer.py Lock": "the draft of one turn in one chat",

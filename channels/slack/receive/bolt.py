@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from slack_bolt.async_app import AsyncApp
@@ -17,13 +18,15 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 
 from channels.errors import ChannelError
-from channels.message import IgnoredUpdate
+from channels.message import IgnoredUpdate, Message, RoomMigrated, Update
 from channels.port import Accept
 from channels.slack.api import Api
 from channels.slack.errors import error_code
 from channels.slack.payloads import Bot
 from channels.slack.receive import codec, interactions
+from channels.slack.send.workspace_sender import refer
 from channels.slack.session import SDK_LOG
+from channels.slack.workspaces import ENTERPRISE, TEAM, UNINSTALL_EVENTS, Workspace, Workspaces
 
 TRIGGER_SECONDS = 2.5
 """Seconds that opening a modal may take; Slack's trigger expires after three."""
@@ -43,10 +46,9 @@ log = logging.getLogger(__name__)
 class BoltInbox:
     """Dispatches the requests of one app; a request is answered with 200 after it was stored."""
 
-    def __init__(self, api: Api, *, channel: str, bot: Bot) -> None:
-        self._api = api
+    def __init__(self, api: Api, workspaces: Workspaces, *, channel: str) -> None:
+        self._workspaces = workspaces
         self._channel = channel
-        self._bot = bot
         self._app = AsyncApp(
             name="dovecote",
             client=api.client(None),
@@ -69,52 +71,80 @@ class BoltInbox:
         req: AsyncBoltRequest,
         next: Callable[[], Awaitable[BoltResponse]],  # noqa: A002 - Bolt's name
     ) -> BoltResponse:
-        """Find the bot of the workspace that a request is for; ignore any other workspace."""
-        team = req.context.team_id
-        if team and self._bot.team and team != self._bot.team:
-            log.debug("slack.update_ignored: another workspace")
-            return BoltResponse(status=_STORED)
-        req.context["bot"] = self._bot
+        """Find the workspace that a request is for; ignore one that has not installed the app."""
+        if kind_of(req.body) != "check":
+            try:
+                found = await self._workspaces.find(**_place(req))
+            except Exception as error:  # noqa: BLE001 - whatever the reason, Slack must keep it
+                log.warning("slack.workspace_not_found: %r", error)
+                return BoltResponse(status=_NOT_STORED)
+            if found is None:
+                log.debug("slack.update_ignored: another workspace")
+                return BoltResponse(status=_STORED)
+            req.context["workspace"] = found
         return await next()
 
     async def _store(self, req: AsyncBoltRequest) -> BoltResponse:
         """Decode and accept one update, or open the modal that it asks for."""
-        bot: Bot = req.context["bot"]
+        workspace: Workspace = req.context["workspace"]
         envelope = {"type": kind_of(req.body), "payload": req.body}
-        modal = interactions.parse_modal_request(envelope, bot)
-        if modal is not None and await self._open_modal(modal):
+        modal = interactions.parse_modal_request(envelope, workspace.bot)
+        if modal is not None and await _open_modal(workspace.api, modal):
             return BoltResponse(status=_STORED)
-        update = codec.decode(envelope, channel=self._channel, bot=bot)
+        event = req.body.get("event")
+        if isinstance(event, dict) and event.get("type") in UNINSTALL_EVENTS:
+            at = float(req.body.get("event_time") or 0)
+            await self._workspaces.forget(event, **_place(req), at=at)
+            return BoltResponse(status=_STORED)
+        update = codec.decode(envelope, channel=self._channel, bot=workspace.bot)
         if isinstance(update, IgnoredUpdate):
             log.debug("slack.update_ignored: %s", update.reason)
             return BoltResponse(status=_STORED)
         try:
-            await req.context["accept"](update)
+            await req.context["accept"](_placed(update, workspace))
         except Exception as error:  # noqa: BLE001 - whatever the reason, Slack must keep it
             log.warning("slack.update_not_stored: %s: %r", update.key, error)
             return BoltResponse(status=_NOT_STORED)
         return BoltResponse(status=_STORED)
 
-    async def _open_modal(self, modal: interactions.ModalRequest) -> bool:
-        """Open the modal that asks for a comment; False if the press is taken without one.
 
-        A trigger can be used once, within three seconds; after that the user must press again.
-        """
-        try:
-            async with asyncio.timeout(TRIGGER_SECONDS):
-                await self._api.call("views.open", {"trigger_id": modal.trigger, "view": modal.view})
-        except TimeoutError:
-            log.warning("slack.modal_timed_out")
-            return False
-        except ChannelError as error:
-            log.warning("slack.modal_failed: %s", error)
-            return error_code(error) in _EXPIRED_TRIGGER_CODES
-        return True
+async def _open_modal(api: Api, modal: interactions.ModalRequest) -> bool:
+    """Open the modal that asks for a comment; False if the press is taken without one.
+
+    A trigger can be used once, within three seconds; after that the user must press again.
+    """
+    try:
+        async with asyncio.timeout(TRIGGER_SECONDS):
+            await api.call("views.open", {"trigger_id": modal.trigger, "view": modal.view})
+    except TimeoutError:
+        log.warning("slack.modal_timed_out")
+        return False
+    except ChannelError as error:
+        log.warning("slack.modal_failed: %s", error)
+        return error_code(error) in _EXPIRED_TRIGGER_CODES
+    return True
+
+
+def _place(request: AsyncBoltRequest) -> dict[str, str]:
+    """Return the workspace of a request, as Bolt reads it."""
+    return {TEAM: request.context.team_id or "", ENTERPRISE: request.context.enterprise_id or ""}
+
+
+def _placed(update: Update, workspace: Workspace) -> Update:
+    """Return an update whose address and files name their workspace, if the app may be in several."""
+    if not workspace.extras or isinstance(update, RoomMigrated):
+        return update
+    placed = replace(update, address=replace(update.address, extras=workspace.extras))
+    if not isinstance(placed, Message):
+        return placed
+    place = {"team": workspace.bot.team, "enterprise": workspace.bot.enterprise}
+    files = tuple(replace(file, ref=refer(file.ref, **place)) for file in placed.attachments)
+    return replace(placed, attachments=files)
 
 
 async def _authorize(context: Mapping[str, Any]) -> AuthorizeResult:
     """Tell Bolt the bot that `_route` found; the tokens stay in `Api`."""
-    bot: Bot = context["bot"]
+    bot: Bot = context["workspace"].bot
     return AuthorizeResult(
         enterprise_id=bot.enterprise or None,
         team_id=bot.team or None,

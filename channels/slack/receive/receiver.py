@@ -17,11 +17,11 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from channels.errors import ChannelError
 from channels.port import Accept, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
 from channels.slack.api import Api
-from channels.slack.payloads import Bot
 from channels.slack.receive import signature
 from channels.slack.receive.backoff import RECEIVING, Backoff
 from channels.slack.receive.bolt import BoltInbox, parse_request
 from channels.slack.receive.socket_mode import OrderedSocketModeClient
+from channels.slack.workspaces import Workspaces
 from channels.supervision import supervise
 
 log = logging.getLogger(__name__)
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 class SlackReceiver(Receiver):
     """The receiving half of a Slack app."""
 
-    def __init__(self, api: Api, *, channel: str, bot: Bot) -> None:
+    def __init__(self, api: Api, workspaces: Workspaces, *, channel: str) -> None:
         self._api = api
-        self._inbox = BoltInbox(api, channel=channel, bot=bot)
+        self._inbox = BoltInbox(api, workspaces, channel=channel)
 
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
         """Receive until cancelled; see `supervise` for how the loop ends."""
@@ -71,7 +71,8 @@ class SlackReceiver(Receiver):
         """Check the token, then wait; posts arrive through `receive`."""
         while not stop.is_set():
             try:
-                await self._api.identify()
+                if self._api.settings.bot_token is not None:
+                    await self._api.identify()
             except ChannelError as error:
                 await backoff.back_off(error)
             else:

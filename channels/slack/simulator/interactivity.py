@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from channels.slack.simulator.failure import ApiFailure
 from channels.slack.simulator.structure import check_modal, parse_json
-from channels.slack.simulator.world import APP, BOT_USER, TEAM, Modal, Post, Raw, World
+from channels.slack.simulator.world import APP, BOT_USER, Modal, Post, Raw, World
 
 _EMOJI = re.compile(r"[a-z0-9_+'-]{1,100}(::skin-tone-[2-6])?")
 
@@ -66,7 +66,7 @@ class InteractivityMethods:
         view = check_modal(parse_json(given.get("view")))
         modal = Modal(f"V{next(self._world.numbers):08d}", user, {})
         state = {"state": {"values": {}}, "hash": f"{self._world.next_ts()}.x"}
-        modal.raw = {**view, "id": modal.id, "team_id": TEAM, "app_id": APP, **state}
+        modal.raw = {**view, "id": modal.id, "team_id": self._world.caller, "app_id": APP, **state}
         self._world.modals.append(modal)
         return {"view": modal.raw}
 

@@ -11,7 +11,7 @@ from channels.slack.simulator.interactivity import InteractivityMethods
 from channels.slack.simulator.streaming import StreamMethods
 from channels.slack.simulator.structure import check_blocks, check_metadata, parse_flag, parse_json
 from channels.slack.simulator.uploads import FileMethods
-from channels.slack.simulator.world import APP, BOT_ID, BOT_USER, TEAM, Post, Raw, World
+from channels.slack.simulator.world import APP, BOT_ID, BOT_USER, Post, Raw, World
 
 TEXT_LIMIT = 40_000
 UPDATE_LIMIT = 4_000
@@ -60,7 +60,13 @@ class Methods:
 
     def _auth_test(self, _: Raw) -> Raw:
         who = {"user": "dovecote", "user_id": BOT_USER, "bot_id": BOT_ID}
-        return {"url": self._address(), "team": "Simulated", "team_id": TEAM, "app_id": APP, **who}
+        return {
+            "url": self._address(),
+            "team": "Simulated",
+            "team_id": self._world.caller,
+            "app_id": APP,
+            **who,
+        }
 
     def _post(self, given: Raw) -> Raw:
         room = self.get_writable_room(given)

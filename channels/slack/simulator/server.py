@@ -18,10 +18,11 @@ from aiohttp import web
 
 from channels.slack.simulator import scopes
 from channels.slack.simulator.failure import ApiFailure, ConnectionCut, Faults
+from channels.slack.simulator.installations import Installations
 from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Sockets, hang_up
 from channels.slack.simulator.rate_limits import RateLimits
-from channels.slack.simulator.world import BOT_ID, BOT_USER, Raw, World
+from channels.slack.simulator.world import BOT_ID, BOT_USER, TEAM, Raw, World
 
 BODY_LIMIT = 64_000_000
 
@@ -39,7 +40,8 @@ class Server:
         sockets: Sockets,
         rate_limits: RateLimits,
     ) -> None:
-        self._bot_token, self._app_token = tokens
+        bot_token, self._app_token = tokens
+        self.installations = Installations(bot_token, TEAM)
         self._world = world
         self._methods = methods
         self._faults = faults
@@ -84,24 +86,34 @@ class Server:
         return web.json_response({"ok": True, **result}, headers=granted)
 
     def _call_method(self, request: web.Request, method: str, given: Raw) -> Raw:
-        self._check_token(request, method, given)
+        authorization = request.headers.get("Authorization", "")
+        if method == "oauth.v2.access":
+            return self.installations.access(given, authorization)
+        self._check_token(authorization.removeprefix("Bearer "), method, given)
         if method == "apps.connections.open":
             return self._open_connection()
+        self._check_workspace(given)
         scopes.check_scope(method, given, self._world.rooms, self.scopes)
         self._rate_limits.acquire(method, given)
         return self._methods.call(method, given)
 
-    def _check_token(self, request: web.Request, method: str, given: Raw) -> None:
-        token = request.headers.get("Authorization", "").removeprefix("Bearer ") or str(
-            given.get("token") or ""
-        )
+    def _check_token(self, header: str, method: str, given: Raw) -> None:
+        token = header or str(given.get("token") or "")
         if not token:
             raise ApiFailure("not_authed")
-        wanted, other = self._bot_token, self._app_token
-        if method == "apps.connections.open":
-            wanted, other = other, wanted
-        if token != wanted:
-            raise ApiFailure("not_allowed_token_type" if token == other else "invalid_auth")
+        of_app, team = token == self._app_token, self.installations.teams.get(token)
+        wants_app = method == "apps.connections.open"
+        if not of_app and team is None:
+            raise ApiFailure("invalid_auth")
+        if of_app != wants_app:
+            raise ApiFailure("not_allowed_token_type")
+        self._world.caller = team or ""
+
+    def _check_workspace(self, given: Raw) -> None:
+        """Raise ApiFailure for a room of another workspace than the token's."""
+        room = self._world.rooms.get(str(given.get("channel") or given.get("channel_id")))
+        if room is not None and self._world.caller not in {room.team, room.enterprise}:
+            raise ApiFailure("channel_not_found")
 
     def _open_connection(self) -> Raw:
         ticket = f"ticket-{len(self._tickets)}-{next(self._world.numbers)}"
@@ -130,7 +142,8 @@ class Server:
 
     async def _answer_file(self, request: web.Request) -> web.StreamResponse:
         may_read = "files:read" in self.scopes
-        if request.headers.get("Authorization") != f"Bearer {self._bot_token}" or not may_read:
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token not in self.installations.teams or not may_read:
             return web.Response(status=302, headers={"Location": f"{self.url}/login"})
         content = self._world.contents.get(request.match_info["file"])
         if content is None:

@@ -9,12 +9,13 @@ from typing import Any
 from channels.slack.simulator import scopes
 from channels.slack.simulator.clock import SimulatedClock
 from channels.slack.simulator.failure import ApiFailure, Fault, Faults
+from channels.slack.simulator.installations import CLIENT_ID, CLIENT_SECRET
 from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Envelope, Poster, Sockets
 from channels.slack.simulator.rate_limits import RateLimits
 from channels.slack.simulator.server import Server
 from channels.slack.simulator.user_actions import UserActions
-from channels.slack.simulator.world import APP, BOT_USER, TEAM, Post, Raw, World, room_id
+from channels.slack.simulator.world import APP, BOT_USER, TEAM, Post, Raw, Room, World, room_id
 
 BOT_TOKEN = "xoxb-simulated-bot-token"  # noqa: S105 - valid at the simulator only
 APP_TOKEN = "xapp-simulated-app-token"  # noqa: S105 - valid at the simulator only
@@ -69,6 +70,20 @@ class Simulator(UserActions):
         tokens = {"bot_token": self.tokens[0], "app_token": self.tokens[1]}
         return {**tokens, "base_url": f"{self.url}/api/", "allow": ["*"], **others}
 
+    def app_settings(self, **others: Any) -> dict[str, Any]:
+        """Return the settings of a channel that many workspaces install."""
+        app = {"client_id": CLIENT_ID, "client_secret": CLIENT_SECRET, "app_token": self.tokens[1]}
+        return {**app, "base_url": f"{self.url}/api/", "allow": ["*"], **others}
+
+    async def uninstall(self, team: str) -> None:
+        """Uninstall the app from a workspace, as its admin: its tokens end, and the app is told."""
+        self.server.installations.revoke(team)
+        room = Room("", "", team=team)
+        await self.send_team_event(
+            room, {"type": "tokens_revoked", "tokens": {"oauth": [], "bot": [BOT_USER]}}
+        )
+        await self.send_team_event(room, {"type": "app_uninstalled"})
+
     async def kick(self, room: str | int, *, refusal: str = "channel_not_found") -> None:
         """Remove the bot from a room; a private one disappears for it, a public one is `not_in_channel`."""
         self.world.room(room).refusal = refusal
@@ -119,12 +134,27 @@ class Simulator(UserActions):
         async with asyncio.timeout(seconds):
             await self.world.wait_until(condition)
 
+    async def wait_until_acknowledged(self, *, seconds: float = TIMEOUT_SECONDS) -> None:
+        """Wait until the app has acknowledged all envelopes; raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            while self.sockets.waiting:
+                await self.sockets.changed.wait()
+
     async def send_event(self, event: Raw) -> None:
         """Send the app an event, if its scopes allow it."""
         if not scopes.is_visible(event, self.server.scopes):
             return
+        place = event.get("channel") or (event.get("item") or {}).get("channel")
+        await self.send_team_event(self.world.room(str(place)) if place else Room("", "", team=TEAM), event)
+
+    async def send_team_event(self, room: Room, event: Raw) -> None:
+        """Send the app an event of a room's workspace and organisation."""
         number = f"Ev{next(self.world.numbers):08d}"
-        outer = {"token": "unused", "team_id": TEAM, "api_app_id": APP, "type": "event_callback"}
+        owner: Raw = {"team_id": room.team, "enterprise_id": room.enterprise or None}
+        is_organisation = room.enterprise in self.server.installations.teams.values()
+        authorized = {**owner, "user_id": BOT_USER, "is_bot": True, "is_enterprise_install": is_organisation}
+        outer = {"token": "unused", **owner, "api_app_id": APP, "type": "event_callback"}
+        outer["authorizations"] = [authorized]
         when = {"event_id": number, "event_time": int(self.clock.now())}
         await self.send("events_api", {**outer, "event": event, **when})
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from channels.slack.simulator.failure import ApiFailure
 from channels.slack.simulator.structure import check_blocks, check_metadata, parse_json
-from channels.slack.simulator.world import APP, BOT_ID, BOT_USER, TEAM, Post, Raw, World
+from channels.slack.simulator.world import APP, BOT_ID, BOT_USER, Post, Raw, World
 
 MARKDOWN_LIMIT = 12_000
 STREAM_SECONDS = 300
@@ -37,7 +37,7 @@ class StreamMethods:
         if thread and self._world.get_post(room, thread) is None:
             raise ApiFailure("invalid_thread_ts")
         if self._world.room(room).kind != "im":
-            _check_recipient(given)
+            _check_recipient(given, self._world.room(room).team)
         place = {"thread_ts": thread} if thread else {}
         content = {"text": _markdown(given), **place, "bot_id": BOT_ID, "app_id": APP}
         post = self._world.post(room, BOT_USER, content)
@@ -76,11 +76,11 @@ class StreamMethods:
         return post
 
 
-def _check_recipient(given: Raw) -> None:
+def _check_recipient(given: Raw, team: str) -> None:
     for name in RECIPIENT_FIELDS:
         if not given.get(name):
             raise ApiFailure(f"missing_{name}")
-    if given["recipient_team_id"] != TEAM:
+    if given["recipient_team_id"] != team:
         raise ApiFailure("team_not_found")
 
 

@@ -89,7 +89,10 @@ class UserActions:
             "trigger_id": self.world.create_trigger(user),
         }
         fields = {"message": post.raw, **place, **address, "actions": [action]}
-        await self.send("interactive", {"type": "block_actions", **_user_fields(user), **fields})
+        await self.send(
+            "interactive",
+            {"type": "block_actions", **_user_fields(user, self.world.room(room).team), **fields},
+        )
 
     async def submit(self, words: str, *, user: str | None = None) -> None:
         """Fill in and submit the modal that opened last."""
@@ -105,7 +108,8 @@ class UserActions:
         view = {**modal.raw, "state": {"values": values}}
         fields = {"view": view, "trigger_id": self.world.create_trigger(modal.user), "response_urls": []}
         await self.send(
-            "interactive", {"type": "view_submission", **_user_fields(user or modal.user), **fields}
+            "interactive",
+            {"type": "view_submission", **_user_fields(user or modal.user, modal.raw["team_id"]), **fields},
         )
 
     def open_modals(self) -> list[Modal]:
@@ -116,7 +120,12 @@ class UserActions:
         """Send `/dovecote` with a text as a user."""
         name = self.world.room(room).id
         kind = "directmessage" if name.startswith("D") else "room"
-        where = {"team_id": TEAM, "channel_id": name, "channel_name": kind, "user_id": user}
+        where = {
+            "team_id": self.world.room(name).team,
+            "channel_id": name,
+            "channel_name": kind,
+            "user_id": user,
+        }
         what = {"command": "/dovecote", "text": text, "trigger_id": self.world.create_trigger(user)}
         address = {"response_url": self._response_url(name, user), "api_app_id": APP}
         await self.send("slash_commands", {**where, "user_name": "ada", **what, **address})
@@ -171,6 +180,6 @@ def _channel_entity(channel: str) -> Raw:
     return {"type": "slack#/types/channel_id", "value": channel, "team_id": TEAM}
 
 
-def _user_fields(user: str) -> Raw:
-    person = {"id": user, "username": "ada", "name": "ada", "team_id": TEAM}
-    return {"team": {"id": TEAM, "domain": "sim"}, "user": person, "api_app_id": APP, "token": "unused"}
+def _user_fields(user: str, team: str) -> Raw:
+    person = {"id": user, "username": "ada", "name": "ada", "team_id": team}
+    return {"team": {"id": team, "domain": "sim"}, "user": person, "api_app_id": APP, "token": "unused"}

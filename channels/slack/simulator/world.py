@@ -28,6 +28,8 @@ class Room:
     id: str
     kind: str
     refusal: str = ""
+    team: str = TEAM
+    enterprise: str = ""
 
 
 @dataclass(slots=True)
@@ -111,6 +113,9 @@ class World:
         self.triggers: dict[str, tuple[str, float]] = {}
         self.responses: dict[str, ResponseUrl] = {}
         self.shows_metadata = True
+        self.caller = TEAM
+        """The workspace whose token the present call has."""
+
         self._statuses: dict[tuple[str, str], tuple[str, float]] = {}
         self.numbers = itertools.count(1)
         self._changed = asyncio.Condition()

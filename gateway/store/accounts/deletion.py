@@ -7,14 +7,23 @@ from sqlalchemy import delete, select
 from delivery.database.engine import Connection
 from delivery.webhooks import endpoints
 from gateway.store.accounts import audit_log
-from gateway.store.tables import accounts, conversations, inbox, pairings, records, replies, turns
+from gateway.store.tables import (
+    accounts,
+    channel_secrets,
+    conversations,
+    inbox,
+    pairings,
+    records,
+    replies,
+    turns,
+)
 from gateway.store.tables import channel_notes as notes
 
 
 async def delete_account(connection: Connection, account: str) -> bool:
     """Delete an account, its records, conversations, turns, jobs and deliveries; False when there is none."""
     channels = select(records.c.id).where(records.c.account == account, records.c.kind == "channel")
-    for table in (pairings, notes):
+    for table in (pairings, notes, channel_secrets):
         await connection.execute(delete(table).where(table.c.channel.in_(channels)))
     for table in (inbox, replies):
         await connection.execute(delete(table).where(table.c.account == account))

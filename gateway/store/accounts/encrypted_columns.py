@@ -10,7 +10,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from delivery.database.engine import Connection
 from delivery.database.tables import endpoints
-from gateway.store.tables import jobs, marks, records, replies
+from gateway.store.tables import channel_secrets, jobs, marks, records, replies
 
 Reencrypt = Callable[[str, str, str, str], str | None]
 """Given table, row, field and envelope, return the new envelope, or None when it is the newest already."""
@@ -67,6 +67,32 @@ async def reencrypt_endpoints(
         if values:
             unchanged = (endpoints.c.id == row.id) & (endpoints.c.secret == row.secret)
             renewed += (await connection.execute(update(endpoints).where(unchanged).values(values))).rowcount
+    return last, renewed
+
+
+async def reencrypt_channel_secrets(
+    connection: Connection, after: str, reencrypt: Reencrypt
+) -> tuple[str | None, int]:
+    """Renew the secrets of a batch of channels after this id."""
+    table = channel_secrets
+    channels = (
+        select(table.c.channel)
+        .where(table.c.channel > after)
+        .distinct()
+        .order_by(table.c.channel)
+        .limit(BATCH_SIZE)
+    )
+    rows = await connection.execute(select(table).where(table.c.channel.in_(channels.scalar_subquery())))
+    last, renewed = None, 0
+    for row in rows.all():
+        last = max(last or "", row.channel)
+        fresh = reencrypt("channel_secrets", row.channel, row.name, row.sealed)
+        if fresh is not None:
+            same = (table.c.channel == row.channel) & (table.c.name == row.name)
+            unchanged = same & (table.c.sealed == row.sealed)
+            renewed += (
+                await connection.execute(update(table).where(unchanged).values(sealed=fresh))
+            ).rowcount
     return last, renewed
 
 

@@ -18,7 +18,7 @@ from gateway.web.admin import (
     webhook_replay,
     webhooks,
 )
-from gateway.web.http.auth import AdminAccess, PlatformAccess
+from gateway.web.http.auth import AdminAccess, PlatformAccess, PublicAccess
 from gateway.web.http.pagination import ListPage, PageQuery
 from gateway.web.http.route import ApiRoute
 from gateway.web.http.route_table import (
@@ -162,6 +162,14 @@ def _channels() -> tuple[ApiRoute, ...]:
         ),
         post_route(
             "/channels/{id}/inbound", PlatformAccess(), channels.receive, inbound, raw=True, hidden=True
+        ),
+        get_route(
+            "/channels/{id}/pages/{page}",
+            PublicAccess(),
+            channels.show_page,
+            "show one of a channel's pages, such as the one that installs its app",
+            raw=True,
+            hidden=True,
         ),
     )
 

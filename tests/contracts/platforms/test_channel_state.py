@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from channels.port import RECENT_PREFIX
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
-from gateway.accounts.vault import open_vault
-from gateway.ingress.channel_state import SqlChannelState
+from gateway.accounts.vault import Vault, open_vault
+from gateway.ingress.channel_state import SqlChannelSecrets, SqlChannelState
 from gateway.records.records import Records
 from gateway.store.accounts import deletion
 from gateway.store.conversations.channel_state import delete_recent_before
-from gateway.store.tables import channel_notes
+from gateway.store.tables import channel_notes, channel_secrets
 
 
 async def test_notes_are_kept_for_each_channel(database: Database) -> None:
@@ -72,11 +72,46 @@ async def test_notes_end_with_their_channel(database: Database, tmp_path: Path) 
             written = await book.create(connection, account.id, "channel", name=name, config=config)
             made[name] = written.record
     left, right = (SqlChannelState(database, made[name].id) for name in ("left", "right"))
+    secrets = [SqlChannelSecrets(database, made[name].id, book.vault) for name in ("left", "right")]
     await left.set({"place": "here"})
     await right.set({"place": "there"})
+    for one in secrets:
+        await one.set("installation:T1", "xoxb-canary")
     async with database.begin() as connection:
         await book.delete(connection, made["left"])
     assert (await left.list(), await right.list()) == ({}, {"place": "there"})
+    assert [await one.get("installation:T1") for one in secrets] == [None, "xoxb-canary"]
     async with database.begin() as connection:
         assert await deletion.delete_account(connection, account.id)
-    assert await right.list() == {}
+    assert (await right.list(), await secrets[1].get("installation:T1")) == ({}, None)
+
+
+async def test_secrets_are_encrypted_and_taken_once(database: Database, tmp_path: Path) -> None:
+    """The table holds no token in clear; of two that take a secret, one gets it."""
+    vault: Vault = open_vault(tmp_path)
+    secrets = SqlChannelSecrets(database, "chn_1", vault)
+    await secrets.set("installation:T1", "xoxb-first")
+    await secrets.set("installation:T1", "xoxb-canary")
+    async with database.read() as connection:
+        (row,) = (await connection.execute(select(channel_secrets))).all()
+    assert ("xoxb" in row.sealed, await secrets.get("installation:T1")) == (False, "xoxb-canary")
+    assert await SqlChannelSecrets(database, "chn_2", vault).get("installation:T1") is None
+    taken = [await secrets.take("installation:T1") for _ in range(2)]
+    assert taken == ["xoxb-canary", None]
+    await secrets.set("installation:T1", "xoxb-canary")
+    await secrets.set("installation:T1", None)
+    assert await secrets.get("installation:T1") is None
+
+
+async def test_temporary_secrets_do_not_pile_up(database: Database, tmp_path: Path) -> None:
+    """An installation that nobody finished is forgotten after an hour; a token is not."""
+    secrets = SqlChannelSecrets(database, "chn_1", open_vault(tmp_path))
+    await secrets.set(f"{RECENT_PREFIX}state:1", "1")
+    await secrets.set("installation:T1", "xoxb-canary")
+    async with database.begin() as connection:
+        old = datetime.now(UTC) - timedelta(hours=2)
+        await connection.execute(update(channel_secrets).values(updated_at=old))
+    await secrets.set(f"{RECENT_PREFIX}state:2", "2")
+    async with database.read() as connection:
+        names = await connection.execute(select(channel_secrets.c.name).order_by(channel_secrets.c.name))
+        assert list(names.scalars()) == ["installation:T1", f"{RECENT_PREFIX}state:2"]

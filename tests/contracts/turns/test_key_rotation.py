@@ -13,6 +13,7 @@ from delivery.webhooks import endpoints
 from gateway.accounts import api_keys
 from gateway.accounts.key_rotation import reencrypt_all
 from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
+from gateway.ingress.channel_state import SqlChannelSecrets
 from gateway.records import webhooks
 from gateway.records.endpoint_rules import CallableUrl
 from gateway.records.records import Records
@@ -74,8 +75,12 @@ def _job(account: str, conversation: str, vault: Vault) -> Job:
 async def test_after_a_rotation_the_old_key_can_go(database: Database) -> None:
     """Variables, both webhook secrets, job tokens and stored answers decrypt with the new key alone."""
     account, job_id = await _fill(database, Vault([OLD]), 3)
-    assert await reencrypt_all(database, Vault([NEW, OLD])) == 6
+    for channel in ("chn_1", "chn_2"):
+        await SqlChannelSecrets(database, channel, Vault([OLD])).set("installation:T1", channel)
+    assert await reencrypt_all(database, Vault([NEW, OLD])) == 8
     after = Vault([NEW])
+    for channel in ("chn_1", "chn_2"):
+        assert await SqlChannelSecrets(database, channel, after).get("installation:T1") == channel
     book = Records(after)
     async with database.read() as connection:
         found = await records.list_by_kind(connection, account, "sandbox")

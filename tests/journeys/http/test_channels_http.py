@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from api_server import ApiServer, open_api_server
-from channels.port import WebhookRequest, WebhookResponse
+from channels.port import PageRequest, PageResponse, WebhookRequest, WebhookResponse
 from gateway.config.setting_types import AgentSettings
 from gateway.records import webhooks
 from gateway.records.bootstrap import ensure_defaults
@@ -140,6 +141,13 @@ class WebhookStub:
         """Answer with the status in the body."""
         return WebhookResponse(status=int(request.body)) if channel == "chn_1" else None
 
+    async def show_page(self, channel: str, request: PageRequest) -> PageResponse | None:
+        """Return a page of the one channel that says what was asked for."""
+        if (channel, request.page) != ("chn_1", "install"):
+            return PageResponse(status=404) if channel == "chn_1" else None
+        headers = {"Content-Type": "text/html; charset=utf-8", "Set-Cookie": "state=1; HttpOnly"}
+        return PageResponse(status=200, body=f"<p>{request.query}</p>", headers=headers)
+
 
 @pytest.mark.parametrize(("path", "status"), [("chn_1", 400), ("chn_1", 401), ("chn_1", 503), ("chn_2", 404)])
 async def test_a_refused_post_is_explained(tmp_path: Path, path: str, status: int) -> None:
@@ -149,3 +157,31 @@ async def test_a_refused_post_is_explained(tmp_path: Path, path: str, status: in
         assert (answer.status, answer.body["status"], bool(answer.body["detail"])) == (status, status, True)
         assert answer.headers["Content-Type"].startswith("application/problem+json")
         assert (await face.nobody.call("POST", "/channels/chn_1/inbound", 202)).status == 202
+
+
+async def test_a_channels_page_is_shown_to_a_person(tmp_path: Path) -> None:
+    """It needs no key, keeps its own headers, and is absent where the channel has none."""
+    async with open_api_server(tmp_path, channels=WebhookStub()) as face, aiohttp.ClientSession() as browser:
+        answer = await browser.get(f"{face.url}/channels/chn_1/pages/install?team=T1")
+        assert (answer.status, await answer.text()) == (200, "<p>team=T1</p>")
+        assert (answer.content_type, answer.headers["Set-Cookie"]) == ("text/html", "state=1; HttpOnly")
+        for path in ("chn_1/pages/other", "chn_2/pages/install"):
+            assert (await browser.get(f"{face.url}/channels/{path}")).status == 404
+
+
+async def test_two_channels_with_one_app_level_token_are_refused(api: ApiServer) -> None:
+    """Slack gives each event to one of an app's sockets: a second channel would take them from the first."""
+
+    def slack(name: str, **settings: str) -> dict[str, object]:
+        given = {"bot_token": f"xoxb-{name}", "app_token": "xapp-1", **settings}
+        return {"name": name, "kind": "slack", "settings": given}
+
+    path = "/accounts/me/channels"
+    assert (await api.mine.call("POST", path, slack("one"))).status == 201
+    second = await api.mine.call("POST", path, slack("two"))
+    assert (second.status, "xapp-1" in str(second.body)) == (422, False)
+    assert "another channel is connected with these credentials" in str(second.body)
+    assert (await api.mine.call("POST", path, slack("two", app_token="xapp-2"))).status == 201
+    patch = {"settings": {"app_token": "xapp-1"}}
+    assert (await api.mine.call("PATCH", f"{path}/two", patch)).status == 422
+    assert (await api.mine.call("PATCH", f"{path}/one", {"settings": {"allow": ["*"]}})).status == 200

@@ -15,6 +15,7 @@ from channels.slack.payloads import Bot
 from channels.slack.receive import interactions
 from channels.slack.receive.bolt import BoltInbox, parse_request
 from channels.slack.settings import SlackSettings
+from channels.slack.workspaces import SingleWorkspace
 from egress.guard import TRUSTED
 
 OURS, OTHER = "T0TEAM", "T0OTHER"
@@ -42,7 +43,7 @@ async def _dispatch(api: Api, payload: Mapping[str, Any], bot: Bot) -> tuple[int
 
     request = parse_request(dict(payload), mode="socket_mode")
     assert request is not None
-    answer = await BoltInbox(api, channel="chn_1", bot=bot).dispatch(request, accept)
+    answer = await BoltInbox(api, SingleWorkspace(api, bot), channel="chn_1").dispatch(request, accept)
     return answer.status, accepted
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from channels.port import CheckResult
 from channels.slack import plugin
-from channels.slack.probe import SCOPES
+from channels.slack.scopes import SCOPES
 from channels.slack.settings import SlackSettings
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.scopes import ALL_SCOPES

@@ -1,0 +1,32 @@
+"""Connect a bot of one workspace, or an app that many workspaces install."""
+
+from __future__ import annotations
+
+from channels.errors import Unsupported
+from channels.port import ChannelState, Connection
+from channels.slack.api import Api
+from channels.slack.installations import ChannelInstallationStore
+from channels.slack.receive.install_pages import InstallPages
+from channels.slack.receive.receiver import SlackReceiver
+from channels.slack.send.sender import SlackSender
+from channels.slack.send.workspace_sender import WorkspaceSender
+from channels.slack.workspaces import InstalledWorkspaces, SingleWorkspace
+
+
+async def connect_workspace(channel: str, api: Api, state: ChannelState) -> Connection:
+    """Return the connection of a bot token; raises Unauthorized if it is not valid."""
+    bot = await api.identify()
+    receiver = SlackReceiver(api, SingleWorkspace(api, bot), channel=channel)
+    return Connection(receiver=receiver, sender=SlackSender(api, bot=bot, state=state))
+
+
+async def connect_installed(channel: str, api: Api, state: ChannelState) -> Connection:
+    """Return the connection of an app, with the pages that install it."""
+    if state.secrets is None:
+        raise Unsupported("an app of many workspaces needs a store of secrets")
+    workspaces = InstalledWorkspaces(api, ChannelInstallationStore(state.secrets))
+    return Connection(
+        receiver=SlackReceiver(api, workspaces, channel=channel),
+        sender=WorkspaceSender(workspaces, state),
+        show_page=InstallPages(api, state.secrets).show,
+    )

@@ -1,0 +1,156 @@
+"""The workspaces of an app, each with its bot and the Web API with that bot's token."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from slack_sdk.errors import SlackApiError
+from slack_sdk.oauth.installation_store import Bot as InstalledBot
+from slack_sdk.oauth.token_rotation.async_rotator import AsyncTokenRotator
+
+from channels.errors import ChannelError, Unauthorized
+from channels.message import Address
+from channels.slack.api import Api
+from channels.slack.installations import ChannelInstallationStore
+from channels.slack.payloads import Bot
+
+ROTATE_MINUTES = 120
+"""Minutes before a token expires when it is replaced; it lives for twelve hours."""
+
+TEAM, ENTERPRISE = "team", "enterprise"
+UNINSTALL_EVENTS = frozenset({"app_uninstalled", "tokens_revoked"})
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """One workspace: its bot, the Web API as that bot, and what an address there carries to find it again."""
+
+    bot: Bot
+    api: Api
+    extras: Mapping[str, str] = field(default_factory=dict)
+
+
+class Workspaces(Protocol):
+    """Where an app is installed."""
+
+    @abstractmethod
+    async def find(self, *, team: str, enterprise: str) -> Workspace | None:
+        """Return a workspace, None if the app is not installed there; raises ChannelError."""
+
+    @abstractmethod
+    async def forget(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
+        """Handle an uninstallation or a revocation of tokens that happened at a time."""
+
+
+class SingleWorkspace(Workspaces):
+    """The workspace of a bot token; a request that names no workspace is for it."""
+
+    def __init__(self, api: Api, bot: Bot) -> None:
+        self._workspace = Workspace(bot=bot, api=api)
+
+    async def find(self, *, team: str, enterprise: str) -> Workspace | None:
+        """Return the workspace, None for any other."""
+        del enterprise
+        own = self._workspace.bot.team
+        return None if own and team and team != own else self._workspace
+
+    async def forget(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
+        """Leave the token, which belongs to the channel's settings."""
+        del event, team, enterprise, at
+
+
+class InstalledWorkspaces(Workspaces):
+    """The workspaces that installed the app; expiring tokens are replaced when they are used."""
+
+    def __init__(self, api: Api, store: ChannelInstallationStore) -> None:
+        secret = api.settings.client_secret
+        self._api = api
+        self._store = store
+        self._rotator = AsyncTokenRotator(
+            client_id=api.settings.client_id or "",
+            client_secret=secret.get_secret_value() if secret else "",
+            client=api.client(None),
+        )
+        self._rotation = asyncio.Lock()
+
+    async def find(self, *, team: str, enterprise: str) -> Workspace | None:
+        """Return a workspace with a token that is valid now."""
+        installed = await self._store.async_find_bot(enterprise_id=enterprise, team_id=team)
+        if installed is None:
+            return None
+        if _is_expiring(installed):
+            installed = await self._rotate(team=team, enterprise=enterprise)
+        if installed is None:
+            return None
+        bot = Bot(
+            id=installed.bot_user_id,
+            bot_id=installed.bot_id or "",
+            team=team or installed.team_id or "",
+            enterprise=enterprise or installed.enterprise_id or "",
+        )
+        extras = {TEAM: bot.team} | ({ENTERPRISE: bot.enterprise} if bot.enterprise else {})
+        return Workspace(bot=bot, api=self._api.with_token(installed.bot_token), extras=extras)
+
+    async def forget(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
+        """Delete an installation, unless it is newer than the event."""
+        tokens = event.get("tokens")
+        revoked = tokens.get("bot") if isinstance(tokens, dict) else None
+        if event.get("type") == "tokens_revoked" and not revoked:
+            return  # the tokens of people, which are not kept
+        installed = await self._store.async_find_bot(enterprise_id=enterprise, team_id=team)
+        if installed is not None and int(installed.installed_at) <= at:
+            owner = {} if installed.is_enterprise_install else {"team_id": installed.team_id}
+            await self._store.async_delete_all(
+                **{"enterprise_id": installed.enterprise_id, "team_id": None, **owner}
+            )
+            log.info("slack.uninstalled: workspace %s", team or enterprise)
+
+    async def _rotate(self, *, team: str, enterprise: str) -> InstalledBot | None:
+        """Replace an expiring token, once; another replica may have done it already."""
+        async with self._rotation:
+            installed = await self._store.async_find_bot(enterprise_id=enterprise, team_id=team)
+            if installed is None or not _is_expiring(installed):
+                return installed
+            try:
+                rotated = await self._rotator.perform_bot_token_rotation(
+                    bot=installed, minutes_before_expiration=ROTATE_MINUTES
+                )
+            except (SlackApiError, ChannelError, KeyError, TypeError, ValueError) as error:
+                return await self._after_failed_rotation(installed, error)
+            if rotated is not None:
+                await self._store.async_save_bot(rotated)
+            return rotated or installed
+
+    async def _after_failed_rotation(self, installed: InstalledBot, error: Exception) -> InstalledBot | None:
+        """Return the token of another replica, or the old one while it is valid; else raise Unauthorized."""
+        found = await self._store.async_find_bot(
+            enterprise_id=installed.enterprise_id,
+            team_id=installed.team_id,
+            is_enterprise_install=installed.is_enterprise_install,
+        )
+        if found is not None and found.bot_token_expires_at != installed.bot_token_expires_at:
+            return found
+        log.warning("slack.token_not_rotated: workspace %s: %s", installed.team_id, type(error).__name__)
+        if (installed.bot_token_expires_at or 0) > time.time():
+            return installed
+        if isinstance(error, ChannelError):
+            raise error
+        raise Unauthorized(f"the token of workspace {installed.team_id} has expired: install the app again")
+
+
+def _is_expiring(installed: InstalledBot) -> bool:
+    until = installed.bot_token_expires_at
+    return until is not None and until <= time.time() + ROTATE_MINUTES * 60
+
+
+def find_place(address: Address) -> dict[str, str]:
+    """Return the workspace of an address, as `find` takes it."""
+    return {TEAM: address.extras.get(TEAM, ""), ENTERPRISE: address.extras.get(ENTERPRISE, "")}

@@ -1,0 +1,52 @@
+"""SQL of channels' secrets: the encrypted memory of their adapters."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import delete, select
+
+from channels.port import RECENT_PREFIX
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, insert_on_conflict
+from gateway.store.tables import channel_secrets as table
+
+RECENT_RETENTION = timedelta(hours=1)
+"""How long a secret is kept whose name begins with RECENT_PREFIX."""
+
+
+async def get(connection: Connection, channel: str, name: str) -> str | None:
+    """Return the envelope of a channel's secret, or None."""
+    found = await connection.execute(
+        select(table.c.sealed).where(table.c.channel == channel, table.c.name == name)
+    )
+    return found.scalar_one_or_none()
+
+
+async def save(connection: Connection, channel: str, name: str, sealed: str) -> None:
+    """Store the envelope of a secret, and delete the channel's old temporary ones."""
+    now = utc_now()
+    if name.startswith(RECENT_PREFIX):
+        begins = table.c.name.startswith(RECENT_PREFIX, autoescape=True)
+        old = begins & (table.c.updated_at < now - RECENT_RETENTION)
+        await connection.execute(delete(table).where(table.c.channel == channel, old))
+    values = {"sealed": sealed, "updated_at": now}
+    await connection.execute(
+        insert_on_conflict(table, connection.dialect.name)
+        .values(channel=channel, name=name, **values)
+        .on_conflict_do_update(index_elements=["channel", "name"], set_=values)
+    )
+
+
+async def remove(connection: Connection, channel: str, name: str) -> str | None:
+    """Delete a secret and return its envelope, or None if there was none."""
+    removed = await connection.execute(
+        delete(table).where(table.c.channel == channel, table.c.name == name).returning(table.c.sealed)
+    )
+    sealed: str | None = removed.scalar_one_or_none()
+    return sealed
+
+
+async def delete_for_channel(connection: Connection, channel: str) -> None:
+    """Delete all secrets of a channel."""
+    await connection.execute(delete(table).where(table.c.channel == channel))

@@ -1,0 +1,207 @@
+"""An app that several workspaces install: pages, routing, token rotation, uninstallation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from http.cookies import SimpleCookie
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from channels.errors import Undeliverable
+from channels.message import Button, ButtonPress, Command, File, Message, Reply
+from channels.port import Connection, PageRequest, PageResponse
+from channels.slack import plugin
+from channels.slack.installations import ChannelStateStore
+from channels.slack.simulator import Simulator
+from channels.slack.simulator.installations import CLIENT_SECRET
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from channels.testing.memory_state import MemoryChannelSecrets, MemoryChannelState
+from slack_connections import make_reply, wait_for_update
+
+EAST, WEST, GRID = "T0EAST", "T0WEST", "E0GRID"
+ROOMS = {"C0EAST": EAST, "C0WEST": WEST}
+
+
+@pytest.fixture(name="app")
+async def installable_app(simulator: Simulator, notes: MemoryChannelState) -> AsyncIterator[Connection]:
+    """Return a connection of an app that no workspace has installed yet."""
+    for room, team in ROOMS.items():
+        simulator.world.room(room).team = team
+    async with open_connection(plugin, simulator.app_settings(), notes) as connection:
+        yield connection
+
+
+async def show(app: Connection, page: str, query: str = "", cookie: str = "") -> PageResponse:
+    """Request a page as a browser does."""
+    assert app.show_page is not None
+    return await app.show_page(PageRequest(page=page, query=query, headers={"cookie": cookie}))
+
+
+async def install(app: Connection, simulator: Simulator, team: str) -> PageResponse:
+    """Install the app in a workspace, as a person does with a browser."""
+    page = await show(app, "install")
+    cookie = next(iter(SimpleCookie(page.headers["Set-Cookie"]).values()))
+    code = simulator.server.installations.approve(team)
+    query = f"code={code}&state={cookie.value}"
+    return await show(app, "oauth_redirect", query, f"{cookie.key}={cookie.value}")
+
+
+async def test_the_install_page_leads_to_slack(simulator: Simulator, app: Connection) -> None:
+    """The page names the app, its scopes and a state; an unknown page is not there."""
+    page = await show(app, "install")
+    link = page.body.partition('<a href="')[2].partition('"')[0].replace("&amp;", "&")
+    given = parse_qs(urlsplit(link).query)
+    assert page.status == 200
+    assert link.startswith(f"{simulator.url}/oauth/v2/authorize?")
+    assert (given["client_id"], "chat:write" in given["scope"][0]) == (["1234.5678"], True)
+    assert {"HttpOnly", "Secure"} <= {part.strip() for part in page.headers["Set-Cookie"].split(";")}
+    assert (await show(app, "other")).status == 404
+
+
+async def test_each_workspace_is_answered_by_its_own_bot(
+    simulator: Simulator, app: Connection, notes: MemoryChannelState
+) -> None:
+    """Messages, files, commands and buttons of two workspaces are answered with their own tokens."""
+    for team in (EAST, WEST):
+        assert (await install(app, simulator, team)).status == 200
+    recorder = UpdateRecorder()
+    async with receiving(app, recorder):
+        for room in ROOMS:
+            await simulator.send_file(room, b"content", name="a.txt", media_type="text/plain", text=room)
+        messages = [update for update in await recorder.wait(2) if isinstance(update, Message)]
+        for message in messages:
+            address = message.address
+            sent = await app.sender.send(address, Reply(text=message.text, key=f"dlv_{address.room}.0"))
+            found = await app.sender.find(
+                address, f"dlv_{address.room}.0", since=datetime.now(UTC) - timedelta(hours=1)
+            )
+            assert (found, address.extras["team"]) == (sent, ROOMS[address.room])
+            chunks = [chunk async for chunk in app.sender.download(message.attachments[0].ref)]
+            assert b"".join(chunks) == b"content"
+            await app.sender.upload(
+                address, File(name="b.txt", content=b"b", media_type="text/plain"), key="u"
+            )
+        await simulator.slash("C0WEST", "status")
+        command = await wait_for_update(recorder, Command)
+        asking = make_reply("May I?", buttons=(Button(label="Yes", data="y", prompt="Why?"),))
+        question = await app.sender.send(messages[1].address, asking)
+        await simulator.press("C0WEST", question.platform_id, "y")
+        await simulator.wait_until(lambda: bool(simulator.open_modals()))
+        await simulator.submit("because")
+        pressed = await wait_for_update(recorder, ButtonPress)
+    assert [post.room for post in simulator.messages()] == ["C0EAST", "C0EAST", "C0WEST", "C0WEST", "C0WEST"]
+    assert command.address.extras == pressed.address.extras == {"team": WEST}
+    assert pressed.comment == "because"
+
+
+async def test_a_workspace_without_the_app_is_ignored(simulator: Simulator, app: Connection) -> None:
+    """Its events are acknowledged and have no effect, and nothing can be sent there."""
+    await install(app, simulator, EAST)
+    recorder = UpdateRecorder()
+    async with receiving(app, recorder):
+        await simulator.say("C0WEST", "not for us")
+        await simulator.slash("C0WEST", "status")
+        await simulator.say("C0EAST", "for us")
+        (message,) = await recorder.wait(1)
+        await simulator.wait_until_acknowledged()
+    assert isinstance(message, Message)
+    assert message.text == "for us"
+    elsewhere = message.address.__class__(channel="chn_contract", room="C0WEST", extras={"team": WEST})
+    with pytest.raises(Undeliverable, match="not installed in workspace T0WEST"):
+        await app.sender.send(elsewhere, make_reply("hello"))
+
+
+async def test_an_uninstalled_workspace_is_forgotten(
+    simulator: Simulator, app: Connection, notes: MemoryChannelState
+) -> None:
+    """Its token is deleted; the other workspaces go on, and it can be installed again."""
+    for team in (EAST, WEST):
+        await install(app, simulator, team)
+    recorder = UpdateRecorder()
+    async with receiving(app, recorder):
+        await simulator.uninstall(WEST)
+        await simulator.say("C0WEST", "too late")
+        await simulator.say("C0EAST", "still here")
+        await recorder.wait(1)
+        assert isinstance(notes.secrets, MemoryChannelSecrets)
+        assert [name for name in notes.secrets.values if "installation" in name] == ["installation:T0EAST"]
+        await install(app, simulator, WEST)
+        await simulator.say("C0WEST", "back again")
+        await recorder.wait(2)
+    texts = [update.text for update in recorder.updates if isinstance(update, Message)]
+    assert texts == ["still here", "back again"]
+
+
+async def test_an_organisation_installs_once(simulator: Simulator, app: Connection) -> None:
+    """On Enterprise Grid one token serves all workspaces of the organisation."""
+    for room in ROOMS:
+        simulator.world.room(room).enterprise = GRID
+    await install(app, simulator, GRID)
+    recorder = UpdateRecorder()
+    async with receiving(app, recorder):
+        for room in ROOMS:
+            await simulator.say(room, room)
+        for update in await recorder.wait(2):
+            assert isinstance(update, Message)
+            assert update.address.extras == {"team": ROOMS[update.address.room], "enterprise": GRID}
+            await app.sender.send(update.address, make_reply(update.text))
+    assert [(post.room, post.text) for post in simulator.messages()] == [(room, room) for room in ROOMS]
+
+
+async def test_an_expiring_token_is_replaced(simulator: Simulator, app: Connection) -> None:
+    """The refresh token is used once, however many sends need the new token."""
+    simulator.server.installations.expires_in = 60
+    await install(app, simulator, EAST)
+    simulator.server.installations.expires_in = 43_200
+    recorder = UpdateRecorder()
+    async with receiving(app, recorder):
+        await simulator.say("C0EAST", "hello")
+        (message,) = await recorder.wait(1)
+        assert isinstance(message, Message)
+        for number in range(3):
+            await app.sender.send(message.address, Reply(text="hello", key=f"dlv_{number}.0"))
+    assert (simulator.server.installations.rotations, len(simulator.messages())) == (1, 3)
+
+
+@pytest.mark.parametrize("wrong", ["state", "cookie", "code", "error"])
+async def test_an_installation_that_nobody_began_is_refused(
+    simulator: Simulator, app: Connection, notes: MemoryChannelState, wrong: str
+) -> None:
+    """A forged state, another browser, a used code and a refusal install nothing."""
+    page = await show(app, "install")
+    cookie = next(iter(SimpleCookie(page.headers["Set-Cookie"]).values()))
+    code = simulator.server.installations.approve(EAST)
+    state, sent = cookie.value, f"{cookie.key}={cookie.value}"
+    if wrong == "state":
+        state = "x" * 43
+        sent = f"{cookie.key}={state}"
+    query = f"code={'x' if wrong == 'code' else code}&state={state}"
+    if wrong == "error":
+        query = "error=access_denied"
+    answer = await show(app, "oauth_redirect", query, "" if wrong == "cookie" else sent)
+    assert "Thank you" not in answer.body
+    assert isinstance(notes.secrets, MemoryChannelSecrets)
+    assert not [name for name in notes.secrets.values if "installation" in name]
+    assert code not in answer.body
+    assert CLIENT_SECRET not in answer.body
+
+
+async def test_a_state_is_valid_once() -> None:
+    """Two replicas share the states, and only one of two callbacks wins."""
+    secrets = MemoryChannelSecrets()
+    state = await ChannelStateStore(secrets).async_issue()
+    assert [await ChannelStateStore(secrets).async_consume(state) for _ in range(2)] == [True, False]
+    assert not await ChannelStateStore(secrets).async_consume("installation:T0EAST")
+
+
+def test_one_app_level_token_is_one_connection(simulator: Simulator) -> None:
+    """Records with the same app-level token have the same key in Socket Mode, whatever their bots."""
+    of = plugin.connection_key
+    east, west = simulator.settings(), simulator.settings(bot_token="xoxb-2")
+    http = simulator.settings(mode="http", signing_secret="a-signing-secret")
+    keys = [of(plugin.settings.model_validate(one)) for one in (east, west, simulator.app_settings(), http)]
+    assert (len(set(keys[:3])), keys[3]) == (1, "")
+    assert keys[0]
+    assert simulator.tokens[1] not in keys[0]
