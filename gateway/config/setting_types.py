@@ -254,7 +254,7 @@ class FileSettings(FrozenSettings):
     account_bytes: int = Field(
         default=10_000 * MEGABYTE,
         ge=0,
-        description="bytes of files and workspaces that one account may store; 0 is no limit",
+        description="bytes of files, workspaces, messages and agents that one account may store; 0: no limit",
     )
 
 

@@ -1,4 +1,4 @@
-"""The storage quota of an account: what its files and workspaces may hold together.
+"""The storage quota of an account: what its files, workspaces, messages, jobs and agents may hold together.
 
 Usage is counted at most every `RECOUNT_SECONDS`, and bytes that are written in between are added in memory.
 An upload therefore reads no table that grows. An account whose count takes long is counted more rarely, so
@@ -18,7 +18,8 @@ from delivery.database.engine import Database
 from gateway.environments.workspaces import Workspaces
 from gateway.files.media_types import render_size
 from gateway.observability.metrics import Metrics
-from gateway.store.accounts import records
+from gateway.store.accounts import accounts, records, stored_bytes
+from gateway.store.accounts.stored_bytes import ROW_BYTES
 from gateway.store.conversations import files
 from sandbox.labels import namespace
 
@@ -33,8 +34,21 @@ COUNT_TIME_FACTOR = 100
 FILE_BYTES = 4096
 """What a file counts at least: its rows and blocks."""
 
+MESSAGE_BYTES = 2 * ROW_BYTES
+"""What a message counts at least: its row and that of its turn."""
+
+LIMIT_SECONDS = 5.0
+"""Seconds for which the limit of an account is cached."""
+
 CountUsage = Callable[[str], Awaitable[int]]
 """Counts the bytes that an account stores."""
+
+ReadLimit = Callable[[str], Awaitable[int | None]]
+"""Returns the limit that the operator set for an account; None: the default applies."""
+
+
+async def _no_limit_of_its_own(_account: str) -> None:
+    """Return None: the default applies to every account."""
 
 
 class StorageFull(Exception):
@@ -42,10 +56,19 @@ class StorageFull(Exception):
 
     def __init__(self, *, used: int, size: int, limit: int) -> None:
         super().__init__(
-            f"the account stores {render_size(used)} in files and workspaces and may store "
-            f"{render_size(limit)}: {render_size(size)} more do not fit; delete conversations or workspace "
-            "files, or ask the operator to raise files.account_bytes"
+            f"the account stores {render_size(used)} in files, workspaces, messages, jobs and agents and "
+            f"may store {render_size(limit)}: {render_size(size)} more do not fit; delete conversations or "
+            "workspace files, or ask the operator to raise the account's limit (PUT /accounts/{id}/storage) "
+            "or files.account_bytes"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageReport:
+    """The bytes that an account stores and may store; a limit of 0 is none."""
+
+    used: int
+    limit: int
 
 
 @dataclass(slots=True)
@@ -58,6 +81,8 @@ class _Usage:
     count_took: float = 0.0
     added: int = 0
     pending: int = 0
+    limit: int = 0
+    limit_read_at: float = float("-inf")
 
     @property
     def total(self) -> int:
@@ -66,11 +91,21 @@ class _Usage:
 
 
 class StorageQuota:
-    """Admits what accounts write, up to `limit` bytes for each account; 0 means no limit."""
+    """Admits what accounts write, up to `limit` bytes for each account; 0 means no limit.
+
+    `read_limit` returns the limits of accounts that have their own.
+    """
 
     def __init__(
-        self, count: CountUsage, metrics: Metrics, *, limit: int, clock: Callable[[], float] = time.monotonic
+        self,
+        count: CountUsage,
+        metrics: Metrics,
+        *,
+        limit: int,
+        read_limit: ReadLimit = _no_limit_of_its_own,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._read_limit = read_limit
         self._count = count
         self._metrics = metrics
         self._limit = limit
@@ -78,13 +113,13 @@ class StorageQuota:
         self._usages: dict[str, _Usage] = {}
 
     @asynccontextmanager
-    async def reserve(self, account: str, size: int) -> AsyncIterator[None]:
+    async def reserve(self, account: str, size: int, *, at_least: int = FILE_BYTES) -> AsyncIterator[None]:
         """Reserve bytes for the block that stores them; raises StorageFull before it. An error frees them."""
-        if not self._limit:
+        usage = self._usages.setdefault(account, _Usage())
+        if not await self._current_limit(account, usage):
             yield
             return
-        usage = self._usages.setdefault(account, _Usage())
-        size = max(size, FILE_BYTES)
+        size = max(size, at_least)
         await self._admit(account, usage, size)
         try:
             yield
@@ -92,14 +127,28 @@ class StorageQuota:
         finally:
             usage.pending -= size
 
+    async def report(self, account: str) -> StorageReport:
+        """Return what an account stores, counted now, and its limit."""
+        usage = self._usages.setdefault(account, _Usage())
+        async with usage.lock:
+            await self._recount(account, usage, after=RECOUNT_WHEN_FULL_SECONDS)
+        return StorageReport(used=usage.total, limit=await self._current_limit(account, usage, after=0))
+
+    async def _current_limit(self, account: str, usage: _Usage, *, after: float = LIMIT_SECONDS) -> int:
+        if self._clock() - usage.limit_read_at >= after:
+            own = await self._read_limit(account)
+            usage.limit = self._limit if own is None else own
+            usage.limit_read_at = self._clock()
+        return usage.limit
+
     async def _admit(self, account: str, usage: _Usage, size: int) -> None:
         async with usage.lock:
             await self._recount(account, usage, after=RECOUNT_SECONDS)
-            if usage.total + size > self._limit:
+            if usage.total + size > usage.limit:
                 await self._recount(account, usage, after=RECOUNT_WHEN_FULL_SECONDS)
-            if usage.total + size > self._limit:
+            if usage.total + size > usage.limit:
                 self._metrics.count("storage_refusals")
-                raise StorageFull(used=usage.total, size=size, limit=self._limit)
+                raise StorageFull(used=usage.total, size=size, limit=usage.limit)
             usage.pending += size
 
     async def _recount(self, account: str, usage: _Usage, *, after: float) -> None:
@@ -112,11 +161,12 @@ class StorageQuota:
 
 
 def count_usage(database: Database, workspaces: Workspaces) -> CountUsage:
-    """Return the function that counts an account's stored files and the files of its workspaces."""
+    """Return the function that counts an account's stored files, workspaces and rows."""
 
     async def count(account: str) -> int:
         async with database.read() as connection:
             stored = await files.stored_bytes(connection, account, at_least=FILE_BYTES)
+            stored += await stored_bytes.stored_bytes(connection, account)
             kept = await records.list_by_kind(connection, account, "workspace")
         for workspace in kept:
             listed = await workspaces.store.replica(namespace(account, workspace.id)).list()
@@ -124,3 +174,13 @@ def count_usage(database: Database, workspaces: Workspaces) -> CountUsage:
         return stored
 
     return count
+
+
+def read_limit(database: Database) -> ReadLimit:
+    """Return the function that reads the limit of an account from its record."""
+
+    async def read(account: str) -> int | None:
+        async with database.read() as connection:
+            return await accounts.get_storage_limit(connection, account)
+
+    return read

@@ -20,7 +20,7 @@ from gateway.files.collection import FileCollector
 from gateway.files.file_store import FileStore
 from gateway.files.nats_blob_store import NatsBlobStore
 from gateway.files.signed_links import PURPOSE, SignedLinks
-from gateway.files.storage_quota import StorageQuota, count_usage
+from gateway.files.storage_quota import StorageQuota, count_usage, read_limit
 from gateway.infra.backing_services import BackingServices
 from gateway.store.conversations import files as store
 from gateway.store.conversations import messages
@@ -51,6 +51,7 @@ def open_file_services(
         count_usage(backing.database, environment_resolver.workspaces),
         backing.metrics,
         limit=settings.files.account_bytes,
+        read_limit=read_limit(backing.database),
     )
     file_store = FileStore(
         backing.database,

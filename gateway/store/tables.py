@@ -36,8 +36,10 @@ accounts = Table(
     metadata,
     Column("id", String(40), primary_key=True),
     Column("name", String(200), nullable=False, unique=True),
+    Column("storage_bytes", BigInteger),
     Column("created_at", UtcDateTime, nullable=False),
 )
+"""`storage_bytes` replaces `files.account_bytes` for this account; 0 means no limit."""
 
 keys = Table(
     "keys",

@@ -66,6 +66,18 @@ async def get_account(
     return _account(row) if row else None
 
 
+async def get_storage_limit(connection: Connection, account: str) -> int | None:
+    """Return the storage limit of an account in bytes; None if it has none of its own."""
+    limit = await connection.execute(select(accounts.c.storage_bytes).where(accounts.c.id == account))
+    value: int | None = limit.scalar_one_or_none()
+    return value
+
+
+async def set_storage_limit(connection: Connection, account: str, limit: int | None) -> None:
+    """Set the storage limit of an account in bytes; None restores the operator's default."""
+    await connection.execute(update(accounts).where(accounts.c.id == account).values(storage_bytes=limit))
+
+
 async def list_accounts(connection: Connection, *, after: str, limit: int) -> Sequence[Account]:
     """Return the accounts, oldest first."""
     rows = await connection.execute(

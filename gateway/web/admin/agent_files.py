@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -94,7 +95,11 @@ def put_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], Awai
         content = await request_body.read_bytes(
             call.request, limit=MAX_FILE_BYTES, deadline=call.context.limits.body_deadline * 3
         )
-        async with call.context.database.begin() as connection:
+        quota = call.context.storage_quota
+        async with (
+            quota.reserve(call.account, len(content)) if quota else nullcontext(),
+            call.context.database.begin() as connection,
+        ):
             count, size = await store.count_and_size(connection, record.id, excluding=path)
             if count >= MAX_FILES or size + len(content) > MAX_TOTAL_BYTES:
                 raise HttpProblem(

@@ -14,6 +14,7 @@ from delivery.deliveries import queries
 from delivery.events.event import new_id
 from gateway.conversations import submission as submissions
 from gateway.conversations.submission import Submission, Submitted
+from gateway.files.storage_quota import MESSAGE_BYTES
 from gateway.records import webhooks
 from gateway.records.fields import HookUrl, Name, Whsec
 from gateway.store.job_state import JobState
@@ -225,7 +226,10 @@ async def queue_turn(call: ApiCall[Any, Any], submission: Submission) -> Submitt
     """Queue a turn below the caller's span, if there is one; raises HttpProblem when it is refused."""
     traceparent = trace_context.parse(call.request.headers.getall(trace_context.HEADER, ()))
     try:
-        taken = await call.services.submissions.submit(replace(submission, traceparent=traceparent))
+        async with call.services.file_services.quota.reserve(
+            submission.account, len(submission.text.encode()), at_least=MESSAGE_BYTES
+        ):
+            taken = await call.services.submissions.submit(replace(submission, traceparent=traceparent))
     except submissions.UnknownTarget as error:
         raise not_found(str(error)) from None
     except submissions.WrongAgent as error:

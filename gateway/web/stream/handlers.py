@@ -11,6 +11,7 @@ from gateway.accounts.api_keys import Principal
 from gateway.conversations import submission as submissions
 from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
 from gateway.conversations.submission import Submission
+from gateway.files.storage_quota import MESSAGE_BYTES, StorageFull
 from gateway.ingress.commands import parse
 from gateway.services import Services
 from gateway.store.conversations import conversations
@@ -117,10 +118,15 @@ async def _submit(services: Services, principal: Principal, frame: SendFrame) ->
         attachments=saved,
     )
     try:
-        accepted = await services.submissions.submit(submission)
+        async with services.file_services.quota.reserve(
+            principal.account, len(frame.text.encode()), at_least=MESSAGE_BYTES
+        ):
+            accepted = await services.submissions.submit(submission)
     except submissions.UnknownTarget as error:
         raise ProtocolError("not_found", str(error), about) from None
     except (submissions.WrongAgent, submissions.IdempotencyKeyReused) as error:
+        raise ProtocolError("invalid", str(error), about) from None
+    except StorageFull as error:
         raise ProtocolError("invalid", str(error), about) from None
     except submissions.QueueFull as error:
         raise ProtocolError("too_many", str(error), about) from None

@@ -8,7 +8,7 @@ import hashlib
 import io
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +350,36 @@ async def test_an_account_stores_no_more_than_its_quota(files_gateway: FilesGate
     assert (answer.status, answer.body["errors"][0]["pointer"]) == (413, "/attachments/0/content")
     assert (await put(full, f"{space}/{workspace}/files/more", b"w" * 600_000))[0] == 413
     assert (await post_file(files_gateway.mine, b"x" * 90_000))[0] == 201
+
+
+async def test_messages_jobs_and_agents_files_count_against_the_quota_of_the_account(
+    files_gateway: FilesGateway,
+) -> None:
+    """They fill an account with a limit of its own, and are refused with the value and the remedy."""
+    operator = replace(files_gateway.anonymous, key=ADMIN_KEY)
+    made = (await operator.call("POST", "/accounts", {"name": "small"})).body
+    small, storage = replace(operator, key=made["key"]), f"/accounts/{made['id']}/storage"
+    shell = {"name": "default", "config": {"model": "builtin:shell"}}
+    agent = (await small.call("POST", "/accounts/me/agents", shell)).body["id"]
+    assert (await small.call("GET", "/accounts/me/storage")).body == {
+        "used_bytes": 0,
+        "limit_bytes": 1_000_000,
+    }
+    set_to = await operator.call("PUT", storage, {"limit_bytes": 100_000})
+    assert set_to.body == {"used_bytes": 0, "limit_bytes": 100_000}
+    knowledge = f"/accounts/me/agents/{agent}/files/knowledge"
+    assert (await put(small, f"{knowledge}/a.txt", b"k" * 40_000))[0] == 204
+    turn = {"input": "!echo " + "m" * 25_000, "conversation": "long"}
+    assert (await small.call("POST", "/agents/default/turns", turn)).status == 202
+    refused = await small.call("POST", "/agents/default/turns", {"input": "m" * 60_000})
+    assert refused.status == 413
+    assert "may store 100 kB" in refused.body["detail"]
+    assert "PUT /accounts/{id}/storage" in refused.body["detail"]
+    assert (await put(small, f"{knowledge}/b.txt", b"k" * 60_000))[0] == 413
+    assert (await operator.call("PUT", storage, {"limit_bytes": 0})).body["limit_bytes"] == 0
+    assert (await put(small, f"{knowledge}/b.txt", b"k" * 60_000))[0] == 204
+    assert (await operator.call("PUT", storage, {"limit_bytes": None})).body["limit_bytes"] == 1_000_000
+    assert (await small.call("PUT", storage, {"limit_bytes": None})).status in (401, 403, 404)
 
 
 async def put(client: ApiClient, path: str, content: bytes) -> tuple[int, Any]:
