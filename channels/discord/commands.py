@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import discord
+from discord import app_commands
+
 RETIRED_COMMANDS = frozenset({"dovecote"})
 """Slash commands that an earlier version registered."""
 
 ASK_COMMAND = "ask"
 """The slash command whose text is a message for the agent."""
-
-ARGUMENTS_OPTION = "words"
-"""The option that holds a command's arguments."""
 
 COMMANDS = {
     "new": "Start a new conversation",
@@ -62,18 +62,33 @@ def parse_words(text: str) -> tuple[str, str] | None:
     return name.lower(), rest.strip()
 
 
+async def _plain(interaction: discord.Interaction) -> None:
+    """Describe a command without arguments."""
+
+
+@app_commands.describe(words="The command's arguments")
+async def _with_arguments(interaction: discord.Interaction, words: str | None = None) -> None:
+    """Describe a command with optional arguments."""
+
+
+@app_commands.describe(question="Your question or task")
+async def _ask(interaction: discord.Interaction, question: str) -> None:
+    """Describe the command that asks the bot."""
+
+
 def definitions() -> tuple[dict[str, Any], ...]:
-    """Return the bot's slash commands in the form Discord registers."""
-    description = "Your question or task"
-    question = {"type": 3, "name": "question", "description": description, "required": True}
-    ask = {"type": 1, "name": ASK_COMMAND, "description": "Ask the bot", "options": [question]}
-    return (ask, *(_definition(name, does) for name, does in COMMANDS.items()))
+    """Return the bot's slash commands in the form Discord registers.
 
-
-def _definition(name: str, description: str) -> dict[str, Any]:
-    words = {"type": 3, "name": ARGUMENTS_OPTION, "description": "The command's arguments"}
-    options = [words] if name in _WITH_ARGUMENTS else []
-    return {"type": 1, "name": name, "description": description, "options": options}
+    discord.py derives the options from the parameters of functions, which are never called: commands arrive
+    as updates.
+    """
+    discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # voice is not used
+    tree = app_commands.CommandTree(discord.Client(intents=discord.Intents.none()))
+    tree.add_command(app_commands.Command(name=ASK_COMMAND, description="Ask the bot", callback=_ask))
+    for name, does in COMMANDS.items():
+        described = _with_arguments if name in _WITH_ARGUMENTS else _plain
+        tree.add_command(app_commands.Command(name=name, description=does, callback=described))
+    return tuple(command.to_dict(tree) for command in tree.get_commands())
 
 
 def merge_commands(registered: object) -> list[dict[str, Any]] | None:

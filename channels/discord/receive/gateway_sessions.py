@@ -2,7 +2,8 @@
 
 A session is stored after the event at its sequence number was committed, never before. It is written at most
 once a second: a resume from an older number only repeats events whose keys are known. Only a connection with
-the same bot, intents and number of shards can resume it.
+the same bot, intents and number of shards can resume it. Without the bot's token a session is of no use, so
+it is no secret.
 """
 
 from __future__ import annotations

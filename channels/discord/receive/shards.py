@@ -91,6 +91,7 @@ class Shards:
             try:
                 await self._run_all(count, accept, receiving, stop)
             except ShardingRequired as error:
+                log.warning("discord.sharding_required: %s", error)
                 receiving(False, str(error))  # noqa: FBT003 - the port's signature
                 self._count = await self._larger_count(count)
 
@@ -116,7 +117,14 @@ class Shards:
 
     async def _larger_count(self, count: int) -> int:
         """Return how many shards Discord recommends; raises Unauthorized if that is not more."""
-        limits = await self._api.call(self._api.bot.request(Route("GET", "/gateway/bot")), name="gateway")
+        ask = self._api.bot.request(Route("GET", "/gateway/bot"))
+        try:
+            limits = await self._api.call(ask, name="gateway")
+        except ChannelError as error:
+            if error.remedy == "operator":
+                raise
+            await asyncio.sleep(BACKOFF_SECONDS[-1])
+            return count  # refused once more, then asked once more
         recommended = limits.get("shards") if isinstance(limits, dict) else None
         if not isinstance(recommended, int) or not count < recommended <= MAX_SHARDS:
             raise Unauthorized(

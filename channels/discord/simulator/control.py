@@ -25,6 +25,7 @@ _CHANNEL_ACTIONS = ("server_channel", "thread", "forum_post", "archive", "kick",
 _FAULT_ACTIONS = (
     "push",
     "fail",
+    "ban_after",
     "throttle",
     "limit",
     "cut",

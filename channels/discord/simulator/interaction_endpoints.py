@@ -18,6 +18,8 @@ CHANNEL_MESSAGE, DEFER_MESSAGE, DEFER_UPDATE, UPDATE, CHOICES, MODAL = 4, 5, 6, 
 """Types of interaction responses, by the documentation's numbers."""
 
 TITLE_LIMIT, FIELD_LIMIT = 45, 5
+RESPONSE_SECONDS, TOKEN_SECONDS = 3.0, 900.0
+"""How long an initial response is accepted, and a token. Only time that was passed on purpose counts."""
 
 
 class InteractionEndpoints:
@@ -30,7 +32,10 @@ class InteractionEndpoints:
     async def callback(self, number: str, token: str, body: RequestBody, *, detailed: bool) -> Raw | None:
         """Accept the initial response to an interaction."""
         asked = self._world.interactions.get(token)
-        if asked is None or asked.id != number:
+        is_missed = (
+            asked is not None and asked.response_type is None and self._is_older(asked, RESPONSE_SECONDS)
+        )
+        if asked is None or asked.id != number or is_missed:
             raise ApiFailure(404, 10062, "Unknown interaction")
         if asked.response_type is not None:
             raise ApiFailure(400, 40060, "Interaction has already been acknowledged.")
@@ -109,7 +114,12 @@ class InteractionEndpoints:
         asked = self._world.interactions.get(token)
         if asked is None or application != self._world.application or asked.response_type is None:
             raise ApiFailure(404, 10015, "Unknown Webhook")
+        if self._is_older(asked, TOKEN_SECONDS):
+            raise ApiFailure(401, 50027, "Invalid Webhook Token")
         return asked
+
+    def _is_older(self, interaction: SimulatedInteraction, seconds: float) -> bool:
+        return self._world.offset_seconds - interaction.made_at >= seconds
 
 
 def _check_modal(modal: Raw) -> Raw:

@@ -17,6 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
+from channels.discord.simulator.faults import Fault, InvalidRequestBan
 from channels.discord.simulator.interaction_endpoints import InteractionEndpoints
 from channels.discord.simulator.rate_limits import RateLimits
 from channels.discord.simulator.rest import RequestBody, RestApi, read_body
@@ -28,17 +29,6 @@ RouteCall = Callable[[Mapping[str, str], RequestBody], Any]
 """Handles a call, given the parts of the path with the query, and the body."""
 
 RequestHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass(slots=True)
-class Fault:
-    """A fault for the next `times` calls of a name (None: any call)."""
-
-    times: int
-    name: str | None = None
-    failure: ApiFailure | None = None
-    cut_at: str = ""
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +59,7 @@ class Server:
         self._sessions = sessions
         self._token = token
         self.limits = RateLimits()
+        self.ban = InvalidRequestBan(world.now)
         self.faults: list[Fault] = []
         self.calls: list[tuple[str, str, Any]] = []
 
@@ -163,9 +154,13 @@ class Server:
 
     def _handler_for(self, route: ApiRoute) -> RequestHandler:
         async def answer(request: web.Request) -> web.StreamResponse:
+            if self.ban.seconds_left:
+                return _banned(self.ban.seconds_left)
             try:
                 return await self._call_route(request, route)
             except ApiFailure as failure:
+                is_shared = failure.headers.get("X-RateLimit-Scope") == "shared"
+                self.ban.record(failure.status, is_shared=is_shared)
                 return _json(failure.body, failure.headers, status=failure.status)
             except ConnectionCut:
                 if request.transport is not None:
@@ -181,7 +176,7 @@ class Server:
             raise ApiFailure(401, 0, "401: Unauthorized")
         body = await read_body(request)
         self.calls.append((route.name, request.path, body.fields))
-        fault = self._consume_fault(route.name)
+        fault = self._consume_fault(route.name, body)
         if fault and fault.failure:
             raise fault.failure
         if fault and fault.cut_at == "before":
@@ -200,9 +195,9 @@ class Server:
             return web.Response(status=204, headers=response_headers)
         return _json(result, response_headers)
 
-    def _consume_fault(self, name: str) -> Fault | None:
+    def _consume_fault(self, name: str, body: RequestBody) -> Fault | None:
         for fault in self.faults:
-            if fault.times > 0 and fault.name in (None, name):
+            if fault.matches(name, body):
                 fault.times -= 1
                 return fault
         return None
@@ -218,6 +213,12 @@ def _json(content: Any, headers: Mapping[str, str], *, status: int = 200) -> web
     """Return a response with Discord's content type, which has no charset."""
     body = json.dumps(content).encode()
     return web.Response(body=body, status=status, headers={**headers, "Content-Type": "application/json"})
+
+
+def _banned(seconds: float) -> web.Response:
+    """Return the response of Discord's proxy to a banned address: no JSON, and no `Via` header."""
+    headers = {"Retry-After": str(int(seconds) + 1)}
+    return web.Response(text="error code: 1015", status=429, headers=headers)
 
 
 def _interaction_parts(request: Mapping[str, str]) -> tuple[str, str]:

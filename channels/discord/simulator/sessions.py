@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import zlib
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +21,12 @@ GUILD_MESSAGES, DIRECT_MESSAGES, MESSAGE_CONTENT = 1 << 9, 1 << 12, 1 << 15
 GUILD_REACTIONS, DIRECT_REACTIONS = 1 << 10, 1 << 13
 PRIVILEGED = MESSAGE_CONTENT | 1 << 1 | 1 << 8
 MESSAGE_EVENTS = {"MESSAGE_CREATE", "MESSAGE_UPDATE"}
+SESSION_SECONDS = 180.0
+"""How long a session without a connection can be resumed; Discord states no number."""
+
+MAX_FRAMES, FRAMES_SECONDS = 120, 60.0
+"""A connection that sends more frames in this time is closed (4008)."""
+
 SESSION_ENDING_CODES = {1000, 1001}
 """Close codes by the client that end its session."""
 
@@ -29,6 +37,7 @@ class ClientConnection:
     def __init__(self, socket: web.WebSocketResponse, *, compressed: bool) -> None:
         self.socket = socket
         self.is_compressed = compressed
+        self._frame_times: deque[float] = deque(maxlen=MAX_FRAMES)
         self._stream = zlib.compressobj() if compressed else None
 
     async def send(self, text: str) -> None:
@@ -43,6 +52,13 @@ class ClientConnection:
                 await self.socket.send_bytes(flushed)
         except ConnectionError:
             return
+
+    def count_frame(self) -> None:
+        """Count a frame of the client; raises CloseConnection for too many."""
+        now = time.monotonic()
+        if len(self._frame_times) == MAX_FRAMES and now - self._frame_times[0] < FRAMES_SECONDS:
+            raise CloseConnection(4008)
+        self._frame_times.append(now)
 
     async def close(self, code: int | None) -> None:
         """Close with a code, or cut the connection without one."""
@@ -62,6 +78,7 @@ class SimulatedSession:
     shard: tuple[int, int] = (0, 1)
     sent: list[str] = field(default_factory=list)
     connection: ClientConnection | None = None
+    left_at: float = 0.0
 
     @property
     def sequence(self) -> int:
@@ -113,6 +130,7 @@ class SimulatedGateway:
         try:
             async for message in socket:
                 if message.type in {WSMsgType.TEXT, WSMsgType.BINARY}:
+                    line.count_frame()
                     session = await self._handle_frame(line, session, _parse_frame(message.data))
         except CloseConnection as closed:
             await socket.close(code=closed.code)
@@ -124,7 +142,7 @@ class SimulatedGateway:
 
     def _disconnect(self, session: SimulatedSession | None, connection: ClientConnection) -> None:
         if session is not None and session.connection is connection:
-            session.connection = None
+            session.connection, session.left_at = None, self._world.now()
             if connection.socket.close_code in SESSION_ENDING_CODES:
                 self.sessions.pop(session.id, None)
 
@@ -180,7 +198,9 @@ class SimulatedGateway:
     async def _resume(self, connection: ClientConnection, content: Raw) -> SimulatedSession | None:
         self._check(content)
         session, known = self.sessions.get(content["session_id"]), content["seq"]
-        if session is None or known > session.sequence:
+        is_over = session is not None and session.connection is None and self._is_expired(session)
+        if session is None or is_over or known > session.sequence:
+            self.sessions.pop(content["session_id"], None)
             await self._send(connection, {"op": 9, "d": False})
             return None
         self.resumed += 1
@@ -198,6 +218,9 @@ class SimulatedGateway:
             raise CloseConnection(self.fatal)
         if int(content.get("intents") or 0) & PRIVILEGED & ~self.granted:
             raise CloseConnection(4014)
+
+    def _is_expired(self, session: SimulatedSession) -> bool:
+        return self._world.now() - session.left_at > SESSION_SECONDS
 
     def _check_shard(self, shard: Any) -> tuple[int, int]:
         """Return the shard of an identify; closes the connection if it is none, or if more are required."""
@@ -250,6 +273,7 @@ class SimulatedGateway:
         """Close every connection with a code, or cut it without one."""
         for session in list(self.sessions.values()):
             line, session.connection = session.connection, None
+            session.left_at = self._world.now()
             if line is not None:
                 await line.close(code)
         await asyncio.sleep(0)

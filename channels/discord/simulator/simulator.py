@@ -10,10 +10,11 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from channels.discord.simulator import shapes
+from channels.discord.simulator.faults import CONTENT_KINDS, Fault
 from channels.discord.simulator.interaction_endpoints import InteractionEndpoints
 from channels.discord.simulator.rate_limits import rate_limited
 from channels.discord.simulator.rest import RestApi
-from channels.discord.simulator.server import Fault, Server
+from channels.discord.simulator.server import Server
 from channels.discord.simulator.sessions import SimulatedGateway
 from channels.discord.simulator.user_actions import UserActions
 from channels.discord.simulator.world import ApiFailure, Post, Raw, World
@@ -93,10 +94,24 @@ class Simulator(UserActions):
         await self.sessions.emit(name, content)
 
     async def fail(
-        self, status: int, *, code: int = 0, times: int = 1, name: str | None = None, message: str = ""
+        self,
+        status: int,
+        *,
+        code: int = 0,
+        times: int = 1,
+        name: str | None = None,
+        message: str = "",
+        only: str | None = None,
     ) -> None:
-        """Answer the next calls with a failure."""
-        self.server.faults.append(Fault(times, name, ApiFailure(status, code, message or f"Error {status}")))
+        """Answer the next calls with a failure; `only` those with files, buttons, or text alone."""
+        if only not in {None, *CONTENT_KINDS}:
+            raise ValueError(f"only is {only!r}; use one of {CONTENT_KINDS}")
+        failure = ApiFailure(status, code, message or f"Error {status}")
+        self.server.faults.append(Fault(times, name, failure, only=only))
+
+    async def ban_after(self, most: int) -> None:
+        """Ban the bot's address for an hour after so many invalid requests; Discord allows 10,000."""
+        self.server.ban.most = most
 
     async def throttle(
         self, seconds: float, *, everywhere: bool = False, times: int = 1, name: str = "create"

@@ -120,7 +120,12 @@ class UserActions:
         channel, number, person = self.world.channel(chat), self.world.snowflake(), self.world.person(user)
         token = f"aW50ZXJhY3Rpb24_{number}"
         interaction = SimulatedInteraction(
-            number, token, channel, message=fields.get("message"), person=person
+            number,
+            token,
+            channel,
+            message=fields.get("message"),
+            person=person,
+            made_at=self.world.offset_seconds,
         )
         self.world.interactions[interaction.token] = interaction
         who: Raw = {"member": shapes.member(person)} if channel.guild else {"user": person}

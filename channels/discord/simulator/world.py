@@ -111,6 +111,7 @@ class SimulatedInteraction:
     channel: SimulatedChannel
     message: Raw | None = None
     person: Raw | None = None
+    made_at: float = 0.0
     response_type: int | None = None
     original: Raw | None = None
     modal: Raw | None = None

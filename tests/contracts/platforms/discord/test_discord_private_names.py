@@ -9,7 +9,7 @@ from importlib.metadata import version
 import aiohttp
 import discord
 import pytest
-from discord import gateway, http, utils
+from discord import app_commands, gateway, http, ui, utils
 
 ADVICE = (
     "discord.py {version} has no {name} as the adapter uses it: adapt channels/discord/{file}, "
@@ -28,6 +28,9 @@ OF_CLASSES: tuple[tuple[type, str, str], ...] = (
     (http.Ratelimit, REST, "acquire update __aenter__ __aexit__ expires remaining outgoing _last_request"),
     (http.Route, REST, "BASE"),
     (aiohttp.ClientResponse, REST, "_body"),
+    (app_commands.Command, "commands.py", "to_dict"),
+    (ui.View, "send/rendering.py", "to_components"),
+    (ui.Modal, "send/rendering.py", "to_dict"),
 )
 """Names of classes: methods, constants and slots."""
 
@@ -50,6 +53,7 @@ IN_SOURCES: tuple[tuple[object, str, str], ...] = (
     (http.HTTPClient.request, REST, "async with ratelimit:"),
     (http.HTTPClient.request, REST, "json_or_text(response)"),
     (http.json_or_text, REST, "response.text("),
+    (http.handle_message_parameters, "send/rendering.py", "payload['enforce_nonce'] = True"),
 )
 """What functions do with names that exist in objects only."""
 
