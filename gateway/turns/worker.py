@@ -237,9 +237,10 @@ class TurnWorker:
         environment = next(iter(environments.values()))
         attempt.set_environments(environments, environment)
         attempt.set_file_saver(partial(save_files, self._environment_resolver, environments.values(), turn))
+        tools = await self._tools(claim, attempt, environments)
+        attempt.set_change_previews(tools.preview_changes)
         if await attempt.renew_approvals(claim.approvals):
             return
-        tools = await self._tools(claim, attempt, environments)
         attachments = await self._attachments.fetch(turn, environment)
         turn_input = TurnInput(
             turn=turn.id,
