@@ -103,7 +103,8 @@ class OperatorModel:
 def agent_spec(record: Record, operator_model: OperatorModel) -> AgentSpec:
     """Return a stored agent as a turn needs it; without a model of its own it has the operator's."""
     config = agent_config(record)
-    models, base_url = (config.model, *config.fallback), config.base_url
+    models: tuple[str, ...] = (config.model, *config.fallback)
+    base_url: str | None = config.base_url
     if config.model == DEFAULT_MODEL:
         first, *fallback = operator_model.models
         models = (first, *(config.fallback or fallback))
