@@ -50,6 +50,7 @@ from gateway.maintenance.workspace_sync import workspace_sync_task
 from gateway.observability import tracing
 from gateway.observability.gauges import ProcessGauges, QueueGauges
 from gateway.observability.tracing.span_recorder import SpanRecorder
+from gateway.records.agent import OperatorModel
 from gateway.records.bootstrap import ensure_defaults
 from gateway.records.records import Records
 from gateway.schedules.firing import ScheduleFiring
@@ -319,6 +320,7 @@ def _turn_worker(
         agent_files=AgentFiles(backing.database, resolver),
         schedules=Schedules(backing.database, _schedule_settings(settings)),
         get_agent=get_agent,
+        operator_model=OperatorModel.from_settings(settings.agent),
         worker_id=backing.worker_id,
         size=settings.pool(settings.turn_workers),
         lease_ttl=settings.lease_ttl,

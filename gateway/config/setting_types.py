@@ -20,6 +20,8 @@ MIN_KEY_LENGTH = 32
 """Characters below which a chosen key causes a warning."""
 
 SHELL = "builtin:shell"
+DEFAULT_MODEL = "default"
+"""The name by which an agent record asks for the operator's model."""
 LANGUAGE_MODEL = re.compile(r"^(openai|anthropic|google|ollama):\S+$")
 
 
@@ -133,6 +135,14 @@ def _check_model(value: str) -> str:
     return value
 
 
+def _check_agent_model(value: str) -> str:
+    if value not in {DEFAULT_MODEL, SHELL} and not LANGUAGE_MODEL.match(value):
+        raise ValueError(
+            "must be default, builtin:shell, openai:NAME, anthropic:NAME, google:NAME or ollama:NAME"
+        )
+    return value
+
+
 def _check_language_model(value: str) -> str:
     if not LANGUAGE_MODEL.match(value):
         raise ValueError("must be openai:NAME, anthropic:NAME, google:NAME or ollama:NAME")
@@ -152,6 +162,8 @@ Origins = Annotated[tuple[Annotated[str, AfterValidator(_check_origin)], ...], B
 NatsUrl = Annotated[SecretStr, AfterValidator(_require_secret), AfterValidator(_check_nats_url)]
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_require_secret), AfterValidator(_check_database_url)]
 ModelName = Annotated[str, AfterValidator(_check_model)]
+AgentModelName = Annotated[str, AfterValidator(_check_agent_model)]
+"""The model of an agent record: a model's name, or `default` for the operator's."""
 LanguageModelName = Annotated[str, AfterValidator(_check_language_model)]
 ModelNames = Annotated[tuple[LanguageModelName, ...], BeforeValidator(split_list)]
 Delays = Annotated[

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from gateway.conversations.file_change import FileChange, render_diff
+
+TEXT_ARGUMENTS = frozenset({"content", "old_text", "new_text"})
+"""Arguments that a diff shows."""
 
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 _INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
@@ -26,12 +32,16 @@ class CallTarget:
     network: str | None = None
 
 
-def render_question(tool: str, args: Mapping[str, Any], target: CallTarget) -> str:
+def render_question(
+    tool: str, args: Mapping[str, Any], target: CallTarget, change: FileChange | None = None
+) -> str:
     """Return the whole call: tool, workspace, sandbox, network and every argument.
 
+    With a `change` its diff stands for the arguments that hold the texts, with the hash of all arguments.
     Two different calls have different questions. Control, bidirectional, zero-width and other invisible
     characters are shown by their code points.
     """
+    shown = args if change is None else {name: args[name] for name in args if name not in TEXT_ARGUMENTS}
     sandbox = f"{_value(target.sandbox)}, provider {_value(target.provider)}"
     return "\n".join(
         [
@@ -39,7 +49,8 @@ def render_question(tool: str, args: Mapping[str, Any], target: CallTarget) -> s
             f"workspace: {_value(target.workspace)}",
             f"sandbox: {sandbox}",
             f"network: {_value(target.network)}",
-            *_render_arguments(args),
+            *_render_arguments(shown),
+            *(_render_change(change, args) if change is not None else ()),
         ]
     )
 
@@ -79,6 +90,15 @@ def _render_arguments(args: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"    {show_invisible(line)}" for line in value.split("\n"))
         else:
             yield f"{_value(name)}: {show_invisible(_json(value))}"
+
+
+def _render_change(change: FileChange, args: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the diff, and a hash by which calls differ that change different files in the same way."""
+    yield "changes to the present file:"
+    for line in render_diff(change):
+        yield f"    {show_invisible(line)}"
+    exact = hashlib.sha256(_json(args).encode("utf-8", "surrogatepass")).hexdigest()
+    yield f"all arguments: sha256 {exact}"
 
 
 def _value(text: str | None) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from delivery.broker.port import WorkQueue
@@ -14,6 +15,7 @@ from delivery.events.event import Event, EventType, new_id
 from gateway.agents.port import ApprovalDecision, PendingToolCall
 from gateway.conversations.approval_question import CallTarget, render_call, render_question
 from gateway.conversations.approver_rules import DecisionContext, may_decide, refusal_text, same_room
+from gateway.conversations.file_change import FileChange
 from gateway.conversations.message_ids import approval_event_id
 from gateway.environments.resolver import Environment
 from gateway.store.accounts import accounts
@@ -28,6 +30,15 @@ SANDBOX_CHANGED = "The sandbox was changed after this approval, so it is needed 
 
 CallTargets = Callable[[Mapping[str, Any]], CallTarget]
 """Returns where a call with these arguments would run."""
+
+
+PreviewChanges = Callable[[Sequence[PendingToolCall]], Awaitable[Mapping[str, FileChange]]]
+"""Returns how calls would change files, by their ids; a call that changes none is left out."""
+
+
+async def no_previews(_calls: Sequence[PendingToolCall]) -> Mapping[str, FileChange]:
+    """Return no changes: the questions show all arguments."""
+    return {}
 
 
 class AlreadyDecided(Exception):
@@ -121,9 +132,13 @@ async def request(
     sandbox_fingerprint: str,
     *,
     targets: CallTargets = unknown_target,
+    changes: Mapping[str, FileChange] = MappingProxyType({}),
     reason: str = "",
 ) -> None:
-    """Create an approval for each of these calls and emit `approval.requested` with its question."""
+    """Create an approval for each of these calls and emit `approval.requested` with its question.
+
+    `changes` are the changes of files that calls would make, by the ids of the calls.
+    """
     requested = {
         approval.call
         for approval in await store.list_for_turn(tx.connection, turn.id)
@@ -140,7 +155,7 @@ async def request(
             call=call.id,
             tool=call.name,
             args=call.args,
-            command=render_question(call.name, call.args, targets(call.args)),
+            command=render_question(call.name, call.args, targets(call.args), changes.get(call.id)),
             digest=call_digest(call.name, call.args, sandbox_fingerprint),
             created_at=utc_now(),
         )
@@ -198,13 +213,26 @@ async def request_again(
     sandbox_fingerprint: str,
     *,
     targets: CallTargets = unknown_target,
+    changes: Mapping[str, FileChange] = MappingProxyType({}),
 ) -> None:
     """Void approvals and request new ones for the same calls."""
-    calls = []
-    for approval in approvals:
+    outdated = tuple(approvals)
+    for approval in outdated:
         await store.void(tx.connection, approval.id)
-        calls.append(PendingToolCall(id=approval.call, name=approval.tool, args=approval.args))
-    await request(tx, turn, calls, sandbox_fingerprint, targets=targets, reason=SANDBOX_CHANGED)
+    await request(
+        tx,
+        turn,
+        pending_calls(outdated),
+        sandbox_fingerprint,
+        targets=targets,
+        changes=changes,
+        reason=SANDBOX_CHANGED,
+    )
+
+
+def pending_calls(approvals: Iterable[Approval]) -> list[PendingToolCall]:
+    """Return the calls of approvals."""
+    return [PendingToolCall(id=one.call, name=one.tool, args=one.args) for one in approvals]
 
 
 class Approvals:

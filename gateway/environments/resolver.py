@@ -163,6 +163,16 @@ class EnvironmentResolver:
             return StoredWorkspace(self.workspaces.store, environment.spec.namespace, environment.spec.mount)
         return await self.sandbox(environment)
 
+    async def present_files(self, environment: Environment) -> Sandbox | None:
+        """Return where files can be read without starting a sandbox: the open one, else the store."""
+        pool = self._pools.get(environment.provider)
+        is_open = pool is not None and pool.get_open(environment.spec.label) is not None
+        if is_open and not environment.files_only:
+            return await self.sandbox(environment)
+        if environment.spec.workspace is None:
+            return None
+        return StoredWorkspace(self.workspaces.store, environment.spec.namespace, environment.spec.mount)
+
     async def wake(self, environment: Environment) -> ReservedSandbox:
         """Return the environment's sandbox with its instance running, so that its id is known.
 

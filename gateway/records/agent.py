@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, field_validator
 
 from gateway.agents.port import AgentSpec, TurnLimits
-from gateway.config.setting_types import LanguageModelName, LimitSettings, ModelName, WebUrl
+from gateway.config.setting_types import (
+    DEFAULT_MODEL,
+    SHELL,
+    AgentModelName,
+    AgentSettings,
+    LanguageModelName,
+    LimitSettings,
+    WebUrl,
+)
 from gateway.records.fields import EventPattern, HookUrl, Reference, Whsec
 from gateway.store.accounts.records import Record
 
@@ -52,9 +61,9 @@ class QueueConfig(_AgentConfigModel):
 
 
 class AgentConfig(_AgentConfigModel):
-    """An agent record's `config`, defaults filled in."""
+    """An agent record's `config`, defaults filled in. `model` "default" is the operator's model."""
 
-    model: ModelName = "builtin:shell"
+    model: AgentModelName = DEFAULT_MODEL
     fallback: tuple[LanguageModelName, ...] = Field(default=(), max_length=10)
     instructions: str = Field(default="", max_length=100_000)
     base_url: WebUrl | None = None
@@ -78,15 +87,38 @@ def agent_config(record: Record) -> AgentConfig:
     return AgentConfig.model_validate(record.config)
 
 
-def agent_spec(record: Record) -> AgentSpec:
-    """Return a stored agent as a turn needs it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorModel:
+    """The models of the operator's settings in the order they are tried, and their server's base URL."""
+
+    models: tuple[str, ...] = (SHELL,)
+    base_url: str | None = None
+
+    @classmethod
+    def from_settings(cls, settings: AgentSettings) -> OperatorModel:
+        """Return the model of the settings' default agent."""
+        return cls(models=(settings.model, *settings.fallback), base_url=settings.base_url)
+
+
+def agent_spec(record: Record, operator_model: OperatorModel) -> AgentSpec:
+    """Return a stored agent as a turn needs it; without a model of its own it has the operator's."""
     config = agent_config(record)
-    limits = TurnLimits(**config.limits.model_dump())
+    models: tuple[str, ...] = (config.model, *config.fallback)
+    base_url: str | None = config.base_url
+    if config.model == DEFAULT_MODEL:
+        first, *fallback = operator_model.models
+        models = (first, *(config.fallback or fallback))
+        base_url = config.base_url or operator_model.base_url
     return AgentSpec(
         id=record.id,
         name=record.name,
-        models=(config.model, *config.fallback),
+        models=models,
         instructions=config.instructions,
-        base_url=config.base_url,
-        limits=limits,
+        base_url=base_url,
+        limits=turn_limits(config),
     )
+
+
+def turn_limits(config: AgentConfig) -> TurnLimits:
+    """Return the limits of an agent's turns."""
+    return TurnLimits(**config.limits.model_dump())

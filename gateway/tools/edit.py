@@ -70,11 +70,17 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool) -> tupl
     return content.replace(old, new), count
 
 
+def _changed_text(args: Mapping[str, Any], before: str) -> str:
+    old, new = str(args["old_text"]), str(args["new_text"])
+    return replace_text(before, old, new, replace_all=args.get("replace_all") is True)[0]
+
+
 edit = Tool(
     spec=_spec,
     needs_approval=lambda config: config.permission_mode == "ask",
     run=with_file_errors(_run),
     idempotent=False,
     is_available=has_workspace,
+    changed_text=_changed_text,
     changes_files=True,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +14,10 @@ import structlog
 
 from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType
-from gateway.agents.port import ToolResult, Tools, ToolSpec
+from gateway.agents.port import PendingToolCall, ToolResult, Tools, ToolSpec
 from gateway.conversations.approvals import call_digest, fingerprint_all
 from gateway.conversations.approver_rules import may_approve_own_turn
+from gateway.conversations.file_change import FileChange
 from gateway.store.turn_state import Interruption
 from gateway.store.turns import approvals, turns
 from gateway.store.turns.turns import StepRow
@@ -24,6 +26,7 @@ from gateway.tools.bash import bash
 from gateway.tools.deliver_file import deliver_file
 from gateway.tools.edit import edit
 from gateway.tools.expose import expose
+from gateway.tools.file_arguments import path_argument
 from gateway.tools.glob import glob
 from gateway.tools.grep import grep
 from gateway.tools.list_files import list_files
@@ -57,6 +60,12 @@ TOOLS: Mapping[str, Tool] = {
 
 MAX_EVENT_OUTPUT = 128 * 1024
 """Characters of output in an event; the step's row has the full output."""
+
+PREVIEW_TIMEOUT = 5.0
+"""Seconds that the question about a change may wait for the present file."""
+
+MAX_PREVIEW_BYTES = 256 * 1024
+"""The largest file whose change is shown as a diff."""
 
 BeginTransaction = Callable[[str], AbstractAsyncContextManager[Transaction]]
 """Begin a transaction that fails unless this attempt still holds the conversation."""
@@ -114,6 +123,31 @@ class ToolExecutor(Tools):
         except InvalidArguments:
             return False  # the call fails for this reason
         return not refused and tool.is_offered(context) and tool.needs_approval(context.environment.config)
+
+    async def preview_changes(self, calls: Sequence[PendingToolCall]) -> Mapping[str, FileChange]:
+        """Return how calls would change files that can be read at once; others are left out."""
+        found = {call.id: await self._preview_change(call) for call in calls}
+        return {call: change for call, change in found.items() if change is not None}
+
+    async def _preview_change(self, call: PendingToolCall) -> FileChange | None:
+        tool = self._tools.get(call.name)
+        if tool is None or tool.changed_text is None:
+            return None
+        try:
+            context = self._context.in_workspace(call.args)
+            self._validate(tool, call.args, context)
+            async with asyncio.timeout(PREVIEW_TIMEOUT):
+                files = await context.environment_resolver.present_files(context.environment)
+                if files is None:
+                    return None
+                content = await files.read(path_argument(call.args), limit=MAX_PREVIEW_BYTES + 1)
+            before = content.decode("utf-8")
+            if len(content) > MAX_PREVIEW_BYTES:
+                return None
+            return FileChange(before=before, after=tool.changed_text(call.args, before))
+        except (InvalidArguments, ValueError, OSError, SandboxError) as error:
+            log.debug("tool.change_not_shown", turn=self._context.turn.id, error=str(error))
+            return None
 
     async def _asker_may_approve(self) -> bool:
         """Return whether the person who started the turn may approve its commands by typing them."""

@@ -74,6 +74,8 @@ class Tool:
     idempotent: bool
     is_available: Callable[[ToolContext], bool] = lambda _context: True
     objection: Callable[[ToolContext, Mapping[str, Any]], str | None] = lambda _context, _args: None
+    changed_text: Callable[[Mapping[str, Any], str], str] | None = None
+    """Returns a file's text after a call, given the text before; raises ValueError if it would not change."""
     changes_files: bool = False
     uses_workspace: bool = True
     """Whether it works in a workspace; with several workspaces a call names one."""

@@ -54,5 +54,6 @@ write = Tool(
     run=with_file_errors(_run),
     idempotent=True,
     is_available=has_workspace,
+    changed_text=lambda args, _before: str(args["content"]),
     changes_files=True,
 )

@@ -68,6 +68,7 @@ class TurnAttempt:
         self._steered: list[str] | None = None
         self._sandbox_fingerprint = ""
         self._call_targets: approvals.CallTargets = approvals.unknown_target
+        self._preview_changes: approvals.PreviewChanges = approvals.no_previews
         self._save_files: Callable[[], Awaitable[str | None]] | None = None
         self._unsaved: str | None = None
         self.end_state: TurnState | None = None
@@ -97,6 +98,10 @@ class TurnAttempt:
         self._sandbox_fingerprint = approvals.fingerprint_all(environments, default)
         self._call_targets = approvals.call_targets(environments, default)
 
+    def set_change_previews(self, preview: approvals.PreviewChanges) -> None:
+        """Set the function that computes how calls would change files, for their questions."""
+        self._preview_changes = preview
+
     def set_file_saver(self, save: Callable[[], Awaitable[str | None]]) -> None:
         """Set the function that saves the files of the turn's sandboxes; it returns why it could not."""
         self._save_files = save
@@ -110,11 +115,17 @@ class TurnAttempt:
         """Request approvals again if the sandbox was changed since; returns whether the turn waits again."""
         if not any(approval.state == "approved" for approval in decided):
             return False
+        changes = await self._preview_changes(approvals.pending_calls(decided))
         async with self.begin("turn.pause") as tx:
             outdated = await approvals.list_outdated(tx, decided, self._sandbox_fingerprint)
             if outdated:
                 await approvals.request_again(
-                    tx, self.turn, outdated, self._sandbox_fingerprint, targets=self._call_targets
+                    tx,
+                    self.turn,
+                    outdated,
+                    self._sandbox_fingerprint,
+                    targets=self._call_targets,
+                    changes=changes,
                 )
                 checkpoint = self.turn.paused or b""
                 await turns.pause(tx.connection, self.turn, fence=self._fence, state=checkpoint)
@@ -220,10 +231,16 @@ class TurnAttempt:
         )
 
     async def _pause(self, required: ApprovalRequired) -> None:
+        changes = await self._preview_changes(required.calls)
         async with self.begin("turn.pause") as tx:
             await turns.pause(tx.connection, self.turn, fence=self._fence, state=required.state)
             await approvals.request(
-                tx, self.turn, required.calls, self._sandbox_fingerprint, targets=self._call_targets
+                tx,
+                self.turn,
+                required.calls,
+                self._sandbox_fingerprint,
+                targets=self._call_targets,
+                changes=changes,
             )
             await report_held_up_jobs(tx, self.turn.conversation, self.list_files)
 

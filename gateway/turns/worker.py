@@ -24,7 +24,7 @@ from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files.attachments import AttachmentFetcher
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
-from gateway.records.agent import agent_config, agent_spec
+from gateway.records.agent import OperatorModel, agent_config, agent_spec, turn_limits
 from gateway.schedules.schedules import Schedules
 from gateway.store.turn_state import RetryPeriods, TurnState
 from gateway.store.turns import turns
@@ -83,6 +83,7 @@ class TurnWorker:
         agent_files: AgentFiles,
         schedules: Schedules,
         get_agent: Callable[[AgentSpec], Agent],
+        operator_model: OperatorModel | None = None,
         worker_id: str,
         size: PoolSize = DEFAULT_SIZE,
         lease_ttl: float = 6.0,
@@ -102,6 +103,7 @@ class TurnWorker:
         self._agent_files = agent_files
         self._schedules = schedules
         self._get_agent = get_agent
+        self._operator_model = operator_model or OperatorModel()
         self._claimer = TurnClaimer(transactions, worker_id, file_collector=file_collector)
         self._cancellations = CancellationWatcher(transactions.database, interval=cancel_poll_interval)
         self._on_turn_ended = on_turn_ended
@@ -191,7 +193,7 @@ class TurnWorker:
         except (Drained, AgentClosed):
             await self._release(attempt)
         except TimeoutError:
-            limit = agent_spec(claim.agent).limits.turn_timeout
+            limit = turn_limits(agent_config(claim.agent)).turn_timeout
             error_text = f"the turn timed out after {limit:g} s (limits.turn_timeout)"
             await self._end(attempt, TurnState.FAILED, error_text)
         except (AgentError, SandboxError) as error:
@@ -213,7 +215,7 @@ class TurnWorker:
                 asyncio.create_task(lease.wait_lost()): DeliveryError("the lease was lost"),
                 asyncio.create_task(self._wait_drained()): Drained(),
             }
-            timeout = agent_spec(claim.agent).limits.turn_timeout or None
+            timeout = turn_limits(agent_config(claim.agent)).turn_timeout or None
             try:
                 done, _ = await asyncio.wait(
                     {running, *bounds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
@@ -230,16 +232,19 @@ class TurnWorker:
 
     async def _run_agent(self, claim: ClaimedTurn, attempt: TurnAttempt) -> None:
         turn = claim.turn
-        spec = await self._agent_files.with_instructions(claim.agent, agent_spec(claim.agent))
+        spec = await self._agent_files.with_instructions(
+            claim.agent, agent_spec(claim.agent, self._operator_model)
+        )
         environments = await self._environment_resolver.resolve_all(
             claim.agent, turn.conversation, person=turn.asker
         )
         environment = next(iter(environments.values()))
         attempt.set_environments(environments, environment)
         attempt.set_file_saver(partial(save_files, self._environment_resolver, environments.values(), turn))
+        tools = await self._tools(claim, attempt, environments)
+        attempt.set_change_previews(tools.preview_changes)
         if await attempt.renew_approvals(claim.approvals):
             return
-        tools = await self._tools(claim, attempt, environments)
         attachments = await self._attachments.fetch(turn, environment)
         turn_input = TurnInput(
             turn=turn.id,

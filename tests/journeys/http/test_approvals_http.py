@@ -144,3 +144,32 @@ async def test_a_jobs_result_is_told_by_the_model(tmp_path: Path) -> None:
     texts = [one["text"] for one in of_kind(events, "message.completed") if one["role"] == "assistant"]
     assert texts == ["Started.", "The job said pigeon."]
     assert "untrusted" in last_text(server.bodies[-1])
+
+
+def change_files(body: dict[str, Any]) -> ScriptedTurn:
+    """Ask for a change of one file and the replacement of another, once."""
+    if body["messages"][-1]["role"] == "tool":
+        return ScriptedTurn(text="done")
+    edited = {"path": "notes.txt", "old_text": "two\n", "new_text": "TWO\n"}
+    calls = (
+        ToolCall(name="edit", args=edited),
+        ToolCall(name="write", args={"path": "notes.txt", "content": "zero\none\ntwo\nthree\n"}),
+        ToolCall(name="write", args={"path": "new.txt", "content": "fresh\n"}),
+    )
+    return ScriptedTurn(calls=calls)
+
+
+async def test_a_change_of_a_file_is_asked_as_a_diff(tmp_path: Path) -> None:
+    """The question has the changed lines of the present file; a new file is shown as a whole."""
+    async with model_gateway(tmp_path / "data", change_files) as (process, _server):
+        async with process.http() as session:
+            path = "/accounts/me/workspaces/default/files/notes.txt"
+            async with session.put(path, data=b"one\ntwo\nthree\n") as stored:
+                assert stored.status < 300
+        queued = await start_turn(process, "change the notes")
+        events = await events_until(process, queued["conversationId"], "approval.requested", 3)
+        edit, write, new = (asked["question"] for asked in of_kind(events, "approval.requested"))
+        assert "    @@ -1,3 +1,3 @@\n     one\n    -two\n    +TWO\n     three\n" in edit
+        assert "    @@ -1,3 +1,4 @@\n    +zero\n     one\n" in write
+        assert "changes to the present file" not in new
+        assert "    fresh" in new

@@ -76,6 +76,21 @@ async def test_a_completion_is_a_turn(openai_gateway: OpenAIChatGateway) -> None
     assert (turn["state"], turn["output"]) == ("completed", "echo: hello there")
 
 
+async def test_an_agent_without_a_model_uses_the_operators(openai_gateway: OpenAIChatGateway) -> None:
+    """A record without `model`, or with the model "default", is answered by the operator's model."""
+    try:
+        for name, config in (("plain", {}), ("named", {"model": "default"})):
+            made = await openai_gateway.mine.call(
+                "POST", "/accounts/me/agents", {"name": name, "config": config}
+            )
+            assert made.status == 201
+            said = await openai_gateway.client.chat.completions.create(model=name, messages=[user("hi")])
+            assert said.choices[0].message.content == "echo: hi"
+    finally:
+        for name in ("plain", "named"):
+            await openai_gateway.mine.call("DELETE", f"/accounts/me/agents/{name}")
+
+
 async def test_a_completion_streams_while_the_model_writes(openai_gateway: OpenAIChatGateway) -> None:
     """Chunks come in order, make the whole answer, and end with what was used."""
     stream = await openai_gateway.client.chat.completions.create(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.conversations.approval_question import CallTarget, render_call, render_question, show_invisible
+from gateway.conversations.file_change import FileChange
 
 TEXTS = st.one_of(
     st.text(max_size=20),
@@ -58,6 +59,39 @@ def test_hidden_characters_are_shown_by_their_code_points(letter: str) -> None:
     """Right-to-left marks, zero-width spaces, escape sequences and fillers become visible."""
     question = render_question("bash", {"command": f"ls {letter}x"}, CallTarget())
     assert f"ls ⟨U+{ord(letter):04X}⟩x" in question
+
+
+CHANGES = st.one_of(
+    st.none(),
+    st.builds(FileChange, before=TEXTS, after=TEXTS),
+    st.builds(
+        FileChange, before=st.lists(TEXTS).map("\n".join), after=st.lists(TEXTS, max_size=9).map("\n".join)
+    ),
+)
+
+
+@given(CALLS, CHANGES, CALLS, CHANGES)
+def test_different_calls_have_different_questions_with_diffs_too(
+    one: tuple[str, dict[str, Any], CallTarget],
+    change: FileChange | None,
+    other: tuple[str, dict[str, Any], CallTarget],
+    other_change: FileChange | None,
+) -> None:
+    """A diff hides no difference: not of arguments, and not of files that change in the same way."""
+    if _exact(one) != _exact(other):
+        assert render_question(*one, change) != render_question(*other, other_change)
+
+
+def test_a_diff_stands_for_the_texts_of_a_call() -> None:
+    """The question about a write has the changed lines, and the path, but not the unchanged lines."""
+    before = "".join(f"line {number}\n" for number in range(40))
+    after = before.replace("line 20\n", "line 20\u200b\n")
+    question = render_question(
+        "write", {"path": "a.txt", "content": after}, CallTarget(), FileChange(before=before, after=after)
+    )
+    for line in ("a.txt", "    @@ -18,7 +18,7 @@", "    -line 20\n", "    +line 20⟨U+200B⟩\n"):
+        assert line in question
+    assert "line 30" not in question
 
 
 def test_an_argument_beside_the_command_is_shown() -> None:

@@ -1,0 +1,83 @@
+"""Diffs of files: exact, whole, and quick for any text."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.conversations.file_change import FileChange, render_diff
+
+UNFINISHED = "\\ No newline at end of file"
+LINES = st.sampled_from(["", "a", "b", "c", "-a", "+a", " a", "@@ -1,1 +1,1 @@", UNFINISHED])
+TEXTS = st.one_of(st.text(max_size=30), st.lists(LINES, max_size=30).map("\n".join))
+HUNK = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@")
+
+
+def patched(before: str, diff: list[str]) -> str:
+    """Return the text after a diff, by the rules of unified diffs."""
+    old = before.split("\n")
+    old = old[:-1] if old[-1] == "" else [*old[:-1], f"{old[-1]}\n{UNFINISHED}"]
+    new: list[str] = []
+    at = number = 0
+    while number < len(diff):
+        found = HUNK.fullmatch(diff[number])
+        assert found is not None, diff[number]
+        start, removed, _, added = map(int, found.groups())
+        start -= bool(removed)
+        new += old[at:start]
+        at, number = start, number + 1
+        while removed or added:
+            sign, line = diff[number][0], diff[number][1:]
+            number += 1
+            if diff[number : number + 1] == [UNFINISHED]:
+                line, number = f"{line}\n{UNFINISHED}", number + 1
+            if sign != "+":
+                assert old[at] == line
+                at, removed = at + 1, removed - 1
+            if sign != "-":
+                new.append(line)
+                added -= 1
+    text = "".join(f"{line}\n" for line in [*new, *old[at:]])
+    return text.removesuffix(f"\n{UNFINISHED}\n")
+
+
+@given(TEXTS, TEXTS)
+def test_the_diff_determines_the_text(before: str, after: str) -> None:
+    """The text before and the diff are enough to make the text after."""
+    diff = list(render_diff(FileChange(before=before, after=after)))
+    assert patched(before, diff) == after
+    assert bool(diff) == (before != after)
+
+
+def test_changes_far_apart_are_hunks_of_their_own() -> None:
+    """Three unchanged lines stand around each change; changes that are near share a hunk."""
+    before = "".join(f"{number}\n" for number in range(30))
+    after = before.replace("\n5\n", "\nfive\n").replace("\n8\n", "\n").replace("\n25\n", "\n25\nmore\n")
+    diff = list(render_diff(FileChange(before=before, after=after)))
+    assert [line for line in diff if line.startswith("@@")] == ["@@ -3,10 +3,9 @@", "@@ -24,6 +23,7 @@"]
+    assert [line for line in diff if line[0] in "+-"] == ["-5", "+five", "-8", "+more"]
+
+
+def test_patch_accepts_the_diff(tmp_path: Path) -> None:
+    """The standard program applies the diff."""
+    before, after = "a\nb\nc\nd\ne\nf\ng\nh", "a\nB\nc\nd\ne\nf\ng\nh\ni\n"
+    (tmp_path / "f").write_text(before)
+    diff = "".join(f"{line}\n" for line in render_diff(FileChange(before=before, after=after)))
+    try:
+        subprocess.run(["patch", "f"], input=f"--- f\n+++ f\n{diff}", cwd=tmp_path, text=True, check=True)
+    except FileNotFoundError:
+        pytest.skip("the program patch is not installed")
+    assert (tmp_path / "f").read_text() == after
+
+
+@pytest.mark.parametrize("piece", ["\n", "a\n", "a\nb\n", "a"])
+def test_a_large_file_is_compared_line_by_line_only_in_small_parts(piece: str) -> None:
+    """Files of repeated lines, where comparisons are slowest, end as one removal and one addition."""
+    before = piece * (200_000 // len(piece))
+    diff = list(render_diff(FileChange(before=f"x\n{before}", after=f"{before}\ny\n")))
+    assert patched(f"x\n{before}", diff) == f"{before}\ny\n"
