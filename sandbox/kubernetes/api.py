@@ -113,7 +113,7 @@ class ClusterApi:
             method,
             self._url(path),
             query_params=cast("Any", list(query)),
-            headers={"Content-Type": content_type, **await self._headers()},
+            headers={"Content-Type": content_type, "Accept": JSON, **await self._headers()},
             body=body,
             _request_timeout=self._timeout,
         )
@@ -146,7 +146,7 @@ class ClusterApi:
         return f"{str(self._client.configuration.host).rstrip('/')}{path}"
 
     async def _headers(self) -> dict[str, str]:
-        headers = {"Accept": JSON, "User-Agent": "dovecote"}
+        headers = {"User-Agent": "dovecote"}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"])
         return headers
 

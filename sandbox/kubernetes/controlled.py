@@ -25,7 +25,15 @@ from sandbox.kubernetes.objects import (
     conditions,
     is_ending,
 )
-from sandbox.kubernetes.pods import Pause, PlainPods, PodState, SandboxBackend, refuse_hopeless, state_of
+from sandbox.kubernetes.pods import (
+    Pause,
+    PlainPods,
+    PodIdentity,
+    PodState,
+    SandboxBackend,
+    refuse_hopeless,
+    state_of,
+)
 
 RUNNING, SUSPENDED = "Running", "Suspended"
 EXPIRED = "SandboxExpired"
@@ -38,16 +46,17 @@ class ControlledSandboxes(SandboxBackend):
         self._api = api
         self._pods = pods
 
-    async def ensure_running(self, objects: SandboxObjects, *, create: bool) -> None:
+    async def ensure_running(self, objects: SandboxObjects, *, create: bool) -> PodIdentity:
         """Bring the Sandbox to its running state, whatever state it is in, and put off its end."""
         pause = Pause()
         async with self._pods.starting(objects.ref):
-            while not await self._advance(objects, create=create):
+            while (pod := await self._advance(objects, create=create)) is None:
                 await pause()
         await self.renew(objects, 0.0)
+        return await self._pods.identity(objects, pod)
 
-    async def _advance(self, objects: SandboxObjects, *, create: bool) -> bool:
-        """Take one step towards a running pod; return whether it runs."""
+    async def _advance(self, objects: SandboxObjects, *, create: bool) -> Mapping[str, Any] | None:
+        """Take one step towards a running pod; return it once it runs."""
         found = await self._api.find(objects.ref.path(SANDBOXES))
         if found is None:
             await self._create(objects, create=create)
@@ -63,8 +72,8 @@ class ControlledSandboxes(SandboxBackend):
             await self._pods.apply_policy(objects)
             await self._set_mode(objects.ref, RUNNING)
         else:
-            return await self._has_running_pod(objects, create=create)
-        return False
+            return await self._running_pod(objects, create=create)
+        return None
 
     async def _create(self, objects: SandboxObjects, *, create: bool) -> None:
         if not create:
@@ -93,20 +102,20 @@ class ControlledSandboxes(SandboxBackend):
         except ObjectConflict:
             return
 
-    async def _has_running_pod(self, objects: SandboxObjects, *, create: bool) -> bool:
-        """Return whether the pod of the present template runs; the controller replaces a deleted one."""
+    async def _running_pod(self, objects: SandboxObjects, *, create: bool) -> Mapping[str, Any] | None:
+        """Return the pod of the present template if it runs; the controller replaces a deleted one."""
         pod = await self._api.find(objects.ref.path(PODS))
         state = state_of(pod)
         if pod is None:
-            return False
+            return None
         if state is PodState.ENDED and not (create or objects.spec.persistent):
             raise SandboxGone("the pod has ended")
         if state is PodState.ENDED or annotation(pod, CONFIG_DIGEST) != objects.config_digest:
             await self._api.delete(objects.ref.path(PODS))
-            return False
+            return None
         if state is PodState.STARTING:
             refuse_hopeless(pod)
-        return state is PodState.RUNNING
+        return pod if state is PodState.RUNNING else None
 
     async def _set_mode(self, ref: SandboxRef, mode: str) -> None:
         await self._api.patch(ref.path(SANDBOXES), {"spec": {"operatingMode": mode}})

@@ -20,11 +20,14 @@ import aiohttp
 
 from sandbox.errors import ProviderRefused, ProviderUnreachable
 from sandbox.kubernetes.api import ClusterApi
-from sandbox.kubernetes.errors import translate_errors
+from sandbox.kubernetes.errors import PodUnavailable, translate_errors
 from sandbox.kubernetes.objects import CONTAINER
 
 STDIN, STDOUT, STDERR, STATUS = range(4)
 CHUNK_BYTES = 32 * 1024
+OTHER_POD = 113
+"""The exit code of receive.sh in a pod that is not the expected one."""
+
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 """The most bytes that one program may return; more is an attack on the gateway's memory."""
 
@@ -50,10 +53,15 @@ class PodExecution:
             raise ProviderRefused("kubernetes: a program returned too much output")
 
     def output(self) -> bytes:
-        """Return the output of a program that ended with 0; raises ProviderRefused, ProviderUnreachable."""
+        """Return the output of a program that ended with 0.
+
+        Raises PodUnavailable if the pod is another one, ProviderRefused, ProviderUnreachable.
+        """
         if self.status is None:
             raise ProviderUnreachable("kubernetes: the connection to the pod ended before the program did")
         code = exit_code(self.status)
+        if code == OTHER_POD:
+            raise PodUnavailable("kubernetes: the pod has been replaced")
         if code != 0:
             message = self.stderr[-500:].decode(errors="replace").strip() or self.status.get("message")
             raise ProviderRefused(f"kubernetes: a program ended with {code}: {message}")
@@ -69,11 +77,13 @@ def exit_code(status: dict[str, Any]) -> int | None:
     return int(codes[0]) if codes and str(codes[0]).isdigit() else None
 
 
-async def run_program(api: ClusterApi, pod: str, text: str, *, stdin: bytes, timeout: float) -> bytes:
-    """Run a shell program in a pod (a path of the API), with the path of its input in `$input`."""
+async def run_program(
+    api: ClusterApi, pod: str, uid: str, text: str, *, stdin: bytes, timeout: float
+) -> bytes:
+    """Run a shell program in a pod (its API path and its uid), with the path of its input in `$input`."""
     place = f"/tmp/.dovecote-{secrets.token_hex(8)}"  # noqa: S108 - inside the pod
     program = f"input={place}/input\n{text}\n".encode("utf-8", "surrogateescape")
-    command = ["sh", "-c", _receiver(), "dovecote", place, str(len(program)), str(len(stdin))]
+    command = ["sh", "-c", _receiver(), "dovecote", place, str(len(program)), str(len(stdin)), uid]
     execution = PodExecution()
     try:
         async with asyncio.timeout(timeout), api.websocket(f"{pod}/exec", _query(command)) as socket:

@@ -23,6 +23,10 @@ from sandbox.model import Network, SandboxId, SandboxSpec
 
 PREFIX = "dovecote-"
 CONTAINER = "sandbox"
+UID_LENGTH, NO_FILES = 16, "none"
+POD_VARIABLE = "DOVECOTE_POD"
+"""The variable of the container with the pod's uid; runs do not see it."""
+
 HOME, WORKSPACES, TEMPORARY = "/home/sandbox", "/mnt/workspaces", "/tmp"  # noqa: S108 - inside the pod
 VOLUME = "home"
 CONTROLLER_GROUP = "agents.x-k8s.io/v1beta1"
@@ -40,15 +44,17 @@ _LIFETIME_MARGIN = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxRef:
-    """The place of a sandbox in the cluster; its id is `<namespace>.<name>`."""
+    """The place of a sandbox in the cluster."""
 
     namespace: str
     name: str
 
-    @property
-    def id(self) -> SandboxId:
-        """Return the id."""
-        return SandboxId(f"{self.namespace}.{self.name}")
+    def id(self, files: str) -> SandboxId:
+        """Return the id of the sandbox that has these files: `<namespace>.<name>.<uid of claim or pod>`.
+
+        A sandbox that is made again has the same name and other files, so it has another id.
+        """
+        return SandboxId(f"{self.namespace}.{self.name}.{files.replace('-', '')[:UID_LENGTH] or NO_FILES}")
 
     @property
     def claim(self) -> str:
@@ -101,7 +107,7 @@ def account_namespace(name: str) -> dict[str, Any]:
 
 def parse_id(sandbox_id: str, settings: KubernetesSettings) -> SandboxRef:
     """Return the place of an id; raises SandboxGone for one that is not ours, so that none becomes a path."""
-    namespace, _, name = sandbox_id.partition(".")
+    namespace, name, _files = (*sandbox_id.split(".", 2), "", "")[:3]
     suffix = name.removeprefix(PREFIX)
     account = namespace.removeprefix(settings.namespace)
     known = account == "" or account.removeprefix("-").isalnum()
@@ -273,7 +279,7 @@ class SandboxObjects:
             "imagePullPolicy": self.settings.image_pull_policy,
             "command": ["sh", "-c", _INIT_SCRIPT],
             "workingDir": HOME,
-            "env": [{"name": "HOME", "value": HOME}],
+            "env": [{"name": POD_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}],
             "resources": self._resources(),
             "volumeMounts": self._mounts(),
             "securityContext": {

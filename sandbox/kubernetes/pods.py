@@ -10,6 +10,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -91,12 +92,20 @@ class Pause:
         self._seconds = min(self._seconds * 1.5, _LONGEST_PAUSE)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodIdentity:
+    """A running pod, and what holds the sandbox's files: its claim, or the pod itself. Both are uids."""
+
+    pod: str
+    files: str
+
+
 class SandboxBackend(Protocol):
     """How sandboxes are represented in the cluster."""
 
     @abstractmethod
-    async def ensure_running(self, objects: SandboxObjects, *, create: bool) -> None:
-        """Wait until the pod runs, resumed if it was suspended; with `create`, made if there is none.
+    async def ensure_running(self, objects: SandboxObjects, *, create: bool) -> PodIdentity:
+        """Return the running pod, resumed if it was suspended; with `create`, made if there is none.
 
         Raises SandboxGone without `create` if there is no such sandbox or it has another configuration.
         """
@@ -121,15 +130,23 @@ class PlainPods(SandboxBackend):
         self._api = api
         self._start_timeout = start_timeout
 
-    async def ensure_running(self, objects: SandboxObjects, *, create: bool) -> None:
+    async def ensure_running(self, objects: SandboxObjects, *, create: bool) -> PodIdentity:
         """Bring the pod to its running state, whatever state it is in."""
         pause = Pause()
         async with self.starting(objects.ref):
-            while not await self._advance(objects, create=create):
+            while (pod := await self._advance(objects, create=create)) is None:
                 await pause()
+        return await self.identity(objects, pod)
 
-    async def _advance(self, objects: SandboxObjects, *, create: bool) -> bool:
-        """Take one step towards a running pod; return whether it runs."""
+    async def identity(self, objects: SandboxObjects, pod: Mapping[str, Any]) -> PodIdentity:
+        """Return who a pod is; raises SandboxGone if its claim is gone."""
+        holder = await self._api.find(objects.ref.path(CLAIMS)) if objects.spec.persistent else pod
+        if holder is None:
+            raise SandboxGone("the volume of the sandbox is gone")
+        return PodIdentity(pod=pod["metadata"]["uid"], files=holder["metadata"]["uid"])
+
+    async def _advance(self, objects: SandboxObjects, *, create: bool) -> Mapping[str, Any] | None:
+        """Take one step towards a running pod; return it once it runs."""
         pod = await self._api.find(objects.ref.path(PODS))
         state = state_of(pod)
         if pod is None:
@@ -140,7 +157,9 @@ class PlainPods(SandboxBackend):
             await self._api.delete(objects.ref.path(PODS))
         elif state is PodState.STARTING:
             refuse_hopeless(pod)
-        return state is PodState.RUNNING and pod is not None and _is_current(pod, objects)
+        elif state is PodState.RUNNING:
+            return pod
+        return None
 
     async def _create(self, objects: SandboxObjects, *, create: bool) -> None:
         if not create and not await self._has_claim(objects):
@@ -216,13 +235,8 @@ class PlainPods(SandboxBackend):
             pod = await self._api.find(ref.path(PODS))
             reason, message = waiting_reason(pod or {})
             waited = f"{self._start_timeout:g} seconds (start_timeout)"
-            raise ProviderUnreachable(
-                f"kubernetes: the pod {ref.id} is {state_of(pod)} after {waited}: {reason} {message}".strip()
-            ) from error
-
-
-def _is_current(pod: Mapping[str, Any], objects: SandboxObjects) -> bool:
-    return annotation(pod, CONFIG_DIGEST) == objects.config_digest
+            detail = f"the pod {ref.namespace}/{ref.name} is {state_of(pod)} after {waited}"
+            raise ProviderUnreachable(f"kubernetes: {detail}: {reason} {message}".strip()) from error
 
 
 def refuse_hopeless(pod: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from sandbox.kubernetes.objects import (
     CLAIMS,
     LABEL,
     NAMESPACES,
+    NO_FILES,
     PODS,
     POLICIES,
     SANDBOX_LABEL,
@@ -28,7 +29,7 @@ from sandbox.kubernetes.objects import (
     ref_of,
     validate_spec,
 )
-from sandbox.kubernetes.pods import PlainPods, SandboxBackend
+from sandbox.kubernetes.pods import PlainPods, PodIdentity, SandboxBackend
 from sandbox.kubernetes.sandbox import KubernetesSandbox, PodHandle
 from sandbox.kubernetes.settings import KubernetesSettings
 from sandbox.model import Network, SandboxId, SandboxSpec
@@ -56,35 +57,46 @@ class KubernetesProvider(Provider):
         self._context.checkpoint("sandbox.create")
         backend = await self._backend()
         await self._ensure_namespace(objects.ref.namespace)
-        await backend.ensure_running(objects, create=True)
-        return self._sandbox(objects, backend)
+        return self._sandbox(objects, backend, await backend.ensure_running(objects, create=True))
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return an existing sandbox, resumed if it was suspended; raises SandboxGone."""
         objects = self._objects(parse_id(sandbox_id, self._settings), spec)
         backend = await self._backend()
-        await backend.ensure_running(objects, create=False)
-        return self._sandbox(objects, backend)
+        sandbox = self._sandbox(objects, backend, await backend.ensure_running(objects, create=False))
+        if sandbox.id != sandbox_id:
+            raise SandboxGone("the sandbox has been replaced by a new one")
+        return sandbox
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Delete a sandbox with its volume, suspended or not. Idempotent."""
+        """Delete a sandbox with its volume, suspended or not, but none that has replaced it. Idempotent."""
         try:
             ref = parse_id(sandbox_id, self._settings)
         except SandboxGone:
             return
-        await (await self._backend()).delete(ref)
+        if await self._id_of(ref) in {sandbox_id, ref.id(NO_FILES)}:
+            await (await self._backend()).delete(ref)
+
+    async def _id_of(self, ref: SandboxRef) -> SandboxId:
+        """Return the id of the sandbox that is at a place now."""
+        holder = await self._api.find(ref.path(CLAIMS)) or await self._api.find(ref.path(PODS))
+        return ref.id(holder["metadata"]["uid"] if holder else NO_FILES)
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
         """Return our sandboxes; also those of which only a volume or a network policy is left."""
-        found: dict[SandboxId, str] = {}
+        labels: dict[SandboxRef, str] = {}
+        files: dict[SandboxRef, str] = {}
         namespace = "" if self._settings.namespace_per_account else self._settings.namespace
         controlled = [SANDBOXES] if await self._controller.is_present() else []
-        for kind in (PODS, CLAIMS, POLICIES, *controlled):
+        for kind in (*controlled, POLICIES, PODS, CLAIMS):
             for one in await self._api.list(collection(kind, namespace), SELECTOR):
                 metadata = one["metadata"]
                 ref = SandboxRef(namespace=metadata["namespace"], name=metadata["labels"][SANDBOX_LABEL])
-                found[ref.id] = annotation(one, LABEL) or found.get(ref.id, "")
-        ours = ((number, label) for number, label in found.items() if self._is_ours(number))
+                labels[ref] = annotation(one, LABEL) or labels.get(ref, "")
+                if kind in {PODS, CLAIMS}:
+                    files[ref] = metadata["uid"]
+        found = ((ref.id(files.get(ref, NO_FILES)), label) for ref, label in labels.items())
+        ours = ((number, label) for number, label in found if self._is_ours(number))
         return sorted((number, label) for number, label in ours if label.startswith(label_prefix))
 
     async def _ensure_namespace(self, namespace: str) -> None:
@@ -108,8 +120,10 @@ class KubernetesProvider(Provider):
             ref=ref, spec=spec, settings=self._settings, callback_url=self._callback(spec).url
         )
 
-    def _sandbox(self, objects: SandboxObjects, backend: SandboxBackend) -> KubernetesSandbox:
-        handle = PodHandle(self._api, backend, objects)
+    def _sandbox(
+        self, objects: SandboxObjects, backend: SandboxBackend, identity: PodIdentity
+    ) -> KubernetesSandbox:
+        handle = PodHandle(self._api, backend, objects, identity)
         return KubernetesSandbox(handle, objects, self._callback(objects.spec))
 
     def _callback(self, spec: SandboxSpec) -> CompletionCallback:

@@ -1,5 +1,7 @@
-# Receive PLACE PROGRAM-BYTES INPUT-BYTES: a program and its input arrive on stdin, one after the other. They become
-# files of this user alone; then the program runs. What arrives incomplete does not run.
+# Receive PLACE PROGRAM-BYTES INPUT-BYTES POD: a program and its input arrive on stdin, one after the other. They
+# become files of this user alone; then the program runs. What arrives incomplete does not run, nor does anything in
+# another pod of the same name: its files are others.
+[ "$DOVECOTE_POD" = "$4" ] || exit 113
 umask 077
 mkdir "$1" || exit 125
 head -c "$(($2 + $3))" >"$1/all"

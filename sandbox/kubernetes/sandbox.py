@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sandbox.errors import ProviderRefused
+from sandbox.errors import ProviderRefused, SandboxGone
 from sandbox.exec.background_jobs import BackgroundJobs, CompletionCallback
 from sandbox.exec.exec_sandbox import ExecSandbox
 from sandbox.exec.shell_files import ShellFiles
@@ -12,20 +12,26 @@ from sandbox.kubernetes.api import ClusterApi
 from sandbox.kubernetes.errors import PodUnavailable
 from sandbox.kubernetes.execution import run_program
 from sandbox.kubernetes.objects import HOME, PODS, SandboxObjects
-from sandbox.kubernetes.pods import SandboxBackend
-from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport
+from sandbox.kubernetes.pods import PodIdentity, SandboxBackend
+from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId
 from sandbox.port import Sandbox
 
 USER = "sandbox"
 
 
 class PodHandle:
-    """Runs programs in one pod; a call that finds it suspended resumes it and is repeated once."""
+    """Runs programs in one pod; a call that finds it suspended resumes it and is repeated once.
 
-    def __init__(self, api: ClusterApi, backend: SandboxBackend, objects: SandboxObjects) -> None:
+    Another process may have resumed or replaced the pod; with other files the sandbox is another one.
+    """
+
+    def __init__(
+        self, api: ClusterApi, backend: SandboxBackend, objects: SandboxObjects, identity: PodIdentity
+    ) -> None:
         self._api = api
         self._backend = backend
         self._objects = objects
+        self._identity = identity
         self._renew_at = time.monotonic() + objects.settings.abandoned_seconds / 4
 
     async def __call__(self, text: str, *, stdin: bytes, timeout: float) -> bytes:
@@ -35,11 +41,24 @@ class PodHandle:
         try:
             return await self._run(text, stdin, timeout)
         except PodUnavailable:
-            await self._backend.ensure_running(self._objects, create=False)
+            await self._resume()
         return await self._run(text, stdin, timeout)
 
+    async def _resume(self) -> None:
+        """Start the pod unless it runs; raises SandboxGone if its files are not those of this sandbox."""
+        found = await self._backend.ensure_running(self._objects, create=False)
+        if found.files != self._identity.files:
+            raise SandboxGone("the sandbox has been replaced by a new one")
+        self._identity = found
+
     async def _run(self, text: str, stdin: bytes, timeout: float) -> bytes:
-        return await run_program(self._api, self._objects.ref.path(PODS), text, stdin=stdin, timeout=timeout)
+        pod = self._objects.ref.path(PODS)
+        return await run_program(self._api, pod, self._identity.pod, text, stdin=stdin, timeout=timeout)
+
+    @property
+    def id(self) -> SandboxId:
+        """Return the id of the sandbox."""
+        return self._objects.ref.id(self._identity.files)
 
     async def suspend(self) -> None:
         """End the pod and keep its volume."""
@@ -55,7 +74,7 @@ class KubernetesSandbox(Sandbox):
     """One sandbox; several objects in several processes may represent it."""
 
     def __init__(self, handle: PodHandle, objects: SandboxObjects, callback: CompletionCallback) -> None:
-        self.id = objects.ref.id
+        self.id = handle.id
         self._handle = handle
         self._spec = objects.spec
         self._exec_sandbox = ExecSandbox(

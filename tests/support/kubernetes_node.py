@@ -94,10 +94,13 @@ class LoopbackNode:
         running = pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
         return self._hosts.get(pod["metadata"]["uid"]) if running else None
 
-    def run(self, host: ProcessHost, command: Sequence[str]) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Start a command in a pod."""
-        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": HOME, "KUBERNETES_PORT": "not for runs"}
-        return host.run(command, env=env, cwd="/", stdin=True)
+    def run(self, pod: Object, command: Sequence[str]) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Start a command in a running pod, with the environment of its container."""
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "KUBERNETES_PORT": "not for runs"}
+        for one in pod["spec"]["containers"][0].get("env", ()):
+            field = one["valueFrom"]["fieldRef"]["fieldPath"]
+            env[one["name"]] = str(pod["metadata"][field.removeprefix("metadata.")])
+        return self._hosts[pod["metadata"]["uid"]].run(command, env=env, cwd="/", stdin=True)
 
     async def close(self) -> None:
         """End every pod."""

@@ -28,6 +28,7 @@ from sandbox_controller import SandboxController
 
 TOKEN, TOKEN_WITHOUT_ROLE = "the-loopback-token", "the-token-without-a-role"
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+Events = AsyncIterator[Mapping[str, Any]]
 MAY = web.RequestKey("may", bool)
 """Whether the request's user has a role."""
 STDIN, STDOUT, STDERR, STATUS, CLOSE = 0, 1, 2, 3, 255
@@ -123,6 +124,8 @@ class KubernetesService:
     async def _exec(self, request: web.Request) -> web.StreamResponse:
         if not request[MAY]:
             raise StatusError(403, "Forbidden", 'User "nobody" cannot create resource "pods/exec"')
+        if "*/*" not in request.headers.get("Accept", "*/*"):
+            raise StatusError(406, "NotAcceptable", "a WebSocket is no JSON")
         place = ("pods", request.match_info["namespace"], request.match_info["name"])
         pod = self.store.objects.get(place)
         if pod is None:
@@ -135,16 +138,14 @@ class KubernetesService:
         command = request.query.getall("command")
         self.commands.append(command)
         with contextlib.suppress(ConnectionError):
-            await self._converse(socket, host, command)
+            await self._converse(socket, host, self.node.run(pod, command))
         return socket
 
-    async def _converse(
-        self, socket: web.WebSocketResponse, host: ProcessHost, command: Sequence[str]
-    ) -> None:
+    async def _converse(self, socket: web.WebSocketResponse, host: ProcessHost, events: Events) -> None:
         """Pass the channels on until the command has ended; it goes on when the connection breaks."""
         feeding: asyncio.Task[None] | None = None
         try:
-            async for event in self.node.run(host, command):
+            async for event in events:
                 if "pid" in event:
                     feeding = asyncio.create_task(_feed(socket, host, event["pid"]))
                 elif "stdout" in event or "stderr" in event:

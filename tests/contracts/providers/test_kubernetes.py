@@ -55,7 +55,7 @@ def _spec(**changes: Any) -> SandboxSpec:
 
 def _object(service: KubernetesService, kind: str, sandbox: Sandbox) -> Object:
     """Return an object of a sandbox."""
-    namespace, _, name = sandbox.id.partition(".")
+    namespace, name, _ = sandbox.id.split(".")
     return service.store.objects[
         kind, namespace, f"home-{name}" if kind == "persistentvolumeclaims" else name
     ]
@@ -128,10 +128,30 @@ async def test_an_evicted_pod_is_replaced(provider: Provider, service: Kubernete
         await passing.run(ExecRequest(script="true"))
 
 
+async def test_other_files_are_another_sandbox(provider: Provider, service: KubernetesService) -> None:
+    """What is made again with one label has a new id: nothing of it is taken for the old one's files."""
+    for persistent in (True, False):
+        spec = _spec(label=f"label-{persistent}", persistent=persistent)
+        old = await provider.create(spec)
+        await provider.destroy(old.id)
+        new = await provider.create(spec)
+        assert old.id != new.id
+        with pytest.raises(SandboxGone):
+            await old.run(ExecRequest(script="echo wrong"))
+        with pytest.raises(SandboxGone):
+            await provider.connect(old.id, spec)
+        await provider.destroy(old.id)
+        assert await _run(new, "echo right") == b"right\n"
+    namespace, name, _ = new.id.split(".")
+    await service.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}")
+    with pytest.raises(SandboxGone):
+        await new.run(ExecRequest(script="echo in the pod that the controller makes then"))
+
+
 async def test_the_cluster_ends_what_nobody_uses(provider: Provider, service: KubernetesService) -> None:
     """Each use puts off shutdownTime; at that time pod and claim go, and the gateway removes the policy."""
     sandbox = await provider.create(_spec())
-    place = f"/apis/agents.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/sandboxes/{sandbox.id.partition('.')[2]}"
+    place = f"/apis/agents.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/sandboxes/{sandbox.id.split('.')[1]}"
     spec = _object(service, "sandboxes", sandbox)["spec"]
     assert spec["shutdownPolicy"] == "Delete"
     early = {"spec": {"shutdownTime": "2999-01-01T00:00:00Z"}}
@@ -145,8 +165,9 @@ async def test_the_cluster_ends_what_nobody_uses(provider: Provider, service: Ku
             await asyncio.sleep(0.01)
     with pytest.raises(SandboxGone):
         await provider.connect(sandbox.id, _spec())
-    assert await provider.list("dovecote-") == [(sandbox.id, "dovecote-1")]
-    await provider.destroy(sandbox.id)
+    ((orphan, label),) = await provider.list("dovecote-")
+    assert label == "dovecote-1"
+    await provider.destroy(orphan)
     assert _kinds(service) == []
 
 
