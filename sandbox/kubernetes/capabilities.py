@@ -17,15 +17,16 @@ TIMEOUT_SECONDS = 15.0
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 _OBJECT_VERBS = ("get", "list", "create", "delete")
-"""Of what deploy/kubernetes/role.yaml allows, each verb in use."""
-_ROLE = (
+ROLE = (
     ("", "pods", _OBJECT_VERBS),
     ("", "pods/exec", ("get", "create")),
     ("", "persistentvolumeclaims", _OBJECT_VERBS),
     ("networking.k8s.io", "networkpolicies", ("list", "create", "patch", "delete")),
 )
-_CONTROLLER_ROLE = (("agents.x-k8s.io", "sandboxes", (*_OBJECT_VERBS, "patch", "update")),)
-_NAMESPACE_ROLE = (("", "namespaces", ("create",)),)
+"""What the gateway does: API group, resource, verbs. The roles in deploy/kubernetes allow the same."""
+
+CONTROLLER_ROLE = (("agents.x-k8s.io", "sandboxes", (*_OBJECT_VERBS, "patch", "update")),)
+NAMESPACE_ROLE = (("", "namespaces", ("create",)),)
 
 
 def capabilities(settings: KubernetesSettings) -> Sequence[Capability]:
@@ -70,9 +71,9 @@ def _controller_detail(settings: KubernetesSettings, *, present: bool) -> str:
 
 async def _missing(api: ClusterApi, settings: KubernetesSettings, *, controller: bool) -> AsyncIterator[str]:
     """Yield what the gateway's role lacks, as `verbs resource`."""
-    role = list(_ROLE)
-    role += _CONTROLLER_ROLE if controller and settings.controller != "off" else ()
-    role += _NAMESPACE_ROLE if settings.namespace_per_account else ()
+    role = list(ROLE)
+    role += CONTROLLER_ROLE if controller and settings.controller != "off" else ()
+    role += NAMESPACE_ROLE if settings.namespace_per_account else ()
     for group, resource, verbs in role:
         denied = [verb for verb in verbs if not await _may(api, settings, group, resource, verb)]
         if denied:
