@@ -336,6 +336,7 @@ class EnvironmentResolver:
         spec = SandboxSpec(
             label=label,
             namespace=namespace(owner.account, workspace or owner.conversation),
+            account=owner.account,
             workspace=self.directory(owner.account, workspace) if workspace else None,
             read_only=read_only,
             network=Network(config.network.mode),

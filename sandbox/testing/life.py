@@ -134,17 +134,17 @@ class LifeContract:
             await provider.destroy(sandbox.id)
             assert [directory.is_dir() for directory in directories] == [False, True]
 
-    async def test_suspending_keeps_the_files(
-        self, provider: Provider, sandbox: Sandbox, rig: ProviderRig
-    ) -> None:
-        """A suspended sandbox has its files when it is used again; undeclared is unsupported."""
+    async def test_suspending_keeps_the_files(self, provider: Provider, rig: ProviderRig) -> None:
+        """A suspended reserved sandbox has its files when it is used again; undeclared is unsupported."""
+        spec = rig.spec(persistent=Feature.PERSISTENT in rig.plugin.features)
+        sandbox = await provider.create(spec)
         await sandbox.write("file", b"kept")
         if Feature.SUSPEND not in rig.plugin.features:
             with pytest.raises(FeatureUnsupported):
                 await sandbox.suspend()
             return
         await sandbox.suspend()
-        again = await provider.connect(sandbox.id, rig.spec())
+        again = await provider.connect(sandbox.id, spec)
         assert await again.read("file", limit=10) == b"kept"
 
     async def test_a_restricted_network_is_declared(self, provider: Provider, rig: ProviderRig) -> None:

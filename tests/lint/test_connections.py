@@ -42,6 +42,7 @@ OPERATORS = {
     "sandbox/e2b/provider.py": "the vendor's SDK, at the operator's address",
     "sandbox/e2b/sandbox.py": "the vendor's SDK, at the operator's address",
     "sandbox/daytona/provider.py": "the vendor's SDK, at the operator's address",
+    "sandbox/kubernetes/api.py": "the cluster of the operator's settings",
     "sandbox/s3.py": "the bucket of the operator's settings",
     "gateway/cli/client.py": "the gateway that the user of the command line names",
     "gateway/cli/doctor/local_checks.py": "the services of the operator's settings",

@@ -47,6 +47,7 @@ ALLOWED = {
     "gateway/observability/disk.py Lock": "one check for all of the gateway",
     "gateway/observability/tracing/span_recorder.py Queue": "spans, which are dropped when it is full",
     "sandbox/docker/capabilities.py ThreadPoolExecutor": "one call when the gateway starts",
+    "sandbox/kubernetes/capabilities.py ThreadPoolExecutor": "one question of `doctor`",
     "sandbox/lifecycle/locks.py Lock": "the calls on one sandbox",
     "sandbox/lifecycle/pool.py Lock": "the files of one sandbox",
     "sandbox/workspaces/working_copies.py Lock": "the files of one workspace",

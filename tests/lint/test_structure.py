@@ -27,7 +27,8 @@ SMALL_ROOMS = {
     "sandbox/exec/scripts": "shell programs and one Python program",
 }
 PARALLEL = re.compile(
-    r"channels/(discord|github|slack|telegram)(/simulator)?/|sandbox/(daytona|docker|e2b|host)/|tests/|examples/"
+    r"channels/(discord|github|slack|telegram)(/simulator)?/|sandbox/(daytona|docker|e2b|host|kubernetes)/"
+    r"|tests/|examples/"
 )
 """Adapters of one port may use one class name for the same part; tests define local stand-ins."""
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-LEFT_OUT = ("__main__", "simulator", "versions", "daytona", "e2b")
+LEFT_OUT = ("__main__", "simulator", "versions", "daytona", "e2b", "kubernetes")
 """Parts of module names: programs, stand-ins, and SDKs that change what was imported before them."""
 
 ALSO = ("alembic.command", "alembic.runtime.migration", "aiosqlite", "nats.aio.client")

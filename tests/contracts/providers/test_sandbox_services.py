@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from sandbox_rigs import all_rigs
 from tool_contexts import make_tool_context
 
 VARIANTS = {"host-control_groups", "docker-engine", "e2b-loopback", "daytona-loopback"}
+if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
+    VARIANTS |= {"kubernetes-pods"}
 SERVER = "exec python3 -u -m http.server 8765 --bind 127.0.0.1"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,6 +24,8 @@ FREEZING_PROVIDERS = {"host-control_groups", "host-rlimits", "docker-pause", "e2
 """Ways in which processes are there again when a sandbox wakes."""
 
 STOPPING_PROVIDERS = {"docker-engine", "daytona-loopback"}
+if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
+    STOPPING_PROVIDERS |= {"kubernetes-pods"}
 
 
 @pytest.fixture(params=sorted(FREEZING_PROVIDERS | STOPPING_PROVIDERS))

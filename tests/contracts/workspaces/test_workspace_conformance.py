@@ -1,6 +1,6 @@
 """The agent library's own rules for workspaces, on sandboxes of the host and of docker.
 
-With `DOVECOTE_TEST_EVERY_PROVIDER=1` they also run on the simulators of e2b and daytona.
+With `DOVECOTE_TEST_EVERY_PROVIDER=1` they also run on the simulators of e2b, daytona and kubernetes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sandbox_rigs import all_rigs
 VARIANTS = {"host-control_groups", "docker-engine"}
 """Files in a sandbox are read and written by the same commands on every provider but the host."""
 if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
-    VARIANTS |= {"e2b-loopback", "daytona-loopback"}
+    VARIANTS |= {"e2b-loopback", "daytona-loopback", "kubernetes-pods"}
 PIDS = 512
 """What hundreds of commands in a row leave counts until the machine's first process has buried it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,9 +24,10 @@ from sandbox_rigs import variants_of
 
 SPACE = "workspace"
 """What the rig's directory is called."""
-REMOTE_RIGS = [
-    f"{name}-{way}" for name in ("e2b", "daytona") if name in built_in() for way in variants_of(name)
-]
+REMOTE = ["e2b", "daytona"]
+if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
+    REMOTE.append("kubernetes")
+REMOTE_RIGS = [f"{name}-{way}" for name in REMOTE if name in built_in() for way in variants_of(name)]
 
 
 @pytest.fixture(params=REMOTE_RIGS)

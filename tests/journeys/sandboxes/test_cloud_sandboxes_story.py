@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import daytona_service
 import e2b_service
+import kubernetes_service
 from api_server import ApiClient, ApiResponse
 from gateway_process import gateway
 from service_processes import service_url
@@ -36,7 +38,17 @@ def _daytona() -> Mapping[str, str]:
     }
 
 
+def _kubernetes() -> Mapping[str, str]:
+    return {
+        "DOVECOTE_SANDBOX__PROVIDER": "kubernetes",
+        "DOVECOTE_SANDBOX__KUBERNETES__TOKEN": kubernetes_service.TOKEN,
+        "DOVECOTE_SANDBOX__KUBERNETES__API_URL": service_url("kubernetes_service"),
+    }
+
+
 PROVIDERS = {"e2b": _e2b, "daytona": _daytona}
+if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
+    PROVIDERS["kubernetes"] = _kubernetes
 
 
 async def _ended(client: ApiClient, path: str) -> ApiResponse:

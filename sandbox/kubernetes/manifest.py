@@ -1,0 +1,91 @@
+"""The manifest of the Kubernetes provider; it does not import the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from ipaddress import ip_network
+from typing import Any
+
+from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
+from sandbox.errors import ProviderRefused
+from sandbox.kubernetes.settings import IMAGE, KubernetesSettings
+from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
+
+_EXTRA = "the kubernetes provider needs its extra: pip install 'dovecote[kubernetes]'"
+_UNSUPPORTED = {
+    "template": "choose an image instead: image",
+    "snapshot": "choose an image instead: image",
+    "memory_gb": "use memoryLimit, in MB",
+    "workspace_root": "it is fixed",
+    "auto_archive_seconds": "a suspended sandbox is a volume without a pod",
+}
+
+
+def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
+    return list(_problems(config))
+
+
+def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
+    yield from unsupported_options(config, "kubernetes", _UNSUPPORTED)
+    yield from _network_problems(config)
+    options = config.options
+    if options.image is not None and not IMAGE.fullmatch(options.image):
+        yield ConfigProblem(
+            pointer="/options/image",
+            detail=f"{options.image!r} is not an image name, as in 'python:3.12-slim'",
+        )
+    if options.persistent_home is False and config.persistent:
+        yield ConfigProblem(
+            pointer="/options/persistentHome",
+            detail="false is not possible on kubernetes: the volume of a reserved sandbox keeps it",
+        )
+    if options.persistent_disk_gb is not None and not config.persistent:
+        yield ConfigProblem(
+            pointer="/options/persistentDiskGb", detail="persistentDiskGb needs persistent: true"
+        )
+
+
+def _network_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
+    network = config.network
+    if network.allow_domains:
+        yield ConfigProblem(
+            pointer="/network/allowDomains",
+            detail="a NetworkPolicy of kubernetes cannot name domains: use allowCidrs",
+        )
+    elif network.mode == "restricted" and not network.allow_cidrs:
+        yield ConfigProblem(pointer="/network", detail="'restricted' needs allowCidrs on kubernetes")
+    for text in network.allow_cidrs:
+        try:
+            ip_network(text, strict=False)
+        except ValueError:
+            yield ConfigProblem(
+                pointer="/network/allowCidrs", detail=f"{text!r} is not a network, as in 192.0.2.0/24"
+            )
+
+
+def _open(settings: Any, context: ProviderContext) -> AbstractAsyncContextManager[Provider]:
+    try:
+        from sandbox.kubernetes.provider import open_provider
+    except ImportError as error:
+        raise ProviderRefused(f"{_EXTRA} ({error})") from error
+    return open_provider(settings, context)
+
+
+def _capabilities(settings: Any) -> Sequence[Capability]:
+    try:
+        from sandbox.kubernetes.capabilities import capabilities
+    except ImportError as error:
+        return [Capability(name="isolation", present=False, detail=f"{_EXTRA} ({error})")]
+    return capabilities(settings)
+
+
+plugin = ProviderPlugin(
+    name="kubernetes",
+    title="Pods of a Kubernetes cluster",
+    features=frozenset({Feature.JOBS, Feature.PERSISTENT, Feature.SUSPEND, Feature.SYNCS_WORKSPACE}),
+    settings=KubernetesSettings,
+    check=_check,
+    open=_open,
+    capabilities=_capabilities,
+)

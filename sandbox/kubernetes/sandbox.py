@@ -1,0 +1,122 @@
+"""A sandbox in a pod, reached by exec and resumed if it was suspended."""
+
+from __future__ import annotations
+
+import time
+
+from sandbox.errors import ProviderRefused, SandboxGone
+from sandbox.exec.background_jobs import BackgroundJobs, CompletionCallback
+from sandbox.exec.exec_sandbox import ExecSandbox
+from sandbox.exec.shell_files import ShellFiles
+from sandbox.kubernetes.api import ClusterApi
+from sandbox.kubernetes.errors import PodUnavailable
+from sandbox.kubernetes.execution import run_program
+from sandbox.kubernetes.objects import HOME, PODS, SandboxObjects
+from sandbox.kubernetes.pods import PodIdentity, SandboxBackend
+from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId
+from sandbox.port import Sandbox
+
+USER = "sandbox"
+
+
+class PodHandle:
+    """Runs programs in one pod; a call that finds it suspended resumes it and is repeated once.
+
+    Another process may have resumed or replaced the pod; with other files the sandbox is another one.
+    """
+
+    def __init__(
+        self, api: ClusterApi, backend: SandboxBackend, objects: SandboxObjects, identity: PodIdentity
+    ) -> None:
+        self._api = api
+        self._backend = backend
+        self._objects = objects
+        self._identity = identity
+        self._renew_at = time.monotonic() + objects.settings.abandoned_seconds / 4
+
+    async def __call__(self, text: str, *, stdin: bytes, timeout: float) -> bytes:
+        """Run a shell program (see `sandbox.exec.exec_sandbox.Exec`)."""
+        if time.monotonic() > self._renew_at:
+            await self.renew(0.0)
+        try:
+            return await self._run(text, stdin, timeout)
+        except PodUnavailable:
+            await self._resume()
+        return await self._run(text, stdin, timeout)
+
+    async def _resume(self) -> None:
+        """Start the pod unless it runs; raises SandboxGone if its files are not those of this sandbox."""
+        found = await self._backend.ensure_running(self._objects, create=False)
+        if found.files != self._identity.files:
+            raise SandboxGone("the sandbox has been replaced by a new one")
+        self._identity = found
+
+    async def _run(self, text: str, stdin: bytes, timeout: float) -> bytes:
+        pod = self._objects.ref.path(PODS)
+        return await run_program(self._api, pod, self._identity.pod, text, stdin=stdin, timeout=timeout)
+
+    @property
+    def id(self) -> SandboxId:
+        """Return the id of the sandbox."""
+        return self._objects.ref.id(self._identity.files)
+
+    async def suspend(self) -> None:
+        """End the pod and keep its volume."""
+        await self._backend.suspend(self._objects.ref)
+
+    async def renew(self, seconds: float) -> None:
+        """Put off the time at which the cluster itself ends the sandbox."""
+        await self._backend.renew(self._objects, seconds)
+        self._renew_at = time.monotonic() + self._objects.settings.abandoned_seconds / 4
+
+
+class KubernetesSandbox(Sandbox):
+    """One sandbox; several objects in several processes may represent it."""
+
+    def __init__(self, handle: PodHandle, objects: SandboxObjects, callback: CompletionCallback) -> None:
+        self.id = handle.id
+        self._handle = handle
+        self._spec = objects.spec
+        self._exec_sandbox = ExecSandbox(
+            exec=handle, mount=self._spec.mount, home=HOME, user=USER, env=self._spec.env
+        )
+        self._jobs = BackgroundJobs(run=self._exec_sandbox.run_internal, callback=callback)
+        self._files = ShellFiles(run=self._exec_sandbox.run_internal, root=self._spec.mount)
+
+    async def run(self, command: ExecRequest) -> ExecResult:
+        """Run a script; none of its processes is left afterwards."""
+        return await self._exec_sandbox.run(command)
+
+    async def spawn(self, job: BackgroundJob) -> None:
+        """Start a job under a supervisor inside, once per id."""
+        await self._jobs.spawn(job)
+
+    async def report(self, job_id: str) -> JobReport:
+        """Return a job's state and output so far."""
+        return await self._jobs.report(job_id)
+
+    async def stop(self, job_id: str) -> None:
+        """Stop a job and wait for its end."""
+        await self._jobs.stop(job_id)
+
+    async def read(self, path: str, *, limit: int) -> bytes:
+        """Read a workspace file."""
+        return await self._files.read(path, limit=limit)
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Write a workspace file durably."""
+        if self._spec.read_only:
+            raise PermissionError(f"{path}: the workspace is read-only")
+        await self._files.write(path, content)
+
+    async def suspend(self) -> None:
+        """End the pod and keep its volume; raises ProviderRefused while a job runs, which would end."""
+        if not self._spec.persistent:
+            raise ProviderRefused("only a reserved sandbox (persistent: true) has a volume to keep")
+        if await self._jobs.count_running():
+            raise ProviderRefused("a sandbox with a running job is not suspended")
+        await self._handle.suspend()
+
+    async def keep_alive(self, seconds: float) -> None:
+        """Put off the end that the cluster itself sets to an unused sandbox."""
+        await self._handle.renew(seconds)
