@@ -111,12 +111,15 @@ def count(messages: Iterable[ModelMessage]) -> int:
 
 
 def _map_content(messages: Iterable[ModelMessage], change: ContentChange) -> list[ModelMessage]:
-    return [
-        dataclasses.replace(message, parts=[_map_part(part, change) for part in message.parts])
-        if isinstance(message, ModelRequest) and _has_list(message)
-        else message
-        for message in messages
-    ]
+    return [_map_message(message, change) for message in messages]
+
+
+def _map_message(message: ModelMessage, change: ContentChange) -> ModelMessage:
+    """Return a message with changed content, or the same object if nothing has changed."""
+    if not (isinstance(message, ModelRequest) and _has_list(message)):
+        return message
+    parts = [_map_part(part, change) for part in message.parts]
+    return message if parts == list(message.parts) else dataclasses.replace(message, parts=parts)
 
 
 def _has_list(message: ModelRequest) -> bool:

@@ -28,15 +28,8 @@ from pydantic_ai.models import Model
 
 from delivery.database.clock import utc_now
 from gateway.agents.model import compaction, failures, images, prompts, tool_calls
-from gateway.agents.model.state import (
-    AgentState,
-    decode,
-    decode_history,
-    encode,
-    encode_history,
-    repair_response,
-    response_text,
-)
+from gateway.agents.model import state as states
+from gateway.agents.model.state import AgentState, encode, repair_response, response_text
 from gateway.agents.model.text import repair_surrogates
 from gateway.agents.port import (
     AgentEvent,
@@ -154,7 +147,7 @@ class ModelRun:
                 raise
             self._context_exceeded = True
             # The model's window is smaller than configured, or the estimate is too low: use the refused size.
-            refused = int(compaction.estimate_tokens(self._state.messages) * CONTEXT_RETRY_SHARE)
+            refused = int(self._state.estimate_tokens(self._state.messages) * CONTEXT_RETRY_SHARE)
             self._token_budget = min(refused, self._token_budget or refused)
             return None
 
@@ -181,7 +174,7 @@ class ModelRun:
         self._state.messages = reached
         if self._compacted or not self._token_budget:
             return False
-        return compaction.estimate_tokens(reached) > self._token_budget * compaction.START_SHARE
+        return self._state.estimate_tokens(reached) > self._token_budget * compaction.START_SHARE
 
     async def _add_steering(self, node: ModelRequestNode[None, Output]) -> bool:
         """Add messages that arrived meanwhile to the next request; returns whether there were any."""
@@ -247,7 +240,7 @@ class ModelRun:
         prompt = compaction.current_request(messages, place)
         summary = await self._summarise(compaction.transcript(messages[:place]))
         self._state.messages = compaction.compacted_history(
-            summary, self._state.notes, prompt, messages[place:], room
+            summary, self._state.all_notes, prompt, messages[place:], room
         )
         self._compacted = True
         await self._emit(MessageCompleted(text=compaction.COMPACTION_NOTICE))
@@ -275,8 +268,7 @@ class ModelRun:
         )
 
     async def _finish(self, output: str) -> None:
-        history = encode_history(self._state)
-        await self._emit(Finished(output=output, history=history, usage=self._usage()))
+        await self._emit(Finished(output=output, history=self._state.to_entry(), usage=self._usage()))
 
     def _usage(self) -> Usage:
         used = self._state.usage
@@ -290,11 +282,13 @@ class ModelRun:
 
 def initial_state(turn_input: TurnInput) -> AgentState:
     """Return where an attempt starts: at this turn's own progress, else at the conversation's history."""
-    saved = decode(turn_input.checkpoint)
+    saved = states.resume(turn_input.checkpoint, turn_input.history)
     if saved is not None:
-        saved.messages = images.restore_images(saved.messages, turn_input.images)
+        known = len(saved.earlier.messages)
+        restored = images.restore_images(saved.messages[known:], turn_input.images)
+        saved.messages = [*saved.messages[:known], *restored]
         return saved
-    progress = decode_history(turn_input.history)
+    progress = states.initial_state(turn_input.history)
     content = images.prompt(prompts.render_prompt(turn_input), turn_input.images)
     progress.messages.append(ModelRequest(parts=[UserPromptPart(content=content)]))
     if turn_input.trigger == "job":

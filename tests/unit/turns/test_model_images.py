@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
+from gateway.agents.history import decode_entry, encode_entry
 from gateway.agents.model import compaction, images
-from gateway.agents.model.state import AgentState, decode, decode_history, encode, encode_history
+from gateway.agents.model.state import AgentState, encode, initial_state, resume
 from gateway.agents.port import AgentImage
 
 CAT = AgentImage(name="inbox/cat.png", media_type="image/png", content=b"\x89PNG" + b"\0" * 100_000)
@@ -37,7 +38,7 @@ def test_progress_is_stored_without_bytes_and_shown_again_with_them() -> None:
     """A crash in the middle of a turn loses no image, and the database stores none."""
     stored = encode(a_progress())
     assert len(stored) < 2000
-    again = decode(stored)
+    again = resume(stored, ())
     assert again is not None
     again.messages = images.restore_images(again.messages, [CAT])
     assert content_of(again) == content_of(a_progress())
@@ -45,9 +46,11 @@ def test_progress_is_stored_without_bytes_and_shown_again_with_them() -> None:
 
 def test_history_keeps_words_in_place_of_images() -> None:
     """A later turn knows that an image was shown, and where it lies."""
-    history = encode_history(a_progress())
+    history = encode_entry(a_progress().to_entry())
     assert len(history) < 2000
-    said = content_of(decode_history(history))
+    entry = decode_entry(history)
+    assert entry is not None
+    said = content_of(initial_state([entry]))
     assert said == ["what is this?", "[image: inbox/cat.png] (shown to you then, not again)"]
 
 
