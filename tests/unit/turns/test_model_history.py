@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai import Conversation
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ModelMessagesTypeAdapter
 
+from gateway.agents.clients.messages import ChatMessage, arguments, request, tool_return, user_prompt
 from gateway.agents.history import (
     HistoryEntry,
     UnreadableHistory,
@@ -29,6 +21,7 @@ from gateway.agents.history import (
 )
 from gateway.agents.model.state import AgentState, encode, initial_state, resume
 from gateway.agents.port import AgentError
+from model_messages import response, tool_call
 
 RECORDED = sorted((Path(__file__).parent / "model_histories").glob("*.state"))
 
@@ -36,35 +29,30 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 exchanges = st.tuples(texts, texts, st.dictionaries(texts, st.none() | st.integers() | texts, max_size=3))
 
 
-def conversation_of(exchanges: list[tuple[str, str, dict[str, object]]]) -> list[ModelMessage]:
+def conversation_of(exchanges: list[tuple[str, str, dict[str, object]]]) -> list[ChatMessage]:
     """Return messages of turns that each called a tool once."""
-    messages: list[ModelMessage] = []
+    messages: list[ChatMessage] = []
     for number, (asked, answered, args) in enumerate(exchanges):
-        call = ToolCallPart(tool_name="bash", args=args, tool_call_id=f"call_{number}")
-        result = ToolReturnPart(tool_name="bash", content=answered, tool_call_id=f"call_{number}")
-        messages += [
-            ModelRequest(parts=[UserPromptPart(content=asked)], instructions="Be brief."),
-            ModelResponse(parts=[call]),
-            ModelRequest(parts=[result]),
-            ModelResponse(parts=[TextPart(content=answered)]),
-        ]
+        call = tool_call(args, f"call_{number}")
+        question = request([user_prompt(asked)])
+        question["instructions"] = "Be brief."
+        messages += [question, response(call), request([tool_return(call, answered)]), response(answered)]
     return messages
 
 
 def stored(*questions: str, notes: tuple[str, ...] = (), replaces: bool = False) -> HistoryEntry:
     """Return an entry as it comes from the database."""
-    conversation = Conversation(messages=conversation_of([(asked, "so be it", {}) for asked in questions]))
-    entry = AgentState(conversation=conversation, notes=list(notes)).to_entry()
+    messages = conversation_of([(asked, "so be it", {}) for asked in questions])
+    entry = AgentState(messages=messages, notes=list(notes)).to_entry()
     loaded = decode_entry(encode_entry(replace(entry, replaces=replaces)))
     assert loaded is not None
     return loaded
 
 
-def prompts(messages: list[ModelMessage]) -> list[object]:
+def prompts(messages: list[ChatMessage]) -> list[object]:
     """Return the users' prompts among messages."""
-    return [
-        part.content for message in messages for part in message.parts if isinstance(part, UserPromptPart)
-    ]
+    parts = [part for message in messages for part in message["parts"]]
+    return [part["content"] for part in parts if part["part_kind"] == "user-prompt"]
 
 
 @given(st.lists(exchanges, max_size=4), st.lists(texts, max_size=3), st.integers(0, 9))
@@ -72,21 +60,26 @@ def test_progress_survives_its_bytes(
     exchanges: list[tuple[str, str, dict[str, object]]], notes: list[str], repeats: int
 ) -> None:
     """Messages, notes and the loop guard's count are restored, without the instructions."""
-    progress = AgentState(
-        conversation=Conversation(messages=conversation_of(exchanges)), notes=notes, repeats=repeats
-    )
+    progress = AgentState(messages=conversation_of(exchanges), notes=notes, repeats=repeats)
     loaded = resume(encode(progress), ())
     assert loaded is not None
     for message in progress.messages:
-        if isinstance(message, ModelRequest):
-            message.instructions = None
+        message.pop("instructions", None)
     assert loaded == progress
+
+
+@given(st.lists(exchanges, max_size=4))
+def test_pydantic_ai_reads_what_is_stored(exchanges: list[tuple[str, str, dict[str, object]]]) -> None:
+    """The stored messages are in its form, for the vendors that are used through it."""
+    entry = AgentState(messages=conversation_of(exchanges)).to_entry()
+    found = ModelMessagesTypeAdapter.validate_python(list(entry.messages))
+    assert [message.kind for message in found] == ["request", "response"] * (2 * len(exchanges))
 
 
 def test_a_turn_stores_only_its_own_messages() -> None:
     """The entry and the progress of a turn do not repeat what earlier turns stored."""
     state = initial_state([stored("one", notes=("kept",)), stored("two")])
-    state.messages.append(ModelRequest(parts=[UserPromptPart(content="three")]))
+    state.messages.append(request([user_prompt("three")]))
     state.add_note("new")
     entry = state.to_entry()
     assert len(entry.messages) == 1
@@ -102,8 +95,8 @@ def test_a_conversation_whose_beginning_changed_is_stored_whole() -> None:
     history = [stored("one", notes=("kept",)), stored("two")]
     state = initial_state(history)
     state.messages = [
-        ModelRequest(parts=[UserPromptPart(content="memory")]),
-        ModelResponse(parts=[TextPart(content="yes")]),
+        request([user_prompt("memory")]),
+        response("yes"),
     ]
     state.add_note("new")
     assert state.to_entry().replaces
@@ -122,7 +115,7 @@ def test_resumed_progress_follows_the_history() -> None:
     """An attempt that resumes has the earlier turns' messages, then its own."""
     history = [stored("one"), stored("two")]
     state = initial_state(history)
-    state.messages.append(ModelRequest(parts=[UserPromptPart(content="three")]))
+    state.messages.append(request([user_prompt("three")]))
     resumed = resume(encode(state), [stored("one"), stored("two")])
     assert resumed is not None
     assert prompts(resumed.messages) == ["one", "two", "three"]
@@ -139,8 +132,8 @@ def test_entries_are_validated_once() -> None:
 def test_tokens_are_estimated_as_before() -> None:
     """The estimate of a continued conversation is the sum over all its messages."""
     state = initial_state([stored("one " * 50), stored("two " * 70)])
-    later = [*state.messages, ModelRequest(parts=[UserPromptPart(content="three " * 90)])]
-    assert state.estimate_tokens(later) == AgentState().estimate_tokens(later)
+    state.messages.append(request([user_prompt("three " * 90)]))
+    assert state.estimate_tokens() == AgentState(messages=state.messages).estimate_tokens()
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
@@ -154,7 +147,7 @@ def test_recorded_histories_are_still_read(path: Path) -> None:
     assert entry is not None
     history = initial_state([entry])
     assert history.usage.requests == 0
-    assert history.conversation.deferred_tool_requests is None
+    assert history.waiting is None
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -170,9 +163,8 @@ def test_a_paused_state_keeps_the_calls_it_waits_for() -> None:
     for path in paused:
         progress = resume(path.read_bytes(), ())
         assert progress is not None
-        requests = progress.conversation.deferred_tool_requests
-        assert requests is not None
-        assert requests.approvals[0].args_as_dict() == {"command": "rm -r build"}
+        assert progress.waiting is not None
+        assert arguments(progress.waiting[0]) == {"command": "rm -r build"}
 
 
 def test_a_broken_off_turn_serves_as_history() -> None:
@@ -181,8 +173,7 @@ def test_a_broken_off_turn_serves_as_history() -> None:
         entry = decode_entry(path.read_bytes())
         assert entry is not None
         last = initial_state([entry]).messages[-1]
-        assert isinstance(last, ModelRequest)
-        assert isinstance(last.parts[0], ToolReturnPart)
+        assert (last["kind"], last["parts"][0]["part_kind"]) == ("request", "tool-return")
 
 
 def test_the_history_of_an_earlier_version_replaces_what_was_before() -> None:
