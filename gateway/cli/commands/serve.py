@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,17 @@ from gateway.cli.group import Config, Data, load_settings, require_models
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
+
+
+def _import_log() -> None:
+    """Import structlog without rich, for tracebacks that the log does not use: it takes 7 MB."""
+    absent = [name for name in ("rich", "pygments") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
+    try:
+        import structlog.dev  # noqa: F401
+    finally:
+        for name in absent:
+            del sys.modules[name]
 
 
 def _import_gateway() -> tuple[Callable[[Settings], int], Callable[..., None]]:
@@ -44,6 +56,7 @@ def serve(
     ] = False,
 ) -> None:
     """Run the gateway until it is stopped."""
+    _import_log()
     settings = load_settings(
         config,
         data_dir=data,
