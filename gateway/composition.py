@@ -97,6 +97,7 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
     host_account = await _ensure_defaults(backing, base.records)
     backends = await open_backends(backing, base.transactions, stack)
     agents = AgentRegistry(model_vendors(settings.vendors, settings.agent))
+    await agents.preload(default_models(settings))
     # Registered before any task is entered, so that the turns have stopped when the clients are closed.
     stack.push_async_callback(agents.aclose)
     on_model_request = base.span_recorder.on_model_request if base.span_recorder else None
@@ -113,7 +114,6 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
         first_to_stop=(
             *_tasks_for_roles(base, services),
             *ingress_tasks,
-            lambda _stop: agents.preload(default_models(settings)),
             *delivery_tasks,
             workspace_sync_task(backing, services.environment_resolver.workspaces),
             *(_maintenance_tasks(base, services) if Role.REAPER in settings.roles else ()),

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from gateway.agents.history import HistoryEntry
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
@@ -73,9 +75,8 @@ class AgentImage:
 class TurnInput:
     """The input of one attempt at one turn.
 
-    `history` is the conversation's and `checkpoint` this turn's own progress. Both were written by this
-    agent before (`Finished.history`; `Checkpoint.state` or `ApprovalRequired.state`) and are opaque to the
-    gateway.
+    `history` is what the conversation's earlier turns added to it, oldest first. `checkpoint` is this turn's
+    own progress, which this agent wrote before (`Checkpoint.state` or `ApprovalRequired.state`).
     `trigger` "job" means that `input` is the result of a background job. `decisions` maps call ids of an
     earlier `ApprovalRequired` to the decisions; it contains all of them or none.
 
@@ -94,7 +95,7 @@ class TurnInput:
     trigger: Literal["message", "job"]
     input: str
     agent: AgentSpec
-    history: bytes | None = None
+    history: Sequence[HistoryEntry] = ()
     checkpoint: bytes | None = None
     decisions: Mapping[str, ApprovalDecision] = field(default_factory=dict)
     read_steering: ReadSteering = no_steering
@@ -186,7 +187,8 @@ class ModelRequestEnded:
 class Checkpoint:
     """Progress to resume from after a crash; a later attempt gets it as `TurnInput.checkpoint`.
 
-    `usage` is the turn's usage so far.
+    `state` is bytes of `history.encode_progress`: if the turn fails or is cancelled, they become its entry
+    in the history. `usage` is the turn's usage so far.
     """
 
     state: bytes
@@ -212,10 +214,10 @@ class ApprovalRequired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The turn's result; always the last event. `history` replaces the conversation's."""
+    """The turn's result; always the last event. `history` is what the turn adds to the conversation's."""
 
     output: str
-    history: bytes | None = None
+    history: HistoryEntry | None = None
     usage: Usage = field(default_factory=Usage)
 
 

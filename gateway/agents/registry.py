@@ -66,15 +66,13 @@ class AgentRegistry:
         return self._shell if spec.models[0] == SHELL else self._open_model()
 
     async def preload(self, models: Sequence[str]) -> None:
-        """Load the models' SDKs now, so that the first turn does not wait for them."""
+        """Load the library that the models need, if any, so that the first turn does not wait for it."""
         if not models:
             return
         began = time.monotonic()
         try:
             await self._open_model().preload(models)
-        except (
-            Exception
-        ):  # a background task: the first turn reports the problem, and other models are loaded
+        except Exception:  # the first turn reports the problem
             log.exception("models.load_failed", models=list(models))
             return
         log.info("models.loaded", models=list(models), seconds=round(time.monotonic() - began, 1))

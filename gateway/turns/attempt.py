@@ -38,6 +38,7 @@ from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import render_unsaved
+from gateway.turns.histories import add_entry
 from gateway.turns.turn_end import emit_merged, end_turn
 
 
@@ -256,7 +257,7 @@ class TurnAttempt:
                 usage=asdict(finished.usage),
             )
             if settled and finished.history is not None:
-                await conversations.save_history(tx.connection, self.turn.conversation, finished.history)
+                await add_entry(tx.connection, self.turn.conversation, finished.history)
 
     async def settle(
         self,

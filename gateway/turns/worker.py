@@ -18,6 +18,7 @@ from delivery.events.port import EventStream
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
+from gateway.agents.history import UnreadableHistory, decode_entry
 from gateway.agents.port import Agent, AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.resolver import Environment, EnvironmentResolver
@@ -196,7 +197,7 @@ class TurnWorker:
             limit = turn_limits(agent_config(claim.agent)).turn_timeout
             error_text = f"the turn timed out after {limit:g} s (limits.turn_timeout)"
             await self._end(attempt, TurnState.FAILED, error_text)
-        except (AgentError, SandboxError) as error:
+        except (AgentError, SandboxError, UnreadableHistory) as error:
             await self._fail(attempt, error)
         except (DeliveryError, DatabaseUnavailable, asyncio.CancelledError):
             raise  # the turn stays as it is for the next lease holder
@@ -246,6 +247,7 @@ class TurnWorker:
         if await attempt.renew_approvals(claim.approvals):
             return
         attachments = await self._attachments.fetch(turn, environment)
+        entry = decode_entry(claim.history)
         turn_input = TurnInput(
             turn=turn.id,
             conversation=turn.conversation,
@@ -253,7 +255,7 @@ class TurnWorker:
             trigger="job" if turn.trigger == "job" else "message",
             input=turn.input,
             agent=spec,
-            history=claim.history,
+            history=() if entry is None else (entry,),
             checkpoint=turn.paused,
             decisions=claim.decisions,
             read_steering=attempt.take_steering,

@@ -36,7 +36,7 @@ GUARDED = {
 """Clients of addresses that an account may name: they use the factories of `egress`."""
 
 OPERATORS = {
-    "gateway/agents/model/models.py": "addresses of the operator; each key is bound to its vendor's origins",
+    "gateway/agents/clients/library.py": "addresses of the operator; a key is bound to its vendor's origins",
     "gateway/infra/nats_probe.py": "the NATS server of the operator's settings",
     "sandbox/docker/engine.py": "the engine of the operator's settings",
     "sandbox/e2b/provider.py": "the vendor's SDK, at the operator's address",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent_tools import RecordingTools, collect_steps
+from gateway.agents.history import HistoryEntry, decode_entry, effective, encode_entry
 from gateway.agents.model import ModelAgent, Vendors, open_model_agent
 from gateway.agents.port import (
     AgentError,
@@ -45,6 +46,13 @@ def finished_step(steps: list[AgentEvent]) -> Finished:
     """Return the last step of a finished turn."""
     assert isinstance(steps[-1], Finished)
     return steps[-1]
+
+
+def history_of(steps: list[AgentEvent], *earlier: HistoryEntry) -> tuple[HistoryEntry, ...]:
+    """Return the history after a finished turn, as the gateway passes it to the next one."""
+    entry = finished_step(steps).history
+    assert entry is not None
+    return tuple(effective([*earlier, decode_entry(encode_entry(entry)) or entry]))
 
 
 def approval_step(steps: list[AgentEvent]) -> ApprovalRequired:

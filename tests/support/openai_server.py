@@ -76,6 +76,7 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[Mapping[str, str]] = []
         self.disconnects = 0
+        self._connections: set[object] = set()
         self.asked = asyncio.Event()
         self.streaming = asyncio.Event()
         self.left = asyncio.Event()
@@ -84,6 +85,11 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
     def requests(self) -> int:
         """Return how many completions were asked for."""
         return len(self.bodies)
+
+    @property
+    def connections(self) -> int:
+        """Return over how many connections completions were asked for."""
+        return len(self._connections)
 
     @property
     def base_url(self) -> str:
@@ -113,6 +119,7 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
         body = await request.json()
         self.bodies.append(body)
         self.headers.append(dict(request.headers))
+        self._connections.add(request.transport)
         self.asked.set()
         turn = self._next(body)
         try:

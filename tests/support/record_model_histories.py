@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agent_tools import RecordingTools, agent_spec, approve, collect_steps, collect_steps_until, turn_input
+from gateway.agents.history import HistoryEntry, effective, encode_entry
 from gateway.agents.model import Vendors, open_model_agent
 from gateway.agents.port import ApprovalRequired, Checkpoint, Finished, TurnLimits
 from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
@@ -46,21 +47,26 @@ async def record() -> dict[str, bytes]:
         decided = turn_input(agent_record, checkpoint=asked.state, decisions=approve(asked.calls[0].id))
         finished = (await collect_steps(agent, decided, tools))[-1]
         assert isinstance(finished, Finished)
-        history = finished.history
+        assert finished.history is not None
+        history: tuple[HistoryEntry, ...] = (finished.history,)
         for turn in range(20):
             later = turn_input(agent_record, f"message {turn}", history=history)
             last = (await collect_steps(agent, later, tools))[-1]
             assert isinstance(last, Finished)
-            history = last.history
-    states = {"broken_off": broken[-1].state, "asked": asked.state, "finished": finished.history}
-    return {name: bytes(state or b"") for name, state in (states | {"compacted": history}).items()}
+            assert last.history is not None
+            history = tuple(effective([*history, last.history]))
+    compacted = next(entry for entry in reversed(history) if entry.replaces)
+    entries = {"finished": finished.history, "compacted": compacted}
+    return {"broken_off": broken[-1].state, "asked": asked.state} | {
+        name: encode_entry(entry) for name, entry in entries.items()
+    }
 
 
 def main() -> None:
     """Write the recordings into the folder named on the command line."""
     folder = Path(sys.argv[1])
     for name, state in asyncio.run(record()).items():
-        (folder / f"v1-{name}-pydantic-ai-{version('pydantic-ai-slim')}.state").write_bytes(state)
+        (folder / f"v2-{name}-pydantic-ai-{version('pydantic-ai-slim')}.state").write_bytes(state)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Loopback simulators of Anthropic's and Google's streaming APIs: one tool call, then a text.
+"""Loopback simulators of Anthropic's and Google's streaming APIs: one tool call, then a text; or an echo.
 
 Written from the vendors' public documents: Anthropic "Messages API" with "Streaming messages", and Google
 "Gemini API: models.streamGenerateContent" with `alt=sse`.
@@ -7,8 +7,9 @@ Written from the vendors' public documents: Anthropic "Messages API" with "Strea
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
@@ -16,36 +17,90 @@ from aiohttp import web
 ServerEvent = tuple[str, Mapping[str, Any]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class VendorAnswer:
+    """What a request gets: a text, or a call of bash."""
+
+    text: str = ""
+    command: str = ""
+
+
+VendorScript = Callable[[int, str, bool], VendorAnswer]
+"""Return the answer by the number of the request, its last text, and whether that is a tool's result."""
+
+
+def vendor_echo(_number: int, text: str, is_result: bool) -> VendorAnswer:
+    """Play a simple model: `run: COMMAND` calls bash, a tool's result is repeated, other text comes back."""
+    if is_result:
+        return VendorAnswer(text=f"result: {text}")
+    if text.startswith("run: "):
+        return VendorAnswer(command=text.removeprefix("run: "))
+    return VendorAnswer(text=f"echo: {text}")
+
+
 class VendorServer:
     """The requests that a simulator got, and under which key."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: VendorScript | None) -> None:
+        self._script = script
         self.base_url = ""
         self.keys: list[str] = []
         self.bodies: list[dict[str, Any]] = []
 
+    def _answer(self, name: str, text: str, is_result: bool) -> VendorAnswer:
+        if self._script is not None:
+            return self._script(len(self.bodies), text, is_result)
+        return (
+            VendorAnswer(command="ls") if len(self.bodies) == 1 else VendorAnswer(text=f"{name} says done.")
+        )
+
     async def anthropic(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST /v1/messages`."""
-        self.keys.append(request.headers["Authorization"].removeprefix("Bearer "))
-        self.bodies.append(await request.json())
-        block = _tool_use() if len(self.bodies) == 1 else _text("Anthropic says done.")
+        self.keys.append(
+            request.headers.get("x-api-key") or request.headers["Authorization"].removeprefix("Bearer ")
+        )
+        body = await request.json()
+        self.bodies.append(body)
+        answer = self._answer("Anthropic", *_last_of_anthropic(body))
+        block = _tool_use(answer.command, len(self.bodies)) if answer.command else _text(answer.text)
         return await _send(request, _message(block))
 
     async def google(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST /v1beta/models/NAME:streamGenerateContent`."""
         self.keys.append(request.headers["x-goog-api-key"])
-        self.bodies.append(await request.json())
-        call = {"functionCall": {"name": "bash", "args": {"command": "ls"}}}
-        parts = [call] if len(self.bodies) == 1 else [{"text": "Google says done."}]
+        body = await request.json()
+        self.bodies.append(body)
+        answer = self._answer("Google", *_last_of_google(body))
+        call = {"functionCall": {"name": "bash", "args": {"command": answer.command}}}
+        parts = [call] if answer.command else [{"text": answer.text}]
         candidate = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}
         usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
         return await _send(request, [("", {"candidates": [candidate], "usageMetadata": usage})])
 
 
-def _tool_use() -> list[ServerEvent]:
-    start = {"type": "tool_use", "id": "toolu_01", "name": "bash", "input": {}}
-    delta = {"type": "input_json_delta", "partial_json": '{"command": "ls"}'}
-    return [_block_start(start), _block_delta(delta)]
+def _last_of_anthropic(body: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the last text of a request, and whether it is a tool's result."""
+    content = body["messages"][-1]["content"]
+    last = {"type": "text", "text": content} if isinstance(content, str) else content[-1]
+    if last["type"] == "tool_result":
+        shown = last["content"]
+        return shown if isinstance(shown, str) else shown[0]["text"], True
+    return last["text"], False
+
+
+def _last_of_google(body: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the last text of a request, and whether it is a tool's result."""
+    last = body["contents"][-1]["parts"][-1]
+    if "functionResponse" in last:
+        return str(last["functionResponse"]["response"]), True
+    return last["text"], False
+
+
+def _tool_use(command: str, number: int) -> list[ServerEvent]:
+    start = {"type": "tool_use", "id": f"toolu_{number:016}", "name": "bash", "input": {}}
+    written = json.dumps({"command": command})
+    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (written[:5], written[5:])]
+    return [_block_start(start), *(_block_delta(delta) for delta in deltas)]
 
 
 def _text(text: str) -> list[ServerEvent]:
@@ -93,9 +148,9 @@ async def _send(
 
 
 @asynccontextmanager
-async def vendor_server() -> AsyncIterator[VendorServer]:
+async def vendor_server(script: VendorScript | None = None) -> AsyncIterator[VendorServer]:
     """Run both simulators on one loopback port."""
-    server = VendorServer()
+    server = VendorServer(script)
     app = web.Application()
     app.router.add_post("/v1/messages", server.anthropic)
     app.router.add_post("/v1beta/models/{call}", server.google)

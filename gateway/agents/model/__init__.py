@@ -1,8 +1,8 @@
-"""Agents on language models, built on pydantic-ai; no other package imports that library.
+"""Agents on language models.
 
-Importing pydantic-ai and a vendor's SDK takes seconds and some 80 MB. This package therefore imports them
-in a thread for the first turn that needs them; checking a configuration and opening the agent do not need
-them.
+OpenAI's and compatible servers are called by a client of our own. pydantic-ai, which takes a second and
+some 80 MB to import, is imported only for models of other vendors; checking a configuration and opening the
+agent do not need it.
 """
 
 from __future__ import annotations

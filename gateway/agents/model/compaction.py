@@ -7,21 +7,12 @@ when a model reports that the conversation is too long.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    ThinkingPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
-
+from gateway.agents.clients import messages as stored
+from gateway.agents.clients.messages import ChatMessage, ChatPart, is_prompt, is_result, with_parts
+from gateway.agents.clients.text import shorten
 from gateway.agents.model import images
-from gateway.agents.model.text import shorten
 
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 8
@@ -67,25 +58,24 @@ def estimate_text_tokens(text: str) -> int:
     return len(text.encode()) // BYTES_PER_TOKEN + 1
 
 
-def estimate_tokens(messages: Sequence[ModelMessage]) -> int:
+def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
     """Return the estimated tokens of messages."""
     texts = sum(MESSAGE_OVERHEAD + sum(map(estimate_text_tokens, _texts(message))) for message in messages)
     return texts + images.TOKENS_PER_IMAGE * images.count(messages)
 
 
-def _texts(message: ModelMessage) -> Iterator[str]:
-    if isinstance(message, ModelResponse):
-        for call in message.tool_calls:
-            yield call.tool_name + call.args_as_json_str()
-    for part in message.parts:
-        content = getattr(part, "content", None)
-        if isinstance(part, UserPromptPart):
+def _texts(message: ChatMessage) -> Iterator[str]:
+    for part in message["parts"]:
+        kind = part["part_kind"]
+        if kind == "tool-call":
+            yield part["tool_name"] + stored.arguments_text(part)
+        elif kind == "user-prompt":
             yield _prompt(part)
-        elif content is not None:
-            yield content if isinstance(content, str) else str(content)
+        elif part.get("content") is not None:
+            yield stored.content_text(part)
 
 
-def find_cut(messages: Sequence[ModelMessage], tail_tokens: int) -> int:
+def find_cut(messages: Sequence[ChatMessage], tail_tokens: int) -> int:
     """Return the index of the first message that is kept, so that about `tail_tokens` are kept.
 
     A call stays together with its result, the last exchange is always kept, and a cut at the start of a
@@ -95,55 +85,50 @@ def find_cut(messages: Sequence[ModelMessage], tail_tokens: int) -> int:
     if not places:
         return len(messages)
     fitting = [place for place in places if estimate_tokens(messages[place:]) <= tail_tokens] or places[-1:]
-    turns = [place for place in fitting if _is_prompt(messages[place])]
+    turns = [place for place in fitting if is_prompt(messages[place])]
     return (turns or fitting)[0]
 
 
-def _may_start(message: ModelMessage) -> bool:
-    if isinstance(message, ModelResponse):
-        return True
-    return not any(isinstance(part, ToolReturnPart) for part in message.parts)
+def _may_start(message: ChatMessage) -> bool:
+    return message["kind"] == "response" or not any(is_result(part) for part in message["parts"])
 
 
-def _is_prompt(message: ModelMessage) -> bool:
-    return isinstance(message, ModelRequest) and any(
-        isinstance(part, UserPromptPart) for part in message.parts
-    )
-
-
-def current_request(messages: Sequence[ModelMessage], cut: int) -> str:
+def current_request(messages: Sequence[ChatMessage], cut: int) -> str:
     """Return the request being worked on if cutting at `place` would drop it, else an empty text."""
-    if any(_is_prompt(message) for message in messages[cut:]):
+    if any(is_prompt(message) for message in messages[cut:]):
         return ""
     for message in reversed(messages[:cut]):
-        for part in reversed(message.parts):
-            if isinstance(part, UserPromptPart):
+        for part in reversed(message["parts"]):
+            if part["part_kind"] == "user-prompt":
                 return shorten(_prompt(part), MAX_QUOTED_PROMPT)
     return ""
 
 
-def transcript(messages: Sequence[ModelMessage]) -> str:
+def transcript(messages: Sequence[ChatMessage]) -> str:
     """Return messages as text for the summariser, long tool results shortened."""
     return "\n".join(line for message in messages for line in _lines(message))
 
 
-def _lines(message: ModelMessage) -> Iterator[str]:
-    for part in message.parts:
-        if isinstance(part, UserPromptPart):
+def _lines(message: ChatMessage) -> Iterator[str]:
+    for part in message["parts"]:
+        kind = part["part_kind"]
+        if kind == "user-prompt":
             yield f"Person: {_prompt(part)}"
-        elif isinstance(part, ToolReturnPart):
-            yield f"Result of {part.tool_name}: {shorten(part.model_response_str(), MAX_TRANSCRIPT_RESULT)}"
-        elif part.part_kind == "text":
-            yield f"Assistant: {part.content}"
-        elif part.part_kind == "tool-call":
-            arguments = shorten(part.args_as_json_str(), MAX_TRANSCRIPT_RESULT)
-            yield f"Assistant calls {part.tool_name}: {arguments}"
+        elif is_result(part):
+            result = shorten(stored.content_text(part), MAX_TRANSCRIPT_RESULT)
+            yield f"Result of {part['tool_name']}: {result}"
+        elif kind == "text":
+            yield f"Assistant: {part['content']}"
+        elif kind == "tool-call":
+            arguments = shorten(stored.arguments_text(part), MAX_TRANSCRIPT_RESULT)
+            yield f"Assistant calls {part['tool_name']}: {arguments}"
 
 
-def _prompt(part: UserPromptPart) -> str:
-    if isinstance(part.content, str):
-        return part.content
-    return "\n".join(item for item in part.content if isinstance(item, str))
+def _prompt(part: ChatPart) -> str:
+    content = part["content"]
+    if isinstance(content, str):
+        return content
+    return "\n".join(item for item in content if isinstance(item, str))
 
 
 def chunks(text: str, max_tokens: int) -> Iterator[str]:
@@ -165,8 +150,8 @@ def summary_prompt(chunk: str, summary: str, token_budget: int) -> str:
 
 
 def compacted_history(
-    summary: str, notes: Sequence[str], prompt: str, tail: Sequence[ModelMessage], token_budget: int
-) -> list[ModelMessage]:
+    summary: str, notes: Sequence[str], prompt: str, tail: Sequence[ChatMessage], token_budget: int
+) -> list[ChatMessage]:
     """Return the compacted conversation: the memory, then the tail, its results shortened if they must be.
 
     Without a summary nothing was cut off, and only results can be shortened.
@@ -180,8 +165,7 @@ def compacted_history(
         memory += NOTES_SECTION.format(notes=kept)
     if prompt:
         memory += CURRENT_REQUEST_SECTION.format(prompt=shorten(prompt, int(characters * NOTES_SHARE)))
-    opening = ModelRequest(parts=[UserPromptPart(content=memory)])
-    return [opening, *fitted]
+    return [stored.request([stored.user_prompt(memory)]), *fitted]
 
 
 def _newest_notes(notes: Sequence[str], max_chars: int) -> str:
@@ -198,7 +182,7 @@ def _newest_notes(notes: Sequence[str], max_chars: int) -> str:
     return "\n".join(reversed(kept))
 
 
-def _fit(tail: Sequence[ModelMessage], max_tokens: int) -> list[ModelMessage]:
+def _fit(tail: Sequence[ChatMessage], max_tokens: int) -> list[ChatMessage]:
     """Shorten the tool results of the tail until it fits or nothing is left to shorten."""
     most_chars = max_tokens * BYTES_PER_TOKEN // 2
     fitted = list(tail)
@@ -208,17 +192,15 @@ def _fit(tail: Sequence[ModelMessage], max_tokens: int) -> list[ModelMessage]:
     return fitted
 
 
-def _shorten_message(message: ModelMessage, max_chars: int) -> ModelMessage:
-    if isinstance(message, ModelResponse):
-        thoughtless = [part for part in message.parts if not isinstance(part, ThinkingPart)]
-        return dataclasses.replace(message, parts=thoughtless or message.parts)
-    parts = [
-        _shorten_result(part, max_chars) if isinstance(part, ToolReturnPart) else part
-        for part in message.parts
-    ]
-    return dataclasses.replace(message, parts=parts)
+def _shorten_message(message: ChatMessage, max_chars: int) -> ChatMessage:
+    if message["kind"] == "response":
+        thoughtless = [part for part in message["parts"] if part["part_kind"] != "thinking"]
+        return with_parts(message, thoughtless or message["parts"])
+    parts = [_shorten_result(part, max_chars) if is_result(part) else part for part in message["parts"]]
+    return with_parts(message, parts)
 
 
-def _shorten_result(part: ToolReturnPart, max_chars: int) -> ToolReturnPart:
-    content: Any = shorten(part.model_response_str(), max_chars)
-    return dataclasses.replace(part, content=content)
+def _shorten_result(part: ChatPart, max_chars: int) -> ChatPart:
+    changed = part.copy()
+    changed["content"] = shorten(stored.content_text(part), max_chars)
+    return changed

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+import base64
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import (
-    BinaryContent,
-    ModelMessage,
-    ModelRequest,
-    ModelRequestPart,
-    UserContent,
-    UserPromptPart,
-)
-
+from gateway.agents.clients.errors import ModelCallError
+from gateway.agents.clients.messages import ChatMessage, ChatPart, image_item, is_image, with_parts
 from gateway.agents.port import AgentImage
 
 TOKENS_PER_IMAGE = 1000
@@ -26,8 +19,10 @@ SHOWN_EARLIER = " (shown to you then, not again)"
 _ABOUT_IMAGES = re.compile(r"\bimages?\b|image_url|vision|multi-?modal|mmproj", re.IGNORECASE)
 _BAD_REQUEST = 400
 
-PromptContent = str | Sequence[UserContent]
-ContentChange = Callable[[Sequence[UserContent]], list[UserContent]]
+PromptItems = list[Any]
+"""The texts and images of a prompt."""
+
+ContentChange = Callable[[PromptItems], PromptItems]
 
 
 def label(image: AgentImage) -> str:
@@ -35,99 +30,97 @@ def label(image: AgentImage) -> str:
     return f"[image: {image.name}]"
 
 
-def prompt(text: str, images: Sequence[AgentImage]) -> PromptContent:
+def prompt(text: str, images: Sequence[AgentImage]) -> str | PromptItems:
     """Return a prompt with its images, each after its label."""
     if not images:
         return text
-    content: list[UserContent] = [text]
+    content: PromptItems = [text]
     for image in images:
-        content += [label(image), BinaryContent(data=image.content, media_type=image.media_type)]
+        content += [label(image), _item(image)]
     return content
 
 
-def without_image_bytes(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+def _item(image: AgentImage) -> dict[str, str]:
+    return image_item(image.media_type, base64.b64encode(image.content).decode())
+
+
+def without_image_bytes(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
     """Return messages without the bytes of images; their labels stay."""
-    return _map_content(
-        messages, lambda parts: [part for part in parts if not isinstance(part, BinaryContent)]
-    )
+    return _map_content(messages, lambda items: [item for item in items if not is_image(item)])
 
 
-def for_history(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+def for_history(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
     """Return messages for a later turn: images are replaced by a note."""
 
-    def change(parts: Sequence[UserContent]) -> list[UserContent]:
-        seen = NOT_SHOWN not in parts
+    def change(items: PromptItems) -> PromptItems:
+        seen = NOT_SHOWN not in items
         return [
-            f"{part}{SHOWN_EARLIER}" if seen and place > 0 and _is_label(part) else part
-            for place, part in enumerate(parts)
-            if not isinstance(part, BinaryContent)
+            f"{item}{SHOWN_EARLIER}" if seen and place > 0 and _is_label(item) else item
+            for place, item in enumerate(items)
+            if not is_image(item)
         ]
 
     return _map_content(messages, change)
 
 
-def _is_label(part: UserContent) -> bool:
-    return isinstance(part, str) and part.startswith("[image: ") and part.endswith("]")
+def _is_label(item: object) -> bool:
+    return isinstance(item, str) and item.startswith("[image: ") and item.endswith("]")
 
 
-def restore_images(messages: Iterable[ModelMessage], images: Sequence[AgentImage]) -> list[ModelMessage]:
+def restore_images(messages: Iterable[ChatMessage], images: Sequence[AgentImage]) -> list[ChatMessage]:
     """Return a turn's stored messages with its images at their labels."""
     by_label = {label(image): image for image in images}
 
-    def change(parts: Sequence[UserContent]) -> list[UserContent]:
-        content: list[UserContent] = []
-        for place, part in enumerate(parts):
-            content.append(part)
-            image = by_label.get(part) if isinstance(part, str) and place > 0 else None
-            if image is not None and NOT_SHOWN not in parts:
-                content.append(BinaryContent(data=image.content, media_type=image.media_type))
+    def change(items: PromptItems) -> PromptItems:
+        content: PromptItems = []
+        for place, item in enumerate(items):
+            content.append(item)
+            image = by_label.get(item) if isinstance(item, str) and place > 0 else None
+            if image is not None and NOT_SHOWN not in items:
+                content.append(_item(image))
         return content
 
     return _map_content(messages, change)
 
 
-def replace_images(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+def replace_images(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
     """Return messages with notes in place of images, for a model that refuses images."""
-    return _map_content(
-        messages, lambda parts: [NOT_SHOWN if isinstance(part, BinaryContent) else part for part in parts]
-    )
+    return _map_content(messages, lambda items: [NOT_SHOWN if is_image(item) else item for item in items])
 
 
-def are_refused(error: ModelHTTPError, messages: Iterable[ModelMessage]) -> bool:
+def are_refused(error: ModelCallError, messages: Iterable[ChatMessage]) -> bool:
     """Return whether the model refused the images in these messages, by its server's error."""
     said = f"{error} {error.body}"
-    return error.status_code >= _BAD_REQUEST and bool(_ABOUT_IMAGES.search(said)) and count(messages) > 0
+    return (error.status or 0) >= _BAD_REQUEST and bool(_ABOUT_IMAGES.search(said)) and count(messages) > 0
 
 
-def count(messages: Iterable[ModelMessage]) -> int:
+def count(messages: Iterable[ChatMessage]) -> int:
     """Return how many images messages show."""
-    return sum(
-        isinstance(item, BinaryContent)
-        for message in messages
-        for part in message.parts
-        if isinstance(part, UserPromptPart) and not isinstance(part.content, str)
-        for item in part.content
-    )
+    return sum(is_image(item) for message in messages for part in message["parts"] for item in _items(part))
 
 
-def _map_content(messages: Iterable[ModelMessage], change: ContentChange) -> list[ModelMessage]:
-    return [
-        dataclasses.replace(message, parts=[_map_part(part, change) for part in message.parts])
-        if isinstance(message, ModelRequest) and _has_list(message)
-        else message
-        for message in messages
-    ]
+def _items(part: ChatPart) -> PromptItems:
+    """Return the items of a prompt that is a list, else nothing."""
+    content = part.get("content")
+    return content if part["part_kind"] == "user-prompt" and isinstance(content, list) else []
 
 
-def _has_list(message: ModelRequest) -> bool:
-    return any(isinstance(part, UserPromptPart) and _is_list(part) for part in message.parts)
+def _map_content(messages: Iterable[ChatMessage], change: ContentChange) -> list[ChatMessage]:
+    return [_map_message(message, change) for message in messages]
 
 
-def _is_list(part: UserPromptPart) -> bool:
-    return not isinstance(part.content, str)
+def _map_message(message: ChatMessage, change: ContentChange) -> ChatMessage:
+    """Return a message with changed content, or the same object if nothing has changed."""
+    if not any(_items(part) for part in message["parts"]):
+        return message
+    parts = [_map_part(part, change) for part in message["parts"]]
+    return message if parts == message["parts"] else with_parts(message, parts)
 
 
-def _map_part(part: ModelRequestPart, change: ContentChange) -> ModelRequestPart:
-    if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
-        return dataclasses.replace(part, content=change(part.content))
-    return part
+def _map_part(part: ChatPart, change: ContentChange) -> ChatPart:
+    items = _items(part)
+    if not items:
+        return part
+    changed = part.copy()
+    changed["content"] = change(items)
+    return changed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 
+from gateway.agents.clients.text import repair_surrogates, shorten
 from gateway.agents.model.compaction import BYTES_PER_TOKEN, estimate_text_tokens
-from gateway.agents.model.text import repair_surrogates, shorten
 from gateway.agents.port import AgentError, TurnInput
 
 MAX_CONTEXT_SHARE = 0.25

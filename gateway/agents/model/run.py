@@ -1,43 +1,19 @@
-"""Run one attempt at one turn: request the model, emit its text, execute its calls, within the limits."""
+"""Run one attempt at one turn: request the model, yield its text, execute its calls, within the limits."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-
-from pydantic_ai import (
-    Agent,
-    AgentRetries,
-    AgentRun,
-    CallToolsNode,
-    DeferredToolRequests,
-    DeferredToolResults,
-    ModelRequestNode,
-)
-from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
-from pydantic_ai.messages import (
-    ModelRequest,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    UserPromptPart,
-)
-from pydantic_ai.models import Model
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from delivery.database.clock import utc_now
+from gateway.agents.clients import messages as stored
+from gateway.agents.clients.errors import ModelCallError, ModelContextExceeded
+from gateway.agents.clients.messages import ChatMessage, ChatPart
+from gateway.agents.clients.port import ModelClient, ModelQuery
+from gateway.agents.clients.text import repair_surrogates
 from gateway.agents.model import compaction, failures, images, prompts, tool_calls
-from gateway.agents.model.state import (
-    AgentState,
-    decode,
-    decode_history,
-    encode,
-    encode_history,
-    repair_response,
-    response_text,
-)
-from gateway.agents.model.text import repair_surrogates
+from gateway.agents.model import state as states
+from gateway.agents.model.state import AgentState, encode, repair_response
 from gateway.agents.port import (
     AgentEvent,
     ApprovalRequired,
@@ -51,232 +27,247 @@ from gateway.agents.port import (
     Usage,
 )
 
-Output = str | DeferredToolRequests
-Run = AgentRun[None, Output]
-Emit = Callable[[AgentEvent], Awaitable[None]]
-
 CONTEXT_RETRY_SHARE = 0.9
-RETRIES = AgentRetries(tools=5, output=2)
+MAX_EMPTY_RESPONSES = 2
+NO_OUTPUT = "Please return text or call a tool."
+
+Events = AsyncGenerator[AgentEvent, None]
 
 
 class ModelRun:
-    """One attempt. `emit` hands a step over and returns when the consumer is ready for the next one."""
+    """One attempt with one model, or with the models of a failover list."""
 
-    def __init__(self, *, turn_input: TurnInput, tools: Tools, model: Model, emit: Emit) -> None:
+    def __init__(self, *, turn_input: TurnInput, tools: Tools, client: ModelClient) -> None:
         self._turn_input = turn_input
         self._limits = turn_input.agent.limits
-        self._model = model
-        self._emit = emit
+        self._client = client
         self._state = initial_state(turn_input)
+        self._response: ChatMessage | None = None
         self._responding_model = ""
-        self._has_new_response = False
+        self._has_progress = False
         self._compacted = False
         self._context_exceeded = False
+        self._empty_responses = 0
+        self._specs = tuple(tools.list())
         shown = self._limits.context_tokens * compaction.BYTES_PER_TOKEN // 4
-        self._agent: Agent[None, Output] = Agent(
-            output_type=[str, DeferredToolRequests],
-            instructions=turn_input.agent.instructions or None,
-            tools=tool_calls.as_tools(tools, max_chars=shown),
-            retries=RETRIES,
-        )
+        self._executor = tool_calls.CallExecutor(tools, max_chars=shown)
         fixed = compaction.estimate_text_tokens(turn_input.agent.instructions) + sum(
             compaction.estimate_text_tokens(f"{tool.name}{tool.description}{dict(tool.schema)}")
-            for tool in tools.list()
+            for tool in self._specs
         )
         self._token_budget = token_budget(self._limits.context_tokens, fixed)
 
-    async def run(self) -> None:
+    async def run(self) -> Events:
         """Run to the end; raises AgentError, and errors of tools unchanged."""
         try:
-            await self._run_turn()
-        except failures.MODEL_RUN_ERRORS as error:
-            raise failures.to_agent_error(error, self._limits, self._state.usage) from error
+            async with aclosing(self._run_turn()) as events:
+                async for event in events:
+                    yield event
+        except ModelCallError as error:
+            raise failures.to_agent_error(error) from error
 
-    async def _run_turn(self) -> None:
-        if (answer := self._state.final_text()) is not None:
-            await self._emit(MessageCompleted(text=answer))
-            await self._finish(answer)
+    async def _run_turn(self) -> Events:
+        answer = self._state.final_text()
+        if answer is not None:
+            yield MessageCompleted(text=answer)
+        elif not self._take_decisions():
+            yield self._approval_required()
             return
-        results, undecided = self._decisions()
-        if undecided is not None:
-            await self._request_approval(undecided)
-            return
-        output = None
-        while output is None:
-            output = await self._run_with_image_fallback(results)
-            results = None
-            if output is None:
-                await self._compact()
-        if isinstance(output, DeferredToolRequests):
-            await self._request_approval(output)
-        else:
-            await self._finish(output)
+        while answer is None:
+            self._state.waiting = await self._execute_calls() or None
+            if self._state.waiting:
+                yield self._approval_required()
+                return
+            async with aclosing(self._next_response()) as events:
+                async for event in events:
+                    yield event
+            answer = self._state.final_text()
+        yield Finished(output=answer, history=self._state.to_entry(), usage=self._usage())
 
-    def _decisions(self) -> tuple[DeferredToolResults | None, DeferredToolRequests | None]:
-        """Return the decisions about the calls this turn paused for, or the calls that are undecided."""
-        requests = self._state.conversation.deferred_tool_requests
-        if requests is None:
-            return None, None
-        results = tool_calls.deferred_results(requests, self._turn_input.decisions)
-        if results is None:
-            return None, requests
-        for part in requests.approvals:
-            self._state.add_note(
-                tool_calls.decision_note(part, self._turn_input.decisions[part.tool_call_id])
-            )
-        self._state.conversation.deferred_tool_requests = None
-        return results, None
-
-    async def _run_with_image_fallback(self, results: DeferredToolResults | None) -> Output | None:
-        """Run as `_run_once` does; if a model refuses images, it is requested once more without them."""
-        try:
-            return await self._run_once(results)
-        except ModelHTTPError as error:
-            if not images.are_refused(error, self._state.messages):
-                raise
-        self._state.messages = images.replace_images(self._state.messages)
-        return await self._run_once(results)
-
-    async def _run_once(self, results: DeferredToolResults | None) -> Output | None:
-        """Let pydantic-ai run to its end; returns None when the context window is exceeded."""
-        try:
-            async with self._agent.iter(
-                message_history=self._state.messages,
-                deferred_tool_results=results,
-                model=self._model,
-                usage=self._state.usage,
-                usage_limits=failures.usage_limits(self._limits),
-                infer_name=False,
-            ) as run:
-                return await self._follow(run)
-        except ModelContextWindowExceededError:
-            if self._context_exceeded:
-                raise
-            self._context_exceeded = True
-            # The model's window is smaller than configured, or the estimate is too low: use the refused size.
-            refused = int(compaction.estimate_tokens(self._state.messages) * CONTEXT_RETRY_SHARE)
-            self._token_budget = min(refused, self._token_budget or refused)
-            return None
-
-    async def _follow(self, run: Run) -> Output | None:
-        async for node in run:
-            if Agent.is_model_request_node(node):
-                if await self._needs_compaction(run, node):
-                    return None
-                await self._stream(run, node)
-            elif Agent.is_call_tools_node(node):
-                await self._handle_response(run, node)
-        if run.result is None:
-            raise RuntimeError("the run ended without a result")
-        self._state.messages = run.result.all_messages()
-        return run.result.output
-
-    async def _needs_compaction(self, run: Run, node: ModelRequestNode[None, Output]) -> bool:
-        """Save progress before a model call; returns whether the context window is exceeded."""
-        heard = await self._add_steering(node)
-        reached = [*run.all_messages(), node.request]
-        if self._has_new_response or heard:
-            self._state.messages = reached
-            await self._emit(Checkpoint(state=encode(self._state), usage=self._usage()))
-        self._state.messages = reached
-        if self._compacted or not self._token_budget:
+    def _take_decisions(self) -> bool:
+        """Note the decisions about the calls this turn paused for; returns False while one is undecided."""
+        waiting, decisions = self._state.waiting, self._turn_input.decisions
+        if waiting is None:
+            return True
+        if not all(call["tool_call_id"] in decisions for call in waiting):
             return False
-        return compaction.estimate_tokens(reached) > self._token_budget * compaction.START_SHARE
+        for call in waiting:
+            self._state.add_note(tool_calls.decision_note(call, decisions[call["tool_call_id"]]))
+        self._state.waiting = None
+        return True
 
-    async def _add_steering(self, node: ModelRequestNode[None, Output]) -> bool:
+    async def _execute_calls(self) -> list[ChatPart]:
+        """Execute the calls of the last response; returns those that wait for an approval."""
+        calls = stored.unanswered_calls(self._state.messages)
+        if not calls:
+            return []
+        results, waiting = await self._executor.execute(calls, self._turn_input.decisions)
+        if results:
+            self._add_to_request(results)
+            self._has_progress = True
+        return waiting
+
+    def _add_to_request(self, parts: list[ChatPart]) -> None:
+        """Add parts to the request that follows the last response."""
+        messages = self._state.messages
+        if messages and messages[-1]["kind"] == "request":
+            messages[-1] = stored.with_parts(messages[-1], [*messages[-1]["parts"], *parts])
+        else:
+            messages.append(stored.request(parts))
+
+    async def _next_response(self) -> Events:
+        """Save progress, compact if necessary, and request the model once."""
+        heard = await self._add_steering()
+        if self._has_progress or heard:
+            yield self._checkpoint()
+        self._has_progress = False
+        if self._needs_compaction():
+            async with aclosing(self._compact()) as events:
+                async for event in events:
+                    yield event
+        self._response = None
+        try:
+            async with aclosing(self._request(self._query())) as events:
+                async for event in events:
+                    yield event
+        except ModelCallError as error:
+            if not self._can_change(error):
+                raise
+        async with aclosing(self._handle_end()) as events:
+            async for event in events:
+                yield event
+
+    def _can_change(self, error: ModelCallError) -> bool:
+        """Change what the model refused; returns False if it is to blame for something else, or again."""
+        if isinstance(error, ModelContextExceeded):
+            if self._context_exceeded:
+                return False
+            self._shrink_budget()
+            return True
+        if not images.are_refused(error, self._state.messages):
+            return False
+        self._state.messages = images.replace_images(self._state.messages)
+        return True
+
+    async def _add_steering(self) -> bool:
         """Add messages that arrived meanwhile to the next request; returns whether there were any."""
         said = await self._turn_input.read_steering()
         new = said[self._state.heard :]
         if new:
-            parts = [UserPromptPart(content=repair_surrogates(text)) for text in new]
-            node.request = dataclasses.replace(node.request, parts=[*node.request.parts, *parts])
+            self._add_to_request([stored.user_prompt(repair_surrogates(text)) for text in new])
             self._state.heard = len(said)
         return bool(new)
 
-    async def _stream(self, run: Run, node: ModelRequestNode[None, Output]) -> None:
-        async with self._timed_request(), node.stream(run.ctx) as stream:
-            async for event in stream:
-                if (
-                    isinstance(event, PartStartEvent)
-                    and isinstance(event.part, TextPart)
-                    and event.part.content
-                ):
-                    await self._emit(Delta(text=repair_surrogates(event.part.content)))
-                elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-                    await self._emit(Delta(text=repair_surrogates(event.delta.content_delta)))
-        self._has_new_response = True
-        self._context_exceeded = self._compacted = False
+    def _query(self) -> ModelQuery:
+        return ModelQuery(
+            messages=self._state.sent_messages(),
+            instructions=self._turn_input.agent.instructions,
+            tools=self._specs,
+        )
 
-    @asynccontextmanager
-    async def _timed_request(self) -> AsyncIterator[None]:
-        """Report the duration of a model request, also of a failed one."""
-        begun = utc_now()
+    async def _request(self, query: ModelQuery) -> Events:
+        """Request the model and yield its text; reports the duration, also of a failed request."""
+        failures.check_request_limit(self._limits, self._state.usage)
+        begun, self._response = utc_now(), None
         try:
-            yield
+            async with aclosing(self._client.ask(query)) as reply:
+                async for item in reply:
+                    if isinstance(item, str):
+                        yield Delta(text=repair_surrogates(item))
+                    else:
+                        self._response = item
         except Exception as error:
-            await self._emit(
-                ModelRequestEnded(started_at=begun, ended_at=utc_now(), error=type(error).__name__)
-            )
+            yield ModelRequestEnded(started_at=begun, ended_at=utc_now(), error=type(error).__name__)
             raise
-        await self._emit(ModelRequestEnded(started_at=begun, ended_at=utc_now()))
+        yield ModelRequestEnded(started_at=begun, ended_at=utc_now())
+        self._state.usage.add(self._received())
+        failures.check_token_limits(self._limits, self._state.usage)
 
-    async def _handle_response(self, run: Run, node: CallToolsNode[None, Output]) -> None:
-        """Emit and save a response before its calls are executed."""
-        response = node.model_response
-        if self._has_new_response:
-            self._responding_model = response.model_name or ""
-            repair_response(response)
-            tool_calls.ensure_unique_ids(response.tool_calls, run.all_messages()[:-1])
-            if text := response_text(response):
-                await self._emit(MessageCompleted(text=text))
-            tool_calls.check_repeated_calls(
-                self._state, response.tool_calls, limit=self._limits.repeated_calls
-            )
-            if response.tool_calls:
-                self._state.messages = run.all_messages()
-                await self._emit(Checkpoint(state=encode(self._state), usage=self._usage()))
-        async with node.stream(run.ctx) as events:
-            async for _ in events:
-                pass
-        self._has_new_response = True
+    def _received(self) -> ChatMessage:
+        """Return the response to the last request."""
+        if self._response is None:
+            raise RuntimeError("the model client ended without a response")
+        return self._response
 
-    async def _compact(self) -> None:
+    async def _handle_end(self) -> Events:
+        """Handle the response to the last request, or compact the conversation that was too long for it."""
+        if self._response is not None:
+            self._context_exceeded = self._compacted = False
+            found = self._handle_response(self._response)
+        elif self._context_exceeded:
+            found = self._compact()
+        else:
+            return
+        async with aclosing(found) as events:
+            async for event in events:
+                yield event
+
+    async def _handle_response(self, response: ChatMessage) -> Events:
+        """Yield and save a response before its calls are executed."""
+        self._responding_model = response.get("model_name") or ""
+        calls = stored.calls_of(response)
+        repair_response(response)
+        tool_calls.ensure_unique_ids(calls, self._state.messages)
+        self._state.messages.append(response)
+        text = stored.response_text(response)
+        if text:
+            yield MessageCompleted(text=text)
+        if not calls and not text:
+            self._request_output(response)
+            return
+        self._empty_responses = 0
+        tool_calls.check_repeated_calls(self._state, calls, limit=self._limits.repeated_calls)
+        if calls:
+            yield self._checkpoint()
+
+    def _request_output(self, response: ChatMessage) -> None:
+        """Tell the model that its response was empty; raises AgentError if it was told before."""
+        reason = response.get("finish_reason")
+        self._empty_responses += 1
+        if reason in {"content_filter", "length"} or self._empty_responses > MAX_EMPTY_RESPONSES:
+            raise failures.unusable_answer(reason)
+        self._add_to_request(
+            [{"content": NO_OUTPUT, "timestamp": stored.timestamp(), "part_kind": "retry-feedback"}]
+        )
+        self._has_progress = True
+
+    def _needs_compaction(self) -> bool:
+        if self._compacted or not self._token_budget:
+            return False
+        return self._state.estimate_tokens() > self._token_budget * compaction.START_SHARE
+
+    def _shrink_budget(self) -> None:
+        """Use the refused size as the limit: the model's window is smaller than configured or estimated."""
+        self._context_exceeded = True
+        refused = int(self._state.estimate_tokens() * CONTEXT_RETRY_SHARE)
+        self._token_budget = min(refused, self._token_budget or refused)
+
+    async def _compact(self) -> Events:
         """Replace the older part of the conversation by the model's own summary."""
         messages, room = self._state.messages, self._token_budget
         place = compaction.find_cut(messages, int(room * compaction.TAIL_SHARE))
         prompt = compaction.current_request(messages, place)
-        summary = await self._summarise(compaction.transcript(messages[:place]))
+        transcript, summary = compaction.transcript(messages[:place]), ""
+        for piece in compaction.chunks(transcript, int(room * compaction.CHUNK_SHARE)):
+            asked = stored.request([stored.user_prompt(compaction.summary_prompt(piece, summary, room))])
+            async with aclosing(self._request(ModelQuery(messages=[asked]))) as events:
+                async for event in events:
+                    if isinstance(event, ModelRequestEnded):
+                        yield event
+            summary = repair_surrogates(stored.response_text(self._received()))
         self._state.messages = compaction.compacted_history(
-            summary, self._state.notes, prompt, messages[place:], room
+            summary, self._state.all_notes, prompt, messages[place:], room
         )
         self._compacted = True
-        await self._emit(MessageCompleted(text=compaction.COMPACTION_NOTICE))
-        await self._emit(Checkpoint(state=encode(self._state), usage=self._usage()))
+        yield MessageCompleted(text=compaction.COMPACTION_NOTICE)
+        yield self._checkpoint()
 
-    async def _summarise(self, transcript: str) -> str:
-        room, summary = self._token_budget, ""
-        for piece in compaction.chunks(transcript, int(room * compaction.CHUNK_SHARE)):
-            writer: Agent[None, str] = Agent(output_type=str)
-            async with self._timed_request():
-                written = await writer.run(
-                    compaction.summary_prompt(piece, summary, room),
-                    model=self._model,
-                    usage=self._state.usage,
-                    usage_limits=failures.usage_limits(self._limits),
-                    infer_name=False,
-                )
-            summary = written.output
-        return summary
+    def _approval_required(self) -> ApprovalRequired:
+        calls = tool_calls.pending_calls(self._state.waiting or ())
+        return ApprovalRequired(calls=calls, state=encode(self._state))
 
-    async def _request_approval(self, requests: DeferredToolRequests) -> None:
-        self._state.conversation.deferred_tool_requests = requests
-        await self._emit(
-            ApprovalRequired(calls=tool_calls.pending_calls(requests), state=encode(self._state))
-        )
-
-    async def _finish(self, output: str) -> None:
-        history = encode_history(self._state)
-        await self._emit(Finished(output=output, history=history, usage=self._usage()))
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(state=encode(self._state), usage=self._usage())
 
     def _usage(self) -> Usage:
         used = self._state.usage
@@ -290,13 +281,14 @@ class ModelRun:
 
 def initial_state(turn_input: TurnInput) -> AgentState:
     """Return where an attempt starts: at this turn's own progress, else at the conversation's history."""
-    saved = decode(turn_input.checkpoint)
+    saved = states.resume(turn_input.checkpoint, turn_input.history)
     if saved is not None:
-        saved.messages = images.restore_images(saved.messages, turn_input.images)
+        known = len(saved.earlier.messages)
+        saved.messages[known:] = images.restore_images(saved.messages[known:], turn_input.images)
         return saved
-    progress = decode_history(turn_input.history)
+    progress = states.initial_state(turn_input.history)
     content = images.prompt(prompts.render_prompt(turn_input), turn_input.images)
-    progress.messages.append(ModelRequest(parts=[UserPromptPart(content=content)]))
+    progress.messages.append(stored.request([stored.user_prompt(content)]))
     if turn_input.trigger == "job":
         progress.add_note(prompts.render_job_note(turn_input))
     return progress

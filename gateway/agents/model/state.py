@@ -1,146 +1,233 @@
-"""The model agent's state between attempts and turns, and its encoding.
-
-The encoding is the line `dovecote-model/1` and then JSON. The messages are in pydantic-ai's own format,
-which stays readable across its versions. The first line tells another agent's state from damage.
-"""
+"""The model agent's state between attempts and turns, and how it is stored."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_ai import Conversation, RunUsage
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ThinkingPart,
-    repair_messages,
-)
-
-from gateway.agents.model import images
-from gateway.agents.model.text import repair_surrogates
+from gateway.agents import history
+from gateway.agents.clients import messages as stored
+from gateway.agents.clients.messages import ChatMessage, ChatPart
+from gateway.agents.clients.text import repair_surrogates
+from gateway.agents.history import HistoryEntry, TurnProgress, UnreadableHistory
+from gateway.agents.model import compaction, images
 from gateway.agents.port import AgentError
 
-FORMAT_PREFIX = b"dovecote-model/"
-FORMAT_VERSION = b"1"
 MAX_NOTES = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """The conversation before this turn: its messages, their estimated tokens, and its notes."""
+
+    messages: Sequence[ChatMessage] = ()
+    tokens: int = 0
+    notes: Sequence[str] = ()
+
+
+@dataclass(kw_only=True)
+class TurnUsage:
+    """The usage of one turn: requests that were answered, and their tokens."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    def add(self, response: ChatMessage) -> None:
+        """Count a response."""
+        used = response.get("usage") or {}
+        self.requests += 1
+        self.input_tokens += used.get("input_tokens", 0)
+        self.output_tokens += used.get("output_tokens", 0)
+        self.cache_read_tokens += used.get("cache_read_tokens", 0)
+        self.cache_write_tokens += used.get("cache_write_tokens", 0)
 
 
 @dataclass(kw_only=True)
 class AgentState:
-    """The state of a turn: the conversation in pydantic-ai's format, and the state of the run loop.
+    """The state of a turn: the conversation's messages, and the state of the run loop.
 
-    `conversation.usage` counts this turn alone. `notes` are facts that compaction keeps verbatim: decisions
-    about approvals and results of jobs. `repeats` counts how often the call `last_call` was repeated in a
-    row. `heard` counts the steering messages that the conversation contains.
+    `messages` contain the `earlier` ones too, unless compaction has replaced them. `usage` counts this turn
+    alone. `waiting` are the calls that the turn paused for. `notes` are facts that compaction keeps verbatim:
+    decisions about approvals and results of jobs. `repeats` counts how often the call `last_call` was
+    repeated in a row. `heard` counts the steering messages that the conversation contains. `replaces` means
+    that an attempt before this one compacted the conversation.
     """
 
-    conversation: Conversation = field(default_factory=Conversation)
+    messages: list[ChatMessage] = field(default_factory=list)
+    usage: TurnUsage = field(default_factory=TurnUsage)
+    waiting: list[ChatPart] | None = None
     notes: list[str] = field(default_factory=list)
     last_call: str = ""
     repeats: int = 0
     heard: int = 0
+    earlier: Earlier = field(default_factory=Earlier)
+    replaces: bool = False
 
     @property
-    def messages(self) -> list[ModelMessage]:
-        """Return the messages so far."""
-        return self.conversation.messages
-
-    @messages.setter
-    def messages(self, messages: Sequence[ModelMessage]) -> None:
-        self.conversation.messages = list(messages)
-
-    @property
-    def usage(self) -> RunUsage:
-        """Return this turn's usage."""
-        return self.conversation.usage
+    def all_notes(self) -> list[str]:
+        """Return the notes of the whole conversation, the oldest removed if there are too many."""
+        return [*self.earlier.notes, *self.notes][-MAX_NOTES:]
 
     def final_text(self) -> str | None:
         """Return the final text if the model has given it already, as after a crash just before the end."""
         last = self.messages[-1] if self.messages else None
-        if isinstance(last, ModelResponse) and not last.tool_calls:
-            return response_text(last)
-        return None
+        if last is None or last["kind"] == "request" or stored.calls_of(last):
+            return None
+        return stored.response_text(last) or None
 
     def add_note(self, fact: str) -> None:
         """Keep a fact beyond compaction; the oldest are removed if there are too many."""
         self.notes = [*self.notes, fact][-MAX_NOTES:]
 
+    def estimate_tokens(self) -> int:
+        """Return the estimated tokens of the conversation; those of the earlier messages are counted once."""
+        known, own = self._divided()
+        return (self.earlier.tokens if known else 0) + compaction.estimate_tokens(own)
 
-_ADAPTER = TypeAdapter(AgentState)
+    def sent_messages(self) -> list[ChatMessage]:
+        """Return the conversation as vendors accept it; the earlier messages are repaired already."""
+        known, own = self._divided()
+        return [*known, *stored.repaired(own)]
+
+    def _divided(self) -> tuple[Sequence[ChatMessage], Sequence[ChatMessage]]:
+        """Return the earlier messages, or none if they were replaced, and the messages after them."""
+        earlier = self.earlier.messages
+        if len(self.messages) >= len(earlier) and all(map(_is_same, earlier, self.messages)):
+            return earlier, self.messages[len(earlier) :]
+        return (), self.messages
+
+    def to_entry(self) -> HistoryEntry:
+        """Return what the finished turn adds to the history."""
+        return self._entry(images.for_history)
+
+    def to_progress(self) -> TurnProgress:
+        """Return what the turn adds so far, with the state to resume from."""
+        conversation: dict[str, Any] = {"usage": asdict(self.usage)}
+        if self.waiting is not None:
+            conversation["deferred_tool_requests"] = {"calls": [], "approvals": self.waiting, "metadata": {}}
+        state = {
+            "conversation": conversation,
+            "last_call": self.last_call,
+            "repeats": self.repeats,
+            "heard": self.heard,
+        }
+        return TurnProgress(entry=self._entry(images.without_image_bytes), state=state)
+
+    def _entry(self, without_images: Callable[[Iterable[ChatMessage]], list[ChatMessage]]) -> HistoryEntry:
+        known, own = self._divided()
+        replaces = self.replaces or bool(self.earlier.messages and not known)
+        return HistoryEntry(
+            messages=tuple(_without_instructions(message) for message in without_images(own)),
+            notes=tuple(self.all_notes if replaces else self.notes),
+            replaces=replaces,
+        )
 
 
-def response_text(response: ModelResponse) -> str:
-    """Return the text of a response, without thinking and calls."""
-    return "".join(part.content for part in response.parts if isinstance(part, TextPart))
+@dataclass(frozen=True, kw_only=True)
+class _ParsedEntry:
+    messages: Sequence[ChatMessage]
+    tokens: int
 
 
-def repair_response(response: ModelResponse) -> None:
+_PARSED: WeakKeyDictionary[HistoryEntry, _ParsedEntry] = WeakKeyDictionary()
+"""Entries that were checked; the gateway keeps entries of conversations that are in use."""
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other
+
+
+def repair_response(response: ChatMessage) -> None:
     """Replace text that cannot be stored."""
-    for part in response.parts:
-        if isinstance(part, TextPart | ThinkingPart):
-            part.content = repair_surrogates(part.content)
+    for part in response["parts"]:
+        if part["part_kind"] in {"text", "thinking"}:
+            part["content"] = repair_surrogates(part["content"])
+        elif isinstance(args := part.get("args"), str):
+            part["args"] = repair_surrogates(args)
 
 
 def encode(state: AgentState) -> bytes:
     """Return a turn's progress as bytes."""
-    kept = images.without_image_bytes(state.messages)
-    slim = dataclasses.replace(state.conversation, messages=[_without_instructions(item) for item in kept])
-    body = _ADAPTER.dump_json(dataclasses.replace(state, conversation=slim), exclude_none=True)
-    return FORMAT_PREFIX + FORMAT_VERSION + b"\n" + body
+    return history.encode_progress(state.to_progress())
 
 
-def encode_history(state: AgentState) -> bytes:
-    """Return the state for the conversation's next turn: messages and notes, no counters."""
-    conversation = dataclasses.replace(
-        state.conversation,
-        messages=images.for_history(state.messages),
-        usage=RunUsage(),
-        deferred_tool_requests=None,
-    )
-    return encode(AgentState(conversation=conversation, notes=state.notes))
-
-
-def decode(stored: bytes | None) -> AgentState | None:
-    """Return stored progress, or None where there is none of this agent's; raises AgentError when unreadable.
-
-    Bytes of another agent (a conversation may change hands) count as none.
-    """
-    if stored is None or not stored.startswith(FORMAT_PREFIX):
-        return None
-    version, _, body = stored.removeprefix(FORMAT_PREFIX).partition(b"\n")
-    if version != FORMAT_VERSION:
-        shown = version[:20].decode(errors="replace")
-        raise AgentError(
-            f"This conversation's history was written in version {shown} of its format and this gateway "
-            f"reads version {FORMAT_VERSION.decode()}: update the gateway, or start a new conversation."
-        )
-    try:
-        return _ADAPTER.validate_json(body)
-    except ValidationError as error:
-        raise AgentError(
-            "This conversation's stored history cannot be read: start a new conversation."
-        ) from error
-
-
-def decode_history(stored: bytes | None) -> AgentState:
-    """Return the conversation to start a turn with; accepts the state of a paused or interrupted turn.
+def initial_state(entries: Sequence[HistoryEntry]) -> AgentState:
+    """Return the state at the start of a turn: the conversation so far.
 
     Calls without a result are closed, because models refuse them.
     """
-    found = decode(stored)
-    if found is None:
-        return AgentState()
-    conversation = Conversation(messages=repair_messages(found.messages))
-    return AgentState(conversation=conversation, notes=found.notes)
+    effective = history.effective(entries)
+    parsed = [_parse(entry) for entry in effective]
+    notes = tuple(note for entry in effective for note in entry.notes)[-MAX_NOTES:]
+    earlier = Earlier(
+        messages=tuple(message for one in parsed for message in one.messages),
+        tokens=sum(one.tokens for one in parsed),
+        notes=notes,
+    )
+    return AgentState(messages=list(earlier.messages), earlier=earlier)
 
 
-def _without_instructions(message: ModelMessage) -> ModelMessage:
+def resume(saved: bytes | None, entries: Sequence[HistoryEntry]) -> AgentState | None:
+    """Return stored progress after the conversation's history; raises AgentError when it is unreadable.
+
+    Bytes of another agent (a conversation may change hands) count as none.
+    """
+    try:
+        progress = history.decode_progress(saved)
+    except UnreadableHistory as error:
+        raise AgentError(str(error)) from error
+    if progress is None:
+        return None
+    earlier = Earlier() if progress.entry.replaces else initial_state(entries).earlier
+    try:
+        return _resumed(progress, earlier)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _unreadable() from error
+
+
+def _resumed(progress: TurnProgress, earlier: Earlier) -> AgentState:
+    """Return the state that progress holds; raises an error of the kinds that `resume` names."""
+    state: Mapping[str, Any] = progress.state
+    conversation = state.get("conversation") or {}
+    used, requests = conversation.get("usage") or {}, conversation.get("deferred_tool_requests")
+    return AgentState(
+        messages=[*earlier.messages, *stored.check_messages(list(progress.entry.messages))],
+        usage=TurnUsage(**{name: int(used.get(name) or 0) for name in asdict(TurnUsage())}),
+        waiting=list(requests["approvals"]) if requests else None,
+        notes=list(progress.entry.notes),
+        last_call=str(state.get("last_call") or ""),
+        repeats=int(state.get("repeats") or 0),
+        heard=int(state.get("heard") or 0),
+        earlier=earlier,
+        replaces=progress.entry.replaces,
+    )
+
+
+def _parse(entry: HistoryEntry) -> _ParsedEntry:
+    parsed = _PARSED.get(entry)
+    if parsed is None:
+        try:
+            messages = stored.repaired(stored.check_messages(list(entry.messages)))
+        except ValueError as error:
+            raise _unreadable() from error
+        parsed = _ParsedEntry(messages=messages, tokens=compaction.estimate_tokens(messages))
+        _PARSED[entry] = parsed
+    return parsed
+
+
+def _unreadable() -> AgentError:
+    return AgentError("This conversation's stored history cannot be read: start a new conversation.")
+
+
+def _without_instructions(message: ChatMessage) -> ChatMessage:
     """Return a message without the instructions: every run adds them again."""
-    if isinstance(message, ModelRequest) and message.instructions is not None:
-        return dataclasses.replace(message, instructions=None)
-    return message
+    if message.get("instructions") is None:
+        return message
+    changed = message.copy()
+    del changed["instructions"]
+    return changed

@@ -14,6 +14,9 @@ Vendor = Literal["openai", "anthropic", "google", "ollama"]
 
 FORMS = '"openai:NAME", "anthropic:NAME", "google:NAME", "ollama:NAME" or "builtin:shell"'
 OPENAI = "https://api.openai.com/v1"
+LIBRARY_VENDORS = frozenset({"anthropic", "google"})
+"""Vendors whose models are used through pydantic-ai."""
+
 KEY_VARIABLES: dict[str, str] = {
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
@@ -134,7 +137,8 @@ def base_url_for(model: str, models: Sequence[str], base_url: str | None) -> str
 def require(model: str, vendors: Vendors, base_url: str | None, field: str = "agent.model") -> ParsedModel:
     """Return the parsed model if all it needs is configured; raises UnusableModel."""
     parsed = parse(model, field)
-    require_library()
+    if parsed.vendor in LIBRARY_VENDORS:
+        require_library(field, model)
     if base_url is not None:
         _require_trusted(parsed.vendor, vendors, base_url)
     if not _has_key(parsed.vendor, vendors, base_url):
@@ -157,10 +161,12 @@ def _require_trusted(vendor: Vendor, vendors: Vendors, base_url: str) -> None:
         )
 
 
-def require_library() -> None:
+def require_library(field: str, model: str) -> None:
     """Refuse to go on without the optional library; raises UnusableModel."""
     if find_spec("pydantic_ai") is None:
-        raise UnusableModel(f"language models need the `model` extra: run {install_command('model')}")
+        raise UnusableModel(
+            f'{field} is "{model}": its vendor needs the `model` extra: run {install_command("model")}'
+        )
 
 
 def _has_key(vendor: Vendor, vendors: Vendors, base_url: str | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
 
-def _import_gateway() -> Callable[[Settings], int]:
+def _import_log() -> None:
+    """Import structlog without rich, for tracebacks that the log does not use: it takes 7 MB."""
+    absent = [name for name in ("rich", "pygments") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
+    try:
+        import structlog.dev  # noqa: F401
+    finally:
+        for name in absent:
+            del sys.modules[name]
+
+
+def _import_gateway() -> tuple[Callable[[Settings], int], Callable[..., None]]:
     """Import the gateway, and exclude what that creates from garbage collection."""
     gc.disable()
     from gateway.app import run
@@ -55,6 +67,7 @@ def serve(
     ] = False,
 ) -> None:
     """Run the gateway until it is stopped."""
+    _import_log()
     settings = load_settings(
         config,
         data_dir=data,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sqlalchemy import select, update
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from delivery.database.engine import Connection
+from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import endpoints
 from gateway.store.tables import channel_secrets, jobs, marks, records, replies
 
@@ -155,7 +153,7 @@ async def reencrypt_key_checks(
 
 async def get_or_create_key_check(connection: Connection, name: str, envelope: str) -> str:
     """Store a key check value unless there is one; returns the stored one."""
-    dialect = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
-    await connection.execute(dialect(marks).values(name=name, sealed=envelope).on_conflict_do_nothing())
+    insert = insert_on_conflict(marks, connection.dialect.name)
+    await connection.execute(insert.values(name=name, sealed=envelope).on_conflict_do_nothing())
     found = await connection.execute(select(marks.c.sealed).where(marks.c.name == name))
     return str(found.scalar_one())

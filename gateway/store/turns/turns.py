@@ -252,14 +252,10 @@ async def save_progress(connection: Connection, turn: Turn, *, fence: int, state
     return saved.rowcount == 1
 
 
-async def save_progress_as_history(connection: Connection, turn: Turn) -> None:
-    """Make the saved progress of an open turn the agent's history of the conversation."""
-    saved = select(turns.c.paused).where(turns.c.id == turn.id).scalar_subquery()
-    await connection.execute(
-        update(conversations)
-        .where(conversations.c.id == turn.conversation, saved.is_not(None))
-        .values(history=saved)
-    )
+async def get_progress(connection: Connection, turn: str) -> bytes | None:
+    """Return the progress that a turn's agent saved last."""
+    found = await connection.execute(select(turns.c.paused).where(turns.c.id == turn))
+    return found.scalar_one_or_none()
 
 
 async def pause(connection: Connection, turn: Turn, *, fence: int, state: bytes) -> bool:

@@ -23,6 +23,7 @@ from gateway.agents.port import (
 )
 from gateway.agents.shell import ShellAgent
 from openai_server import OpenAIServer, echo
+from vendor_servers import vendor_echo, vendor_server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +50,31 @@ async def open_model_case() -> AsyncIterator[AgentCase]:
             yield AgentCase(agent=agent, spec=agent_spec(server.base_url), command_text="run: ls")
 
 
+@asynccontextmanager
+async def open_anthropic_case() -> AsyncIterator[AgentCase]:
+    """Open the model agent on a loopback model of Anthropic's API."""
+    async with vendor_server(vendor_echo) as server:
+        vendors = Vendors(anthropic_api_key="key-a", anthropic_base_url=server.base_url)
+        async with open_model_agent(vendors) as agent:
+            spec = agent_spec(models=("anthropic:loopback",))
+            yield AgentCase(agent=agent, spec=spec, command_text="run: ls")
+
+
+@asynccontextmanager
+async def open_library_case() -> AsyncIterator[AgentCase]:
+    """Open the model agent on a loopback model that is used through pydantic-ai."""
+    async with vendor_server(vendor_echo) as server:
+        vendors = Vendors(google_api_key="key-g", google_base_url=server.base_url)
+        async with open_model_agent(vendors) as agent:
+            spec = agent_spec(models=("google:loopback",))
+            yield AgentCase(agent=agent, spec=spec, command_text="run: ls")
+
+
 AGENTS: dict[str, Callable[[], AbstractAsyncContextManager[AgentCase]]] = {
     "shell": open_shell_agent,
     "model": open_model_case,
+    "anthropic": open_anthropic_case,
+    "library": open_library_case,
 }
 
 

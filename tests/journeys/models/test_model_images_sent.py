@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_tools import RecordingTools, agent_spec, collect_steps, collect_steps_until, turn_input
 from gateway.agents.port import AgentImage, Checkpoint
-from model_rig import LS, finished_step, open_loopback_model
+from model_rig import LS, finished_step, history_of, open_loopback_model
 from openai_server import ScriptedTurn, images_of, last_text
 
 PIXEL = base64.b64decode(
@@ -62,9 +62,7 @@ async def test_a_picture_is_shown_again_after_a_crash_and_not_in_the_next_turn()
         assert PIXEL not in saved.state
         again = replace(given, checkpoint=saved.state, attempt=2)
         steps = await collect_steps(agent, again, RecordingTools())
-        following = replace(
-            turn_input(agent_spec(server.base_url)), history=finished_step(steps).history, turn="trn_2"
-        )
+        following = replace(turn_input(agent_spec(server.base_url)), history=history_of(steps), turn="trn_2")
         await collect_steps(agent, following, RecordingTools())
     first, second, third = map(images_of, server.bodies)
     assert (first, second, third) == ([ADDRESS], [ADDRESS], [])

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from agent_tools import RecordingTools, agent_spec, approve, collect_steps, turn_input
+from gateway.agents.history import HistoryEntry, encode_entry
 from gateway.agents.model.compaction import COMPACTION_NOTICE
 from gateway.agents.port import AgentSpec, TurnLimits
 from model_rig import (
@@ -14,6 +15,7 @@ from model_rig import (
     completed_messages,
     failure_of,
     finished_step,
+    history_of,
     open_loopback_model,
 )
 from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
@@ -47,18 +49,20 @@ class Memory:
 
 async def test_a_conversation_of_hundreds_of_turns_goes_on_with_a_small_model() -> None:
     """300 turns of some 400 tokens each never exceed 16k, with one visible notice for each compaction."""
-    memory, notices, history = Memory(), 0, None
+    memory, notices = Memory(), 0
+    history: tuple[HistoryEntry, ...] = ()
     async with open_loopback_model(memory) as (server, agent):
         for turn in range(300):
             given = turn_input(small(server), f"message {turn} " + "text " * 120, history=history)
             steps = await collect_steps(agent, given, RecordingTools())
             notices += completed_messages(steps).count(COMPACTION_NOTICE)
-            history = finished_step(steps).history
+            history = history_of(steps, *history)
     assert memory.largest <= 16_000
     assert 0 < notices <= memory.summaries < 60
-    assert b"memory number" in (history or b"")
-    assert b"message 299" in (history or b"")
-    assert len(history or b"") < 16_000 * 4 * 3
+    stored = b"".join(map(encode_entry, history))
+    assert b"memory number" in stored
+    assert b"message 299" in stored
+    assert len(stored) < 16_000 * 4 * 3
 
 
 async def test_approvals_and_job_results_outlive_compaction_word_for_word() -> None:
@@ -80,14 +84,14 @@ async def test_approvals_and_job_results_outlive_compaction_word_for_word() -> N
             decisions=approve(paused.calls[0].id, by="ann"),
         )
         tools.approved.add(paused.calls[0].id)
-        history = finished_step(await collect_steps(agent, decided, tools)).history
+        history = history_of(await collect_steps(agent, decided, tools))
         job = turn_input(
             small(server), "job_7 ended, exit code 0: 42 tests passed", trigger="job", history=history
         )
-        history = finished_step(await collect_steps(agent, job, tools)).history
+        history = history_of(await collect_steps(agent, job, tools), *history)
         for turn in range(60):
             given = turn_input(small(server), f"message {turn} " + "text " * 120, history=history)
-            history = finished_step(await collect_steps(agent, given, tools)).history
+            history = history_of(await collect_steps(agent, given, tools), *history)
     assert memory.summaries
     sent = json.dumps(server.bodies[-1]["messages"])
     assert "ann approved bash" in sent
@@ -123,15 +127,16 @@ async def test_one_turn_with_many_large_results_is_compacted_in_its_middle() -> 
 async def test_a_model_that_finds_the_conversation_too_long_is_asked_again_after_compaction() -> None:
     """The vendor's own "context length exceeded" starts compaction when our estimate did not."""
     memory = Memory(holds=2_000)
+    notices = 0
+    history: tuple[HistoryEntry, ...] = ()
     async with open_loopback_model(memory) as (server, agent):
-        notices, history = 0, None
         for turn in range(10):
             steps = await collect_steps(
                 agent,
                 turn_input(agent_spec(server.base_url), f"message {turn}", history=history),
                 RecordingTools(),
             )
-            history = finished_step(steps).history
+            history = history_of(steps, *history)
             notices += completed_messages(steps).count(COMPACTION_NOTICE)
     assert 0 < notices <= memory.summaries
     assert finished_step(steps).output.startswith("reply to message 9")

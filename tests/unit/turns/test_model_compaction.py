@@ -4,43 +4,40 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
 
+from gateway.agents.clients.messages import (
+    ChatMessage,
+    calls_of,
+    is_result,
+    request,
+    tool_return,
+    user_prompt,
+)
+from gateway.agents.clients.text import repair_surrogates, shorten
 from gateway.agents.model import compaction
-from gateway.agents.model.text import repair_surrogates, shorten
+from model_messages import response, tool_call
 
 sizes = st.integers(min_value=0, max_value=4000)
 turns = st.lists(st.tuples(sizes, st.lists(sizes, max_size=3), st.booleans()), min_size=1, max_size=12)
 
 
-def conversation(turns: list[tuple[int, list[int], bool]]) -> list[ModelMessage]:
+def conversation(turns: list[tuple[int, list[int], bool]]) -> list[ChatMessage]:
     """Return turns: a question, tool rounds with results of some sizes, and perhaps an answer."""
-    messages: list[ModelMessage] = []
+    messages: list[ChatMessage] = []
     for number, (asked, results, answered) in enumerate(turns):
-        messages.append(ModelRequest(parts=[UserPromptPart(content=f"question {number} " + "q" * asked)]))
+        messages.append(request([user_prompt(f"question {number} " + "q" * asked)]))
         for round_number, size in enumerate(results):
-            call = f"call_{number}_{round_number}"
-            messages.append(ModelResponse(parts=[ToolCallPart("bash", {"command": "x"}, call)]))
-            messages.append(ModelRequest(parts=[ToolReturnPart("bash", "r" * size, call)]))
+            call = tool_call({"command": "x"}, f"call_{number}_{round_number}")
+            messages += [response(call), request([tool_return(call, "r" * size)])]
         if answered:
-            messages.append(ModelResponse(parts=[TextPart(content=f"answer {number}")]))
+            messages.append(response(f"answer {number}"))
     return messages
 
 
-def calls_and_results(messages: list[ModelMessage]) -> tuple[set[str], set[str]]:
+def calls_and_results(messages: list[ChatMessage]) -> tuple[set[str], set[str]]:
     """Return the ids of calls made and of results given."""
-    calls = {part.tool_call_id for item in messages for part in item.parts if isinstance(part, ToolCallPart)}
-    results = {
-        part.tool_call_id for item in messages for part in item.parts if isinstance(part, ToolReturnPart)
-    }
+    calls = {call["tool_call_id"] for item in messages for call in calls_of(item)}
+    results = {part["tool_call_id"] for item in messages for part in item["parts"] if is_result(part)}
     return calls, results
 
 
@@ -67,7 +64,10 @@ def test_the_request_being_worked_on_is_never_lost(
     compacted = compaction.compacted_history("the summary", [], standing, messages[place:], 16_000)
     newest = f"question {len(turns) - 1} "
     told = [
-        str(part.content) for item in compacted for part in item.parts if isinstance(part, UserPromptPart)
+        str(part["content"])
+        for item in compacted
+        for part in item["parts"]
+        if part["part_kind"] == "user-prompt"
     ]
     assert any(newest in text for text in told)
 
@@ -89,16 +89,14 @@ def test_a_tail_starts_at_a_turn_where_it_can() -> None:
     """Whole turns are retained rather than the end of one."""
     messages = conversation([(400, [400], True)] * 5)
     place = compaction.find_cut(messages, 700)
-    first = messages[place]
-    assert isinstance(first, ModelRequest)
-    assert isinstance(first.parts[0], UserPromptPart)
+    assert messages[place]["parts"][0]["part_kind"] == "user-prompt"
 
 
 def test_the_newest_notes_are_told_and_the_rest_counted() -> None:
     """When there are too many notes the oldest are dropped, and their number is stated."""
     notes = [f"{number:03d} approved" for number in range(100)]
     (memory, *_) = compaction.compacted_history("summary", notes, "", [], 1000)
-    text = str(memory.parts[0].content) if isinstance(memory.parts[0], UserPromptPart) else ""
+    text = str(memory["parts"][0]["content"])
     assert "099 approved" in text
     assert "000 approved" not in text
     assert "older ones stand in the conversation's event log" in text

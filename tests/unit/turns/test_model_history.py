@@ -1,25 +1,27 @@
-"""The model agent's bytes: what was stored is read again, also by later versions."""
+"""The model agent's stored messages: what was stored is read again, also by later versions."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai import Conversation
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-from gateway.agents.model.state import AgentState, decode, decode_history, encode, encode_history
+from gateway.agents.clients.messages import ChatMessage, arguments, request, tool_return, user_prompt
+from gateway.agents.history import (
+    HistoryEntry,
+    UnreadableHistory,
+    decode_entry,
+    decode_progress,
+    effective,
+    encode_entry,
+)
+from gateway.agents.model.state import AgentState, encode, initial_state, resume
 from gateway.agents.port import AgentError
+from model_messages import response, tool_call
 
 RECORDED = sorted((Path(__file__).parent / "model_histories").glob("*.state"))
 
@@ -27,19 +29,30 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 exchanges = st.tuples(texts, texts, st.dictionaries(texts, st.none() | st.integers() | texts, max_size=3))
 
 
-def conversation_of(exchanges: list[tuple[str, str, dict[str, object]]]) -> list[ModelMessage]:
+def conversation_of(exchanges: list[tuple[str, str, dict[str, object]]]) -> list[ChatMessage]:
     """Return messages of turns that each called a tool once."""
-    messages: list[ModelMessage] = []
+    messages: list[ChatMessage] = []
     for number, (asked, answered, args) in enumerate(exchanges):
-        call = ToolCallPart(tool_name="bash", args=args, tool_call_id=f"call_{number}")
-        result = ToolReturnPart(tool_name="bash", content=answered, tool_call_id=f"call_{number}")
-        messages += [
-            ModelRequest(parts=[UserPromptPart(content=asked)], instructions="Be brief."),
-            ModelResponse(parts=[call]),
-            ModelRequest(parts=[result]),
-            ModelResponse(parts=[TextPart(content=answered)]),
-        ]
+        call = tool_call(args, f"call_{number}")
+        question = request([user_prompt(asked)])
+        question["instructions"] = "Be brief."
+        messages += [question, response(call), request([tool_return(call, answered)]), response(answered)]
     return messages
+
+
+def stored(*questions: str, notes: tuple[str, ...] = (), replaces: bool = False) -> HistoryEntry:
+    """Return an entry as it comes from the database."""
+    messages = conversation_of([(asked, "so be it", {}) for asked in questions])
+    entry = AgentState(messages=messages, notes=list(notes)).to_entry()
+    loaded = decode_entry(encode_entry(replace(entry, replaces=replaces)))
+    assert loaded is not None
+    return loaded
+
+
+def prompts(messages: list[ChatMessage]) -> list[object]:
+    """Return the users' prompts among messages."""
+    parts = [part for message in messages for part in message["parts"]]
+    return [part["content"] for part in parts if part["part_kind"] == "user-prompt"]
 
 
 @given(st.lists(exchanges, max_size=4), st.lists(texts, max_size=3), st.integers(0, 9))
@@ -47,89 +60,165 @@ def test_progress_survives_its_bytes(
     exchanges: list[tuple[str, str, dict[str, object]]], notes: list[str], repeats: int
 ) -> None:
     """Messages, notes and the loop guard's count are restored, without the instructions."""
-    progress = AgentState(
-        conversation=Conversation(messages=conversation_of(exchanges)), notes=notes, repeats=repeats
-    )
-    loaded = decode(encode(progress))
+    progress = AgentState(messages=conversation_of(exchanges), notes=notes, repeats=repeats)
+    loaded = resume(encode(progress), ())
     assert loaded is not None
     for message in progress.messages:
-        if isinstance(message, ModelRequest):
-            message.instructions = None
+        message.pop("instructions", None)
     assert loaded == progress
+
+
+@given(st.lists(exchanges, max_size=4))
+def test_pydantic_ai_reads_what_is_stored(exchanges: list[tuple[str, str, dict[str, object]]]) -> None:
+    """The stored messages are in its form, for the vendors that are used through it."""
+    entry = AgentState(messages=conversation_of(exchanges)).to_entry()
+    found = ModelMessagesTypeAdapter.validate_python(list(entry.messages))
+    assert [message.kind for message in found] == ["request", "response"] * (2 * len(exchanges))
+
+
+def test_a_turn_stores_only_its_own_messages() -> None:
+    """The entry and the progress of a turn do not repeat what earlier turns stored."""
+    state = initial_state([stored("one", notes=("kept",)), stored("two")])
+    state.messages.append(request([user_prompt("three")]))
+    state.add_note("new")
+    entry = state.to_entry()
+    assert len(entry.messages) == 1
+    assert (entry.notes, entry.replaces) == (("new",), False)
+    assert state.all_notes == ["kept", "new"]
+    saved = decode_progress(encode(state))
+    assert saved is not None
+    assert len(saved.entry.messages) == 1
+
+
+def test_a_conversation_whose_beginning_changed_is_stored_whole() -> None:
+    """After a compaction the turn's entry replaces the earlier ones, also when a later attempt ends it."""
+    history = [stored("one", notes=("kept",)), stored("two")]
+    state = initial_state(history)
+    state.messages = [
+        request([user_prompt("memory")]),
+        response("yes"),
+    ]
+    state.add_note("new")
+    assert state.to_entry().replaces
+    assert state.to_entry().notes == ("kept", "new")
+    resumed = resume(encode(state), history)
+    assert resumed is not None
+    assert prompts(resumed.messages) == ["memory"]
+    assert resumed.to_entry().replaces
+    assert prompts(initial_state([*history, resumed.to_entry(), stored("three")]).messages) == [
+        "memory",
+        "three",
+    ]
+
+
+def test_resumed_progress_follows_the_history() -> None:
+    """An attempt that resumes has the earlier turns' messages, then its own."""
+    history = [stored("one"), stored("two")]
+    state = initial_state(history)
+    state.messages.append(request([user_prompt("three")]))
+    resumed = resume(encode(state), [stored("one"), stored("two")])
+    assert resumed is not None
+    assert prompts(resumed.messages) == ["one", "two", "three"]
+    assert len(resumed.to_entry().messages) == 1
+
+
+def test_entries_are_validated_once() -> None:
+    """Two turns that start at the same entries share the messages made of them."""
+    history = [stored("one"), stored("two")]
+    first, second = initial_state(history), initial_state(history)
+    assert all(one is other for one, other in zip(first.messages, second.messages, strict=True))
+
+
+def test_tokens_are_estimated_as_before() -> None:
+    """The estimate of a continued conversation is the sum over all its messages."""
+    state = initial_state([stored("one " * 50), stored("two " * 70)])
+    state.messages.append(request([user_prompt("three " * 90)]))
+    assert state.estimate_tokens() == AgentState(messages=state.messages).estimate_tokens()
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_recorded_histories_are_still_read(path: Path) -> None:
-    """Every state ever recorded loads, as a turn's progress and as a conversation's history."""
+    """Every state ever recorded loads, as a turn's progress and as an entry of the history."""
     stored = path.read_bytes()
-    progress = decode(stored)
+    progress = resume(stored, ())
     assert progress is not None
     assert progress.messages
-    history = decode_history(stored)
+    entry = decode_entry(stored)
+    assert entry is not None
+    history = initial_state([entry])
     assert history.usage.requests == 0
-    assert history.conversation.deferred_tool_requests is None
+    assert history.waiting is None
 
 
-def test_recordings_of_every_kind_are_kept() -> None:
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_recordings_of_every_kind_are_kept(version: str) -> None:
     """A broken-off, a waiting, a finished and a compacted conversation are among the recordings."""
-    kinds = {path.stem.split("-")[1] for path in RECORDED}
+    kinds = {path.stem.split("-")[1] for path in RECORDED if path.stem.startswith(version)}
     assert kinds >= {"broken_off", "asked", "finished", "compacted"}
 
 
 def test_a_paused_state_keeps_the_calls_it_waits_for() -> None:
-    """The recorded pause still knows its call and that call's arguments."""
-    (path,) = [path for path in RECORDED if "-asked-" in path.stem]
-    progress = decode(path.read_bytes())
-    assert progress is not None
-    requests = progress.conversation.deferred_tool_requests
-    assert requests is not None
-    assert requests.approvals[0].args_as_dict() == {"command": "rm -r build"}
+    """The recorded pauses still know their call and that call's arguments."""
+    paused = [path for path in RECORDED if "-asked-" in path.stem]
+    for path in paused:
+        progress = resume(path.read_bytes(), ())
+        assert progress is not None
+        assert progress.waiting is not None
+        assert arguments(progress.waiting[0]) == {"command": "rm -r build"}
 
 
 def test_a_broken_off_turn_serves_as_history() -> None:
     """Calls that never got a result are closed, so that the next turn's model accepts the messages."""
-    (path,) = [path for path in RECORDED if "-broken_off-" in path.stem]
-    last = decode_history(path.read_bytes()).messages[-1]
-    assert isinstance(last, ModelRequest)
-    assert isinstance(last.parts[0], ToolReturnPart)
+    for path in [path for path in RECORDED if "-broken_off-" in path.stem]:
+        entry = decode_entry(path.read_bytes())
+        assert entry is not None
+        last = initial_state([entry]).messages[-1]
+        assert (last["kind"], last["parts"][0]["part_kind"]) == ("request", "tool-return")
 
 
-def test_history_leaves_the_turns_counts_behind() -> None:
-    """Usage and the loop guard belong to a turn; notes and messages to the conversation."""
-    progress = AgentState(
-        conversation=Conversation(messages=conversation_of([("a", "b", {})])),
-        notes=["ann approved bash"],
-        last_call="x",
-        repeats=3,
-    )
-    progress.usage.requests = 7
-    history = decode_history(encode_history(progress))
-    assert history.usage.requests == 0
-    assert (history.last_call, history.repeats) == ("", 0)
-    assert history.notes == ["ann approved bash"]
-    assert len(history.messages) == 4
+def test_the_history_of_an_earlier_version_replaces_what_was_before() -> None:
+    """A whole conversation that an earlier version stored is one entry, and later ones follow it."""
+    (path,) = [path for path in RECORDED if path.stem.startswith("v1-finished-")]
+    whole = decode_entry(path.read_bytes())
+    assert whole is not None
+    assert whole.replaces
+    assert effective([stored("never"), whole, stored("later")])[0] is whole
 
 
-@pytest.mark.parametrize("stored", [None, b"", b"another agent's bytes", b"{}"])
-def test_no_history_of_ours_is_an_empty_one(stored: bytes | None) -> None:
+@pytest.mark.parametrize("bytes_of_another", [None, b"", b"another agent's bytes", b"{}"])
+def test_bytes_of_another_agent_are_no_progress(bytes_of_another: bytes | None) -> None:
     """A conversation that another agent held before starts afresh with this one."""
-    assert decode_history(stored).messages == []
+    assert decode_entry(bytes_of_another) is None
+    assert resume(bytes_of_another, ()) is None
 
 
 @pytest.mark.parametrize(
-    ("stored", "words"),
+    ("damaged", "words"),
     [
         (b"dovecote-model/2\n{}", "version 2 of its format"),
         (b"dovecote-model/1\n{", "cannot be read"),
         (b'dovecote-model/1\n{"conversation": 7}', "cannot be read"),
         (b"dovecote-model/1", "cannot be read"),
+        (b"dovecote-turn/2\n{}", "version 2 of its format"),
+        (b"dovecote-turn/1\n[]", "cannot be read"),
+        (b'dovecote-turn/1\n{"messages": 7}', "cannot be read"),
     ],
 )
-def test_unreadable_history_is_said_with_what_to_do(stored: bytes, words: str) -> None:
+def test_unreadable_history_is_said_with_what_to_do(damaged: bytes, words: str) -> None:
     """Damage and a newer format are errors with a remedy, not a silent loss of memory."""
-    with pytest.raises(AgentError, match=words) as caught:
-        decode(stored)
+    with pytest.raises(UnreadableHistory, match=words) as caught:
+        decode_entry(damaged)
     assert "start a new conversation" in str(caught.value)
+    with pytest.raises(AgentError, match=words):
+        resume(damaged, ())
+
+
+def test_messages_that_are_no_messages_are_refused_with_what_to_do() -> None:
+    """An entry whose JSON is not of a model's messages fails the turn with advice."""
+    entry = decode_entry(b'dovecote-turn/1\n{"messages": [{"kind": "letter"}]}')
+    assert entry is not None
+    with pytest.raises(AgentError, match="start a new conversation"):
+        initial_state([entry])
 
 
 def test_old_notes_make_room_for_new_ones() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
-
+from gateway.agents.clients.errors import ModelRequestRefused
+from gateway.agents.clients.messages import is_image, request, user_prompt
+from gateway.agents.history import decode_entry, encode_entry
 from gateway.agents.model import compaction, images
-from gateway.agents.model.state import AgentState, decode, decode_history, encode, encode_history
+from gateway.agents.model.state import AgentState, encode, initial_state, resume
 from gateway.agents.port import AgentImage
 
 CAT = AgentImage(name="inbox/cat.png", media_type="image/png", content=b"\x89PNG" + b"\0" * 100_000)
@@ -16,16 +16,15 @@ def a_progress() -> AgentState:
     """Return a turn that has begun with an image."""
     progress = AgentState()
     content = images.prompt("what is this?", [CAT])
-    progress.messages = [ModelRequest(parts=[UserPromptPart(content=content)])]
+    progress.messages = [request([user_prompt(content)])]
     return progress
 
 
 def content_of(progress: AgentState | None) -> list[object]:
     """Return what the first prompt consists of."""
     assert progress is not None
-    part = progress.messages[0].parts[0]
-    assert isinstance(part, UserPromptPart)
-    return [part.content] if isinstance(part.content, str) else list(part.content)
+    content = progress.messages[0]["parts"][0]["content"]
+    return [content] if isinstance(content, str) else list(content)
 
 
 def test_a_prompt_without_images_stays_a_text() -> None:
@@ -37,7 +36,7 @@ def test_progress_is_stored_without_bytes_and_shown_again_with_them() -> None:
     """A crash in the middle of a turn loses no image, and the database stores none."""
     stored = encode(a_progress())
     assert len(stored) < 2000
-    again = decode(stored)
+    again = resume(stored, ())
     assert again is not None
     again.messages = images.restore_images(again.messages, [CAT])
     assert content_of(again) == content_of(a_progress())
@@ -45,15 +44,17 @@ def test_progress_is_stored_without_bytes_and_shown_again_with_them() -> None:
 
 def test_history_keeps_words_in_place_of_images() -> None:
     """A later turn knows that an image was shown, and where it lies."""
-    history = encode_history(a_progress())
+    history = encode_entry(a_progress().to_entry())
     assert len(history) < 2000
-    said = content_of(decode_history(history))
+    entry = decode_entry(history)
+    assert entry is not None
+    said = content_of(initial_state([entry]))
     assert said == ["what is this?", "[image: inbox/cat.png] (shown to you then, not again)"]
 
 
 def test_only_the_turn_s_own_labels_bring_images_back() -> None:
     """A person who types a label is shown nothing."""
-    typed = [ModelRequest(parts=[UserPromptPart(content=["[image: inbox/cat.png]", "x"])])]
+    typed = [request([user_prompt(["[image: inbox/cat.png]", "x"])])]
     assert images.count(images.restore_images(typed, [CAT])) == 0
 
 
@@ -65,8 +66,8 @@ def test_an_image_is_estimated_as_one_and_not_by_its_bytes() -> None:
 def test_a_refusal_of_images_is_told_from_other_errors() -> None:
     """Only an error that names images, of a request that has some, is tried again without."""
     messages = a_progress().messages
-    refused = ModelHTTPError(400, "m", body={"message": "image_url is only supported by certain models"})
-    overflow = ModelHTTPError(400, "m", body={"message": "too long"})
+    refused = ModelRequestRefused("m", "image_url is only supported by certain models", status=400)
+    overflow = ModelRequestRefused("m", "too long", status=400)
     assert images.are_refused(refused, messages)
     assert not images.are_refused(overflow, messages)
     assert not images.are_refused(refused, images.replace_images(messages))
@@ -80,4 +81,4 @@ def test_what_is_hidden_says_so_and_stays_hidden() -> None:
     progress.messages = hidden
     assert images.NOT_SHOWN in content_of(progress)
     assert images.count(images.restore_images(hidden, [CAT])) == 0
-    assert not any(isinstance(item, BinaryContent) for item in content_of(a_progress())[:2])
+    assert not any(is_image(item) for item in content_of(a_progress())[:2])

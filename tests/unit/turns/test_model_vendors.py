@@ -8,8 +8,9 @@ import sys
 import pytest
 from httpx2 import ConnectError
 
+from gateway.agents.clients.library import open_http_client
 from gateway.agents.model import Vendors, check, check_chain
-from gateway.agents.model.models import open_http_client, with_api_path
+from gateway.agents.model.models import with_api_path
 from gateway.records.errors import InvalidRecord
 from gateway.records.kinds import validate as check_record
 
@@ -77,7 +78,7 @@ def test_the_operators_address_is_for_the_vendor_it_serves() -> None:
 async def test_a_key_leaves_for_its_vendors_origins_only() -> None:
     """The client refuses a request that carries a key elsewhere, whoever built it."""
     vendors = Vendors(openai_api_key="sk-o", anthropic_api_key="sk-a")
-    async with open_http_client(vendors) as client:
+    async with open_http_client(vendors.bound_keys()) as client:
         for url, headers in (
             ("http://127.0.0.1:9/v1", {"Authorization": "Bearer sk-o"}),
             ("https://api.openai.com:8443/v1", {"Authorization": "Bearer sk-o"}),

@@ -1,0 +1,211 @@
+"""OpenAI's chat completions, also of compatible servers ("Create chat completion", "Streaming")."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from gateway.agents.clients import messages as stored
+from gateway.agents.clients.errors import (
+    ModelCallError,
+    ModelContextExceeded,
+    ModelKeyRefused,
+    ModelQuotaUsedUp,
+    ModelRateLimited,
+    ModelRequestRefused,
+    ModelServerFailed,
+    ModelUnknown,
+)
+from gateway.agents.clients.http import ModelAddress, ModelHttp
+from gateway.agents.clients.messages import ChatMessage, ChatPart
+from gateway.agents.clients.openai_reply import REASONING_FIELDS, ChatReply
+from gateway.agents.clients.port import ModelClient, ModelQuery
+from gateway.agents.clients.reply import Deadline, read_reply
+from gateway.agents.port import ToolSpec
+
+_QUOTA_CODES = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "credit_balance_exhausted",
+        "organization_spend_limit_exceeded",
+        "project_spend_limit_exceeded",
+        "organization_usage_limit_exceeded",
+        "exceeded_current_quota_error",
+    }
+)
+_CONTEXT_WORDS = ("maximum context length", "reduce the length of the messages", "context window")
+_BY_STATUS: Mapping[int, type[ModelCallError]] = {
+    401: ModelKeyRefused,
+    402: ModelQuotaUsedUp,
+    403: ModelKeyRefused,
+    404: ModelUnknown,
+    408: ModelRateLimited,
+    425: ModelRateLimited,
+    429: ModelRateLimited,
+}
+_BY_CODE: Mapping[str, type[ModelCallError]] = {
+    **dict.fromkeys(_QUOTA_CODES, ModelQuotaUsedUp),
+    "context_length_exceeded": ModelContextExceeded,
+    "model_not_found": ModelUnknown,
+    "invalid_api_key": ModelKeyRefused,
+}
+_FIRST_SERVER_ERROR = 500
+
+
+class OpenAIChat(ModelClient):
+    """One model of a server that speaks chat completions.
+
+    `provider` is the vendor that stored messages name. `is_strict`: tools may be declared as strict.
+    """
+
+    def __init__(self, http: ModelHttp, address: ModelAddress, *, provider: str, is_strict: bool) -> None:
+        self._http = http
+        self._address = address
+        self._provider = provider
+        self._is_strict = is_strict
+
+    async def ask(self, query: ModelQuery) -> AsyncGenerator[str | ChatMessage, None]:
+        """Yield the answer as the port specifies."""
+        address = self._address
+        deadline = Deadline(address.model, address.seconds)
+        decoder = ChatReply(address.model, provider=self._provider, url=address.url, error_of=stream_error)
+        async with (
+            self._http.post(address, self._body(query), deadline) as response,
+            aclosing(read_reply(response, decoder, deadline, address.model)) as reply,
+        ):
+            async for item in reply:
+                yield item
+
+    def _body(self, query: ModelQuery) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._address.model,
+            "stream": True,
+            "messages": list(_messages(query, self._address.url)),
+            "stream_options": {"include_usage": True},
+        }
+        if query.tools:
+            body["tool_choice"] = "auto"
+            body["tools"] = [_tool(spec, is_strict=self._is_strict) for spec in query.tools]
+        return body
+
+
+def _messages(query: ModelQuery, url: str) -> Iterator[dict[str, Any]]:
+    """Yield a conversation as chat completions has it; reasoning goes back within its turn only."""
+    if query.instructions:
+        yield {"role": "system", "content": query.instructions}
+    turn = max((place for place, one in enumerate(query.messages) if stored.is_prompt(one)), default=0)
+    for place, message in enumerate(query.messages):
+        if message["kind"] == "request":
+            for part in message["parts"]:
+                yield from _request_part(part)
+        elif found := _response(message, reasons=place > turn and message.get("provider_url") == url):
+            yield found
+
+
+def _request_part(part: ChatPart) -> Iterator[dict[str, Any]]:
+    kind = part["part_kind"]
+    if stored.is_result(part):
+        content = stored.content_text(part)
+        yield {"role": "tool", "tool_call_id": part["tool_call_id"], "content": content}
+    elif kind == "user-prompt":
+        yield {"role": "user", "content": _prompt(part["content"])}
+    elif kind == "retry-prompt":
+        yield {"role": "user", "content": stored.content_text(part)}
+    elif kind in {"retry-feedback", "system-prompt"}:
+        yield {"role": "system", "content": stored.content_text(part)}
+
+
+def _prompt(content: str | Sequence[Any]) -> str | list[dict[str, Any]]:
+    if isinstance(content, str):
+        return content
+    return [_prompt_item(item) for item in content if isinstance(item, str) or stored.is_image(item)]
+
+
+def _prompt_item(item: Any) -> dict[str, Any]:
+    if isinstance(item, str):
+        return {"type": "text", "text": item}
+    return {"type": "image_url", "image_url": {"url": f"data:{item['media_type']};base64,{item['data']}"}}
+
+
+def _response(message: ChatMessage, *, reasons: bool) -> dict[str, Any] | None:
+    """Return a response, or None if nothing of it can be sent."""
+    text, calls = stored.response_text(message), stored.calls_of(message)
+    if not text and not calls:
+        return None
+    found: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if calls:
+        found["tool_calls"] = [
+            {
+                "id": call["tool_call_id"],
+                "type": "function",
+                "function": {"name": call["tool_name"], "arguments": stored.valid_arguments_text(call)},
+            }
+            for call in calls
+        ]
+    for part in message["parts"] if reasons else ():
+        field = part.get("id")
+        if part["part_kind"] == "thinking" and field in REASONING_FIELDS:
+            found[field] = found.get(field, "") + part["content"]
+    return found
+
+
+def _tool(spec: ToolSpec, *, is_strict: bool) -> dict[str, Any]:
+    schema = {"properties": {}, **spec.schema}
+    function: dict[str, Any] = {"name": spec.name, "description": spec.description, "parameters": schema}
+    if schema.get("type") == "object":
+        schema.setdefault("additionalProperties", False)
+        if is_strict and _is_strict_schema(schema):
+            function["strict"] = True
+    return {"type": "function", "function": function}
+
+
+def _is_strict_schema(schema: Mapping[str, Any]) -> bool:
+    """Return whether strict mode accepts a schema of flat properties: all must be required."""
+    required, properties = schema.get("required", ()), schema["properties"]
+    return (
+        bool(properties)
+        and not schema["additionalProperties"]
+        and set(required) == set(properties)
+        and all(one.keys() <= {"type", "description", "enum"} for one in properties.values())
+    )
+
+
+def http_error(model: str, status: int, body: str, retry_after: float | None) -> ModelCallError:
+    """Return the error of a response with an error status."""
+    code, message = _details(body)
+    kind = _kind(status, code, message)
+    return kind(model, message, status=status, body=body, retry_after=retry_after)
+
+
+def stream_error(model: str, error: object) -> ModelCallError:
+    """Return the error that a server reports within a stream, after its status 200."""
+    code, message = _details(json.dumps({"error": error}))
+    status = int(code) if code.isdigit() else 429 if "rate_limit" in code or "too_many" in code else 500
+    kind = _kind(status, code, message)
+    return kind(model, message, status=status, body=message)
+
+
+def _kind(status: int, code: str, message: str) -> type[ModelCallError]:
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    if any(words in message.lower() for words in _CONTEXT_WORDS) and status < _FIRST_SERVER_ERROR:
+        return ModelContextExceeded
+    fallback = ModelServerFailed if status >= _FIRST_SERVER_ERROR else ModelRequestRefused
+    return _BY_STATUS.get(status, fallback)
+
+
+def _details(body: str) -> tuple[str, str]:
+    """Return the code, or else the type, and the message of an error's body."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return "", body[:500]
+    error = found.get("error", found) if isinstance(found, dict) else found
+    if not isinstance(error, dict):
+        return "", str(error)[:500]
+    known = [str(error.get(name) or "") for name in ("code", "type")]
+    code = next((one for one in known if one in _BY_CODE), known[0] or known[1])
+    return code, str(error.get("message") or body)[:500]

@@ -1,0 +1,33 @@
+"""The port of model clients: what a model is asked, and what it answers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.agents.clients.messages import ChatMessage
+from gateway.agents.port import ToolSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelQuery:
+    """One request: a conversation that `messages.repaired` returned, instructions, and the tools to call."""
+
+    messages: Sequence[ChatMessage]
+    instructions: str = ""
+    tools: Sequence[ToolSpec] = ()
+
+
+class ModelClient(Protocol):
+    """Sends requests to one model, or to the first of several that answers. Holds no state of a turn."""
+
+    @abstractmethod
+    def ask(self, query: ModelQuery) -> AsyncGenerator[str | ChatMessage, None]:
+        """Yield the answer: pieces of its text, and at last the whole response as a message.
+
+        The first piece comes at once, later ones at most every 50 ms. Nothing is yielded before the model
+        has begun to answer. Raises ModelCallError. Closing the iteration, or cancelling it, closes the
+        connection.
+        """

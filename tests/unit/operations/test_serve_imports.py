@@ -1,0 +1,59 @@
+"""What `dovecote serve` imports: libraries that it does not use cost memory and time at every start."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from migrated import migrated_data_directory
+
+ROOT = Path(__file__).parents[3]
+
+UNUSED = {
+    "alembic": "the schema is current",
+    "anthropic": "models are called by clients of our own",
+    "httpx": "no channel needs it",
+    "httpx2": "models are called by clients of our own",
+    "mako": "a part of Alembic",
+    "openai": "models are called by clients of our own",
+    "psycopg": "the database is SQLite",
+    "pydantic_ai": "no model needs it",
+    "pygments.lexer": "a part of rich",
+    "rich.console": "the log is plain",
+    "sqlalchemy.dialects.postgresql": "the database is SQLite",
+    "telegram": "there is no such channel",
+}
+
+
+async def test_a_gateway_on_a_current_schema_imports_no_library_that_it_does_not_use(tmp_path: Path) -> None:
+    """With a model of a compatible server, SQLite and no channel, the listed libraries are not loaded."""
+    await migrated_data_directory(tmp_path / "data")
+    environment = {
+        "PYTHONPATH": str(ROOT),
+        "PATH": "/usr/bin:/bin",
+        "DOVECOTE_AGENT__MODEL": "openai:loopback",
+        "DOVECOTE_AGENT__BASE_URL": "http://127.0.0.1:9/v1",
+    }
+    command = ("-X", "importtime", "-m", "gateway", "serve", "--data", str(tmp_path / "data"), "--port", "0")
+    with (tmp_path / "imports").open("wb") as imports:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *command,
+            env=environment,
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=imports,
+        )
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            begun = await process.stdout.readline()
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            await process.communicate()
+    log = (tmp_path / "imports").read_text()
+    assert begun.startswith(b"console:"), log
+    imported = {line.rpartition("|")[2].strip() for line in log.splitlines() if "import time:" in line}
+    assert "gateway.app" in imported
+    assert sorted(set(UNUSED) & imported) == []
