@@ -57,8 +57,8 @@ class LoopbackNode:
                 name = volume["persistentVolumeClaim"]["claimName"]
                 key = ("persistentvolumeclaims", pod["metadata"]["namespace"], name)
                 claim = self._store.objects.get(key)
-                return self._directory / VOLUMES / claim["metadata"]["uid"] if claim else None
-        return self._directory / "pods" / pod["metadata"]["uid"]
+                return self._directory / VOLUMES / str(claim["metadata"]["uid"]) if claim else None
+        return self._directory / "pods" / str(pod["metadata"]["uid"])
 
     async def _start(self, pod: Object) -> None:
         await self._hosts[pod["metadata"]["uid"]].start()

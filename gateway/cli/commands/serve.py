@@ -28,7 +28,7 @@ def _import_log() -> None:
             del sys.modules[name]
 
 
-def _import_gateway() -> tuple[Callable[[Settings], int], Callable[..., None]]:
+def _import_gateway() -> Callable[[Settings], int]:
     """Import the gateway, and exclude what that creates from garbage collection."""
     gc.disable()
     from gateway.app import run
