@@ -99,10 +99,6 @@ class Submitted:
     superseded: tuple[str, ...] = ()
 
 
-def _ignore_cancel(_turn: str) -> None:
-    """Do nothing: no turn runs in this process."""
-
-
 class Submissions:
     """Queues the turns that people submit. `cancel` cancels a turn that runs in this process."""
 
@@ -111,7 +107,7 @@ class Submissions:
         transactions: Transactions,
         *,
         limit: int = QUEUE_LIMIT,
-        cancel: Callable[[str], None] = _ignore_cancel,
+        cancel: Callable[[str], None] = lambda _turn: None,
     ) -> None:
         self._transactions = transactions
         self._limit = limit

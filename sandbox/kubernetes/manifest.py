@@ -8,11 +8,11 @@ from ipaddress import ip_network
 from typing import Any
 
 from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
-from sandbox.errors import ProviderRefused
+from sandbox.errors import ProviderRefused, install_command
 from sandbox.kubernetes.settings import IMAGE, KubernetesSettings
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
-_EXTRA = "the kubernetes provider needs its extra: pip install 'dovecote[kubernetes]'"
+_EXTRA = f"the kubernetes provider needs its extra: run {install_command('kubernetes')}"
 _UNSUPPORTED = {
     "template": "choose an image instead: image",
     "snapshot": "choose an image instead: image",
