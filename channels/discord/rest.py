@@ -33,8 +33,8 @@ CALLBACK_TIMEOUT_SECONDS = 3.0
 MAX_RATE_LIMIT_WAIT_SECONDS = 1e-3
 """Seconds the library may wait for a rate limit; its constructor accepts nothing below 30."""
 
-MAX_BUCKET_SECONDS = 600.0
-"""Longer announced waits are ignored."""
+MAX_BUCKETS, MAX_BUCKET_SECONDS = 10_000, 600.0
+"""The number of buckets that are remembered. Longer announced waits are ignored."""
 
 CHUNK_BYTES = 64 * 1024
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
@@ -56,9 +56,16 @@ class FailedResponse(Exception):
 class RefusingBucket(Ratelimit):
     """A rate limit's bucket that refuses calls while it is empty; the library's own would wait."""
 
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        # The library's queue of waiting calls is left out: there is a bucket for each room and interaction.
+        self.remaining, self.outgoing = 1, 0
+        self.expires = None
+
     async def acquire(self) -> None:
         """Count a call; raises discord.RateLimited while the bucket is known to be empty."""
-        now = self._last_request = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
         if self.expires is not None and self.remaining <= 0 and now < self.expires:
             raise discord.RateLimited(self.expires - now)
         self.outgoing += 1
@@ -102,11 +109,12 @@ class RestClient(HTTPClient):
         return "RestClient(<token hidden>)"
 
     def get_ratelimit(self, key: str) -> Ratelimit:
-        """Return the bucket of a key."""
-        if key not in self._buckets:
-            self._buckets[key] = RefusingBucket(self.max_ratelimit_timeout)
-            self._try_clear_expired_ratelimits()
-        return self._buckets[key]
+        """Return the bucket of a key; the least recently used one goes when there are too many."""
+        bucket = self._buckets.pop(key, None) or RefusingBucket()
+        self._buckets[key] = bucket
+        if len(self._buckets) > MAX_BUCKETS:
+            del self._buckets[next(iter(self._buckets))]
+        return bucket
 
     async def request(self, route: Route, **options: Any) -> Any:
         """Make one call and return its parsed response; raises FailedResponse or an error of aiohttp."""

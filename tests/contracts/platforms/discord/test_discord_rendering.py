@@ -173,7 +173,7 @@ def test_the_scope_of_a_limit_is_discords(scope: str) -> None:
 
 async def test_an_empty_bucket_fills_again() -> None:
     """A call is refused with the rest of the stated time, and goes on when it is over."""
-    bucket = RefusingBucket(None)
+    bucket = RefusingBucket()
     headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset-After": "60"}
     bucket.update(cast("ClientResponse", SimpleNamespace(headers=headers)))
     with pytest.raises(RateLimitedByDiscord):
@@ -195,7 +195,7 @@ HEADERS = st.dictionaries(
 @given(HEADERS)
 async def test_no_header_stops_a_channel_for_long(headers: dict[str, str]) -> None:
     """Whatever a server states about its buckets, a call waits ten minutes at most."""
-    bucket = RefusingBucket(None)
+    bucket = RefusingBucket()
     bucket.update(cast("ClientResponse", SimpleNamespace(headers=headers)))
     wait = 0.0
     try:

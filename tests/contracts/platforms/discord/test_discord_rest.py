@@ -13,13 +13,13 @@ from aiohttp import web
 from channels.discord import plugin
 from channels.discord.api import Api, connect
 from channels.discord.invalid_requests import MAX_INVALID_REQUESTS, WINDOW_SECONDS, InvalidRequests
-from channels.discord.rest import MAX_RESPONSE_BYTES, invalid_requests_at
+from channels.discord.rest import MAX_BUCKETS, MAX_RESPONSE_BYTES, invalid_requests_at
 from channels.discord.settings import DiscordSettings
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from channels.errors import Ambiguous, RateLimited
-from channels.message import Address, Reply
-from channels.testing.connections import open_connection
+from channels.message import Address, Message, Reply
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from egress.guard import TRUSTED
 
 CHAT = 4004
@@ -115,18 +115,42 @@ async def test_a_process_with_too_many_invalid_requests_calls_nothing(simulator:
         assert len(simulator.calls) == before
 
 
+async def test_buckets_do_not_accumulate(simulator: Simulator) -> None:
+    """Each interaction has a bucket of its own, so the least recently used ones are forgotten."""
+    async with connect(DiscordSettings.model_validate(simulator.settings()), TRUSTED) as api:
+        first = api.interactions.get_ratelimit("first")
+        for number in range(MAX_BUCKETS - 1):
+            api.interactions.get_ratelimit(str(number))
+        assert api.interactions.get_ratelimit("first") is first
+        for number in range(MAX_BUCKETS, 2 * MAX_BUCKETS):
+            api.interactions.get_ratelimit(str(number))
+        assert api.interactions.get_ratelimit("first") is not first
+        assert len(api.interactions._buckets) == MAX_BUCKETS
+
+
 async def test_two_bots_of_one_process_have_endpoints_of_their_own(simulator: Simulator) -> None:
-    """Nothing about an endpoint is global to the process."""
+    """Nothing about an endpoint is global to the process, neither for calls nor for the gateway."""
+    recorders = UpdateRecorder(), UpdateRecorder()
     async with (
         simulate() as other,
         open_connection(plugin, simulator.settings()) as first,
         open_connection(plugin, other.settings()) as second,
+        receiving(first, recorders[0]),
+        receiving(second, recorders[1]),
     ):
         await other.server_channel(CHAT)
-        await first.sender.send(ROOM, Reply(text="one", key="1"))
-        await second.sender.send(ROOM, Reply(text="two", key="2"))
-        assert [post.text for post in simulator.messages()] == ["one"]
-        assert [post.text for post in other.messages()] == ["two"]
+        for discord, connection, recorder in (
+            (simulator, first, recorders[0]),
+            (other, second, recorders[1]),
+        ):
+            await discord.say(CHAT, f"to {discord.port}")
+            await recorder.wait(1)
+            await connection.sender.send(ROOM, Reply(text=f"from {discord.port}", key="k"))
+        for discord, recorder in zip((simulator, other), recorders, strict=True):
+            assert [post.text for post in discord.messages()] == [f"from {discord.port}"]
+            assert [one.text for one in recorder.updates if isinstance(one, Message)] == [
+                f"to {discord.port}"
+            ]
 
 
 def test_the_library_is_imported_when_a_channel_is_opened() -> None:
