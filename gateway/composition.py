@@ -29,7 +29,8 @@ from gateway.conversations.full_queues import FullQueues, RefusalReports
 from gateway.conversations.message_ids import full_text_path
 from gateway.conversations.submission import Submissions
 from gateway.environments.agent_files import AgentFiles
-from gateway.environments.backends import Backends, open_backends
+from gateway.environments.backends import HOST_PROVIDER, Backends, open_backends
+from gateway.environments.job_replicas import JobReplicas
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.wiring import FileServices, open_file_services
 from gateway.infra.backing_services import BackgroundTask, BackingServices
@@ -242,6 +243,7 @@ def _build_services(
         host_account=None if settings.allow_shared_host else host_account,
         installation=backends.installation,
         missing_runtimes=backends.missing_runtimes,
+        job_replicas=_job_replicas(backing),
     )
     file_services = open_file_services(backing, transactions, resolver, base.channel_supervisor.get_bot)
     settlement = JobSettlement(transactions, resolver, file_collector=file_services.collector)
@@ -281,6 +283,13 @@ def _build_services(
         schedule_firing=ScheduleFiring(transactions, submissions),
         schedule_settings=_schedule_settings(settings),
     )
+
+
+def _job_replicas(backing: BackingServices) -> JobReplicas:
+    """Return the owner of the host's jobs: this replica, unless there is one, or all share its directory."""
+    if backing.presence is None or backing.settings.shared_files:
+        return JobReplicas()
+    return JobReplicas(replica=backing.presence.instance, local_provider=HOST_PROVIDER)
 
 
 def _schedule_settings(settings: Settings) -> ScheduleSettings:

@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from delivery.database.engine import Connection, Database
+from gateway.environments.job_replicas import ANY_REPLICA, JobReplicas
 from gateway.environments.stored_workspace import NO_SANDBOX, StoredWorkspace
 from gateway.environments.workspaces import Workspaces
 from gateway.records.agent import WorkspaceUse, agent_config
@@ -95,7 +96,9 @@ class EnvironmentResolver:
         host_account: str | None,
         installation: str,
         missing_runtimes: Mapping[str, Sequence[str]],
+        job_replicas: JobReplicas = ANY_REPLICA,
     ) -> None:
+        self.job_replicas = job_replicas
         self._database = database
         self._records = records
         self._pools = pools
@@ -241,7 +244,8 @@ class EnvironmentResolver:
             return bool(await sandboxes.list_running_jobs(connection, row))
 
     async def sandbox_of_job(self, job: Job) -> Sandbox:
-        """Return the sandbox a job runs in, without creating it; raises SandboxError."""
+        """Return the sandbox a job runs in, without creating it; raises RunsElsewhere, SandboxError."""
+        self.job_replicas.check(job)
         environment = await self._for_job(job)
         return await self._pool(job.provider).connect(SandboxId(job.sandbox), environment.spec)
 

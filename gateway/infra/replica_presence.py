@@ -33,6 +33,7 @@ class ReplicaPresence:
     """
 
     def __init__(self, leases: Leases, *, instance: str, boot: str, ttl: float) -> None:
+        self.instance = instance
         self._instance_prefix = f"{subject_token(instance)}:"
         self.name = f"{self._instance_prefix}{boot}"
         self._leases = leases

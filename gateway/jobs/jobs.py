@@ -12,6 +12,7 @@ from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, new_id
 from gateway.accounts.vault import Vault, associated_data
+from gateway.environments.job_replicas import RunsElsewhere
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.jobs.settlement import JobSettlement
 from gateway.store.job_state import MAX_RUNNING, JobState, job_end
@@ -130,7 +131,8 @@ class Jobs:
         await sandbox.spawn(sandbox_model.BackgroundJob(id=job.id, script=job.command, token=token))
         self._checkpoint("job.after_spawn")
         async with self._transactions.database.begin() as connection:
-            await store.mark_spawned(connection, job.id, sandbox=str(sandbox.id))
+            owner = self._environment_resolver.job_replicas.owner(job.provider)
+            await store.mark_spawned(connection, job.id, sandbox=str(sandbox.id), replica=owner)
 
     async def refresh(self, job: Job) -> tuple[Job, bytes, bool]:
         """Return the job, its output so far and whether that is truncated; settles a job that has ended."""
@@ -143,11 +145,17 @@ class Jobs:
         return current or job, report.output, report.truncated
 
     async def stop(self, job: Job) -> None:
-        """Stop a job with TERM, then KILL, and settle it as stopped."""
+        """Stop a job with TERM, then KILL, and settle it as stopped.
+
+        A job of another replica is stopped by that replica, which reads the request within seconds.
+        """
         async with self._transactions.database.begin() as connection:
             if not await store.request_stop(connection, job.id):
                 return
-        sandbox = await self._environment_resolver.sandbox_of_job(job)
+        try:
+            sandbox = await self._environment_resolver.sandbox_of_job(job)
+        except RunsElsewhere:
+            return
         await sandbox.stop(job.id)
         report = await sandbox.report(job.id)
         await self._settlement.settle(job, job_end(report.exit_code or 143, report.output, stopping=True))

@@ -10,6 +10,7 @@ import structlog
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
+from gateway.environments.job_replicas import RunsElsewhere
 from gateway.jobs.settlement import JobSettlement, age_seconds, failed_end
 from gateway.store.job_state import LOST_AFTER, JobEnd, JobState
 from gateway.store.turn_state import FINAL
@@ -24,6 +25,9 @@ log = structlog.get_logger(__name__)
 
 START_TIMEOUT = 30.0
 """Seconds after which a job that its sandbox does not know is settled as `never_started`."""
+
+ELSEWHERE_SECONDS = 3600.0
+"""Seconds after which a job of another replica is marked as unreachable, for its replica to contradict."""
 
 GetJobSandbox = Callable[[Job], Awaitable[Sandbox]]
 """Return the sandbox that a job runs in, without creating it; raises SandboxError."""
@@ -49,6 +53,7 @@ class JobReconciler:
         self._settlement = settlement
         self._clock = clock
         self._unknown_since: dict[str, float] = {}
+        self._elsewhere_since: dict[str, float] = {}
 
     async def run(self, stop: asyncio.Event, *, interval: float) -> None:
         """Check all running jobs every `interval` seconds until stopped."""
@@ -69,12 +74,14 @@ class JobReconciler:
         """Check all running jobs once."""
         async with self._database.read() as connection:
             running = await store.list_running(connection)
-        self._unknown_since = {
-            job.id: self._unknown_since[job.id] for job in running if job.id in self._unknown_since
-        }
+        ids = {job.id for job in running}
+        self._unknown_since = {job: since for job, since in self._unknown_since.items() if job in ids}
+        self._elsewhere_since = {job: since for job, since in self._elsewhere_since.items() if job in ids}
         for job in running:
             try:
                 await self._reconcile_one(job)
+            except RunsElsewhere as error:
+                await self._leave_to_owner(job, error)
             except SandboxGone as error:
                 await self._sandbox_gone(job, error)
             except SandboxError as error:
@@ -108,6 +115,17 @@ class JobReconciler:
         if job.spawned_at is not None or await self._will_not_start(job):
             log.warning("job.sandbox_gone", job=job.id, error=str(error))
             await self._settlement.settle(job, failed_end("sandbox_recreated", b""))
+
+    async def _leave_to_owner(self, job: Job, error: RunsElsewhere) -> None:
+        """Leave a job to the replica that runs it.
+
+        After an hour the job is marked as unreachable, which its replica undoes if it lives. A job that stays
+        marked is lost in the end, as with any provider that does not answer.
+        """
+        since = self._elsewhere_since.setdefault(job.id, self._clock())
+        if job.unreachable_since is not None or self._clock() - since > ELSEWHERE_SECONDS:
+            self._elsewhere_since.pop(job.id)
+            await self._mark_unreachable(job, error)
 
     async def _mark_unreachable(self, job: Job, error: SandboxError) -> None:
         since = job.unreachable_since or utc_now()

@@ -218,6 +218,7 @@ jobs = Table(
     Column("sandbox", String(200), nullable=False),
     Column("sandbox_record", String(40)),
     Column("workspace", String(40)),
+    Column("replica", String(80)),
     Column("state", String(20), nullable=False),
     Column("reason", String(80)),
     Column("token_digest", LargeBinary, nullable=False),

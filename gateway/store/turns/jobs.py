@@ -30,6 +30,8 @@ class Job:
     sandbox: str
     sandbox_record: str | None
     workspace: str | None
+    replica: str | None = None
+    """The replica on whose machine it runs; None if every replica can reach it."""
     state: JobState = JobState.RUNNING
     reason: str | None = None
     token_digest: bytes
@@ -122,10 +124,12 @@ async def count_running_in(connection: Connection, sandbox: str) -> int:
     return int(counted.scalar_one())
 
 
-async def mark_spawned(connection: Connection, job: str, *, sandbox: str) -> None:
-    """Record that the sandbox accepted the job, and the sandbox's final id."""
+async def mark_spawned(connection: Connection, job: str, *, sandbox: str, replica: str | None = None) -> None:
+    """Record that the sandbox accepted the job, with its final id and the replica that alone reaches it."""
     now = utc_now()
-    await connection.execute(update(jobs).where(jobs.c.id == job).values(spawned_at=now, sandbox=sandbox))
+    await connection.execute(
+        update(jobs).where(jobs.c.id == job).values(spawned_at=now, sandbox=sandbox, replica=replica)
+    )
 
 
 async def request_stop(connection: Connection, job: str) -> bool:

@@ -7,7 +7,8 @@ from pathlib import Path
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.events.event import new_id
-from gateway.jobs.reconciler import START_TIMEOUT, JobReconciler
+from gateway.environments.job_replicas import JobReplicas
+from gateway.jobs.reconciler import ELSEWHERE_SECONDS, START_TIMEOUT, JobReconciler
 from gateway.store.conversations import conversations
 from gateway.store.job_state import JobState
 from gateway.store.turn_state import TurnState
@@ -25,14 +26,15 @@ BOX = SandboxId("box")
 class Gateway:
     """A process that reconciles jobs, with its own clock."""
 
-    def __init__(self, harness: TurnWorkerHarness) -> None:
+    def __init__(self, harness: TurnWorkerHarness, *, replica: str | None = None) -> None:
         self.now = 0.0
+        self._replicas = JobReplicas(replica=replica, local_provider="memory")
         self._reconciler = JobReconciler(
             harness.database, self._get_sandbox, harness.settlement, clock=lambda: self.now
         )
 
-    @staticmethod
-    async def _get_sandbox(_job: Job) -> Sandbox:
+    async def _get_sandbox(self, job: Job) -> Sandbox:
+        self._replicas.check(job)
         return MemorySandbox(BOX, {BOX: MemoryInstance(label="box")})
 
     async def run_for(self, seconds: float) -> None:
@@ -97,3 +99,31 @@ async def test_the_time_runs_only_while_a_gateway_runs(database: Database, tmp_p
         assert await _state_of(harness, job) == (JobState.RUNNING, None)
     await Gateway(harness).run_for(START_TIMEOUT + 1)
     assert await _state_of(harness, job) == (JobState.FAILED, "never_started")
+
+
+async def test_a_job_is_left_to_the_replica_that_runs_it(database: Database, tmp_path: Path) -> None:
+    """Another replica, whose machine does not know the job, neither fails it nor calls it lost."""
+    harness = await open_turn_worker(database, tmp_path)
+    turn = await harness.add_turn(running=True)
+    job = await _record_job(harness, turn)
+    async with harness.database.begin() as connection:
+        await jobs.mark_spawned(connection, job.id, sandbox=BOX, replica="one")
+    await _end_turn(harness, turn)
+    other = Gateway(harness, replica="two")
+    await other.run_for(10 * START_TIMEOUT)
+    assert await _state_of(harness, job) == (JobState.RUNNING, None)
+    await other.run_for(ELSEWHERE_SECONDS + 1)
+    async with harness.database.read() as connection:
+        found = await jobs.get_by_id(connection, job.id)
+    assert found is not None
+    assert found.unreachable_since is not None
+    assert found.state is JobState.RUNNING
+    await Gateway(harness, replica="one").run_for(START_TIMEOUT + 1)
+    assert await _state_of(harness, job) == (JobState.FAILED, "never_started")
+
+
+def test_only_jobs_of_one_machine_belong_to_a_replica() -> None:
+    """A provider that every replica reaches keeps no owner, nor does a gateway that is alone."""
+    several = JobReplicas(replica="one", local_provider="host")
+    assert (several.owner("host"), several.owner("docker")) == ("one", None)
+    assert JobReplicas().owner("host") is None

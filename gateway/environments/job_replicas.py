@@ -1,0 +1,39 @@
+"""Which replica a background job belongs to, if its sandbox exists on one machine only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.store.turns.jobs import Job
+from sandbox.errors import ProviderUnreachable
+
+
+class RunsElsewhere(ProviderUnreachable):
+    """The job runs on the machine of another replica, which alone can reach it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReplicas:
+    """Assigns jobs of `local_provider` to this replica. Without a `replica`, all replicas reach all jobs.
+
+    `replica` is the id of the data directory, which a restarted process keeps.
+    """
+
+    replica: str | None = None
+    local_provider: str = ""
+
+    def owner(self, provider: str) -> str | None:
+        """Return the replica that a new job of a provider belongs to; None if it belongs to all."""
+        return self.replica if provider == self.local_provider else None
+
+    def check(self, job: Job) -> None:
+        """Raise RunsElsewhere for a job of another replica."""
+        if self.replica is not None and job.replica not in (None, self.replica):
+            raise RunsElsewhere(
+                f"the job {job.id} runs in a sandbox in the data directory of the replica {job.replica}: "
+                "ask again when that replica answers, or start it again on its data directory"
+            )
+
+
+ANY_REPLICA = JobReplicas()
+"""Every job may be reached from every replica."""
