@@ -6,6 +6,7 @@ from channels.errors import Unsupported
 from channels.port import ChannelState, Connection
 from channels.slack.api import Api
 from channels.slack.installations import ChannelInstallationStore
+from channels.slack.places import Places
 from channels.slack.receive.install_pages import InstallPages
 from channels.slack.receive.receiver import SlackReceiver
 from channels.slack.send.sender import SlackSender
@@ -16,8 +17,9 @@ from channels.slack.workspaces import InstalledWorkspaces, SingleWorkspace
 async def connect_workspace(channel: str, api: Api, state: ChannelState) -> Connection:
     """Return the connection of a bot token; raises Unauthorized if it is not valid."""
     bot = await api.identify()
-    receiver = SlackReceiver(api, SingleWorkspace(api, bot), channel=channel)
-    return Connection(receiver=receiver, sender=SlackSender(api, bot=bot, state=state))
+    places = Places(state)
+    receiver = SlackReceiver(api, SingleWorkspace(api, bot), places, channel=channel)
+    return Connection(receiver=receiver, sender=SlackSender(api, bot=bot, state=state, places=places))
 
 
 async def connect_installed(channel: str, api: Api, state: ChannelState) -> Connection:
@@ -25,8 +27,9 @@ async def connect_installed(channel: str, api: Api, state: ChannelState) -> Conn
     if state.secrets is None:
         raise Unsupported("an app of many workspaces needs a store of secrets")
     workspaces = InstalledWorkspaces(api, ChannelInstallationStore(state.secrets))
+    places = Places(state)
     return Connection(
-        receiver=SlackReceiver(api, workspaces, channel=channel),
-        sender=WorkspaceSender(workspaces, state),
+        receiver=SlackReceiver(api, workspaces, places, channel=channel),
+        sender=WorkspaceSender(workspaces, state, places),
         show_page=InstallPages(api, state.secrets).show,
     )

@@ -20,8 +20,14 @@ class Backoff:
     """Waits between failures; raises an error that only an operator can fix."""
 
     def __init__(self, receiving: ReceiverStatus) -> None:
-        self.receiving = receiving
+        self._receiving = receiving
         self._failures = 0
+        self.is_receiving = False
+
+    def receiving(self, is_receiving: bool, reason: str = "") -> None:  # noqa: FBT001 - as ReceiverStatus
+        """Report whether updates arrive, and remember it."""
+        self.is_receiving = is_receiving
+        self._receiving(is_receiving, reason) if reason else self._receiving(is_receiving)
 
     def reset(self) -> None:
         """Start again with the shortest pause."""

@@ -23,6 +23,7 @@ from channels.port import Accept
 from channels.slack.api import Api
 from channels.slack.errors import error_code
 from channels.slack.payloads import Bot
+from channels.slack.places import Places
 from channels.slack.receive import codec, interactions
 from channels.slack.send.workspace_sender import refer
 from channels.slack.session import SDK_LOG
@@ -46,8 +47,9 @@ log = logging.getLogger(__name__)
 class BoltInbox:
     """Dispatches the requests of one app; a request is answered with 200 after it was stored."""
 
-    def __init__(self, api: Api, workspaces: Workspaces, *, channel: str) -> None:
+    def __init__(self, api: Api, workspaces: Workspaces, places: Places, *, channel: str) -> None:
         self._workspaces = workspaces
+        self._places = places
         self._channel = channel
         self._app = AsyncApp(
             name="dovecote",
@@ -101,7 +103,10 @@ class BoltInbox:
             log.debug("slack.update_ignored: %s", update.reason)
             return BoltResponse(status=_STORED)
         try:
-            await req.context["accept"](_placed(update, workspace))
+            placed = _placed(update, workspace)
+            await req.context["accept"](placed)
+            if isinstance(placed, Message):
+                await self._places.note_room(placed.address)
         except Exception as error:  # noqa: BLE001 - whatever the reason, Slack must keep it
             log.warning("slack.update_not_stored: %s: %r", update.key, error)
             return BoltResponse(status=_NOT_STORED)

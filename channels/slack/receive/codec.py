@@ -51,12 +51,12 @@ def _event(callback: EventCallback, channel: str, bot: Bot) -> Update | IgnoredU
     kind = callback.event.get("type")
     if kind in _REACTION_EVENTS:
         return _reaction(
-            ReactionEvent.model_validate(callback.event), callback.team_id or bot.team, channel, bot
+            ReactionEvent.model_validate(callback.event), bot.team or callback.team_id, channel, bot
         )
     if kind not in ("message", "app_mention"):
         return IgnoredUpdate(reason=f"an event of another kind: {str(kind)[:40]}")
     event = MessageEvent.model_validate(callback.event)
-    team = callback.team_id or bot.team
+    team = bot.team or callback.team_id
     if event.subtype == "message_changed":
         return _message_changed(event, team, channel, bot)
     if event.subtype not in _MESSAGE_SUBTYPES:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 from http import HTTPStatus
+from typing import Any
 
 from slack_bolt.response import BoltResponse
 from slack_sdk.socket_mode.request import SocketModeRequest
@@ -17,10 +19,12 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from channels.errors import ChannelError
 from channels.port import Accept, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
 from channels.slack.api import Api
+from channels.slack.places import Places
 from channels.slack.receive import signature
 from channels.slack.receive.backoff import RECEIVING, Backoff
 from channels.slack.receive.bolt import BoltInbox, parse_request
-from channels.slack.receive.socket_mode import OrderedSocketModeClient
+from channels.slack.receive.catch_up import CatchUp
+from channels.slack.receive.socket_mode import CatchUpNow, OrderedSocketModeClient
 from channels.slack.workspaces import Workspaces
 from channels.supervision import supervise
 
@@ -30,9 +34,10 @@ log = logging.getLogger(__name__)
 class SlackReceiver(Receiver):
     """The receiving half of a Slack app."""
 
-    def __init__(self, api: Api, workspaces: Workspaces, *, channel: str) -> None:
+    def __init__(self, api: Api, workspaces: Workspaces, places: Places, *, channel: str) -> None:
         self._api = api
-        self._inbox = BoltInbox(api, workspaces, channel=channel)
+        self._inbox = BoltInbox(api, workspaces, places, channel=channel)
+        self._catch_up = CatchUp(workspaces, places)
 
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
         """Receive until cancelled; see `supervise` for how the loop ends."""
@@ -47,10 +52,26 @@ class SlackReceiver(Receiver):
                 return BoltResponse(status=HTTPStatus.OK)
             return await self._inbox.dispatch(request, accept)
 
+        async def dispatch(body: dict[str, Any]) -> bool:
+            missed = SocketModeRequest(type="events_api", envelope_id="", payload=body)
+            return (await handle(missed)).status == HTTPStatus.OK
+
+        async def catch_up() -> None:
+            await self._catch_up.run(dispatch)
+
         if self._api.settings.mode == "socket":
-            await supervise(OrderedSocketModeClient(self._api, handle, backoff).run(), stop)
+            receive = OrderedSocketModeClient(self._api, handle, backoff, catch_up).run()
         else:
-            await supervise(self._wait_for_posts(backoff, stop), stop)
+            receive = self._wait_for_posts(backoff, stop, catch_up)
+        await supervise(self._receive_and_note(receive, backoff), stop)
+
+    async def _receive_and_note(self, receive: Coroutine[Any, Any, None], backoff: Backoff) -> None:
+        """Receive, and note until when."""
+        noting = asyncio.create_task(self._catch_up.note_receiving(lambda: backoff.is_receiving))
+        try:
+            await receive
+        finally:
+            noting.cancel()
 
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
         """Accept one post: 401 without Slack's signature, 400 if malformed, 503 if not stored."""
@@ -67,12 +88,13 @@ class SlackReceiver(Receiver):
         answer = await self._inbox.dispatch(parsed, accept)
         return WebhookResponse(status=answer.status, body=answer.body.encode())
 
-    async def _wait_for_posts(self, backoff: Backoff, stop: asyncio.Event) -> None:
-        """Check the token, then wait; posts arrive through `receive`."""
+    async def _wait_for_posts(self, backoff: Backoff, stop: asyncio.Event, catch_up: CatchUpNow) -> None:
+        """Check the token and catch up, then wait; posts arrive through `receive`."""
         while not stop.is_set():
             try:
                 if self._api.settings.bot_token is not None:
                     await self._api.identify()
+                await catch_up()
             except ChannelError as error:
                 await backoff.back_off(error)
             else:

@@ -37,6 +37,9 @@ TOO_MANY_CONNECTIONS_SECONDS = 30.0
 HandleEnvelope = Callable[[SocketModeRequest], Awaitable[BoltResponse]]
 """Store an envelope; a response other than 200 means that it was not stored."""
 
+CatchUpNow = Callable[[], Awaitable[None]]
+"""Read what was missed, if anything was; raises if it cannot be stored."""
+
 log = logging.getLogger(__name__)
 
 
@@ -66,7 +69,7 @@ class SocketSession:
 class OrderedSocketModeClient(SocketModeClient):
     """Slack's client for one app, whose envelopes are stored one after the other, then acknowledged."""
 
-    def __init__(self, api: Api, handle: HandleEnvelope, backoff: Backoff) -> None:
+    def __init__(self, api: Api, handle: HandleEnvelope, backoff: Backoff, catch_up: CatchUpNow) -> None:
         token = api.settings.app_token
         super().__init__(
             token.get_secret_value() if token else "",
@@ -77,6 +80,7 @@ class OrderedSocketModeClient(SocketModeClient):
         self._api = api
         self._handle = handle
         self._backoff = backoff
+        self._catch_up = catch_up
         self._own_session = self.aiohttp_client_session
         self._delay_seconds = 0.0
         self._is_replacing = True
@@ -149,12 +153,23 @@ class OrderedSocketModeClient(SocketModeClient):
         """Process the next message, and return when it is stored and acknowledged."""
         message: dict[str, Any] = await self.message_queue.get()
         if message.get("type") == "hello":
-            self._backoff.reset()
-            self._backoff.receiving(RECEIVING)
+            await self._on_hello()
             return
         payload = message.get("payload")
         shape = {**message, "payload": payload if isinstance(payload, dict) else {}}
         await self.run_message_listeners(shape, "")
+
+    async def _on_hello(self) -> None:
+        """Catch up before anything else is processed, so that order is kept; try again if that fails."""
+        try:
+            await self._catch_up()
+        except Exception as error:  # noqa: BLE001 - the database or Slack: the next connection tries again
+            log.warning("slack.catch_up_failed: %r", error)
+            await self._backoff.pause()
+            await self._start_again()
+            return
+        self._backoff.reset()
+        self._backoff.receiving(RECEIVING)
 
     def _prepare_replacement(self, reason: object) -> None:
         """Note how the next connection is opened; end if none would be of use."""

@@ -18,8 +18,9 @@ from channels.message import (
     StatusReaction,
 )
 from channels.port import ChannelState, Sender
+from channels.slack.places import Places
 from channels.slack.send.sender import SlackSender
-from channels.slack.workspaces import ENTERPRISE, TEAM, Workspaces, find_place
+from channels.slack.workspaces import ENTERPRISE, TEAM, Workspace, Workspaces, find_place
 
 REF_SEPARATOR = "|"
 
@@ -27,8 +28,9 @@ REF_SEPARATOR = "|"
 class WorkspaceSender(Sender):
     """The sending half of an app that many workspaces installed: an address names its workspace."""
 
-    def __init__(self, workspaces: Workspaces, state: ChannelState) -> None:
+    def __init__(self, workspaces: Workspaces, state: ChannelState, places: Places) -> None:
         self._workspaces = workspaces
+        self._places = places
         self._state = state
         self._senders: dict[str, tuple[str, SlackSender]] = {}
 
@@ -79,9 +81,12 @@ class WorkspaceSender(Sender):
         token = workspace.api.token
         known = self._senders.get(workspace.bot.team)
         if known is None or not hmac.compare_digest(known[0], token):
-            known = (token, SlackSender(workspace.api, bot=workspace.bot, state=self._state))
+            known = (token, self._make_sender(workspace))
             self._senders[workspace.bot.team] = known
         return known[1]
+
+    def _make_sender(self, workspace: Workspace) -> SlackSender:
+        return SlackSender(workspace.api, bot=workspace.bot, state=self._state, places=self._places)
 
 
 def refer(ref: str, *, team: str, enterprise: str) -> str:

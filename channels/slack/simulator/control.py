@@ -53,6 +53,7 @@ class Control:
             one.grant,
             one.advance,
             one.answer_late,
+            one.hide_metadata,
         ]
         acts += [self.send_file, self.room, self.request_url, self.rates]
         self._actions: dict[str, ControlAction] = {act.__name__: act for act in acts}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 class ApiFailure(Exception):
@@ -32,6 +33,7 @@ class ConnectionCut(Exception):
 class Fault:
     """A fault for the next `times` calls of a method, or of any.
 
+    With `having` it applies only to calls that have this argument, such as one kind of content.
     Without a failure it cuts the connection; with `seconds` it delays the response by that much instead.
     """
 
@@ -40,6 +42,7 @@ class Fault:
     failure: ApiFailure | None = None
     after: bool = False
     seconds: float = 0.0
+    having: str | None = None
 
 
 class Faults:
@@ -56,10 +59,11 @@ class Faults:
         """Remove all faults."""
         self._set.clear()
 
-    def apply_before(self, method: str) -> Fault | None:
+    def apply_before(self, method: str, given: Mapping[str, Any]) -> Fault | None:
         """Apply a fault before the call, and return it, to be applied after the call too."""
         for fault in self._set:
-            if fault.times > 0 and fault.method in {None, method}:
+            concerns = fault.method in {None, method} and (fault.having is None or given.get(fault.having))
+            if fault.times > 0 and concerns:
                 fault.times -= 1
                 if fault.failure:
                     raise fault.failure

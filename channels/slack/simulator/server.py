@@ -68,7 +68,7 @@ class Server:
         given = await _read_arguments(request)
         self.calls.append((method, given))
         try:
-            fault = self._faults.apply_before(method)
+            fault = self._faults.apply_before(method, given)
             result = self._call_method(request, method, given)
         except ApiFailure as failure:
             body = {"ok": False, "error": failure.error, **failure.details}

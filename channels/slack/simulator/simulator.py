@@ -96,10 +96,15 @@ class Simulator(UserActions):
         times: int = 1,
         method: str | None = None,
         retry_after: int = 0,
+        having: str | None = None,
     ) -> None:
-        """Answer the next calls with a failure."""
+        """Answer the next calls, or those with an argument, with a failure."""
         failure = ApiFailure(error, status=status, retry_after=retry_after)
-        self.faults.add(Fault(times, method, failure))
+        self.faults.add(Fault(times, method, failure, having=having))
+
+    async def hide_metadata(self) -> None:
+        """Stop to show the metadata of messages, as Slack does to apps that may not see it."""
+        self.world.shows_metadata = False
 
     async def cut(self, *, method: str, after: bool, times: int = 1) -> None:
         """Cut the connection of the next calls, after or before carrying them out."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from channels.errors import NotPermitted, RateLimited, Rejected, Unauthorized, Undeliverable
+from channels.errors import Ambiguous, NotPermitted, RateLimited, Rejected, Unauthorized, Undeliverable
 from channels.message import Button, Message, RoomKind
 from channels.port import Connection, WebhookRequest
 from channels.slack import plugin
@@ -241,3 +241,12 @@ def test_a_rate_limit_holds_what_it_concerns(method: str, word: str, scope: str)
     error = translate_error(word, method=method, retry_after=7)
     assert isinstance(error, RateLimited)
     assert (error.scope, error.retry_after) == (scope, 7)
+
+
+async def test_one_kind_of_content_can_fail(simulator: Simulator, slack: Connection) -> None:
+    """A 5xx for messages with blocks is ambiguous; others are sent meanwhile."""
+    await simulator.fail(status=503, method="chat.postMessage", having="blocks", times=1000)
+    await slack.sender.send(ROOM, make_reply("plain"))
+    with pytest.raises(Ambiguous, match=r"chat\.postMessage: HTTP 503"):
+        await slack.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
+    assert [post.text for post in simulator.messages()] == ["plain"]

@@ -1,0 +1,100 @@
+"""What an app remembers to catch up after a gap: its rooms, its threads, and until when it received.
+
+A room is noted when its first message arrives, a thread when the bot first writes there. The notes are hints:
+losing one loses only what was said there during a gap.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from channels.message import Address
+from channels.port import RECENT_PREFIX, ChannelState
+from channels.slack.workspaces import ENTERPRISE, TEAM
+
+ROOM_PREFIX = "room:"
+THREAD_PREFIX = f"{RECENT_PREFIX}thread:"
+RECEIVED_UNTIL = "received-until"
+MAX_REMEMBERED = 10_000
+MAX_THREADS = 200
+"""Threads that are read after a gap, the newest first."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A room of a workspace, or a thread in it."""
+
+    room: str
+    thread: str = ""
+    team: str = ""
+    enterprise: str = ""
+
+    @classmethod
+    def of(cls, address: Address, *, thread: str = "") -> Place:
+        """Return the room of an address, or a thread in it."""
+        team, enterprise = address.extras.get(TEAM, ""), address.extras.get(ENTERPRISE, "")
+        return cls(room=address.room, thread=thread, team=team, enterprise=enterprise)
+
+    def encode(self) -> str:
+        """Return the place as text, for `decode`."""
+        return f"{self.enterprise}|{self.team}|{self.room}|{self.thread}"
+
+    @classmethod
+    def decode(cls, text: str) -> Place:
+        """Return the place that `encode` wrote."""
+        enterprise, team, room, thread = (*text.split("|"), "", "", "", "")[:4]
+        return cls(room=room, thread=thread, team=team, enterprise=enterprise)
+
+
+class Places:
+    """The noted places of one app."""
+
+    def __init__(self, state: ChannelState) -> None:
+        self._state = state
+        self._noted: OrderedDict[str, None] = OrderedDict()
+
+    async def note_room(self, address: Address) -> None:
+        """Note the room of a message."""
+        await self._note(ROOM_PREFIX + Place.of(address).encode())
+
+    async def note_thread(self, address: Address) -> None:
+        """Note a thread in which the bot writes."""
+        if not address.thread:
+            return
+        try:
+            await self._note(THREAD_PREFIX + Place.of(address, thread=address.thread).encode())
+        except Exception as error:  # noqa: BLE001 - a message is sent whether or not it is noted
+            log.warning("slack.thread_not_noted: %r", error)
+
+    async def rooms(self) -> list[Place]:
+        """Return the noted rooms."""
+        found = await self._state.list(ROOM_PREFIX)
+        return [Place.decode(name.removeprefix(ROOM_PREFIX)) for name in found]
+
+    async def threads(self) -> list[Place]:
+        """Return the newest of the noted threads."""
+        found = await self._state.list(THREAD_PREFIX)
+        return [Place.decode(name.removeprefix(THREAD_PREFIX)) for name in list(found)[:MAX_THREADS]]
+
+    async def received_until(self) -> float | None:
+        """Return when the app last received, None if it never did."""
+        noted = await self._state.get(RECEIVED_UNTIL)
+        return float(noted) if noted else None
+
+    async def set_received(self) -> None:
+        """Note that the app receives now and has missed nothing."""
+        await self._state.set({RECEIVED_UNTIL: f"{time.time():.0f}"})
+
+    async def _note(self, name: str) -> None:
+        """Store a name once in this process."""
+        if name in self._noted:
+            return
+        await self._state.set({name: "1"})
+        self._noted[name] = None
+        if len(self._noted) > MAX_REMEMBERED:
+            self._noted.popitem(last=False)

@@ -1,0 +1,138 @@
+"""After a gap the app reads what was said meanwhile, once, in order, and through the same door."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from channels.message import Message
+from channels.port import Connection
+from channels.slack import plugin
+from channels.slack.places import RECEIVED_UNTIL
+from channels.slack.simulator import Simulator
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from channels.testing.memory_state import MemoryChannelState
+from slack_connections import SECRET, make_reply, thread_address
+
+HOUR = 3600.0
+
+
+def texts(recorder: UpdateRecorder) -> list[str]:
+    """Return the texts that were received."""
+    return [update.text for update in recorder.updates if isinstance(update, Message)]
+
+
+async def receive_and_leave(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState
+) -> UpdateRecorder:
+    """Receive two messages and answer one, then be away for an hour; returns what was received."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
+        root = await simulator.say("C0ROOM", "question")
+        await simulator.say("D0ADA", "private")
+        await recorder.wait(2)
+        await slack.sender.send(thread_address(root), make_reply("answer"))
+        await simulator.wait_until_acknowledged()
+    left = time.time() - HOUR
+    notes.values[RECEIVED_UNTIL] = f"{left:.0f}"
+    for post in simulator.world.posts:
+        post.ts = post.raw["ts"] = f"{left - 600:.0f}.{post.ts.partition('.')[2]}"
+    notes.values = {
+        name.replace(root, simulator.world.posts[0].ts): value for name, value in notes.values.items()
+    }
+    return recorder
+
+
+def say_unheard(simulator: Simulator) -> None:
+    """Say things that Slack tells nobody: a thread's reply, a new thread with a reply, a private message."""
+    world = simulator.world
+    known = world.posts[0].ts
+    world.post("C0ROOM", "U0ADA", {"text": "in the known thread", "thread_ts": known})
+    root = world.post("C0ROOM", "U0BOB", {"text": "in a new thread", "reply_count": 1})
+    world.post("C0ROOM", "U0BOB", {"text": "its reply", "thread_ts": root.ts})
+    world.post("D0ADA", "U0ADA", {"text": "in private"})
+    world.post("C0ROOM", "U0BOT", {"text": "by the bot itself", "bot_id": "B0BOT"})
+
+
+@pytest.mark.parametrize("mode", ["socket", "http"])
+async def test_what_was_said_in_a_gap_is_read(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState, mode: str
+) -> None:
+    """Rooms, known threads, new threads and private chats; the bot's own messages and old ones are not."""
+    before = await receive_and_leave(simulator, slack, notes)
+    say_unheard(simulator)
+    settings = simulator.settings(mode=mode, signing_secret=SECRET)
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, settings, notes) as again, receiving(again, recorder):
+        await recorder.wait(4)
+    assert sorted(texts(recorder)) == [
+        "in a new thread",
+        "in private",
+        "in the known thread",
+        "its reply",
+    ]
+    rooms = {update.address.room for update in recorder.updates if isinstance(update, Message)}
+    assert rooms == {"C0ROOM", "D0ADA"}
+    assert not {update.key for update in recorder.updates} & {update.key for update in before.updates}
+
+
+async def test_an_event_that_comes_late_has_the_key_of_the_history(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState
+) -> None:
+    """What was read and is then told by Slack is one message for the store, and comes after it."""
+    await receive_and_leave(simulator, slack, notes)
+    await simulator.say("C0ROOM", "<@U0BOT> told twice")
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(), notes) as again, receiving(again, recorder):
+        await simulator.say("C0ROOM", "afterwards")
+        while "afterwards" not in texts(recorder):
+            await recorder.wait(len(recorder.updates) + 1)
+    told = [update for update in recorder.updates if isinstance(update, Message)]
+    assert len({update.key for update in told if update.text == "told twice"}) == 1
+    assert texts(recorder)[0] == "told twice"
+    assert told[0].mentions_bot
+
+
+async def test_a_message_that_cannot_be_stored_is_read_again(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState
+) -> None:
+    """The position moves only after everything that was missed is stored."""
+    await receive_and_leave(simulator, slack, notes)
+    say_unheard(simulator)
+    left = notes.values[RECEIVED_UNTIL]
+    recorder = UpdateRecorder(refusals=1)
+    async with open_connection(plugin, simulator.settings(), notes) as again, receiving(again, recorder):
+        await recorder.wait(4)
+        await simulator.say("C0ROOM", "afterwards")
+        await recorder.wait(5)
+    assert (recorder.refused, notes.values[RECEIVED_UNTIL] != left) == (1, True)
+    missed = {"in a new thread", "in private", "in the known thread", "its reply"}
+    assert (set(texts(recorder)[:4]), texts(recorder)[4]) == (missed, "afterwards")
+
+
+async def test_after_a_short_break_nothing_is_read(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState
+) -> None:
+    """Slack repeats the events of some minutes itself."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
+        await simulator.say("C0ROOM", "one")
+        await recorder.wait(1)
+    async with open_connection(plugin, simulator.settings(), notes) as again, receiving(again, recorder):
+        await simulator.say("C0ROOM", "two")
+        await recorder.wait(2)
+    assert not [method for method, _ in simulator.calls if method.startswith("conversations.")]
+
+
+async def test_a_room_that_is_closed_to_the_bot_holds_up_no_other(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState
+) -> None:
+    """A room that the bot has left is skipped."""
+    await receive_and_leave(simulator, slack, notes)
+    say_unheard(simulator)
+    await simulator.kick("C0ROOM")
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(), notes) as again, receiving(again, recorder):
+        await recorder.wait(1)
+    assert texts(recorder) == ["in private"]
