@@ -128,7 +128,13 @@ class ChannelRig(ABC):
 
 
 class WebhookRig(ChannelRig):
-    """A platform that can post updates to the bot."""
+    """A platform that can post updates to the bot.
+
+    `signs_webhooks` is false for a platform that signs nothing: its posts only announce updates, and the
+    channel reads them from the platform.
+    """
+
+    signs_webhooks: bool = True
 
     @abstractmethod
     def webhook_settings(self) -> dict[str, Any]:

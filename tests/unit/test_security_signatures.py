@@ -152,6 +152,7 @@ MINIMAL: dict[str, list[dict[str, Any]]] = {
         {"app_id": "1", "private_key": private_key("app"), "webhook_secret": "s" * 20},
         {"app_id": "1", "private_key": private_key("app"), "mode": "polling"},
     ],
+    "pancake": [{"page_id": "1", "page_access_token": "t" * 20}],
     "zalo": [
         {"token": "4242:abc"},
         {"token": "4242:abc", "mode": "webhook", "webhook_secret": "s" * 20},
