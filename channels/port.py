@@ -44,6 +44,8 @@ class ChannelFeature(StrEnum):
     PROMPTS = "prompts"
     """A button may ask for a comment (Button.prompt)."""
     REACT = "react"
+    EDITS = "edits"
+    """People's changes to their messages arrive as updates."""
     REACTIONS = "reactions"
     """People's reactions to messages arrive as updates."""
     STREAM = "stream"

@@ -53,6 +53,7 @@ plugin = ChannelPlugin(
     features=frozenset(
         {
             ChannelFeature.EDIT,
+            ChannelFeature.EDITS,
             ChannelFeature.TYPING,
             ChannelFeature.UPLOAD,
             ChannelFeature.DOWNLOAD,

@@ -49,7 +49,9 @@ async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
 plugin = ChannelPlugin(
     name="github",
     title="GitHub",
-    features=frozenset({ChannelFeature.EDIT, ChannelFeature.REACT, ChannelFeature.FIND}),
+    features=frozenset(
+        {ChannelFeature.EDIT, ChannelFeature.EDITS, ChannelFeature.REACT, ChannelFeature.FIND}
+    ),
     limits=ChannelLimits(
         text=60_000, room_sends_per_second=0.5, account_sends_per_second=1.0, measure=measure
     ),

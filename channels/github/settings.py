@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from channels.inbox.settings import PlatformId, Secret
 from channels.settings import ChannelSettings
 from egress.urls import EndpointUrl, endpoint
-
-MIN_SECRET_LENGTH = 8
-
-
-def _as_text(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _check_key(key: SecretStr) -> SecretStr:
@@ -30,24 +25,15 @@ def _check_key(key: SecretStr) -> SecretStr:
     return SecretStr(text)
 
 
-def _check_secret(secret: SecretStr) -> SecretStr:
-    if len(secret.get_secret_value().strip()) < MIN_SECRET_LENGTH:
-        raise ValueError(f"webhook_secret must have at least {MIN_SECRET_LENGTH} characters")
-    return secret
-
-
-AppId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$"), BeforeValidator(_as_text)]
-
-
 class GitHubSettings(ChannelSettings):
     """Settings of a GitHub App; the gateway fills in `webhook_url`."""
 
-    app_id: AppId = Field(description="The app's App ID or Client ID.")
+    app_id: PlatformId = Field(description="The app's App ID or Client ID.")
     private_key: Annotated[SecretStr, AfterValidator(_check_key)] = Field(
         description="The app's private key: the content of the .pem file."
     )
     mode: Literal["webhook", "polling"] = Field(default="webhook", description="How events arrive.")
-    webhook_secret: Annotated[SecretStr, AfterValidator(_check_secret)] | None = Field(
+    webhook_secret: Secret | None = Field(
         default=None, description="The secret with which GitHub signs events; required in webhook mode."
     )
     webhook_url: EndpointUrl | None = Field(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
 
-from channels.errors import Ambiguous, ChannelError, Unreachable
+from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable
 from egress.policy import EgressRefused, refusal
 
 MAX_RESPONSE_BYTES = 20_000_000
+MAX_FILE_BYTES = 50_000_000
 TIMEOUT_SECONDS = 30.0
 """Seconds a response may take; a slower one raises Ambiguous."""
 
@@ -59,6 +61,26 @@ async def call(
             return HttpResponse(status=response.status, headers=response.headers, body=body)
     except _ERRORS as error:
         raise _connection_error(what, error) from None  # the URL may contain a secret
+
+
+async def fetch(session: aiohttp.ClientSession, url: str) -> AsyncIterator[bytes]:
+    """Yield the bytes of a file at a URL that a platform gave; no token is sent."""
+    if not url.startswith(("https://", "http://")):
+        raise Rejected("the reference is not the URL of a file")
+    size = 0
+    try:
+        async with session.get(url, allow_redirects=False) as response:
+            if response.status != HTTPStatus.OK:
+                raise Rejected(f"download: HTTP {response.status}")
+            async for chunk in response.content.iter_chunked(65536):
+                size += len(chunk)
+                if size > MAX_FILE_BYTES:
+                    raise Rejected(
+                        f"the file has more than {MAX_FILE_BYTES} bytes, the most that is downloaded"
+                    )
+                yield chunk
+    except _ERRORS as error:
+        raise _connection_error("download", error) from None
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

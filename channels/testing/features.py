@@ -85,9 +85,10 @@ class ChannelFeatureContract:
             await connection.sender.reply_privately(command, "fine")
 
     async def test_an_edited_message_is_received_as_one(
-        self, connection: Connection, rig: ChannelRig, user_message: Message
+        self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
     ) -> None:
         """The edit has the message's id, a key of its own and the new text."""
+        needs(plugin, ChannelFeature.EDITS)
         recorder = UpdateRecorder()
         async with receiving(connection, recorder):
             await rig.edit_message(user_message.platform_id, "hello again")

@@ -45,8 +45,11 @@ class ChannelRig(ABC):
         """Send a message as the person."""
 
     @abstractmethod
-    async def say_in_thread(self, text: str) -> str:
-        """Send a message as the person in a thread, and return the thread's id; the room may be another."""
+    async def say_in_thread(self, text: str) -> str | None:
+        """Send a message as the person in a thread, and return the thread's id; the room may be another.
+
+        A platform without threads sends it in the room, and returns None.
+        """
 
     @abstractmethod
     async def echo(self, text: str) -> None:
@@ -56,9 +59,9 @@ class ChannelRig(ABC):
     async def send_command(self, text: str) -> None:
         """Send a command as the person: `status` is `/status` where commands have a slash."""
 
-    @abstractmethod
     async def edit_message(self, platform_id: str, text: str) -> None:
-        """Change a message of the person."""
+        """Change a message of the person. Feature EDITS."""
+        raise NotImplementedError
 
     @abstractmethod
     def visible_messages(self) -> list[VisibleMessage]:
@@ -125,7 +128,13 @@ class ChannelRig(ABC):
 
 
 class WebhookRig(ChannelRig):
-    """A platform that can post updates to the bot."""
+    """A platform that can post updates to the bot.
+
+    `signs_webhooks` is false for a platform that signs nothing: its posts only announce updates, and the
+    channel reads them from the platform.
+    """
+
+    signs_webhooks: bool = True
 
     @abstractmethod
     def webhook_settings(self) -> dict[str, Any]:

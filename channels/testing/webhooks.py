@@ -46,6 +46,11 @@ async def _accept(_: object) -> None:
     """Accept any update."""
 
 
+def _needs_signatures(rig: WebhookRig) -> None:
+    if not rig.signs_webhooks:
+        pytest.skip("the platform signs nothing, and nothing in its posts is believed")
+
+
 class WebhookContract:
     """What a channel that can be posted to promises; its rig is a WebhookRig."""
 
@@ -53,6 +58,7 @@ class WebhookContract:
         self, plugin: ChannelPlugin, rig: WebhookRig
     ) -> None:
         """An update is answered with 200 once it is stored; a failure gives 503, and the platform retries."""
+        _needs_signatures(rig)
         async with open_connection(plugin, rig.webhook_settings()) as connection:
             recorder = UpdateRecorder(refusals=1)
             request = rig.webhook_request(rig.update("posted"))
@@ -67,6 +73,7 @@ class WebhookContract:
         self, plugin: ChannelPlugin, rig: WebhookRig, secret: str | None
     ) -> None:
         """Requests that are unsigned, wrongly signed or signed twice are refused."""
+        _needs_signatures(rig)
         recorder = UpdateRecorder()
         async with open_connection(plugin, rig.webhook_settings()) as connection:
             for body in (rig.update("x"), b"garbage"):
@@ -84,6 +91,16 @@ class WebhookContract:
         assert (
             await connection.receiver.receive(rig.webhook_request(rig.update("x")), UpdateRecorder().accept)
         ).status == 401
+
+    async def test_an_unsigned_post_is_not_believed(self, plugin: ChannelPlugin, rig: WebhookRig) -> None:
+        """A platform without signatures announces updates; what a post says is never accepted itself."""
+        if rig.signs_webhooks:
+            pytest.skip("the platform signs its posts")
+        recorder = UpdateRecorder()
+        async with open_connection(plugin, rig.webhook_settings()) as connection:
+            request = rig.webhook_request(rig.update("forged"))
+            assert (await connection.receiver.receive(request, recorder.accept)).status == 200
+        assert recorder.updates == []
 
     async def test_no_body_causes_an_error(self, plugin: ChannelPlugin, rig: WebhookRig) -> None:
         """Any body is answered with 200, 400 or 401."""

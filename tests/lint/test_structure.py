@@ -23,11 +23,17 @@ SMALL_ROOMS = {
     "channels/github/receive": "a codec and a receiver on shared parts of channels/inbox",
     "channels/github/send": "a sender on shared parts of channels/inbox",
     "channels/inbox/simulator": "the part that simulators share",
+    "channels/pancake/receive": "a codec, a feed and a receiver on shared parts of channels/inbox",
+    "channels/pancake/send": "a sender on shared parts of channels/inbox",
+    "channels/pancake/simulator": "one module is the whole API",
     "channels/slack/simulator": "a stand-in for a platform, one module for each part of its API",
+    "channels/zalo/receive": "a codec and a receiver on shared parts of channels/inbox",
+    "channels/zalo/send": "a sender on shared parts of channels/inbox",
+    "channels/zalo/simulator": "one module drives both of Zalo's platforms",
     "sandbox/exec/scripts": "shell programs and one Python program",
 }
 PARALLEL = re.compile(
-    r"channels/(discord|github|slack|telegram)(/simulator)?/|sandbox/(daytona|docker|e2b|host|kubernetes)/"
+    r"channels/(discord|github|pancake|slack|telegram|zalo)(/simulator)?/|sandbox/(daytona|docker|e2b|host|kubernetes)/"
     r"|tests/|examples/"
 )
 """Adapters of one port may use one class name for the same part; tests define local stand-ins."""

@@ -16,10 +16,14 @@ from story_model import StoryModel
 
 @asynccontextmanager
 async def open_story(
-    platform: SimulatedPlatform, kind: str, settings: Mapping[str, Any], data: Path
+    platform: SimulatedPlatform,
+    kind: str,
+    settings: Mapping[str, Any],
+    data: Path,
+    script: StoryModel | None = None,
 ) -> AsyncIterator[GatewayProcess]:
     """Run a gateway with the story's model and one channel, to which the platform posts."""
-    async with OpenAIServer(StoryModel()) as model:
+    async with OpenAIServer(script or StoryModel()) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         port = reserve_port()
         env |= {"OPENAI_API_KEY": "loopback", "DOVECOTE_PUBLIC_URL": f"http://127.0.0.1:{port}"}
@@ -32,6 +36,13 @@ async def open_story(
             yield process
         finally:
             await process.stop()
+
+
+async def wait_for_question(script: StoryModel) -> None:
+    """Wait until the model was asked for a story, which it does not finish the first time."""
+    async with asyncio.timeout(60):
+        while not script.story_requests:  # noqa: ASYNC110 - the model is asked by another process
+            await asyncio.sleep(0.02)
 
 
 async def wait_for_text(platform: SimulatedPlatform, text: str) -> SimulatedMessage:

@@ -152,6 +152,12 @@ MINIMAL: dict[str, list[dict[str, Any]]] = {
         {"app_id": "1", "private_key": private_key("app"), "webhook_secret": "s" * 20},
         {"app_id": "1", "private_key": private_key("app"), "mode": "polling"},
     ],
+    "pancake": [{"page_id": "1", "page_access_token": "t" * 20}],
+    "zalo": [
+        {"token": "4242:abc"},
+        {"token": "4242:abc", "mode": "webhook", "webhook_secret": "s" * 20},
+        {"platform": "oa", "app_id": "1", "oa_secret": "s" * 20, "access_token": "a" * 20},
+    ],
 }
 """For each installed channel what it needs in each of its modes, and no more."""
 

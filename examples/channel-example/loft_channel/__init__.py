@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pydantic import Field, SecretStr
 
 from channels.errors import ChannelError
-from channels.port import ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
 from channels.settings import ChannelSettings
 from egress.guard import EgressGuard
 from egress.urls import EndpointUrl
@@ -48,7 +48,7 @@ async def _probe(settings: LoftSettings, guard: EgressGuard) -> tuple[CheckResul
 plugin = ChannelPlugin(
     name="loft",
     title="Loft",
-    features=frozenset(),
+    features=frozenset({ChannelFeature.EDITS}),
     limits=ChannelLimits(text=4000),
     settings=LoftSettings,
     open=_open,

@@ -24,7 +24,7 @@ from channels.testing.suite import ChannelContract, RenderingContract, WebhookCo
 
 KINDS = {
     "message": None,
-    "edit": None,
+    "edit": ChannelFeature.EDITS,
     "command": None,
     "reaction": ChannelFeature.REACTIONS,
     "button press": ChannelFeature.BUTTONS,

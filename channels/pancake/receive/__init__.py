@@ -1,0 +1,1 @@
+"""Receives messages and comments of a page from Pancake."""

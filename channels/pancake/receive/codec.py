@@ -1,0 +1,94 @@
+"""Decode a page's messages and comments; pure.
+
+`decode` expects {"conversation", "message"}, as the API gives them and as a webhook's `data` holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from channels.inbox.commands import parse_mentioned, parse_slash
+from channels.inbox.text import clean, identifier, iso_time, mapping
+from channels.message import Address, Attachment, Author, Command, IgnoredUpdate, Message, RoomKind
+
+_TYPES = {"photo": "image/jpeg", "image": "image/jpeg", "video": "video/mp4", "audio": "audio/mpeg"}
+_AGENT_FIELDS = ("admin_id", "admin_name", "uid", "ai_generated")
+"""Fields of `from` that name who wrote for the page in Pancake."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bot:
+    """The page; `name` is how a comment mentions it."""
+
+    page: str
+    name: str = ""
+
+
+def decode(update: object, *, channel: str, bot: Bot) -> Message | Command | IgnoredUpdate:
+    """Decode one message."""
+    conversation = mapping(mapping(update).get("conversation"))
+    message = mapping(mapping(update).get("message"))
+    person = mapping(message.get("from"))
+    room, number = identifier(conversation.get("id")), identifier(message.get("id"))
+    author = identifier(person.get("id"))
+    if not room or not number or not author:
+        return IgnoredUpdate(reason="a message without an id, a conversation or an author")
+    if author == bot.page:
+        is_agent = any(person.get(name) for name in _AGENT_FIELDS)
+        return IgnoredUpdate(reason="a human agent's message" if is_agent else "the page's own message")
+    if message.get("is_removed") is True:
+        return IgnoredUpdate(reason="a removed message")
+    is_comment = clean(message.get("type") or conversation.get("type")) == "COMMENT"
+    text = clean(message.get("original_message") or message.get("message")).strip()
+    mention, text = _strip_mention(text, bot.name) if is_comment else (False, text)
+    attachments = tuple(_attachments(message))
+    common: dict[str, Any] = {
+        "key": f"{bot.page}:{number}",
+        "address": Address(
+            channel=channel, room=room, extras=_extras(conversation, number, author, is_comment)
+        ),
+        "author": Author(id=author, name=clean(person.get("name"))),
+        "sent_at": iso_time(message.get("inserted_at")),
+        "room": RoomKind.GROUP if is_comment else RoomKind.DIRECT,
+        "platform_id": number,
+    }
+    command = parse_mentioned(text) if mention else parse_slash(text)
+    if command is not None and not attachments:
+        return Command(name=command[0], rest=command[1], **common)
+    if not text and not attachments:
+        return IgnoredUpdate(reason="a message with neither text nor file")
+    return Message(text=text, attachments=attachments, mentions_bot=mention, **common)
+
+
+def _extras(
+    conversation: Mapping[str, Any],
+    number: str,
+    author: str,
+    is_comment: bool,  # noqa: FBT001 - one call
+) -> dict[str, str]:
+    """Return what an answer to a comment needs; a private message needs nothing."""
+    if not is_comment:
+        return {}
+    return {"comment": number, "post": identifier(conversation.get("post_id")), "person": author}
+
+
+def _attachments(message: Mapping[str, Any]) -> list[Attachment]:
+    rows = message.get("attachments")
+    found: list[Attachment] = []
+    for row in map(mapping, rows if isinstance(rows, list) else ()):
+        url, kind = clean(row.get("url")), clean(row.get("type")).lower()
+        if url:
+            given = clean(row.get("name")).replace("\\", "/").rpartition("/")[2].strip(". ")
+            media = clean(row.get("mime_type")) or _TYPES.get(kind, "application/octet-stream")
+            name = given or f"{kind or 'file'}-{len(found) + 1}"
+            found.append(Attachment(name=name, media_type=media, size=0, ref=url))
+    return found
+
+
+def _strip_mention(text: str, name: str) -> tuple[bool, str]:
+    mention = f"@{name}"
+    if not name or mention not in text:
+        return False, text
+    return True, text.removeprefix(mention).lstrip(" ,:\n\t")

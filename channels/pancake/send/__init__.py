@@ -1,0 +1,1 @@
+"""Sends messages, replies to comments and files through Pancake."""

@@ -1,0 +1,64 @@
+"""Manifest of the Zalo adapter; the HTTP client is imported when a channel is opened."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from channels.inbox.plain import utf16_length
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
+from channels.zalo.settings import TEXT_LIMIT, ZaloSettings
+from egress.guard import EgressGuard
+
+if TYPE_CHECKING:
+    from channels.zalo.simulator import Simulator
+
+
+@asynccontextmanager
+async def _open(
+    channel: str, settings: ZaloSettings, state: ChannelState, guard: EgressGuard
+) -> AsyncIterator[Connection]:
+    from channels.zalo.api import connect
+    from channels.zalo.receive.receiver import ZaloReceiver
+    from channels.zalo.send.sender import ZaloSender
+
+    async with connect(settings, state, guard) as api:
+        bot = await api.identify()
+        yield Connection(
+            receiver=ZaloReceiver(api, settings, channel=channel, bot=bot), sender=ZaloSender(api)
+        )
+
+
+async def _probe(settings: ZaloSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
+    from channels.zalo.probe import probe
+
+    return await probe(settings, guard)
+
+
+@asynccontextmanager
+async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
+    from channels.zalo.simulator import simulate
+
+    async with simulate() as simulator:
+        yield simulator, simulator.settings()
+
+
+plugin = ChannelPlugin(
+    name="zalo",
+    title="Zalo",
+    features=frozenset({ChannelFeature.TYPING, ChannelFeature.DOWNLOAD}),
+    limits=ChannelLimits(
+        text=TEXT_LIMIT,
+        room_sends_per_second=1.0,
+        account_sends_per_second=10.0,
+        typing_seconds=5.0,
+        measure=utf16_length,
+    ),
+    settings=ZaloSettings,
+    open=_open,
+    probe=_probe,
+    account=lambda settings: settings.account,
+    polls=lambda settings: settings.polls,
+    simulate=_simulate,
+)

@@ -1,0 +1,66 @@
+"""Translate Zalo's errors into the port's; the only place that knows Zalo's error codes."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from channels.errors import (
+    Ambiguous,
+    ChannelError,
+    NotPermitted,
+    RateLimited,
+    Rejected,
+    Unauthorized,
+    Undeliverable,
+)
+from channels.inbox.calls import HttpResponse
+
+RETRY_SECONDS = 30.0
+WINDOW = (
+    "Zalo accepts an Official Account's messages for 48 hours after the person's last one (8 of them free): "
+    "the person must write again"
+)
+_BOT: dict[int, type[ChannelError]] = {401: Unauthorized, 403: Undeliverable, 404: Undeliverable}
+_EXPIRED = {-216, -220, -155}
+"""The access token is invalid, expired or refused."""
+
+_GONE = {-213, -201, -227}
+"""The person does not follow the Official Account, is unknown, or is banned."""
+
+_WINDOW = {-230, -232, -234, -211, -248}
+"""The time in which messages are accepted is over, or its number of messages is used up."""
+
+_OA: dict[int, type[ChannelError]] = {
+    **dict.fromkeys(_EXPIRED, Unauthorized),
+    **dict.fromkeys(_GONE, Undeliverable),
+    **dict.fromkeys(_WINDOW, Rejected),
+}
+
+
+class WindowClosed(Rejected):
+    """The Official Account may not write to the person now."""
+
+
+def bot_error(method: str, response: HttpResponse, code: object, description: str) -> ChannelError:
+    """Return the port's error for an answer of the Bot Platform that is not ok."""
+    status = code if isinstance(code, int) else response.status
+    detail = f"{method}: {description or 'no description'} ({status})"
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return RateLimited(response.retry_after or RETRY_SECONDS)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.OK:
+        return Ambiguous(detail)
+    return _BOT.get(status, Rejected)(detail)
+
+
+def oa_error(path: str, response: HttpResponse, code: object, message: str) -> ChannelError:
+    """Return the port's error for an answer of the Official Account API, whose status is mostly 200."""
+    detail = f"{path}: {message or 'no message'} ({code if isinstance(code, int) else response.status})"
+    if response.status == HTTPStatus.TOO_MANY_REQUESTS or code == -32:  # noqa: PLR2004
+        return RateLimited(response.retry_after or RETRY_SECONDS)
+    if not isinstance(code, int) or response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Ambiguous(detail)
+    if code in _WINDOW:
+        return WindowClosed(f"{detail}: {WINDOW}")
+    if code == -224:  # noqa: PLR2004
+        return NotPermitted("OA package", f"{detail}: the Official Account's package lacks this feature")
+    return _OA.get(code, Rejected)(detail)

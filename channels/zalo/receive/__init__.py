@@ -1,0 +1,1 @@
+"""Receives messages from Zalo, by polling or by posts."""

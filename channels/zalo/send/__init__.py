@@ -1,0 +1,1 @@
+"""Sends texts and pictures to Zalo."""

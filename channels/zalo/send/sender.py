@@ -1,0 +1,37 @@
+"""Send to Zalo: plain text, and pictures by their links."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from channels.inbox.plain import fit
+from channels.inbox.sender import InboxSender
+from channels.inbox.text import clean
+from channels.message import Address, Reply, SentMessage
+from channels.zalo.api import ZaloApi
+from channels.zalo.send.markup import parse_image
+from channels.zalo.settings import TEXT_LIMIT
+
+
+class ZaloSender(InboxSender):
+    """The sending half of a bot or an Official Account."""
+
+    def __init__(self, api: ZaloApi) -> None:
+        self._api = api
+
+    async def send(self, address: Address, reply: Reply) -> SentMessage:
+        """Send one message; a text that is only an image is sent as a picture."""
+        text, image = clean(reply.text), parse_image(reply.text)
+        if image is not None:
+            number = await self._api.send_image(address.room, image[0], image[1])
+        else:
+            number = await self._api.send_text(address.room, fit(text, TEXT_LIMIT))
+        return SentMessage(platform_id=number)
+
+    async def typing(self, address: Address) -> None:
+        """Show a bot as writing; an Official Account shows nothing."""
+        await self._api.send_typing(address.room)
+
+    def download(self, ref: str) -> AsyncIterator[bytes]:
+        """Yield the bytes of a person's picture."""
+        return self._api.fetch(ref)

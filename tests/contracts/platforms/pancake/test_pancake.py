@@ -1,0 +1,120 @@
+"""What the Pancake adapter does beyond the contract: comments, agents, posts that are only announcements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from channels.errors import Rejected
+from channels.message import File, Message, RoomKind
+from channels.pancake import plugin
+from channels.pancake.simulator import Simulator, simulate
+from channels.pancake.simulator.simulator import AGENT, COMMENTS, INBOX, PAGE
+from channels.port import Connection, WebhookRequest
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from channels.testing.memory_state import MemoryChannelState
+from channels.testing.sending import make_reply
+from egress.guard import TRUSTED
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Simulator]:
+    """Run a simulated Pancake."""
+    async with simulate() as simulator:
+        yield simulator
+
+
+async def received(platform: Simulator, page: Connection, name: str, text: str) -> Message:
+    """Let a person write, and return the message as the page receives it."""
+    recorder = UpdateRecorder()
+    async with receiving(page, recorder):
+        await platform.write(name, text)
+        (update,) = await recorder.wait(1)
+    assert isinstance(update, Message)
+    return update
+
+
+def announcement(conversation: str, page: str = PAGE) -> WebhookRequest:
+    """Return a post about a conversation; whatever it says about messages does not matter."""
+    data = {"conversation": {"id": conversation}, "message": {"id": "m_0", "message": "forged"}}
+    body = {"page_id": page, "event_type": "messaging", "data": data}
+    return WebhookRequest(headers={}, body=json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(("way", "action"), [("public", "reply_comment"), ("private", "private_replies")])
+async def test_a_comment_is_answered_as_the_settings_say(platform: Simulator, way: str, action: str) -> None:
+    """A comment is public, so it is for the bot only if it names the page; a file there is refused."""
+    settings = platform.settings(comment_replies=way, page_name="The Loft")
+    async with open_connection(plugin, settings) as page:
+        question = await received(platform, page, COMMENTS, "@The Loft how much?")
+        assert (question.text, question.mentions_bot, question.room) == ("how much?", True, RoomKind.GROUP)
+        await page.sender.send(question.address, make_reply("**5**"))
+        file = File(name="a.txt", media_type="text/plain", content=b"a")
+        with pytest.raises(Rejected, match="no files"):
+            await page.sender.upload(question.address, file, key="dlv_1.0")
+    (given,) = platform.requests
+    assert (given["action"], given["message"], given["message_id"]) == (action, "5", question.platform_id)
+    assert (given.get("from_id"), given.get("post_id")) == (
+        ("ada-7", "5001_post-1") if way == "private" else (None, None)
+    )
+
+
+async def test_an_agents_message_is_not_answered(platform: Simulator) -> None:
+    """A person who writes for the page in Pancake is recognised, and so is the bot itself."""
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, platform.settings()) as page, receiving(page, recorder):
+        await platform.write(INBOX, "I will look.", author=AGENT)
+        await platform.write(INBOX, "Thank you.")
+        updates = await recorder.wait(1)
+    assert [one.text for one in updates if isinstance(one, Message)] == ["Thank you."]
+
+
+async def test_a_post_is_answered_with_200_whatever_it_says(platform: Simulator) -> None:
+    """It leads to Pancake's own messages; forged ones, failures and nonsense change nothing."""
+    recorder = UpdateRecorder(refusals=1)
+    async with open_connection(plugin, platform.settings(mode="webhook")) as page:
+        await platform.write(INBOX, "real")
+        posts = [announcement(INBOX), announcement(INBOX, page="another"), announcement("nowhere")]
+        posts += [announcement(INBOX), WebhookRequest(headers={}, body=b"garbage")]
+        statuses = [(await page.receiver.receive(post, recorder.accept)).status for post in posts]
+        platform.cut("other", times=2)  # aiohttp repeats a question once
+        statuses.append((await page.receiver.receive(announcement(INBOX), recorder.accept)).status)
+    assert statuses == [200] * 6
+    assert [one.text for one in recorder.updates if isinstance(one, Message)] == ["real"]
+
+
+async def test_what_was_said_while_nobody_listened_is_read(platform: Simulator) -> None:
+    """Pancake keeps the messages: more than one page of them is read after the restart, in order."""
+    state, recorder = MemoryChannelState(), UpdateRecorder()
+    settings = platform.settings(mode="webhook", catch_up_seconds=0.05)
+    async with open_connection(plugin, settings, state):
+        pass
+    for number in range(45):
+        await platform.write(INBOX, str(number))
+    async with open_connection(plugin, settings, state) as page, receiving(page, recorder):
+        updates = await recorder.wait(45)
+    assert [one.text for one in updates if isinstance(one, Message)] == [str(number) for number in range(45)]
+    assert all(len(value) <= 1000 for value in state.values.values())
+
+
+async def test_a_closed_window_is_explained(platform: Simulator) -> None:
+    """The message is refused, the conversation lives."""
+    async with open_connection(plugin, platform.settings()) as page:
+        question = await received(platform, page, INBOX, "hello")
+        body = {"success": False, "message": "(#10) This message is sent outside of allowed window."}
+        platform.fail("send", 200, body)
+        with pytest.raises(Rejected, match="must write again"):
+            await page.sender.send(question.address, make_reply("late"))
+        await page.sender.send(question.address, make_reply("in time"))
+
+
+async def test_the_probe_says_whether_comments_are_answered(platform: Simulator) -> None:
+    """Comments need a name or the setting for all."""
+    details: dict[str, Any] = {}
+    for name in ("", "The Loft"):
+        findings = await plugin.probe(plugin.settings(**platform.settings(page_name=name)), TRUSTED)
+        details[name] = findings[-1].detail
+    assert details == {"": 'are ignored: set page_name, or groups = "always"', "The Loft": "are answered"}

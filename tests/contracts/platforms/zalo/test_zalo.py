@@ -1,0 +1,165 @@
+"""What the Zalo adapter does beyond the contract: the Official Account, its window, its tokens, pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from channels.errors import Rejected, Unauthorized, Undeliverable
+from channels.message import Address, Message
+from channels.port import WebhookRequest
+from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receiving
+from channels.testing.memory_state import MemoryChannelState
+from channels.testing.sending import make_reply
+from channels.zalo import plugin
+from channels.zalo.simulator import Simulator, simulate
+from channels.zalo.simulator.simulator import APP, OA_SECRET, PERSON, ROOM, WINDOW_SECONDS, oa_headers
+from egress.guard import TRUSTED
+
+ADA = Address(channel=CHANNEL, room=PERSON)
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Simulator]:
+    """Run a simulated Zalo."""
+    async with simulate() as simulator:
+        yield simulator
+
+
+def account(platform: Simulator, **others: Any) -> dict[str, Any]:
+    """Return settings of the Official Account with its access token."""
+    return platform.settings(platform="oa", **{"access_token": platform.access, **others})
+
+
+def post(body: bytes, **how: str) -> WebhookRequest:
+    """Return a signed event of the Official Account."""
+    return WebhookRequest(headers=oa_headers(body, **how), body=body)
+
+
+@pytest.mark.parametrize("scheme", ["sha256", "hmac"])
+async def test_an_official_account_is_answered(platform: Simulator, scheme: str) -> None:
+    """Its posts are verified by the scheme of the settings; the answer goes to the person."""
+    recorder, body = UpdateRecorder(), platform.oa_event("Are you open?")
+    async with open_connection(plugin, account(platform, signature=scheme)) as app:
+        other = "hmac" if scheme == "sha256" else "sha256"
+        for request in (post(body, scheme=other), post(body, scheme=scheme, secret="another-secret")):
+            assert (await app.receiver.receive(request, recorder.accept)).status == 401
+        assert (await app.receiver.receive(post(body, scheme=scheme), recorder.accept)).status == 200
+        (update,) = recorder.updates
+        assert isinstance(update, Message)
+        assert (update.text, update.author.id, update.address) == ("Are you open?", PERSON, ADA)
+        await app.sender.send(update.address, make_reply("**Yes**, until `8`."))
+        await app.sender.typing(update.address)
+    assert [(one.room, one.text) for one in platform.messages()] == [(PERSON, "Yes, until 8.")]
+
+
+async def test_after_48_hours_the_refusal_says_so(platform: Simulator) -> None:
+    """The message is given up, the chat is not: it works again when the person has written."""
+    platform.last_written[PERSON] -= WINDOW_SECONDS + 60
+    async with open_connection(plugin, account(platform)) as app:
+        with pytest.raises(Rejected, match=r"48 hours.*must write again"):
+            await app.sender.send(ADA, make_reply("late"))
+        await platform.write_to_oa("still there?")
+        await app.sender.send(ADA, make_reply("yes"))
+        with pytest.raises(Undeliverable, match="not followed"):
+            await app.sender.send(Address(channel=CHANNEL, room="bob"), make_reply("hello"))
+    assert [one.text for one in platform.messages()] == ["yes"]
+
+
+async def test_a_token_that_ended_is_renewed_and_the_next_refresh_token_kept(platform: Simulator) -> None:
+    """Refresh tokens work once: the newest one is stored, encrypted, and found after a restart."""
+    state = MemoryChannelState()
+    first = platform.settings(platform="oa", refresh_token=platform.refresh)
+    async with open_connection(plugin, first, state) as app:
+        platform.access = "ended"
+        await app.sender.send(ADA, make_reply("one"))
+    async with open_connection(plugin, first, state) as app:
+        await app.sender.send(ADA, make_reply("two"))
+    assert [one.text for one in platform.messages()] == ["one", "two"]
+    assert platform.refresh not in "".join(state.values.values())
+    assert all(len(value) <= 1000 for value in state.values.values())
+    with pytest.raises(Unauthorized, match="authorize the Official Account again"):
+        async with open_connection(plugin, first, MemoryChannelState()):
+            pass
+
+
+async def test_an_access_token_without_renewal_needs_the_operator(platform: Simulator) -> None:
+    """The error names what to set."""
+    with pytest.raises(Unauthorized, match="refresh_token"):
+        async with open_connection(plugin, account(platform, access_token="access-that-ended")):
+            pass
+    findings = await plugin.probe(
+        plugin.settings(**account(platform, access_token="access-that-ended")), TRUSTED
+    )
+    assert [one.ok for one in findings] == [False]
+    assert all(one.ok for one in await plugin.probe(plugin.settings(**account(platform)), TRUSTED))
+
+
+@pytest.mark.parametrize("kind", ["bot", "oa"])
+async def test_a_reply_that_is_an_image_is_sent_as_a_picture(platform: Simulator, kind: str) -> None:
+    """The picture goes by its link, with its caption."""
+    settings = account(platform) if kind == "oa" else platform.settings()
+    room = PERSON if kind == "oa" else ROOM
+    async with open_connection(plugin, settings) as app:
+        reply = make_reply("![the loft](https://files.example.org/loft.png)")
+        await app.sender.send(Address(channel=CHANNEL, room=room), reply)
+    (shown,) = platform.messages()
+    assert (shown.text, shown.raw) == ("the loft", "https://files.example.org/loft.png")
+
+
+async def test_a_persons_picture_can_be_fetched(platform: Simulator) -> None:
+    """The link of the picture is an attachment; nothing but a link is fetched."""
+    platform.files["dove.jpg"] = bytes(range(256))
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, platform.settings()) as bot, receiving(bot, recorder):
+        await platform.push(platform.update("image", photo=f"{platform.url}/files/dove.jpg", caption="Who?"))
+        (update,) = await recorder.wait(1)
+        assert isinstance(update, Message)
+        (picture,) = update.attachments
+        assert b"".join([chunk async for chunk in bot.sender.download(picture.ref)]) == bytes(range(256))
+        with pytest.raises(Rejected):
+            await anext(aiter(bot.sender.download("file:///etc/passwd")))
+
+
+async def test_the_bots_webhook_is_registered_with_its_secret(platform: Simulator) -> None:
+    """A webhook that is set elsewhere is replaced, and a bot that polls removes it."""
+    platform.hook = {"url": "https://elsewhere.example.org", "secret_token": "x" * 8}
+    secret, url = "a-webhook-secret", "http://127.0.0.1:9/inbound"
+    hooked = platform.settings(mode="webhook", webhook_secret=secret, webhook_url=url)
+    async with open_connection(plugin, hooked) as bot, receiving(bot, UpdateRecorder()):
+        await platform.wait_until(lambda: platform.hook == {"url": url, "secret_token": secret})
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, platform.settings()) as bot, receiving(bot, recorder):
+        await platform.wait_until(lambda: not platform.hook["url"])
+        await platform.say(ROOM, "polled")
+        await recorder.wait(1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"token": "no token"},
+        {"token": "1:a", "mode": "webhook"},
+        {"platform": "oa", "app_id": APP, "oa_secret": OA_SECRET},
+        {"platform": "oa", "app_id": APP, "access_token": "a" * 20},
+        {"platform": "oa", "app_id": APP, "oa_secret": OA_SECRET, "refresh_token": "r" * 20},
+    ],
+)
+def test_settings_that_lack_a_secret_are_refused(given: dict[str, str]) -> None:
+    """The error never shows a value."""
+    with pytest.raises(ValidationError) as caught:
+        plugin.settings.model_validate(given)
+    assert OA_SECRET not in str(caught.value)
+
+
+async def test_a_body_that_is_no_event_is_not_accepted(platform: Simulator) -> None:
+    """An Official Account's signature needs the event's timestamp; a list has none."""
+    async with open_connection(plugin, account(platform)) as app:
+        for body in (b"[]", b"garbage", json.dumps({"timestamp": {}}).encode()):
+            request = WebhookRequest(headers={"x-zevent-signature": "mac=00"}, body=body)
+            assert (await app.receiver.receive(request, UpdateRecorder().accept)).status == 401

@@ -1,0 +1,45 @@
+"""A person on a page in Pancake: an answer, an approval by text, a job, kill -9, its result and its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from channels.pancake.simulator import simulate
+from channels.pancake.simulator.simulator import AGENT, INBOX
+from inbox_stories import (
+    kill_and_restart,
+    open_story,
+    wait_for_question,
+    wait_for_text,
+    wait_until_settled,
+)
+from story_model import FULL_STORY, StoryModel
+
+
+async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> None:
+    """Everything is said once in the inbox; what an agent says is not answered, nor is a post refused."""
+    script = StoryModel()
+    async with simulate() as platform:
+        settings = platform.settings(mode="webhook", catch_up_seconds=1)
+        async with open_story(platform, "pancake", settings, tmp_path / "data", script) as process:
+            await platform.say("", "tell me a story")
+            await wait_for_question(script)
+            await process.kill()
+            await platform.write(INBOX, "I am here too.", author=AGENT)
+            await platform.say("", "start the job")
+            assert platform.hook_statuses.pop() == platform.hook_statuses.pop() == 502
+            await process.start()
+            await wait_for_text(platform, FULL_STORY)
+            asked = await wait_for_text(platform, "May I run this?")
+            await platform.say("", asked.text.rpartition("\n")[2].partition(" or ")[0])
+            await wait_for_text(platform, "It is under way.")
+            await wait_until_settled(process, 3)  # Pancake cannot be asked whether it got a message
+            await kill_and_restart(process)
+            await wait_for_text(platform, "The job said: pigeon")
+            await platform.wait_until(lambda: bool(platform.uploads))
+            await wait_until_settled(process, 4)
+    texts = [one.text for one in platform.messages()]
+    wanted = (FULL_STORY, "May I run this?", "It is under way.", "The job said: pigeon")
+    assert [sum(words in text for text in texts) for words in wanted] == [1, 1, 1, 1], texts
+    assert list(platform.uploads.values()) == [b"a feather"]
+    assert (script.story_requests, set(platform.hook_statuses)) == (2, {200})
