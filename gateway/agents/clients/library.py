@@ -36,9 +36,7 @@ from pydantic_ai.messages import (
     TextPartDelta,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, create_async_httpx2_client
-from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.google import GoogleModel
-from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -101,11 +99,6 @@ class ModelLibrary:
         """Return a model of Google's Gemini API."""
         provider = GoogleProvider(api_key=key or "", base_url=base_url, http_client=self._http)
         return LibraryModel(GoogleModel(name, provider=provider), options)
-
-    def anthropic(self, name: str, *, key: str | None, base_url: str, options: LibraryOptions) -> ModelClient:
-        """Return a model of Anthropic's API."""
-        provider = AnthropicProvider(api_key=key or "", base_url=base_url, http_client=self._http)
-        return LibraryModel(AnthropicModel(name, provider=provider), options)
 
 
 def open_http_client(bound_keys: Mapping[str, frozenset[Origin]]) -> AsyncClient:

@@ -139,6 +139,14 @@ def arguments_text(call: ChatPart) -> str:
     return json.dumps(given or {}, ensure_ascii=False, separators=(",", ":"))
 
 
+def valid_arguments(call: ChatPart) -> dict[str, Any]:
+    """Return the arguments of a call as an object, which vendors require also of broken ones."""
+    try:
+        return arguments(call)
+    except ValueError:
+        return {"INVALID_JSON": call.get("args")}
+
+
 def valid_arguments_text(call: ChatPart) -> str:
     """Return the arguments of a call as a JSON object, which some servers require."""
     try:

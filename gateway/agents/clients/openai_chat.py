@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -13,15 +13,19 @@ from gateway.agents.clients.errors import (
     ModelContextExceeded,
     ModelKeyRefused,
     ModelQuotaUsedUp,
-    ModelRateLimited,
-    ModelRequestRefused,
-    ModelServerFailed,
     ModelUnknown,
 )
 from gateway.agents.clients.http import ModelAddress, ModelHttp
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.openai_reply import REASONING_FIELDS, ChatReply
 from gateway.agents.clients.port import ModelClient, ModelQuery
+from gateway.agents.clients.refusals import (
+    Refusal,
+    is_server_error,
+    kind_of_status,
+    read_refusal,
+    refusal_of,
+)
 from gateway.agents.clients.reply import Deadline, read_reply
 from gateway.agents.port import ToolSpec
 
@@ -36,23 +40,16 @@ _QUOTA_CODES = frozenset(
         "exceeded_current_quota_error",
     }
 )
-_CONTEXT_WORDS = ("maximum context length", "reduce the length of the messages", "context window")
-_BY_STATUS: Mapping[int, type[ModelCallError]] = {
-    401: ModelKeyRefused,
-    402: ModelQuotaUsedUp,
-    403: ModelKeyRefused,
-    404: ModelUnknown,
-    408: ModelRateLimited,
-    425: ModelRateLimited,
-    429: ModelRateLimited,
-}
+_TOO_LONG = re.compile(
+    "maximum context length|reduce the length of the messages|context window", re.IGNORECASE
+)
+_LIMITED = re.compile("rate_limit|too_many_requests")
 _BY_CODE: Mapping[str, type[ModelCallError]] = {
     **dict.fromkeys(_QUOTA_CODES, ModelQuotaUsedUp),
     "context_length_exceeded": ModelContextExceeded,
     "model_not_found": ModelUnknown,
     "invalid_api_key": ModelKeyRefused,
 }
-_FIRST_SERVER_ERROR = 500
 
 
 class OpenAIChat(ModelClient):
@@ -175,37 +172,22 @@ def _is_strict_schema(schema: Mapping[str, Any]) -> bool:
 
 def http_error(model: str, status: int, body: str, retry_after: float | None) -> ModelCallError:
     """Return the error of a response with an error status."""
-    code, message = _details(body)
-    kind = _kind(status, code, message)
-    return kind(model, message, status=status, body=body, retry_after=retry_after)
+    refusal = read_refusal(body)
+    return _kind(status, refusal)(model, refusal.message, status=status, body=body, retry_after=retry_after)
 
 
 def stream_error(model: str, error: object) -> ModelCallError:
     """Return the error that a server reports within a stream, after its status 200."""
-    code, message = _details(json.dumps({"error": error}))
-    status = int(code) if code.isdigit() else 429 if "rate_limit" in code or "too_many" in code else 500
-    kind = _kind(status, code, message)
-    return kind(model, message, status=status, body=message)
+    refusal = refusal_of(error)
+    named = f"{refusal.code} {refusal.type}"
+    status = int(refusal.code) if refusal.code.isdigit() else 429 if _LIMITED.search(named) else 500
+    return _kind(status, refusal)(model, refusal.message, status=status, body=refusal.message)
 
 
-def _kind(status: int, code: str, message: str) -> type[ModelCallError]:
-    if code in _BY_CODE:
-        return _BY_CODE[code]
-    if any(words in message.lower() for words in _CONTEXT_WORDS) and status < _FIRST_SERVER_ERROR:
+def _kind(status: int, refusal: Refusal) -> type[ModelCallError]:
+    for name in (refusal.code, refusal.type):
+        if name in _BY_CODE:
+            return _BY_CODE[name]
+    if not is_server_error(status) and _TOO_LONG.search(refusal.message):
         return ModelContextExceeded
-    fallback = ModelServerFailed if status >= _FIRST_SERVER_ERROR else ModelRequestRefused
-    return _BY_STATUS.get(status, fallback)
-
-
-def _details(body: str) -> tuple[str, str]:
-    """Return the code, or else the type, and the message of an error's body."""
-    try:
-        found = json.loads(body)
-    except ValueError:
-        return "", body[:500]
-    error = found.get("error", found) if isinstance(found, dict) else found
-    if not isinstance(error, dict):
-        return "", str(error)[:500]
-    known = [str(error.get(name) or "") for name in ("code", "type")]
-    code = next((one for one in known if one in _BY_CODE), known[0] or known[1])
-    return code, str(error.get("message") or body)[:500]
+    return kind_of_status(status)

@@ -101,7 +101,7 @@ async def read_reply(
         if block is not None:
             events = _parse(parser, block, model)
             for data in events:
-                joiner.add(decoder.add(data))
+                joiner.add(_decode(decoder, data, model))
             if not block:
                 break
         if joiner.is_due and (text := joiner.take()):
@@ -118,6 +118,14 @@ def _parse(parser: EventStreamParser, block: bytes, model: str) -> list[bytes]:
         return parser.feed(block) if block else parser.close()
     except EventTooLarge as error:
         raise ModelUnreachable(model, str(error)) from error
+
+
+def _decode(decoder: ReplyDecoder, data: bytes, model: str) -> str:
+    """Return the text that an event adds; an event that is not as documented breaks the answer off."""
+    try:
+        return decoder.add(data)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelUnreachable(model, f"it sent an event that cannot be read ({error!r})") from error
 
 
 class _Blocks:

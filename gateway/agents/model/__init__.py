@@ -1,8 +1,8 @@
 """Agents on language models.
 
-OpenAI's and compatible servers are called by a client of our own. pydantic-ai, which takes a second and
-some 80 MB to import, is imported only for models of other vendors; checking a configuration and opening the
-agent do not need it.
+OpenAI's, Anthropic's and compatible servers are called by clients of our own. pydantic-ai, which takes a
+second and some 80 MB to import, is imported only for models of other vendors; checking a configuration and
+opening the agent do not need it.
 """
 
 from __future__ import annotations

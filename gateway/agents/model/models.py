@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from yarl import URL
 
+from gateway.agents.clients import anthropic_messages
 from gateway.agents.clients.chain import ModelChain
 from gateway.agents.clients.http import ModelAddress, ModelHttp
 from gateway.agents.clients.openai_chat import OpenAIChat, http_error
@@ -51,7 +52,22 @@ class ModelClients:
         seconds = agent.limits.step_timeout
         if model.vendor in LIBRARY_VENDORS:
             return self._build_with_library(model, retries, seconds)
+        if model.vendor == "anthropic":
+            return self._build_anthropic(model, retries, seconds)
         return self._build_chat(model, base_url, retries, seconds)
+
+    def _build_anthropic(self, model: ParsedModel, retries: int, seconds: float) -> ModelClient:
+        vendors = self._vendors
+        key = (vendors.anthropic_api_key or "").strip()
+        address = ModelAddress(
+            model=model.name,
+            url=f"{vendors.anthropic_base_url.rstrip('/')}/v1/messages",
+            headers={"x-api-key": key, "anthropic-version": anthropic_messages.VERSION},
+            error_of=anthropic_messages.http_error,
+            retries=retries,
+            seconds=seconds,
+        )
+        return anthropic_messages.AnthropicMessages(self._http, address)
 
     def _build_chat(
         self, model: ParsedModel, base_url: str | None, retries: int, seconds: float
@@ -77,13 +93,6 @@ class ModelClients:
         vendors, options = self._vendors, LibraryOptions(retries=retries, seconds=seconds)
         if self._library is None:
             self._library = ModelLibrary(vendors.bound_keys())
-        if model.vendor == "anthropic":
-            return self._library.anthropic(
-                model.name,
-                key=vendors.anthropic_api_key,
-                base_url=vendors.anthropic_base_url,
-                options=options,
-            )
         return self._library.google(
             model.name, key=vendors.google_api_key, base_url=vendors.google_base_url, options=options
         )

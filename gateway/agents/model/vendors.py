@@ -14,7 +14,7 @@ Vendor = Literal["openai", "anthropic", "google", "ollama"]
 
 FORMS = '"openai:NAME", "anthropic:NAME", "google:NAME", "ollama:NAME" or "builtin:shell"'
 OPENAI = "https://api.openai.com/v1"
-LIBRARY_VENDORS = frozenset({"anthropic", "google"})
+LIBRARY_VENDORS = frozenset({"google"})
 """Vendors whose models are used through pydantic-ai."""
 
 KEY_VARIABLES: dict[str, str] = {

@@ -1,0 +1,69 @@
+"""Read the errors that models' servers answer with, and classify them by status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.agents.clients.errors import (
+    ModelCallError,
+    ModelKeyRefused,
+    ModelQuotaUsedUp,
+    ModelRateLimited,
+    ModelRequestRefused,
+    ModelServerFailed,
+    ModelUnknown,
+)
+
+MAX_SHOWN = 500
+_FIRST_SERVER_ERROR = 500
+_BY_STATUS: Mapping[int, type[ModelCallError]] = {
+    401: ModelKeyRefused,
+    402: ModelQuotaUsedUp,
+    403: ModelKeyRefused,
+    404: ModelUnknown,
+    408: ModelRateLimited,
+    425: ModelRateLimited,
+    429: ModelRateLimited,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A server's error: its `code` and `type`, which may be empty, and its message."""
+
+    code: str = ""
+    type: str = ""
+    message: str = ""
+
+
+def read_refusal(body: str) -> Refusal:
+    """Return the error of a response's body, which is JSON, or anything if a proxy wrote it."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return Refusal(message=body[:MAX_SHOWN])
+    return refusal_of(found.get("error", found) if isinstance(found, dict) else found)
+
+
+def refusal_of(error: object) -> Refusal:
+    """Return the error that a JSON value describes."""
+    if not isinstance(error, dict):
+        return Refusal(message=str(error)[:MAX_SHOWN])
+    return Refusal(
+        code=str(error.get("code") or ""),
+        type=str(error.get("type") or ""),
+        message=str(error.get("message") or error)[:MAX_SHOWN],
+    )
+
+
+def kind_of_status(status: int) -> type[ModelCallError]:
+    """Return the error of a status that no code makes more precise."""
+    fallback = ModelServerFailed if is_server_error(status) else ModelRequestRefused
+    return _BY_STATUS.get(status, fallback)
+
+
+def is_server_error(status: int) -> bool:
+    """Return whether a status is 5xx."""
+    return status >= _FIRST_SERVER_ERROR
