@@ -39,7 +39,9 @@ _EXPIRED_TRIGGER_CODES = {
     "trigger_exchanged",
 }
 _MALFORMED = (ValueError, TypeError, AttributeError, KeyError, RecursionError)
-_STORED, _NOT_STORED = 200, 503
+_STORED, _MALFORMED_REQUEST, _NOT_STORED = 200, 400, 503
+_UNREADABLE = 500
+"""Bolt's status for an exception; a request that could not be stored has another one."""
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +68,11 @@ class BoltInbox:
     async def dispatch(self, request: AsyncBoltRequest, accept: Accept) -> BoltResponse:
         """Store a request's update and return the response to Slack; never raises for bad input."""
         request.context["accept"] = accept
-        return await self._app.async_dispatch(request)
+        answer = await self._app.async_dispatch(request)
+        if answer.status != _UNREADABLE:
+            return answer
+        log.error("slack.update_unreadable: %s", kind_of(request.body))
+        return BoltResponse(status=_STORED if request.mode == "socket_mode" else _MALFORMED_REQUEST)
 
     async def _route(
         self,
@@ -96,21 +102,28 @@ class BoltInbox:
         event = req.body.get("event")
         if isinstance(event, dict) and event.get("type") in UNINSTALL_EVENTS:
             at = float(req.body.get("event_time") or 0)
-            await self._workspaces.forget(event, **_place(req), at=at)
-            return BoltResponse(status=_STORED)
+            return await _keep(event["type"], self._workspaces.forget(event, **_place(req), at=at))
         update = codec.decode(envelope, channel=self._channel, bot=workspace.bot)
         if isinstance(update, IgnoredUpdate):
             log.debug("slack.update_ignored: %s", update.reason)
             return BoltResponse(status=_STORED)
-        try:
-            placed = _placed(update, workspace)
-            await req.context["accept"](placed)
-            if isinstance(placed, Message):
-                await self._places.note_room(placed.address)
-        except Exception as error:  # noqa: BLE001 - whatever the reason, Slack must keep it
-            log.warning("slack.update_not_stored: %s: %r", update.key, error)
-            return BoltResponse(status=_NOT_STORED)
-        return BoltResponse(status=_STORED)
+        return await _keep(update.key, self._accept(req.context["accept"], _placed(update, workspace)))
+
+    async def _accept(self, accept: Accept, update: Update) -> None:
+        """Accept an update, and note the room of a message."""
+        await accept(update)
+        if isinstance(update, Message):
+            await self._places.note_room(update.address)
+
+
+async def _keep(key: str, storing: Awaitable[None]) -> BoltResponse:
+    """Store something, and return whether Slack may forget it."""
+    try:
+        await storing
+    except Exception as error:  # noqa: BLE001 - whatever the reason, Slack must keep it
+        log.warning("slack.update_not_stored: %s: %r", key, error)
+        return BoltResponse(status=_NOT_STORED)
+    return BoltResponse(status=_STORED)
 
 
 async def _open_modal(api: Api, modal: interactions.ModalRequest) -> bool:
@@ -132,7 +145,8 @@ async def _open_modal(api: Api, modal: interactions.ModalRequest) -> bool:
 
 def _place(request: AsyncBoltRequest) -> dict[str, str]:
     """Return the workspace of a request, as Bolt reads it."""
-    return {TEAM: request.context.team_id or "", ENTERPRISE: request.context.enterprise_id or ""}
+    found = {TEAM: request.context.team_id, ENTERPRISE: request.context.enterprise_id}
+    return {name: value if isinstance(value, str) else "" for name, value in found.items()}
 
 
 def _placed(update: Update, workspace: Workspace) -> Update:

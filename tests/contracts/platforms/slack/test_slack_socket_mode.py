@@ -216,11 +216,23 @@ async def test_proxies_of_the_environment_are_not_used(
     assert [post.text for post in simulator.messages()] == ["two", "three"]
 
 
+_NO_EVENTS: tuple[object, ...] = ("text", [1], None, {"type": ["x"]}, {"user": {}})
+_NO_TEXTS: tuple[object, ...] = ({}, 1, None)
+UNREADABLE: tuple[object, ...] = (
+    *([1], "text", {"team": 1, "type": "event_callback"}, {"authorizations": [7]}),
+    *({"type": "event_callback", "event": one} for one in _NO_EVENTS),
+    {"type": "event_callback", "event": {"type": "app_uninstalled"}, "event_time": "never"},
+    *({"type": "block_actions", "user": one, "actions": one} for one in _NO_TEXTS),
+    *({"command": one, "trigger_id": one} for one in _NO_TEXTS),
+)
+"""Payloads that Slack would not send, some of which Bolt cannot read either."""
+
+
 async def test_an_envelope_that_is_no_object_is_acknowledged(simulator: Simulator, slack: Connection) -> None:
     """It would come again for ever, and hold up what follows."""
     recorder = UpdateRecorder()
     async with receiving(slack, recorder):
-        for payload in ([1], "text", {"team": 1, "type": "event_callback"}, {"authorizations": [7]}):
+        for payload in UNREADABLE:
             await simulator.send("events_api", cast("dict[str, Any]", payload))
         await simulator.say("C0ROOM", "one")
         await recorder.wait(1)

@@ -1,0 +1,75 @@
+"""Two Slack workspaces in one gateway: installed in a browser, answered, killed, and caught up."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from http.cookies import SimpleCookie
+from pathlib import Path
+
+import aiohttp
+
+from channels.slack.places import RECEIVED_UNTIL
+from channels.slack.simulator import Simulator
+from channels.slack.simulator.run import simulate
+from gateway_process import GatewayProcess, channel_env, gateway
+
+ROOMS = {"C0EAST": "T0EAST", "C0WEST": "T0WEST"}
+HOUR = 3600.0
+
+
+async def install(platform: Simulator, process: GatewayProcess, team: str) -> None:
+    """Install the app in a workspace, as a person does with a browser."""
+    async with process.http() as session, session.get("/accounts/me/channels") as answer:
+        (channel,) = (await answer.json())["items"]
+    pages = f"{process.url}/channels/{channel['id']}/pages"
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as browser:
+        async with browser.get(f"{pages}/install") as page:
+            (state,) = SimpleCookie(page.headers["Set-Cookie"]).values()
+        given = {"code": platform.server.installations.approve(team), "state": state.value}
+        cookie = {"Cookie": f"{state.key}={state.value}"}
+        async with browser.get(f"{pages}/oauth_redirect", params=given, headers=cookie) as done:
+            assert done.status == 200, await done.text()
+
+
+async def wait_for_answer(platform: Simulator, room: str, text: str) -> None:
+    """Wait until the bot has said a text in a room."""
+    await platform.wait_until(lambda: any(text in post.text for post in platform.messages(room)), seconds=60)
+
+
+def pretend_that_an_hour_passed(data: Path) -> None:
+    """Move the time until which the gateway received."""
+    with closing(sqlite3.connect(data / "dovecote.db")) as connection, connection:
+        changed = connection.execute(
+            "UPDATE channel_notes SET note = ? WHERE name = ?", (f"{time.time() - HOUR:.0f}", RECEIVED_UNTIL)
+        )
+        assert changed.rowcount == 1
+
+
+async def test_two_workspaces_live_in_one_gateway_through_kill_9(tmp_path: Path) -> None:
+    """Each is answered with its own token; what was said while the gateway was down is answered once."""
+    data = tmp_path / "data"
+    async with simulate() as platform:
+        for room, team in ROOMS.items():
+            platform.world.room(room).team = team
+        async with gateway(data, env=channel_env("slack", platform.app_settings())) as process:
+            for room, team in ROOMS.items():
+                await install(platform, process, team)
+                await platform.say(room, f"<@U0BOT> !echo first-{team}")
+            for room, team in ROOMS.items():
+                await wait_for_answer(platform, room, f"first-{team}")
+            await process.kill()
+            pretend_that_an_hour_passed(data)
+            for room, team in ROOMS.items():
+                platform.world.post(room, "U0ADA", {"text": f"<@U0BOT> !echo missed-{team}"})
+            await process.start()
+            for room, team in ROOMS.items():
+                await wait_for_answer(platform, room, f"missed-{team}")
+                await platform.say(room, f"<@U0BOT> !echo last-{team}")
+                await wait_for_answer(platform, room, f"last-{team}")
+        assert b"xoxb-" not in b"".join(path.read_bytes() for path in data.glob("dovecote.db*"))
+    for room, team in ROOMS.items():
+        said = [post.text for post in platform.messages(room)]
+        for name in ("first", "missed", "last"):
+            assert sum(f"{name}-{team}" in text for text in said) == 1, said
