@@ -53,6 +53,7 @@ async def retry_in(tx: Transaction, turn: Turn) -> Turn | None:
         job=turn.job,
         asker=turn.asker,
         input=turn.input,
+        origin=turn.origin,
         notify=turn.notify,
         created_at=utc_now(),
     )

@@ -18,6 +18,7 @@ from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
 from gateway.conversations import queue_policy
 from gateway.conversations.queue_policy import QueuePolicy
+from gateway.conversations.received import received_event
 from gateway.conversations.titles import set_first_title
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
@@ -64,8 +65,8 @@ class Submission:
     the conversation. With `is_first` an earlier submission with this key is forgotten. `endpoint` is a
     webhook for this turn's results. `notify`: emit `agent.finished`. `own_turn`: whatever the queue mode,
     the message waits for a turn of its own and cancels none.
-    `platform_id` is the message's id on its chat platform. `traceparent` is the caller's span, as in the
-    header.
+    `platform_id` is the message's id on its chat platform, `origin` says who wrote it in a room.
+    `traceparent` is the caller's span, as in the header.
     """
 
     account: str
@@ -82,6 +83,7 @@ class Submission:
     notify: bool = False
     own_turn: bool = False
     platform_id: str | None = None
+    origin: Mapping[str, Any] | None = None
     traceparent: str | None = None
 
 
@@ -291,7 +293,7 @@ class Submissions:
         submitted = Submitted(turn=turn.id, conversation=conversation.id, message=new_id("msg"))
         await self._save(tx, submission, submitted, utc_now())
         await self._route(tx, conversation, submission, turn.id)
-        tx.emit(_received_event(submission, submitted, merged=True))
+        tx.emit(received_event(submission, submitted, merged=True))
         return await self._supersede(tx, policy, submitted)
 
     async def _append(
@@ -317,6 +319,7 @@ class Submissions:
                 message=submitted.message,
                 asker=submission.asker,
                 input=submission.text,
+                origin=submission.origin,
                 mode=mode,
                 notify=submission.notify,
                 created_at=now,
@@ -374,23 +377,10 @@ class Submissions:
         if submission.traceparent is not None:
             queued["traceparent"] = submission.traceparent
         tx.emit(
-            _received_event(submission, submitted),
+            received_event(submission, submitted),
             Event.now(EventType.TURN_QUEUED, submitted.conversation, queued, turn=submitted.turn),
         )
         tx.wake(WorkQueue.TURN, submitted.conversation, account=submission.account)
-
-
-def _received_event(submission: Submission, submitted: Submitted, *, merged: bool = False) -> Event:
-    data: dict[str, Any] = {
-        "message": submitted.message,
-        "role": "user",
-        "text": submission.text,
-        "author": submission.asker,
-        "files": [messages.visible_attachment(one) for one in submission.attachments],
-    }
-    if merged:
-        data["joined"] = True
-    return Event.now(EventType.MESSAGE_RECEIVED, submitted.conversation, data, turn=submitted.turn)
 
 
 def _queue_full(waiting: int, policy: QueuePolicy) -> QueueFull:

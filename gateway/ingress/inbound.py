@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
 
-from channels.message import Address, Attachment, Author, Command, Message
+from channels.message import Address, Attachment, Author, Command, Message, RoomKind
+from gateway.conversations.message_frame import MessageOrigin
 from gateway.conversations.submission import Submitted
 from gateway.ingress.commands import ParsedCommand
 
@@ -26,6 +29,21 @@ class InboundMessage:
     def address(self) -> Address:
         """Return the chat thread of the update."""
         return self.update.address
+
+    def origin(self, platform: str) -> dict[str, Any] | None:
+        """Return who wrote the message, when and where; None in a direct chat."""
+        update = self.update
+        if update.room is RoomKind.DIRECT:
+            return None
+        time = update.sent_at.astimezone(UTC).isoformat(timespec="seconds")
+        return MessageOrigin(
+            name=update.author.name,
+            id=update.author.id,
+            platform=platform,
+            room=update.address.room,
+            thread=update.address.thread,
+            time=time,
+        ).encode()
 
     @property
     def author(self) -> Author:

@@ -208,6 +208,7 @@ class UpdateHandler:
                 for one in inbound.attachments
             ],
             platform_id=inbound.update.platform_id,
+            origin=inbound.origin(str(context.record.config["kind"])),
         )
         try:
             after_commit.submitted = await self._submissions.enqueue(tx, conversation, submission)

@@ -61,7 +61,10 @@ class QueueConfig(_AgentConfigModel):
 
 
 class AgentConfig(_AgentConfigModel):
-    """An agent record's `config`, defaults filled in. `model` "default" is the operator's model."""
+    """An agent record's `config`, defaults filled in. `model` "default" is the operator's model.
+
+    `roomPrompt` explains messages of rooms to the model; null is the gateway's text, "" none.
+    """
 
     model: AgentModelName = DEFAULT_MODEL
     fallback: tuple[LanguageModelName, ...] = Field(default=(), max_length=10)
@@ -75,6 +78,7 @@ class AgentConfig(_AgentConfigModel):
     hooks: AgentHooks = AgentHooks()
     limits: LimitSettings = LimitSettings()
     queue: QueueConfig = QueueConfig()
+    room_prompt: Annotated[str, Field(max_length=20_000)] | None = Field(default=None, alias="roomPrompt")
 
     @field_validator("queue", mode="before")
     @classmethod

@@ -142,6 +142,7 @@ turns = Table(
     Column("runner", String(80)),
     Column("cancel", Boolean, nullable=False, default=False),
     Column("cancel_why", String(40)),
+    Column("origin", JSON(none_as_null=True)),
     Column("mode", String(20)),
     Column("merged_into", String(40)),
     Column("retried_as", String(40)),

@@ -69,6 +69,7 @@ class TurnAttempt:
         self._steered: list[str] | None = None
         self._sandbox_fingerprint = ""
         self._call_targets: approvals.CallTargets = approvals.unknown_target
+        self._input_text: Callable[[Turn], str] = lambda turn: turn.input
         self._preview_changes: approvals.PreviewChanges = approvals.no_previews
         self._save_files: Callable[[], Awaitable[str | None]] | None = None
         self._unsaved: str | None = None
@@ -98,6 +99,10 @@ class TurnAttempt:
         """Set the environments that approvals are bound to and that their questions show."""
         self._sandbox_fingerprint = approvals.fingerprint_all(environments, default)
         self._call_targets = approvals.call_targets(environments, default)
+
+    def set_input_text(self, render: Callable[[Turn], str]) -> None:
+        """Set the function that returns a turn's input as the agent gets it."""
+        self._input_text = render
 
     def set_change_previews(self, preview: approvals.PreviewChanges) -> None:
         """Set the function that computes how calls would change files, for their questions."""
@@ -148,10 +153,11 @@ class TurnAttempt:
     async def _merge_steering(self, waiting: Sequence[Turn], steered: list[str]) -> None:
         async with self.begin("turn.hear") as tx:
             for one in waiting:
-                if await turn_queue.merge(tx.connection, one, self.turn, place=len(steered)):
+                text = self._input_text(one)
+                if await turn_queue.merge(tx.connection, one, self.turn, place=len(steered), text=text):
                     await messages.reassign(tx.connection, one.id, self.turn.id)
                     emit_merged(tx, one, self.turn.id)
-                    steered.append(one.input)
+                    steered.append(text)
 
     def keep_partial_text(self) -> None:
         """Keep the text of an interrupted message as a message."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -20,6 +21,8 @@ from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
 from gateway.agents.history import UnreadableHistory, decode_entry
 from gateway.agents.port import Agent, AgentClosed, AgentError, AgentSpec, TurnInput
+from gateway.config.setting_types import SHELL
+from gateway.conversations.message_frame import frame_message, with_room_prompt
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files.attachments import AttachmentFetcher
@@ -236,6 +239,13 @@ class TurnWorker:
         spec = await self._agent_files.with_instructions(
             claim.agent, agent_spec(claim.agent, self._operator_model)
         )
+        input_text = _plain_input
+        if spec.models[0] != SHELL:
+            input_text = _framed_input
+            if turn.origin is not None:
+                prompt = agent_config(claim.agent).room_prompt
+                spec = replace(spec, instructions=with_room_prompt(spec.instructions, prompt))
+        attempt.set_input_text(input_text)
         environments = await self._environment_resolver.resolve_all(
             claim.agent, turn.conversation, person=turn.asker
         )
@@ -253,7 +263,7 @@ class TurnWorker:
             conversation=turn.conversation,
             attempt=turn.attempt,
             trigger="job" if turn.trigger == "job" else "message",
-            input=turn.input,
+            input=input_text(turn),
             agent=spec,
             history=() if entry is None else (entry,),
             checkpoint=turn.paused,
@@ -321,6 +331,15 @@ class TurnWorker:
         async with attempt.begin("turn.release") as tx:
             await turns.requeue(tx.connection, attempt.turn.id, from_state=TurnState.RUNNING)
             tx.wake(WorkQueue.TURN, attempt.turn.conversation, account=attempt.turn.account)
+
+
+def _plain_input(turn: Turn) -> str:
+    return turn.input
+
+
+def _framed_input(turn: Turn) -> str:
+    """Return a turn's input; with its author if it was written in a room."""
+    return turn.input if turn.origin is None else frame_message(turn.id, turn.origin, turn.input)
 
 
 def _is_temporary(error: Exception) -> bool:

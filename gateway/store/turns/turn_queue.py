@@ -64,8 +64,8 @@ def _may_steer(turn: Turn) -> bool:
     return fresh and turn.mode == "steer" and turn.trigger == "message"
 
 
-async def merge(connection: Connection, turn: Turn, into: Turn, *, place: int) -> bool:
-    """Merge a queued turn's input into the running turn; returns False when it was claimed or changed."""
+async def merge(connection: Connection, turn: Turn, into: Turn, *, place: int, text: str) -> bool:
+    """Merge a queued turn into the running one, which gets `text`; False when it was claimed or changed."""
     ended = await connection.execute(
         update(turns)
         .where(
@@ -79,9 +79,7 @@ async def merge(connection: Connection, turn: Turn, into: Turn, *, place: int) -
     )
     if ended.rowcount != 1:
         return False
-    await connection.execute(
-        insert(inputs).values(turn=into.id, place=place, source=turn.id, text=turn.input)
-    )
+    await connection.execute(insert(inputs).values(turn=into.id, place=place, source=turn.id, text=text))
     return True
 
 

@@ -28,6 +28,7 @@ class Turn:
     job: str | None = None
     asker: str = ""
     input: str
+    origin: Mapping[str, Any] | None = None
     state: TurnState = TurnState.QUEUED
     attempt: int = 0
     crashes: int = 0
@@ -118,6 +119,7 @@ async def insert_turn(connection: Connection, turn: Turn) -> None:
             "job": turn.job,
             "asker": turn.asker,
             "input": turn.input,
+            "origin": dict(turn.origin) if turn.origin is not None else None,
             "state": str(turn.state),
             "attempt": 0,
             "crashes": 0,

@@ -270,8 +270,11 @@ async def test_steering_is_heard_once_by_the_running_turn(harness: IngressHarnes
     merged = [event for event in await harness.list_events() if event.data.get("merged_into") == running.id]
     assert [event.type for event in merged] == [EventType.TURN_COMPLETED] * 2
     later = make_attempt(harness, replace(running, attempt=2), await raise_fence(harness, running))
+    later.set_input_text(lambda turn: f"Ann: {turn.input}")
     await harness.send_message("slowly")
-    assert await later.take_steering() == ("left", "no, right", "slowly")
+    assert await later.take_steering() == ("left", "no, right", "Ann: slowly")
+    last = make_attempt(harness, replace(running, attempt=3), await raise_fence(harness, running))
+    assert await last.take_steering() == ("left", "no, right", "Ann: slowly")
 
 
 async def test_what_was_not_heard_becomes_the_next_turn(harness: IngressHarness) -> None:

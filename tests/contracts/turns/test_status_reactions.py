@@ -77,7 +77,7 @@ async def test_every_message_of_a_turn_shows_how_it_ended(
     second = await harness.send_message("two")
     async with harness.database.begin() as connection:
         other = (await harness.list_open_turns())[1]
-        assert await turn_queue.merge(connection, other, turn, place=0)
+        assert await turn_queue.merge(connection, other, turn, place=0, text=other.input)
         await messages.reassign(connection, other.id, turn.id)
     status_reactions.on_turn_ended(turn, TurnState.COMPLETED)
     await reaction_log.until(3)
