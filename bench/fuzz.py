@@ -108,6 +108,8 @@ class FuzzResult:
     seconds: float = 0.0
     grown: float = 0.0
     errors: list[str] = field(default_factory=list)
+    signed: bool = True
+    """Whether the platform signs its posts, so that others are refused."""
 
 
 class _Errors(logging.Handler):
@@ -163,6 +165,7 @@ async def channel(kind: str, examples: int, number: int = 1) -> FuzzResult:
     plugin = built_in()[kind]
     async with open_rig(plugin) as rig, open_connection(plugin, rig.webhook_settings()) as connection:
         with measure(f"posts to {kind}") as result:
+            result.signed = rig.signs_webhooks
 
             @fuzz_settings(examples, number)
             @given(BODIES, HEADERS, some.booleans())

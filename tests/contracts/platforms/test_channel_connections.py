@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +16,18 @@ from channels.discord.api import connect as connect_discord
 from channels.discord.receive.gateway import DiscordGateway
 from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError
+from channels.github.api import connect as connect_github
+from channels.github.settings import GitHubSettings
+from channels.github.simulator.rest import private_key
+from channels.pancake.api import connect as connect_pancake
+from channels.pancake.settings import PancakeSettings
 from channels.slack.api import connect as connect_slack
 from channels.slack.settings import SlackSettings
 from channels.telegram.api import connect as connect_telegram
 from channels.telegram.settings import TelegramSettings
+from channels.testing.memory_state import MemoryChannelState
+from channels.zalo.api import connect as connect_zalo
+from channels.zalo.settings import ZaloSettings
 from egress.guard import TRUSTED, EgressGuard
 from egress.policy import EgressPolicy
 
@@ -30,6 +39,9 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "telegram": {"token": TOKEN},
     "slack": {"bot_token": "xoxb-1", "app_token": "xapp-1"},
     "discord": {"token": "MTIz.x.y"},
+    "github": {"app_id": "1", "private_key": private_key("app"), "mode": "polling"},
+    "pancake": {"page_id": "1", "page_access_token": "t" * 20},
+    "zalo": {"token": "1:a"},
 }
 SPELLINGS = (
     "HTTP://127.0.0.1:{port}",
@@ -84,6 +96,19 @@ async def identified(kind: str, url: str, guard: EgressGuard) -> AsyncIterator[A
             slack = SlackSettings.model_validate({**given, "base_url": url})
             async with connect_slack(slack, guard) as app:
                 yield app
+        case "github":
+            async with connect_github(
+                GitHubSettings.model_validate({**given, "base_url": url}), guard
+            ) as hub:
+                yield hub
+        case "pancake":
+            page = PancakeSettings.model_validate({**given, "base_url": url})
+            async with connect_pancake(page, guard) as inbox:
+                yield SimpleNamespace(identify=inbox.list_conversations)
+        case "zalo":
+            zalo = ZaloSettings.model_validate({**given, "base_url": url})
+            async with connect_zalo(zalo, MemoryChannelState(), guard) as chats:
+                yield chats
         case _:
             discord = DiscordSettings.model_validate({**given, "api_url": url})
             async with connect_discord(discord, guard) as client:

@@ -28,6 +28,9 @@ from sink_harnesses import make_bot, make_delivery
 LATE = 1.0
 """Seconds after which the first call is answered: several times what other calls may take."""
 
+DRAFTING = [one for one in built_in().values() if {ChannelFeature.EDIT, ChannelFeature.STREAM} & one.features]
+"""The channels on which a reply is shown while it is generated."""
+
 FINDING = [one for one in built_in().values() if ChannelFeature.FIND in one.features]
 
 
@@ -86,11 +89,12 @@ async def show_and_complete(
     return outcome.kind
 
 
+@pytest.mark.parametrize("showing", DRAFTING, ids=lambda plugin: plugin.name)
 async def test_a_draft_that_is_answered_late_becomes_the_final_text(
-    plugin: ChannelPlugin, tmp_path: Path
+    showing: ChannelPlugin, tmp_path: Path
 ) -> None:
     """Its id is waited for, and one message is left."""
-    async with drafting(plugin, tmp_path) as (rig, bot, target, database):
+    async with drafting(showing, tmp_path) as (rig, bot, target, database):
         await rig.answer_late(LATE)
         outcome = await show_and_complete(bot, target, database, lambda: bool(rig.visible_messages()))
         texts = [one.text for one in rig.visible_messages()]
