@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from delivery.database.tables import UtcDateTime, outbox, streams
+from delivery.database.stepwise import delete_step
+from delivery.database.tables import IS_BEHIND, UtcDateTime, outbox, streams
 from delivery.events.event import Event, EventType
 
 
@@ -150,7 +151,7 @@ async def list_backlogs(connection: Connection, *, limit: int = 1000) -> list[Ba
     """Return the conversations whose outbox is ahead of the stream."""
     rows = await connection.execute(
         select(streams.c.conversation, streams.c.account, streams.c.relayed_n, streams.c.last_n)
-        .where(streams.c.relayed_n < streams.c.last_n)
+        .where(IS_BEHIND)
         .limit(limit)
     )
     return [Backlog(conversation=row[0], account=row[1], published_n=row[2], last_n=row[3]) for row in rows]
@@ -166,9 +167,8 @@ async def last_position(connection: Connection, conversation: str) -> tuple[int,
 
 
 async def delete_published(connection: Connection, *, before: datetime) -> int:
-    """Delete published outbox rows that were created before a moment; return their number."""
+    """Delete some published outbox rows that were created before a moment; return their number."""
     published = select(streams.c.relayed_n).where(streams.c.conversation == outbox.c.conversation)
-    deleted = await connection.execute(
-        delete(outbox).where(outbox.c.created_at < before, outbox.c.n <= published.scalar_subquery())
+    return await delete_step(
+        connection, outbox, outbox.c.created_at < before, outbox.c.n <= published.scalar_subquery()
     )
-    return deleted.rowcount
