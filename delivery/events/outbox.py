@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, func, insert, literal_column, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
@@ -48,6 +48,12 @@ async def change_agent(connection: Connection, *, conversation: str, agent: str)
 
 
 # Statements that every message needs are built once: building a statement takes longer than running it.
+
+# This one is text, because SQLAlchemy leaves the names of tables out of what SQLite returns.
+_HAS_ENDPOINTS: ColumnElement[bool] = literal_column(
+    "EXISTS (SELECT 1 FROM endpoints"
+    " WHERE endpoints.account = streams.account AND endpoints.disabled_at IS NULL)"
+)
 _COUNT = (
     update(streams)
     .where(streams.c.conversation == bindparam("of"))
@@ -55,7 +61,7 @@ _COUNT = (
         last_n=streams.c.last_n + bindparam("more"),
         active_at=func.coalesce(bindparam("active_at", type_=UtcDateTime), streams.c.active_at),
     )
-    .returning(streams.c.last_n)
+    .returning(streams.c.last_n, _HAS_ENDPOINTS)
 )
 
 
@@ -69,7 +75,15 @@ _MARK = (
 )
 
 
-async def record(connection: Connection, conversation: str, events: Sequence[Event]) -> list[Event]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEvents:
+    """Events with their numbers; without `has_endpoints` the account has no webhook that is enabled."""
+
+    events: list[Event]
+    has_endpoints: bool
+
+
+async def record(connection: Connection, conversation: str, events: Sequence[Event]) -> RecordedEvents:
     """Number the events of one conversation, insert them into the outbox, and return them numbered.
 
     Every event except a delivery's is activity of the conversation.
@@ -78,7 +92,8 @@ async def record(connection: Connection, conversation: str, events: Sequence[Eve
     counted = await connection.execute(
         _COUNT, {"of": conversation, "more": len(events), "active_at": active_at}
     )
-    first = counted.scalar_one() - len(events) + 1
+    last, has_endpoints = counted.one()
+    first = last - len(events) + 1
     numbered = [event.numbered(n) for n, event in enumerate(events, start=first)]
     await connection.execute(
         _RECORD,
@@ -95,7 +110,7 @@ async def record(connection: Connection, conversation: str, events: Sequence[Eve
             for event in numbered
         ],
     )
-    return numbered
+    return RecordedEvents(events=numbered, has_endpoints=bool(has_endpoints))
 
 
 async def exists(connection: Connection, event_id: str) -> bool:

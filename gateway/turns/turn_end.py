@@ -52,7 +52,8 @@ async def end_turn(
     )
     if not settled:
         return False
-    await approval_store.expire_for_turn(tx.connection, turn.id)
+    if turn.attempt > 1 or turn.state is not TurnState.RUNNING:  # the first attempt ends with its requests
+        await approval_store.expire_for_turn(tx.connection, turn.id)
     result: dict[str, object] = {"state": str(state), "output": output or "", "attempt": turn.attempt}
     if state is TurnState.CANCELLED:
         result["reason"] = await turns.cancel_reason(tx.connection, turn.id)
