@@ -1,9 +1,10 @@
 """Group commit: transactions that wait for the SQLite write lock are committed in one batch.
 
-Each writer has its own savepoint, so that a failure rolls back only its own changes. A writer continues once
-the whole batch is on disk. A batch is committed after as many writers as were waiting when it began (but not
-more than `MAX_BATCH`), or immediately after an urgent one. The accounts of the waiting writers take turns, so
-that many writers of one account delay a writer of another by one batch at most.
+Each writer has its own savepoint, so that a failure rolls back only its own changes. A writer that is alone
+in its batch needs none. A writer continues once the whole batch is on disk. A batch is committed after as
+many writers as were waiting when it began (but not more than `MAX_BATCH`), or immediately after an urgent
+one. The accounts of the waiting writers take turns, so that many writers of one account delay a writer of
+another by one batch at most.
 """
 
 from __future__ import annotations
@@ -114,11 +115,27 @@ class _Batch:
         self.transaction = transaction
         self.exit_stack = exit_stack
         self.aborted = False
+        self.entries = 0
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
-    async def savepoint(self) -> AsyncIterator[None]:
-        """Roll back what the block has written when it fails."""
+    async def entry(self, *, alone: bool) -> AsyncIterator[None]:
+        """Roll back what the block has written when it fails; `alone`: that is the whole transaction."""
+        async with self._abort_on_error() if alone else self._savepoint():
+            yield
+        self.entries += 1
+
+    @asynccontextmanager
+    async def _abort_on_error(self) -> AsyncIterator[None]:
+        """Have whoever gets the lock next roll back the transaction."""
+        try:
+            yield
+        except BaseException:
+            self.aborted = True
+            raise
+
+    @asynccontextmanager
+    async def _savepoint(self) -> AsyncIterator[None]:
         await self._execute("SAVEPOINT entry")
         try:
             yield
@@ -172,9 +189,10 @@ class GroupCommit:
         async with self._lock.acquire(WriteOrder.URGENT if urgent else WriteOrder.NORMAL):
             batch = await self._join_batch()
             batch.missing -= 1
-            async with batch.savepoint():
+            is_last = urgent or batch.missing <= 0
+            async with batch.entry(alone=batch.entries == 0 and is_last):
                 yield batch.connection
-            if urgent or batch.missing <= 0:
+            if is_last:
                 await asyncio.shield(self._start(self._commit(batch)))
         await asyncio.shield(batch.done)
 

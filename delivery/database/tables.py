@@ -23,6 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator
 
 from delivery.database.engine import metadata
+from delivery.database.partial_indexes import literal_in, partial_index, quoted
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -53,7 +54,11 @@ streams = Table(
     Column("last_seq", BigInteger, nullable=False, default=0),
     Column("active_at", UtcDateTime, nullable=False, server_default="1970-01-01 00:00:00.000000"),
     Index("ix_streams_activity", "account", "active_at", "conversation"),
+    partial_index("ix_streams_behind", "conversation", where="relayed_n < last_n"),
 )
+
+IS_BEHIND = streams.c.relayed_n < streams.c.last_n
+"""Whether a conversation has events that may not be published yet."""
 
 outbox = Table(
     "outbox",
@@ -68,6 +73,8 @@ outbox = Table(
     Column("body", LargeBinary, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("conversation", "n"),
+    Index("ix_outbox_created_at", "created_at"),
+    Index("ix_outbox_turn", "turn"),
 )
 
 epochs = Table(
@@ -112,7 +119,14 @@ routes = Table(
     Column("target", Text, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("conversation", "turn", "kind", "target"),
+    partial_index("ix_routes_turn", "turn", where="turn IS NOT NULL"),
 )
+
+OPEN_DELIVERIES = ("pending", "sending", "retrying", "parked")
+"""The states of unfinished deliveries."""
+
+FAILED_DELIVERIES = ("ambiguous", "dead")
+"""The states of deliveries that have ended and need attention."""
 
 # `armed_at` and `armed_from`: when, and after how many attempts, the retry schedule last began.
 # `ordering_key`: deliveries of a destination with the same key are sent in order.
@@ -144,8 +158,20 @@ deliveries = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("event_id", "kind", "target", "part"),
-    Index("ix_deliveries_due", "destination", "state", "position"),
+    partial_index(
+        "ix_deliveries_open", "destination", "position", where=f"state IN ({quoted(OPEN_DELIVERIES)})"
+    ),
+    partial_index("ix_deliveries_failed", "state", where=f"state IN ({quoted(FAILED_DELIVERIES)})"),
+    partial_index(
+        "ix_deliveries_approvals", "destination", "platform_id", where="event_type = 'approval.requested'"
+    ),
 )
+
+IS_OPEN = literal_in(deliveries.c.state, OPEN_DELIVERIES)
+"""Whether a delivery is unfinished."""
+
+IS_FAILED = literal_in(deliveries.c.state, FAILED_DELIVERIES)
+"""Whether a delivery has ended and needs attention."""
 
 destinations = Table(
     "destinations",
@@ -155,6 +181,7 @@ destinations = Table(
     Column("held_until", UtcDateTime),
     Column("dead_at", UtcDateTime),
     Column("dead_why", Text),
+    partial_index("ix_destinations_dead", "destination", where="dead_at IS NOT NULL"),
 )
 
 attempts = Table(

@@ -21,12 +21,13 @@ from datetime import datetime, timedelta
 from sqlalchemy import Executable, and_, bindparam, case, func, or_, select, update
 
 from delivery.database.engine import Connection
-from delivery.database.tables import deliveries
+from delivery.database.partial_indexes import literal_in
+from delivery.database.tables import IS_OPEN, OPEN_DELIVERIES, deliveries
 from delivery.deliveries import store
 from delivery.deliveries.attempt import DeliveryState
 from delivery.deliveries.part import Part
 from delivery.deliveries.port import Delivery
-from delivery.deliveries.store import OPEN, DueDelivery
+from delivery.deliveries.store import DueDelivery
 from delivery.events.event import Event
 
 FILES, URGENT = " files", " urgent"
@@ -65,7 +66,7 @@ def _due_heads() -> Executable:
         select(_earlier.c.position)
         .where(
             _earlier.c.destination == bindparam("at"),
-            _earlier.c.state.in_(OPEN),
+            literal_in(_earlier.c.state, OPEN_DELIVERIES),
             _earlier.c.position < deliveries.c.position,
             or_(same_key, same_event),
         )
@@ -75,7 +76,7 @@ def _due_heads() -> Executable:
         select(deliveries)
         .where(
             deliveries.c.destination == bindparam("at"),
-            deliveries.c.state.in_(OPEN),
+            IS_OPEN,
             (deliveries.c.next_at.is_(None)) | (deliveries.c.next_at <= bindparam("now")),
             ~waits,
         )
@@ -90,7 +91,7 @@ def _due_heads() -> Executable:
 _DUE_HEADS = _due_heads()
 _NEXT_DUE = select(func.min(deliveries.c.next_at)).where(
     deliveries.c.destination == bindparam("at"),
-    deliveries.c.state.in_(OPEN),
+    IS_OPEN,
     deliveries.c.next_at > bindparam("now"),
 )
 
@@ -132,6 +133,7 @@ async def hurry_parked(connection: Connection, destination: str, *, now: datetim
         update(deliveries)
         .where(
             deliveries.c.destination == destination,
+            IS_OPEN,
             deliveries.c.state == _PARKED,
             deliveries.c.next_at > now,
             deliveries.c.updated_at < now - timedelta(seconds=MIN_PARKED_SECONDS),

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, select
+from sqlalchemy import Row, delete, literal_column, select
 
 from delivery.database.engine import Connection
-from delivery.database.tables import attempts, deliveries, endpoints, outbox, streams
+from delivery.database.tables import IS_OPEN, attempts, deliveries, endpoints, outbox, streams
 from delivery.deliveries.attempt import DeliveryState
-from delivery.deliveries.store import OPEN
 from delivery.events.event import Event
 
 STEP_ROWS = 500
@@ -143,7 +142,7 @@ async def approval_message_at(
         .where(
             deliveries.c.destination == destination,
             deliveries.c.state == "delivered",
-            deliveries.c.event_type == "approval.requested",
+            deliveries.c.event_type == literal_column("'approval.requested'"),
             deliveries.c.platform_id == platform_id,
         )
         .order_by(deliveries.c.position.desc())
@@ -220,9 +219,7 @@ async def list_undelivered(
     connection: Connection, turns: Sequence[str], conversations: Sequence[str]
 ) -> frozenset[str]:
     """Return which of some turns, of these conversations, have an open delivery or an unpublished event."""
-    open_deliveries = select(deliveries.c.turn).where(
-        deliveries.c.turn.in_(turns), deliveries.c.state.in_(OPEN)
-    )
+    open_deliveries = select(deliveries.c.turn).where(deliveries.c.turn.in_(turns), IS_OPEN)
     events = (
         select(outbox.c.turn)
         .join(streams, streams.c.conversation == outbox.c.conversation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from channels.message import Address
@@ -17,6 +17,7 @@ from delivery.deliveries.route import Route, RouteKind
 from delivery.deliveries.routes import EndpointSubscription
 from delivery.deliveries.store import NewDelivery
 from delivery.events.event import Event, EventType
+from delivery.events.outbox import RecordedEvents
 
 DELIVERY_EVENTS = frozenset(
     {EventType.DELIVERY_SUCCEEDED, EventType.DELIVERY_FAILED, EventType.DELIVERY_DEAD}
@@ -40,16 +41,18 @@ class Router:
         self._max_messages = max_messages
 
     async def plan(
-        self, connection: Connection, conversation: str, events: Sequence[Event]
+        self, connection: Connection, conversation: str, recorded: RecordedEvents
     ) -> dict[tuple[WorkQueue, str], str]:
-        """Insert the deliveries of a conversation's events; return what to wake.
+        """Insert the deliveries of a conversation's recorded events; return what to wake.
 
         That is the account of each (queue, destination).
         """
-        events = [event for event in events if event.type not in DELIVERY_EVENTS]
+        events = [event for event in recorded.events if event.type not in DELIVERY_EVENTS]
         if not events:
             return {}
-        subscriptions = await route_store.list_subscriptions(connection, conversation)
+        subscriptions = (
+            await route_store.list_subscriptions(connection, conversation) if recorded.has_endpoints else []
+        )
         planned: list[NewDelivery] = []
         for event in events:
             planned += self._plan_webhooks(event, subscriptions)

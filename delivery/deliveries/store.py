@@ -13,24 +13,13 @@ from sqlalchemy import Executable, Row, bindparam, func, insert, select, update
 from channels.message import Address
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from delivery.database.tables import attempts, deliveries, endpoints
+from delivery.database.tables import IS_OPEN, attempts, deliveries, endpoints
 from delivery.deliveries import destinations
 from delivery.deliveries.attempt import DeliveryState, Transition
 from delivery.deliveries.port import Delivery, Outcome
 from delivery.deliveries.route import RouteKind
 from delivery.errors import LeaseLost
 from delivery.events.event import Event, new_id
-
-OPEN = tuple(
-    str(state)
-    for state in (
-        DeliveryState.PENDING,
-        DeliveryState.SENDING,
-        DeliveryState.RETRYING,
-        DeliveryState.PARKED,
-    )
-)
-"""The states of unfinished deliveries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +64,7 @@ class DueDelivery:
 # Statements that every delivery needs are built once: building a statement takes longer than running it.
 _OPEN_AT = (
     select(deliveries)
-    .where(deliveries.c.destination == bindparam("at"), deliveries.c.state.in_(OPEN))
+    .where(deliveries.c.destination == bindparam("at"), IS_OPEN)
     .order_by(deliveries.c.position)
     .limit(bindparam("most"))
 )
@@ -246,7 +235,7 @@ async def end_attempt(
         values["platform_id"] = outcome.platform_id
     unchanged = [deliveries.c.state == str(DeliveryState.SENDING), deliveries.c.attempts == number]
     if transition.state is DeliveryState.DELIVERED:
-        unchanged = [deliveries.c.state.in_(OPEN)]
+        unchanged = [IS_OPEN]
     changed = await connection.execute(
         update(deliveries).where(deliveries.c.id == delivery, *unchanged).values(**values)
     )
@@ -272,7 +261,7 @@ async def set_state(
     values = {} if error is None else {"error": error[:2000]}
     await connection.execute(
         update(deliveries)
-        .where(deliveries.c.id == delivery, deliveries.c.state.in_(OPEN))
+        .where(deliveries.c.id == delivery, IS_OPEN)
         .values(state=str(state), updated_at=utc_now(), **values)
     )
 
@@ -298,7 +287,7 @@ async def due_destinations(
     rows = await connection.execute(
         select(*key)
         .where(
-            deliveries.c.state.in_(OPEN),
+            IS_OPEN,
             deliveries.c.updated_at < before,
             (deliveries.c.next_at.is_(None)) | (deliveries.c.next_at <= now),
         )
@@ -319,7 +308,7 @@ async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -
     )
     await connection.execute(
         update(deliveries)
-        .where(deliveries.c.destination == endpoint, deliveries.c.state.in_(OPEN))
+        .where(deliveries.c.destination == endpoint, IS_OPEN)
         .values(state=str(DeliveryState.SUPPRESSED), error=why, updated_at=now)
     )
 
@@ -373,6 +362,6 @@ async def move(connection: Connection, *, old: Address, new: Address) -> None:
     """Change the address of unfinished deliveries (for a chat whose id has changed)."""
     await connection.execute(
         update(deliveries)
-        .where(deliveries.c.destination == old.destination, deliveries.c.state.in_(OPEN))
+        .where(deliveries.c.destination == old.destination, IS_OPEN)
         .values(target=new.encode(), destination=new.destination)
     )

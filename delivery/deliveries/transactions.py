@@ -92,8 +92,9 @@ class Transactions:
             by_conversation[event.conversation].append(event.truncated(self._full_text_url(event)))
         numbered: list[Event] = []
         for conversation, events in by_conversation.items():
-            numbered += await outbox.record(tx.connection, conversation, events)
-            tx.wakes |= await self._router.plan(tx.connection, conversation, numbered[-len(events) :])
+            recorded = await outbox.record(tx.connection, conversation, events)
+            tx.wakes |= await self._router.plan(tx.connection, conversation, recorded)
+            numbered += recorded.events
         return numbered
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, func, insert, literal_column, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from delivery.database.tables import UtcDateTime, outbox, streams
+from delivery.database.stepwise import delete_step
+from delivery.database.tables import IS_BEHIND, UtcDateTime, outbox, streams
 from delivery.events.event import Event, EventType
 
 
@@ -47,6 +48,12 @@ async def change_agent(connection: Connection, *, conversation: str, agent: str)
 
 
 # Statements that every message needs are built once: building a statement takes longer than running it.
+
+# This one is text, because SQLAlchemy leaves the names of tables out of what SQLite returns.
+_HAS_ENDPOINTS: ColumnElement[bool] = literal_column(
+    "EXISTS (SELECT 1 FROM endpoints"
+    " WHERE endpoints.account = streams.account AND endpoints.disabled_at IS NULL)"
+)
 _COUNT = (
     update(streams)
     .where(streams.c.conversation == bindparam("of"))
@@ -54,7 +61,7 @@ _COUNT = (
         last_n=streams.c.last_n + bindparam("more"),
         active_at=func.coalesce(bindparam("active_at", type_=UtcDateTime), streams.c.active_at),
     )
-    .returning(streams.c.last_n)
+    .returning(streams.c.last_n, _HAS_ENDPOINTS)
 )
 
 
@@ -68,7 +75,15 @@ _MARK = (
 )
 
 
-async def record(connection: Connection, conversation: str, events: Sequence[Event]) -> list[Event]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEvents:
+    """Events with their numbers; without `has_endpoints` the account has no webhook that is enabled."""
+
+    events: list[Event]
+    has_endpoints: bool
+
+
+async def record(connection: Connection, conversation: str, events: Sequence[Event]) -> RecordedEvents:
     """Number the events of one conversation, insert them into the outbox, and return them numbered.
 
     Every event except a delivery's is activity of the conversation.
@@ -77,7 +92,8 @@ async def record(connection: Connection, conversation: str, events: Sequence[Eve
     counted = await connection.execute(
         _COUNT, {"of": conversation, "more": len(events), "active_at": active_at}
     )
-    first = counted.scalar_one() - len(events) + 1
+    last, has_endpoints = counted.one()
+    first = last - len(events) + 1
     numbered = [event.numbered(n) for n, event in enumerate(events, start=first)]
     await connection.execute(
         _RECORD,
@@ -94,7 +110,7 @@ async def record(connection: Connection, conversation: str, events: Sequence[Eve
             for event in numbered
         ],
     )
-    return numbered
+    return RecordedEvents(events=numbered, has_endpoints=bool(has_endpoints))
 
 
 async def exists(connection: Connection, event_id: str) -> bool:
@@ -150,7 +166,7 @@ async def list_backlogs(connection: Connection, *, limit: int = 1000) -> list[Ba
     """Return the conversations whose outbox is ahead of the stream."""
     rows = await connection.execute(
         select(streams.c.conversation, streams.c.account, streams.c.relayed_n, streams.c.last_n)
-        .where(streams.c.relayed_n < streams.c.last_n)
+        .where(IS_BEHIND)
         .limit(limit)
     )
     return [Backlog(conversation=row[0], account=row[1], published_n=row[2], last_n=row[3]) for row in rows]
@@ -166,9 +182,8 @@ async def last_position(connection: Connection, conversation: str) -> tuple[int,
 
 
 async def delete_published(connection: Connection, *, before: datetime) -> int:
-    """Delete published outbox rows that were created before a moment; return their number."""
+    """Delete some published outbox rows that were created before a moment; return their number."""
     published = select(streams.c.relayed_n).where(streams.c.conversation == outbox.c.conversation)
-    deleted = await connection.execute(
-        delete(outbox).where(outbox.c.created_at < before, outbox.c.n <= published.scalar_subquery())
+    return await delete_step(
+        connection, outbox, outbox.c.created_at < before, outbox.c.n <= published.scalar_subquery()
     )
-    return deleted.rowcount

@@ -22,7 +22,7 @@ from delivery.fair_scheduler import PoolSize
 
 log = structlog.get_logger(__name__)
 
-MARK_SECONDS = 0.25
+MARK_SECONDS = 1.0
 """Seconds between commits of the published positions; after a crash the stream's own tail decides."""
 
 MAX_CACHED = 10_000

@@ -29,6 +29,8 @@ from gateway.store.accounts.usage import Amount, UsageRow
 from gateway.store.conversations import conversations
 
 MICROS = 1_000_000
+MAX_CACHED_ACCOUNTS = 10_000
+"""Conversations whose account is kept in memory."""
 
 OnModelRequest = Callable[[TurnInput, int, ModelRequestEnded], None]
 """Receive each finished model request with its number in the attempt; must not wait and must not fail."""
@@ -94,13 +96,19 @@ class UsageMeter:
         self._metrics = metrics
         self._prices = prices
         self._on_model_request = on_model_request
+        self._accounts: dict[str, str] = {}
 
     async def account_of(self, conversation: str) -> str:
-        """Return the account of a conversation."""
+        """Return the account of a conversation, which never changes."""
+        if (known := self._accounts.get(conversation)) is not None:
+            return known
         async with self._database.read() as connection:
             found = await conversations.get_by_id(connection, conversation)
         if found is None:
             raise AgentError("The conversation no longer exists.")
+        if len(self._accounts) >= MAX_CACHED_ACCOUNTS:
+            self._accounts.pop(next(iter(self._accounts)))
+        self._accounts[conversation] = found.account
         return found.account
 
     async def check_budget(self, account: str, agent: AgentSpec) -> None:

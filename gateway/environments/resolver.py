@@ -40,6 +40,8 @@ KEEP_ALIVE_SECONDS = 30.0
 """Seconds between keep-alive calls to a sandbox while a model runs."""
 MAX_PERSON_LENGTH = 200
 JOB_SYNC_TIMEOUT = 60.0
+MAX_CACHED_PLATFORMS = 10_000
+"""Conversations whose platform is kept in memory."""
 """Seconds that the end of a job waits for its files to be synced."""
 
 
@@ -106,6 +108,7 @@ class EnvironmentResolver:
         self._host_account = host_account
         self._installation = installation
         self._missing_runtimes = missing_runtimes
+        self._platforms: dict[str, str | None] = {}
 
     async def resolve(self, agent: Record, conversation: str, *, person: str = "") -> Environment:
         """Return the environment of an agent's first workspace in a conversation, for the person who asks."""
@@ -122,7 +125,7 @@ class EnvironmentResolver:
                 scope=Scope.SESSION,
                 conversation=conversation,
                 agent=agent.id,
-                person=await _person_key(connection, conversation, person),
+                person=await self._person_key(connection, conversation, person),
             )
             found = [
                 (use.name if use else "", await self._resolve_use(connection, owner, use, config.sandbox))
@@ -266,7 +269,7 @@ class EnvironmentResolver:
             sandbox = await _get_record(connection, job.account, "sandbox", job.sandbox_record)
             workspace = await _get_record(connection, job.account, "workspace", job.workspace)
             row = await sandboxes.get_by_sandbox(connection, job.provider, job.sandbox)
-            person = await _person_key(connection, job.conversation, job.asker)
+            person = await self._person_key(connection, job.conversation, job.asker)
         return self._assemble(
             Owner(
                 account=job.account,
@@ -322,6 +325,18 @@ class EnvironmentResolver:
             "start the gateway with --allow-shared-host, or choose another provider for the sandbox"
         )
 
+    async def _person_key(self, connection: Connection, conversation: str, asker: str) -> str:
+        """Return the key of a person, distinct across platforms and API keys."""
+        if not asker:
+            return asker
+        if conversation not in self._platforms:
+            if len(self._platforms) >= MAX_CACHED_PLATFORMS:
+                self._platforms.pop(next(iter(self._platforms)))
+            self._platforms[conversation] = await _platform_of(connection, conversation)
+        platform = self._platforms[conversation]
+        name = asker if platform is None else f"{platform}:{asker}"
+        return name if platform is None or len(name) <= MAX_PERSON_LENGTH else key_of("person", name)
+
     def _assemble(self, owner: Owner, *, sandbox: Record | None, read_only: bool) -> Environment:
         """Return the environment of an owner; the sandbox's config decides the scope."""
         config = self._records.sandbox_config(sandbox)
@@ -363,14 +378,13 @@ def _is_read_only(workspace: Record | None) -> bool:
     return workspace is not None and WorkspaceConfig.model_validate(workspace.config).read_only
 
 
-async def _person_key(connection: Connection, conversation: str, asker: str) -> str:
-    """Return the key of a person, distinct across platforms and API keys."""
-    talk = await conversations.get_by_id(connection, conversation) if asker else None
+async def _platform_of(connection: Connection, conversation: str) -> str | None:
+    """Return the kind of the channel of a conversation, None if it has none; it never changes."""
+    talk = await conversations.get_by_id(connection, conversation)
     if talk is None or talk.channel is None:
-        return asker
+        return None
     channel = await records.get_by_id(connection, talk.channel)
-    name = f"{channel.config['kind'] if channel else talk.channel}:{asker}"
-    return name if len(name) <= MAX_PERSON_LENGTH else key_of("person", name)
+    return str(channel.config["kind"]) if channel else talk.channel
 
 
 async def _get_record(

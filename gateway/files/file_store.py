@@ -48,6 +48,7 @@ class FileStore:
         self._retention = retention
         self._quota = quota
         self._grace = grace
+        self._swept_to = ""
         self._tries = tries
 
     async def write_blob(self, account: str, content: bytes) -> str:
@@ -132,11 +133,13 @@ class FileStore:
                     await stop.wait()
 
     async def sweep(self, now: datetime) -> None:
-        """Delete files older than the retention, then blobs without a file."""
+        """Delete files older than the retention, then blobs without a file, some of them in each pass."""
         async with self._database.begin() as connection:
             await store.delete_before(connection, before=now - self._retention)
         async with self._database.begin() as connection:
-            idle = await store.begin_delete(connection, now=now, grace=self._grace)
+            idle, self._swept_to = await store.begin_delete(
+                connection, now=now, grace=self._grace, after=self._swept_to
+            )
         for digest in idle:
             await self._blob_store.delete(digest)
             async with self._database.begin() as connection:

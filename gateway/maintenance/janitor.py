@@ -12,6 +12,7 @@ import structlog
 from delivery.broker.port import SendWakeUp, WorkQueue
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.database.stepwise import STEP_ROWS
 from delivery.deliveries import store
 from delivery.deliveries.route import RouteKind
 from delivery.deliveries.router import QUEUES
@@ -61,7 +62,7 @@ class Janitor:
                 await self._run_safely(self.run_once(timedelta(seconds=self._interval)))
             if asyncio.get_running_loop().time() > delete_at:
                 delete_at += DELETE_INTERVAL
-                await self._run_safely(self._delete_old())
+                await self._run_safely(self.delete_old())
 
     @staticmethod
     async def _run_safely(step: Awaitable[None]) -> None:
@@ -86,7 +87,8 @@ class Janitor:
         for kind, destination, account in due:
             self._wake(QUEUES[RouteKind(kind)], destination, account=account)
 
-    async def _delete_old(self) -> None:
+    async def delete_old(self) -> None:
+        """Delete rows that are past their retention."""
         now = utc_now()
         for delete in (
             partial(conversations.delete_inbox_before, before=now - RETENTION),
@@ -96,5 +98,7 @@ class Janitor:
             partial(channel_state.delete_recent_before, before=now - RETENTION),
             partial(outbox.delete_published, before=now - self._event_retention),
         ):
-            async with self._database.begin() as connection:
-                await delete(connection)
+            deleted: int | None = STEP_ROWS
+            while deleted == STEP_ROWS:
+                async with self._database.begin() as connection:
+                    deleted = await delete(connection)

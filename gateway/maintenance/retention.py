@@ -15,6 +15,7 @@ from functools import partial
 from delivery.background import log_errors
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
+from delivery.database.stepwise import STEP_ROWS
 from delivery.deliveries import queries
 from gateway.config.setting_types import RetentionSettings
 from gateway.store.accounts import audit_log, usage
@@ -47,6 +48,7 @@ RULES: Mapping[str, str] = {
     "epochs": FIXED_SIZE,
     "erasures": "until the events are purged",
     "files": "files.retention",
+    "histories": "until a compaction replaces it, or its conversation is deleted",
     "inbox": "30 days",
     "inputs": WITH_TURN,
     "installations": FIXED_SIZE,
@@ -61,6 +63,7 @@ RULES: Mapping[str, str] = {
     "routes": "with its turn, or with its conversation",
     "sandbox_leases": "a day after it expired",
     "sandboxes": "by the reaper, when its owner is gone or its lifetime is over",
+    "schedules": "30 days after it ended",
     "steps": WITH_TURN,
     "streams": WITH_CONVERSATION,
     "turns": "retention.turns",
@@ -125,7 +128,7 @@ class RetentionTask:
                 connection, after=after, before=messages
             )
         if (spent := self._moment(settings.usage)) is not None:
-            steps["usage"] = lambda connection, _after: usage.delete_before(connection, before=spent)
+            steps["usage"] = partial(_delete_usage, spent)
         if (logged := self._moment(settings.audit)) is not None:
             steps["audit"] = partial(_delete_audit, logged)
         return steps
@@ -141,5 +144,14 @@ async def _delete_deliveries(
     return await queries.delete_deliveries(connection, after=after, done_before=done, failed_before=failed)
 
 
-async def _delete_audit(before: datetime, connection: Connection, _after: int) -> None:
-    await audit_log.delete_before(connection, before=before)
+async def _delete_usage(before: datetime, connection: Connection, _after: int) -> int | None:
+    return _next(await usage.delete_before(connection, before=before))
+
+
+async def _delete_audit(before: datetime, connection: Connection, _after: int) -> int | None:
+    return _next(await audit_log.delete_before(connection, before=before))
+
+
+def _next(deleted: int) -> int | None:
+    """Return any position if there may be more to delete."""
+    return deleted if deleted == STEP_ROWS else None

@@ -53,6 +53,7 @@ sandboxes = Table(
     Column("max_lifetime", Float, nullable=False),
     Column("snapshot", String(300)),
     Column("snapshot_at", UtcDateTime),
+    Index("ix_sandboxes_sandbox", "sandbox", "provider"),
 )
 """Reservations: a row is inserted before its sandbox is created, and changed by compare-and-set only."""
 
@@ -84,6 +85,7 @@ usage = Table(
     Column("started_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime, nullable=False),
     Index("ix_usage_account", "account", "ended_at"),
+    Index("ix_usage_ended_at", "ended_at"),
 )
 """An activity span of a sandbox (`kind` sandbox), or a turn's use of a model (`kind` model).
 

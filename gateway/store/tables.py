@@ -15,16 +15,19 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    literal_column,
 )
 
 from delivery.database.engine import metadata
+from delivery.database.partial_indexes import literal_in, partial_index, quoted
 from delivery.database.tables import BigKey, UtcDateTime
-from gateway.store import sandbox_tables
+from gateway.store import history_tables, sandbox_tables, schedule_tables
+from gateway.store.turn_state import DEAD_LETTER_PREFIX, OPEN, TurnState
 
 ACCOUNT = "accounts.id"
 
-RESERVED = sandbox_tables.sandboxes
-"""Reserved sandboxes have a module of their own; it is loaded with this one, for the migrations."""
+ELSEWHERE = (history_tables.histories, sandbox_tables.sandboxes, schedule_tables.schedules)
+"""Tables with a module of their own; it is loaded with this one, for the migrations."""
 
 
 def _account() -> Column[str]:
@@ -66,6 +69,7 @@ records = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("account", "kind", "name"),
+    Index("ix_records_kind", "kind", "id"),
 )
 """Agents, workspaces, sandboxes and channels: named JSON with the secret parts sealed apart.
 
@@ -86,7 +90,6 @@ conversations = Table(
     Column("queue_mode", String(20)),
     Column("queue_limit", Integer),
     Column("fence", Integer, nullable=False, default=0),
-    Column("history", LargeBinary),
     Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("account", "name"),
     UniqueConstraint("account", "address_key"),
@@ -123,6 +126,12 @@ messages = Table(
 )
 """`platform_id` is the chat platform's id of a message."""
 
+DEAD_TURN = (
+    f"state = '{TurnState.FAILED}' AND retried_as IS NULL "
+    f"AND substr(error, 1, {len(DEAD_LETTER_PREFIX)}) = '{DEAD_LETTER_PREFIX}'"
+)
+"""The condition for a turn that was given up and not retried."""
+
 turns = Table(
     "turns",
     metadata,
@@ -156,8 +165,12 @@ turns = Table(
     Column("started_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
     Index("ix_turns_queue", "conversation", "state", "position"),
-    Index("ix_turns_state", "state"),
+    partial_index("ix_turns_open", "conversation", "position", where=f"state IN ({quoted(OPEN)})"),
+    partial_index("ix_turns_dead", "conversation", where=DEAD_TURN),
 )
+
+IS_OPEN = literal_in(turns.c.state, OPEN)
+"""Whether a turn has not ended."""
 
 inputs = Table(
     "inputs",
@@ -202,7 +215,13 @@ approvals = Table(
     Column("comment", Text),
     Column("created_at", UtcDateTime, nullable=False),
     Column("decided_at", UtcDateTime),
+    Index("ix_approvals_conversation", "conversation"),
+    partial_index("ix_approvals_pending", "created_at", where="state = 'pending'"),
 )
+
+IS_PENDING = approvals.c.state == literal_column("'pending'")
+"""Whether an approval has not been decided."""
+
 """A call has one approval, or several: all but the last are then `void`."""
 
 jobs = Table(
@@ -233,6 +252,7 @@ jobs = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("finished_at", UtcDateTime),
     Index("ix_jobs_state", "state", "sandbox"),
+    Index("ix_jobs_conversation", "conversation"),
 )
 
 replies = Table(
@@ -259,6 +279,7 @@ pairings = Table(
     Column("paired_at", UtcDateTime),
     Column("expires_at", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),
+    partial_index("ix_pairings_requests", "expires_at", where="paired_at IS NULL"),
 )
 
 marks = Table(
@@ -333,6 +354,7 @@ files = Table(
     Column("noted_turn", String(40)),
     Column("created_at", UtcDateTime, nullable=False, index=True),
     UniqueConstraint("conversation", "identity"),
+    partial_index("ix_files_job", "job", where="job IS NOT NULL"),
 )
 """Files to and from people; `identity` is the same when a file is found again.
 
@@ -346,6 +368,7 @@ blobs = Table(
     Column("size", BigInteger, nullable=False),
     Column("dropping", Boolean, nullable=False, default=False),
     Column("touched_at", UtcDateTime, nullable=False, index=True),
+    partial_index("ix_blobs_dropping", "sha256", where="dropping"),
 )
 """Stored bytes, once per digest, however many files have them."""
 
@@ -360,31 +383,3 @@ bundle_files = Table(
     Column("updated_at", UtcDateTime, nullable=False),
 )
 """Files of skills and agents that are installed into workspaces."""
-
-schedules = Table(
-    "schedules",
-    metadata,
-    Column("id", String(40), primary_key=True),
-    _account(),
-    Column("conversation", String(40), ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
-    Column("kind", String(20), nullable=False),
-    Column("text", Text, nullable=False),
-    Column("at", UtcDateTime),
-    Column("every_seconds", BigInteger),
-    Column("cron", String(100)),
-    Column("timezone", String(64), nullable=False),
-    Column("missed", String(20), nullable=False),
-    Column("state", String(20), nullable=False),
-    Column("next_at", UtcDateTime, index=True),
-    Column("last_at", UtcDateTime),
-    Column("last_turn", String(40)),
-    Column("fired", Integer, nullable=False, default=0),
-    Column("note", String(300), nullable=False, default=""),
-    Column("created_by", String(200), nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Index("ix_schedules_conversation", "conversation"),
-)
-"""Turns and reminders that begin at a time; `next_at` is null unless the schedule is active.
-
-`fired` is raised with each firing, so that one due time starts one turn although replicas compete for it.
-"""

@@ -38,7 +38,7 @@ from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import render_unsaved
-from gateway.turns.histories import add_entry
+from gateway.turns.histories import History, HistoryCache
 from gateway.turns.turn_end import emit_merged, end_turn
 
 
@@ -54,12 +54,16 @@ class TurnAttempt:
         transactions: Transactions,
         deltas: Deltas,
         replies_before: int,
+        histories: HistoryCache,
+        history: History,
         file_collector: FileCollector | None = None,
     ) -> None:
         self.turn = turn
         self._file_collector = file_collector
         self._collect_files: Callable[[], Awaitable[None]] | None = None
         self._fence = fence
+        self._histories = histories
+        self._history = history
         self._lease = lease
         self._transactions = transactions
         self._deltas = deltas
@@ -263,7 +267,11 @@ class TurnAttempt:
                 usage=asdict(finished.usage),
             )
             if settled and finished.history is not None:
-                await add_entry(tx.connection, self.turn.conversation, finished.history)
+                self._history = await self._histories.add(
+                    tx.connection, self.turn, finished.history, self._history
+                )
+        if settled:
+            self._histories.committed(self.turn.conversation, self._history, self._fence)
 
     async def settle(
         self,
@@ -281,6 +289,7 @@ class TurnAttempt:
             tx,
             self.turn,
             fence=self._fence,
+            histories=self._histories,
             state=state,
             output=output,
             error=error,

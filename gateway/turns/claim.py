@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from delivery.broker.port import Lease, WorkQueue
 from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.errors import LeaseLost
 from delivery.events.event import Event, EventType
@@ -29,6 +30,7 @@ from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
+from gateway.turns.histories import History, HistoryCache
 from gateway.turns.turn_end import end_turn
 
 
@@ -39,7 +41,7 @@ class ClaimedTurn:
     turn: Turn
     fence: int
     agent: Record
-    history: bytes | None
+    history: History
     approvals: Sequence[Approval]
     replies_before: int
     interruption: Interruption = Interruption.NONE
@@ -72,9 +74,15 @@ class TurnClaimer:
     """Claims turns under a lease. `worker_id` names this process."""
 
     def __init__(
-        self, transactions: Transactions, worker_id: str, *, file_collector: FileCollector | None = None
+        self,
+        transactions: Transactions,
+        worker_id: str,
+        *,
+        histories: HistoryCache,
+        file_collector: FileCollector | None = None,
     ) -> None:
         self._transactions = transactions
+        self._histories = histories
         self._file_collector = file_collector
         self._worker_id = worker_id
         self._interruptions: dict[str, Interruption] = {}
@@ -114,6 +122,7 @@ class TurnClaimer:
             if poison.alone and not alone:
                 return await self._quarantine(tx, turn, fence, poison, interruption)
             claim = await self._begin(tx, turn, fence, agent, poison.points)
+        self._histories.committed(conversation, claim.history, fence)
         return replace(claim, interruption=self._interruptions.pop(turn.id, interruption))
 
     def _interruption(self, turn: Turn) -> Interruption:
@@ -150,7 +159,10 @@ class TurnClaimer:
         self, tx: Transaction, turn: Turn, fence: int, state: TurnState, error: str
     ) -> EndedUnrun:
         files = await self._file_collector.list_for_turn(tx.connection, turn) if self._file_collector else ()
-        _ensure_fenced(await end_turn(tx, turn, fence=fence, state=state, error=error, files=files))
+        ended = await end_turn(
+            tx, turn, fence=fence, histories=self._histories, state=state, error=error, files=files
+        )
+        _ensure_fenced(ended)
         return EndedUnrun(turn=turn, state=state, fence=fence)
 
     async def has_work(self, conversation: str, *, may_retry: bool = False) -> bool:
@@ -175,20 +187,18 @@ class TurnClaimer:
             input=claimed or "",
         )
         _emit_start(tx, turn, restarted=restarted)
-        return await _load_claim(tx, turn, fence, agent)
+        return await self._load_claim(tx.connection, turn, fence, agent)
 
-
-async def _load_claim(tx: Transaction, turn: Turn, fence: int, agent: Record) -> ClaimedTurn:
-    connection = tx.connection
-    is_retry = turn.attempt > 1
-    return ClaimedTurn(
-        turn=turn,
-        fence=fence,
-        agent=agent,
-        history=await conversations.load_history(connection, turn.conversation),
-        approvals=await approval_store.list_for_turn(connection, turn.id) if is_retry else (),
-        replies_before=await conversations.count_replies(connection, turn.id) if is_retry else 0,
-    )
+    async def _load_claim(self, connection: Connection, turn: Turn, fence: int, agent: Record) -> ClaimedTurn:
+        is_retry = turn.attempt > 1
+        return ClaimedTurn(
+            turn=turn,
+            fence=fence,
+            agent=agent,
+            history=await self._histories.load(connection, turn.conversation, fence),
+            approvals=await approval_store.list_for_turn(connection, turn.id) if is_retry else (),
+            replies_before=await conversations.count_replies(connection, turn.id) if is_retry else 0,
+        )
 
 
 def _must_wait(turn: Turn, *, may_retry: bool) -> bool:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction
 from delivery.events import outbox
 from delivery.events.event import Event, EventType
-from gateway.agents.history import UnreadableHistory, decode_entry
 from gateway.jobs.report import finished_data, post_report
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
-from gateway.turns.histories import add_entry
+from gateway.turns.histories import HistoryCache
 
 NO_REASON = "no reason was given"
 """The error of a turn that failed with an error without a text."""
@@ -33,6 +31,7 @@ async def end_turn(
     turn: Turn,
     *,
     fence: int,
+    histories: HistoryCache,
     state: TurnState,
     output: str | None = None,
     error: str | None = None,
@@ -47,13 +46,14 @@ async def end_turn(
     """
     if state is not TurnState.COMPLETED:
         error = error or NO_REASON
-        await _keep_progress(tx.connection, turn)
+        await histories.add_progress(tx.connection, turn)
     settled = await turns.settle(
         tx.connection, turn, fence=fence, state=state, output=output, error=error, usage=usage
     )
     if not settled:
         return False
-    await approval_store.expire_for_turn(tx.connection, turn.id)
+    if turn.attempt > 1 or turn.state is not TurnState.RUNNING:  # the first attempt ends with its requests
+        await approval_store.expire_for_turn(tx.connection, turn.id)
     result: dict[str, object] = {"state": str(state), "output": output or "", "attempt": turn.attempt}
     if state is TurnState.CANCELLED:
         result["reason"] = await turns.cancel_reason(tx.connection, turn.id)
@@ -67,14 +67,6 @@ async def end_turn(
         finished = finished_data(turn, result | (report or {}), files)
         tx.emit(Event.now(EventType.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
     return True
-
-
-async def _keep_progress(connection: Connection, turn: Turn) -> None:
-    """Make the saved progress of a turn that did not complete its entry in the history."""
-    with suppress(UnreadableHistory):
-        entry = decode_entry(await turns.get_progress(connection, turn.id))
-        if entry is not None:
-            await add_entry(connection, turn.conversation, entry)
 
 
 def emit_merged(tx: Transaction, turn: Turn, into: str) -> None:

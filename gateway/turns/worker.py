@@ -19,7 +19,7 @@ from delivery.events.port import EventStream
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
-from gateway.agents.history import UnreadableHistory, decode_entry
+from gateway.agents.history import UnreadableHistory
 from gateway.agents.port import Agent, AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.config.setting_types import SHELL
 from gateway.conversations.message_frame import frame_message, with_room_prompt
@@ -40,6 +40,7 @@ from gateway.turns.cancellation import POLL_SECONDS, CancellationWatcher
 from gateway.turns.claim import ClaimedTurn, Quarantined, TurnClaimer
 from gateway.turns.deltas import Deltas, OnMessageText
 from gateway.turns.file_saving import save_files
+from gateway.turns.histories import HistoryCache
 from gateway.turns.retrying import retry_later
 from sandbox.errors import SandboxError
 
@@ -108,7 +109,10 @@ class TurnWorker:
         self._schedules = schedules
         self._get_agent = get_agent
         self._operator_model = operator_model or OperatorModel()
-        self._claimer = TurnClaimer(transactions, worker_id, file_collector=file_collector)
+        self._histories = HistoryCache()
+        self._claimer = TurnClaimer(
+            transactions, worker_id, histories=self._histories, file_collector=file_collector
+        )
         self._cancellations = CancellationWatcher(transactions.database, interval=cancel_poll_interval)
         self._on_turn_ended = on_turn_ended
         self._lease_ttl = lease_ttl
@@ -186,6 +190,8 @@ class TurnWorker:
             transactions=self._transactions,
             deltas=deltas,
             replies_before=claim.replies_before,
+            histories=self._histories,
+            history=claim.history,
             file_collector=self._file_collector,
         )
         try:
@@ -257,7 +263,6 @@ class TurnWorker:
         if await attempt.renew_approvals(claim.approvals):
             return
         attachments = await self._attachments.fetch(turn, environment)
-        entry = decode_entry(claim.history)
         turn_input = TurnInput(
             turn=turn.id,
             conversation=turn.conversation,
@@ -265,7 +270,7 @@ class TurnWorker:
             trigger="job" if turn.trigger == "job" else "message",
             input=input_text(turn),
             agent=spec,
-            history=() if entry is None else (entry,),
+            history=claim.history.get_entries(),
             checkpoint=turn.paused,
             decisions=claim.decisions,
             read_steering=attempt.take_steering,

@@ -10,6 +10,7 @@ from sqlalchemy import delete, insert, select
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
+from delivery.database.stepwise import delete_step
 from gateway.store.tables import audit, conversations, erasures
 
 
@@ -50,9 +51,9 @@ async def list_entries(
     return [AuditRow(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
-async def delete_before(connection: Connection, *, before: datetime) -> None:
-    """Delete entries older than a moment."""
-    await connection.execute(delete(audit).where(audit.c.created_at < before))
+async def delete_before(connection: Connection, *, before: datetime) -> int:
+    """Delete some entries that are older than a moment; return their number."""
+    return await delete_step(connection, audit, audit.c.created_at < before)
 
 
 async def schedule_purge(connection: Connection, conversation: str) -> None:

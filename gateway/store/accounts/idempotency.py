@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
+from delivery.database.stepwise import delete_step
 from gateway.store.tables import replies
 
 
@@ -93,5 +94,5 @@ async def release(connection: Connection, account: str, key: str) -> None:
 
 
 async def delete_before(connection: Connection, *, before: datetime) -> int:
-    """Drop answers older than the window of repeats."""
-    return (await connection.execute(delete(replies).where(replies.c.created_at < before))).rowcount
+    """Drop some answers that are older than the window of repeats; return their number."""
+    return await delete_step(connection, replies, replies.c.created_at < before)

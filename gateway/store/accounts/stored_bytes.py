@@ -7,10 +7,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, func, select
 
 from delivery.database.engine import Connection
+from gateway.store.history_tables import histories
 from gateway.store.tables import bundle_files, conversations, jobs, messages, records, turns
 
 ROW_BYTES = 512
-"""What a message, a job or a turn counts beside its texts."""
+"""What a message, a job, a turn or its history counts beside its texts."""
 
 
 def _total(*texts: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -25,9 +26,7 @@ def _queries(account: str) -> list[Select[Any]]:
         .where(conversations.c.account == account),
         select(_total(turns.c.input, turns.c.output)).where(turns.c.account == account),
         select(_total(jobs.c.command, jobs.c.output)).where(jobs.c.account == account),
-        select(func.coalesce(func.sum(func.length(conversations.c.history)), 0)).where(
-            conversations.c.account == account
-        ),
+        select(_total(histories.c.body)).where(histories.c.account == account),
         select(func.coalesce(func.sum(bundle_files.c.size), 0))
         .join(records, records.c.id == bundle_files.c.record)
         .where(records.c.account == account),

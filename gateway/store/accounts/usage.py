@@ -11,13 +11,12 @@ from typing import Any
 from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
 
 from delivery.database.engine import Connection, insert_on_conflict
+from delivery.database.stepwise import delete_step
 from gateway.store.sandbox_tables import budgets, sandboxes, usage, usage_totals
-from gateway.store.tables import accounts
 
 _INSERT = insert(usage)
 _FIND = select(usage).where(usage.c.id == bindparam("of"))
 _BUDGET = select(budgets.c.limits).where(budgets.c.account == bindparam("of"))
-_STEP_ROWS = 500
 _NUMBERS = ("seconds", "requests", "input_tokens", "output_tokens", "micros")
 
 
@@ -132,15 +131,9 @@ async def sum_by_reason(connection: Connection, account: str) -> Sequence[tuple[
     return [(row.kind, row.what, row.reason, _amount(row)) for row in rows]
 
 
-async def delete_before(connection: Connection, *, before: datetime) -> int | None:
-    """Delete some usage rows that ended before a moment; return None when no more are left. Totals stay."""
-    for account in list((await connection.execute(select(accounts.c.id))).scalars()):
-        old = select(usage.c.id).where(usage.c.account == account, usage.c.ended_at < before)
-        ids = list((await connection.execute(old.limit(_STEP_ROWS))).scalars())
-        if ids:
-            await connection.execute(delete(usage).where(usage.c.id.in_(ids)))
-            return len(ids)
-    return None
+async def delete_before(connection: Connection, *, before: datetime) -> int:
+    """Delete some usage rows that ended before a moment; return their number. Totals stay."""
+    return await delete_step(connection, usage, usage.c.ended_at < before)
 
 
 async def get_budget(connection: Connection, account: str) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from sqlalchemy import Executable, bindparam, delete, func, insert, select, upda
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
+from delivery.database.stepwise import delete_step
 from gateway.store.tables import conversations, inbox, messages
 
 
@@ -68,10 +69,6 @@ _RAISE_FENCE = (
     .where(conversations.c.id == bindparam("of"))
     .values(fence=conversations.c.fence + 1)
     .returning(conversations.c.fence)
-)
-_HISTORY = select(conversations.c.history).where(conversations.c.id == bindparam("of"))
-_SAVE_HISTORY = (
-    update(conversations).where(conversations.c.id == bindparam("of")).values(history=bindparam("remembered"))
 )
 _CURRENT_FENCE = (
     select(conversations.c.fence).where(conversations.c.id == bindparam("of")).with_for_update(read=True)
@@ -183,17 +180,6 @@ async def raise_fence(connection: Connection, conversation: str) -> int:
     """Raise the fence, so that writes of earlier lease holders fail; returns the new fence."""
     raised = await connection.execute(_RAISE_FENCE, {"of": conversation})
     return int(raised.scalar_one())
-
-
-async def load_history(connection: Connection, conversation: str) -> bytes | None:
-    """Return the agent's stored history of a conversation, in the agent's own format."""
-    found = await connection.execute(_HISTORY, {"of": conversation})
-    return found.scalar_one_or_none()
-
-
-async def save_history(connection: Connection, conversation: str, history: bytes) -> None:
-    """Replace the agent's stored history."""
-    await connection.execute(_SAVE_HISTORY, {"of": conversation, "remembered": history})
 
 
 async def add_message(connection: Connection, conversation: str, message: MessageRow) -> None:
@@ -318,8 +304,8 @@ async def forget_event(
 
 
 async def delete_inbox_before(connection: Connection, *, before: datetime) -> int:
-    """Drop keys older than the window of platform retries."""
-    return (await connection.execute(delete(inbox).where(inbox.c.created_at < before))).rowcount
+    """Drop some keys that are older than the window of platform retries; return their number."""
+    return await delete_step(connection, inbox, inbox.c.created_at < before)
 
 
 async def fence_is_current(connection: Connection, conversation: str, fence: int) -> bool:

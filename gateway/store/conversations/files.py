@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Executable, bindparam, case, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Executable, bindparam, case, delete, func, or_, select, text, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
@@ -309,22 +309,27 @@ async def delete_before(connection: Connection, *, before: datetime) -> int:
 
 
 async def begin_delete(
-    connection: Connection, *, now: datetime, grace: timedelta, limit: int = 100
-) -> list[str]:
-    """Mark bytes that no file has, and return those that are to be dropped."""
+    connection: Connection, *, now: datetime, grace: timedelta, after: str = "", limit: int = 500
+) -> tuple[list[str], str]:
+    """Mark bytes that no file has among the next rows after a digest.
+
+    Returns the digests that are to be dropped, and the last one that was looked at; empty at the end.
+    """
+    page = select(blobs.c.sha256).where(blobs.c.sha256 > after).order_by(blobs.c.sha256).limit(limit)
+    seen = [row[0] for row in await connection.execute(page)]
     used = select(files.c.id).where(files.c.sha256 == blobs.c.sha256).exists()
-    idle = (
-        select(blobs.c.sha256).where(blobs.c.dropping.is_(False), blobs.c.touched_at < now - grace, ~used)
-    ).limit(limit)
-    found = [row[0] for row in await connection.execute(idle)]
+    idle = select(blobs.c.sha256).where(
+        blobs.c.sha256.in_(seen), blobs.c.dropping.is_(False), blobs.c.touched_at < now - grace, ~used
+    )
+    found = [row[0] for row in await connection.execute(idle)] if seen else []
     if found:
         await connection.execute(
             update(blobs)
             .where(blobs.c.sha256.in_(found), blobs.c.touched_at < now - grace, ~used)
             .values(dropping=True)
         )
-    rows = await connection.execute(select(blobs.c.sha256).where(blobs.c.dropping.is_(True)).limit(limit))
-    return [row[0] for row in rows]
+    rows = await connection.execute(select(blobs.c.sha256).where(text("dropping")).limit(limit))
+    return [row[0] for row in rows], seen[-1] if len(seen) == limit else ""
 
 
 async def end_delete(connection: Connection, digest: str) -> None:

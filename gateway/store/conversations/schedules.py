@@ -8,10 +8,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Row, delete, func, select, update
+from sqlalchemy import Row, delete, func, literal_column, select, update
 
 from delivery.database.engine import Connection
-from gateway.store.tables import schedules as table
+from gateway.store.schedule_tables import schedules as table
 
 
 class ScheduleKind(StrEnum):
@@ -97,10 +97,11 @@ async def list_due(
     connection: Connection, *, now: datetime, full: Sequence[str] = (), limit: int
 ) -> Sequence[Schedule]:
     """Return schedules that are due, except in the conversations `full`; the accounts take turns."""
+    account = table.c.account.concat("")  # SQLite would read all schedules in the order of an index of it
     due = (
         select(
             *table.c,
-            func.row_number().over(partition_by=table.c.account, order_by=table.c.next_at).label("place"),
+            func.row_number().over(partition_by=account, order_by=table.c.next_at).label("place"),
         )
         .where(table.c.next_at <= now, table.c.conversation.not_in(full))
         .subquery()
@@ -147,7 +148,7 @@ async def delete_schedule(connection: Connection, account: str, schedule: str) -
 async def delete_ended_before(connection: Connection, *, before: datetime) -> None:
     """Delete schedules that ended and were last due before a moment."""
     await connection.execute(
-        delete(table).where(table.c.state == ScheduleState.ENDED, table.c.last_at < before)
+        delete(table).where(table.c.state == literal_column("'ended'"), table.c.last_at < before)
     )
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from delivery.database.engine import Connection
-from delivery.database.tables import deliveries, destinations, streams
-from delivery.deliveries.attempt import FINAL, DeliveryState
+from delivery.database.tables import IS_BEHIND, IS_FAILED, IS_OPEN, deliveries, destinations, streams
+from delivery.deliveries.attempt import DeliveryState
 from gateway.store.job_state import JobState
-from gateway.store.tables import approvals, jobs, turns
-from gateway.store.turn_state import DEAD_LETTER_PREFIX, TurnState
+from gateway.store.tables import DEAD_TURN, IS_PENDING, approvals, jobs, turns
+from gateway.store.tables import IS_OPEN as IS_OPEN_TURN
+from gateway.store.turn_state import TurnState
 from gateway.store.turns import turns as turn_store
 
 COUNTED_DELIVERY_STATES = (
@@ -26,23 +27,21 @@ COUNTED_DELIVERY_STATES = (
 """States of deliveries that need attention."""
 
 
-_DEAD_TURNS = (
-    select(func.count())
-    .select_from(turns)
-    .where(
-        turns.c.state == str(TurnState.FAILED),
-        turns.c.error.startswith(DEAD_LETTER_PREFIX),
-        turns.c.retried_as.is_(None),
-    )
+_COUNTED_DELIVERIES = tuple(
+    select(deliveries.c.state, func.count()).where(which).group_by(deliveries.c.state)
+    for which in (IS_OPEN, IS_FAILED)
 )
 
+
+_DEAD_TURNS = select(func.count()).select_from(turns).where(text(DEAD_TURN))
+
 OLDEST_ROW_QUERIES = {
-    "turns.queued": select(func.min(turns.c.created_at)).where(turns.c.state == str(TurnState.QUEUED)),
-    "jobs.running": select(func.min(jobs.c.created_at)).where(jobs.c.state == str(JobState.RUNNING)),
-    "approvals.pending": select(func.min(approvals.c.created_at)).where(approvals.c.state == "pending"),
-    "deliveries.open": select(func.min(deliveries.c.created_at)).where(
-        deliveries.c.state.in_([str(state) for state in COUNTED_DELIVERY_STATES if state not in FINAL])
+    "turns.queued": select(func.min(turns.c.created_at)).where(
+        IS_OPEN_TURN, turns.c.state == str(TurnState.QUEUED)
     ),
+    "jobs.running": select(func.min(jobs.c.created_at)).where(jobs.c.state == str(JobState.RUNNING)),
+    "approvals.pending": select(func.min(approvals.c.created_at)).where(IS_PENDING),
+    "deliveries.open": select(func.min(deliveries.c.created_at)).where(IS_OPEN),
 }
 """Queries for the creation time of the oldest row of each queue."""
 
@@ -67,14 +66,10 @@ async def depth(connection: Connection) -> Mapping[str, int]:
     """
     open_turns = await turn_store.count_by_state(connection)
     open_deliveries = dict.fromkeys((f"deliveries.{state}" for state in COUNTED_DELIVERY_STATES), 0)
-    rows = await connection.execute(
-        select(deliveries.c.state, func.count())
-        .where(deliveries.c.state.in_([str(state) for state in COUNTED_DELIVERY_STATES]))
-        .group_by(deliveries.c.state)
-    )
-    unpublished = select(func.coalesce(func.sum(streams.c.last_n - streams.c.relayed_n), 0))
+    rows = [row for counted in _COUNTED_DELIVERIES for row in await connection.execute(counted)]
+    unpublished = select(func.coalesce(func.sum(streams.c.last_n - streams.c.relayed_n), 0)).where(IS_BEHIND)
     running = select(func.count()).select_from(jobs).where(jobs.c.state == str(JobState.RUNNING))
-    pending = select(func.count()).select_from(approvals).where(approvals.c.state == "pending")
+    pending = select(func.count()).select_from(approvals).where(IS_PENDING)
     dead = select(func.count()).select_from(destinations).where(destinations.c.dead_at.is_not(None))
     return {
         **{f"turns.{state}": open_turns.get(state, 0) for state in ("queued", "running", "waiting")},

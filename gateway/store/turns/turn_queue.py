@@ -6,8 +6,8 @@ from sqlalchemy import func, insert, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from gateway.store.tables import inputs, turns
-from gateway.store.turn_state import OPEN, TurnState
+from gateway.store.tables import IS_OPEN, inputs, turns
+from gateway.store.turn_state import TurnState
 from gateway.store.turns.turns import Turn, list_open
 
 
@@ -29,7 +29,7 @@ async def set_input(connection: Connection, turn: Turn, text: str, *, notify: bo
 
 async def queue_position(connection: Connection, turn: str) -> int | None:
     """Return how many turns of its conversation end before an open one; None when it has ended."""
-    own = select(turns.c.position, turns.c.conversation).where(turns.c.id == turn, turns.c.state.in_(OPEN))
+    own = select(turns.c.position, turns.c.conversation).where(turns.c.id == turn, IS_OPEN)
     row = (await connection.execute(own)).first()
     if row is None:
         return None
@@ -38,7 +38,7 @@ async def queue_position(connection: Connection, turn: str) -> int | None:
         .select_from(turns)
         .where(
             turns.c.conversation == row.conversation,
-            turns.c.state.in_(OPEN),
+            IS_OPEN,
             turns.c.position < row.position,
         )
     )
@@ -92,6 +92,7 @@ async def list_conversations_with_work(connection: Connection, *, limit: int = 5
     rows = await connection.execute(
         select(turns.c.conversation, turns.c.account)
         .where(
+            IS_OPEN,
             turns.c.state.in_((str(TurnState.QUEUED), str(TurnState.RUNNING))),
             turns.c.next_at.is_(None) | (turns.c.next_at <= utc_now()),
         )

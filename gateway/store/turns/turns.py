@@ -11,8 +11,8 @@ from sqlalchemy import and_, bindparam, case, func, insert, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from gateway.store.tables import conversations, steps, turns
-from gateway.store.turn_state import OPEN, TurnState
+from gateway.store.tables import IS_OPEN, conversations, steps, turns
+from gateway.store.turn_state import TurnState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,21 +72,19 @@ _IS_DELAYED_FOLLOW_UP = and_(
 )
 _NEXT_TURN = (
     select(*_COLUMNS)
-    .where(turns.c.conversation == bindparam("of"), turns.c.state.in_(OPEN))
+    .where(turns.c.conversation == bindparam("of"), IS_OPEN)
     .order_by(case((_IS_DELAYED_FOLLOW_UP, 1), else_=0), turns.c.position)
     .limit(1)
 )
 _COUNT_WAITING = (
     select(func.count())
     .select_from(turns)
-    .where(turns.c.conversation == bindparam("of"), turns.c.state.in_(OPEN), turns.c.cancel.is_(False))
+    .where(turns.c.conversation == bindparam("of"), IS_OPEN, turns.c.cancel.is_(False))
 )
 _FENCE_IS_CURRENT = select(conversations.c.fence).where(
     conversations.c.id == bindparam("held")
 ).scalar_subquery() == bindparam("fence")
-_UPDATE_OWNED = update(turns).where(
-    turns.c.id == bindparam("turn"), turns.c.state.in_(OPEN), _FENCE_IS_CURRENT
-)
+_UPDATE_OWNED = update(turns).where(turns.c.id == bindparam("turn"), IS_OPEN, _FENCE_IS_CURRENT)
 _CLAIM = _UPDATE_OWNED.values(
     state=str(TurnState.RUNNING),
     attempt=turns.c.attempt + 1,
@@ -154,9 +152,7 @@ async def list_open(connection: Connection, conversation: str) -> list[Turn]:
     """Return the turns of a conversation that have not ended, in order."""
     rows = (
         await connection.execute(
-            select(*_COLUMNS)
-            .where(turns.c.conversation == conversation, turns.c.state.in_(OPEN))
-            .order_by(turns.c.position)
+            select(*_COLUMNS).where(turns.c.conversation == conversation, IS_OPEN).order_by(turns.c.position)
         )
     ).mappings()
     return [_turn(row) for row in rows]
@@ -211,7 +207,7 @@ async def quarantine(
     """
     changed = await connection.execute(
         update(turns)
-        .where(turns.c.id == turn.id, turns.c.state.in_(OPEN), _fence_is_current(turn.conversation, fence))
+        .where(turns.c.id == turn.id, IS_OPEN, _fence_is_current(turn.conversation, fence))
         .values(state=str(TurnState.QUEUED), crashes=crashes, runner=suspected_by, next_at=not_before)
     )
     return changed.rowcount == 1
@@ -291,7 +287,7 @@ async def request_cancel(connection: Connection, turn: str, *, reason: str = "ca
     """
     changed = await connection.execute(
         update(turns)
-        .where(turns.c.id == turn, turns.c.state.in_(OPEN))
+        .where(turns.c.id == turn, IS_OPEN)
         .values(cancel=True, cancel_why=func.coalesce(turns.c.cancel_why, reason))
         .returning(turns.c.state)
     )
@@ -316,7 +312,7 @@ async def list_cancelled(connection: Connection, running: list[str]) -> list[str
 async def count_by_state(connection: Connection) -> dict[str, int]:
     """Return how many turns are in each unfinished state, for the metrics."""
     rows = await connection.execute(
-        select(turns.c.state, func.count()).where(turns.c.state.in_(OPEN)).group_by(turns.c.state)
+        select(turns.c.state, func.count()).where(IS_OPEN).group_by(turns.c.state)
     )
     return {row[0]: row[1] for row in rows}
 

@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, Field, StrictStr
 
 from delivery.broker.port import WorkQueue
 from delivery.database.engine import Connection
+from delivery.database.tables import OPEN_DELIVERIES
 from delivery.deliveries import queries, routes
 from delivery.deliveries import store as delivery_store
 from delivery.deliveries.route import RouteKind
@@ -103,5 +104,5 @@ async def _events(connection: Connection, endpoint: Endpoint, request: WebhookRe
 async def _send_again(connection: Connection, endpoint: Endpoint, event: Event) -> None:
     await delivery_store.create(connection, [_new_delivery(endpoint, event)])
     for delivery in await queries.list_for_event(connection, event.id, endpoint.id):
-        if delivery.state not in delivery_store.OPEN:
+        if delivery.state not in OPEN_DELIVERIES:
             await delivery_store.requeue(connection, endpoint.account, delivery.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,21 @@ async def test_many_writers_of_one_account_delay_another_by_one_batch(database: 
     assert len(seen) <= 2 * MAX_BATCH
     await asyncio.gather(*busy)
     assert len(written(database)) == 201
+
+
+@pytest.mark.parametrize("urgent", [False, True])
+async def test_a_lone_writer_needs_no_savepoint_and_leaves_nothing_when_it_fails(
+    database: Database, *, urgent: bool
+) -> None:
+    """Its whole transaction is rolled back, and the next writer begins a new one."""
+    executed: list[str] = []
+    with suppress(RuntimeError):
+        async with database.begin(urgent=urgent) as connection:
+            driver = (await connection.get_raw_connection()).driver_connection
+            assert driver is not None
+            driver._conn.set_trace_callback(executed.append)
+            await connection.exec_driver_sql("INSERT INTO words VALUES ('lost')")
+            raise RuntimeError
+    assert await write(database, "kept", urgent=urgent) == ["kept"]
+    assert written(database) == ["kept"]
+    assert not any("SAVEPOINT" in statement for statement in executed)

@@ -114,7 +114,7 @@ async def test_bytes_are_not_taken_while_they_are_being_dropped(
     await file_store.write_blob("acc_1", b"x")
     async with database.begin() as connection:
         later = datetime.now(UTC) + timedelta(seconds=1)
-        (digest,) = await store.begin_delete(connection, now=later, grace=timedelta(0))
+        (digest,), _ = await store.begin_delete(connection, now=later, grace=timedelta(0))
     with pytest.raises(BrokerUnreachable):
         await file_store.write_blob("acc_1", b"x")
     async with database.begin() as connection:

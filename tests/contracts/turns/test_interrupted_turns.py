@@ -19,6 +19,7 @@ from gateway.store.turn_state import (
 )
 from gateway.store.turns import turns
 from gateway.turns.claim import ClaimedTurn, EndedUnrun, Quarantined, TurnClaimer
+from gateway.turns.histories import HistoryCache
 from ingress_harness import IngressHarness, open_ingress_harness
 
 
@@ -48,7 +49,9 @@ async def _end_delay(harness: IngressHarness) -> None:
 
 def _workers(harness: IngressHarness) -> Iterator[TurnClaimer]:
     """Yield the claimers of one process after another."""
-    return (TurnClaimer(harness.transactions, f"process{number}") for number in count())
+    return (
+        TurnClaimer(harness.transactions, f"process{number}", histories=HistoryCache()) for number in count()
+    )
 
 
 async def _interrupt_until_dead(harness: IngressHarness, claimers: Iterable[TurnClaimer]) -> int:
@@ -75,7 +78,7 @@ async def test_a_turn_that_kills_its_process_is_dead_after_five_crashes(harness:
 
 async def test_a_turn_whose_process_only_loses_leases_has_a_bound_too(harness: IngressHarness) -> None:
     """A process that lives counts less against the turn, and no turn is begun for ever."""
-    claimer = TurnClaimer(harness.transactions, "here")
+    claimer = TurnClaimer(harness.transactions, "here", histories=HistoryCache())
     assert await _interrupt_until_dead(harness, repeat(claimer)) == DEAD_POINTS
 
 
@@ -86,7 +89,9 @@ async def test_processes_that_die_without_the_turn_speak_for_it(harness: Ingress
     for claimer in _workers(harness):
         claim = await _find(harness, claimer)
         if isinstance(claim, Quarantined):
-            claim = await _claim(harness, TurnClaimer(harness.transactions, f"{runs} later"))
+            claim = await _claim(
+                harness, TurnClaimer(harness.transactions, f"{runs} later", histories=HistoryCache())
+            )
         if isinstance(claim, EndedUnrun):
             break
         assert isinstance(claim, ClaimedTurn)
@@ -107,7 +112,10 @@ async def test_the_cause_of_an_interruption_is_known_to_the_next_attempt(
 ) -> None:
     """A process that finds its own turn has lost a lease; only another one tells of a restart."""
     await harness.send_message("work")
-    here, there = TurnClaimer(harness.transactions, "here"), TurnClaimer(harness.transactions, "there")
+    here, there = (
+        TurnClaimer(harness.transactions, "here", histories=HistoryCache()),
+        TurnClaimer(harness.transactions, "there", histories=HistoryCache()),
+    )
     first = await _claim(harness, here)
     again = await _claim(harness, here if same else there)
     assert isinstance(first, ClaimedTurn)

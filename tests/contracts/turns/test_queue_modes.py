@@ -21,6 +21,7 @@ from gateway.store.turns import turn_queue, turns
 from gateway.store.turns.turns import Turn
 from gateway.turns.attempt import TurnAttempt
 from gateway.turns.deltas import Deltas
+from gateway.turns.histories import History, HistoryCache
 from ingress_harness import ANN, BOB, NOW, IngressHarness, attachment, open_ingress_harness
 
 
@@ -92,6 +93,8 @@ def make_attempt(harness: IngressHarness, turn: Turn, fence: int) -> TurnAttempt
         transactions=harness.transactions,
         deltas=deltas,
         replies_before=0,
+        histories=HistoryCache(),
+        history=History(),
     )
 
 

@@ -7,14 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Table, func, insert, select, update
+from sqlalchemy import Table, func, insert, select
 
 from delivery.database import tables as delivery_tables
 from delivery.database.engine import Database, metadata
 from delivery.deliveries.queries import STEP_ROWS
 from gateway.config.setting_types import RetentionSettings
 from gateway.maintenance.retention import RULES, RetentionTask
-from gateway.store import sandbox_tables, tables
+from gateway.store import history_tables, sandbox_tables, tables
+from gateway.store.conversations import histories
 from gateway.store.turns import retention
 from ingress_harness import IngressHarness, open_ingress_harness
 
@@ -53,7 +54,7 @@ async def test_old_work_goes_and_needed_work_stays(harness: IngressHarness) -> N
     assert "msg_done" not in await _column(harness, tables.messages, "id")
     assert await _column(harness, delivery_tables.deliveries, "id") == {"dlv_undelivered"}
     assert await _column(harness, sandbox_tables.usage, "id") == {"use_young"}
-    assert await _column(harness, tables.conversations, "history") == {b"what the agent reads"}
+    assert await _column(harness, history_tables.histories, "turn") == {"done"}
     before = {table.name: await _count(harness, table) for table in metadata.sorted_tables}
     await task.run_once(asyncio.Event())
     assert {table.name: await _count(harness, table) for table in metadata.sorted_tables} == before
@@ -97,8 +98,14 @@ async def _fill(harness: IngressHarness, conversation: str) -> None:
         _turn(harness, conversation, "young", "completed", NOW),
     ]
     async with harness.database.begin() as connection:
-        await connection.execute(update(tables.conversations).values(history=b"what the agent reads"))
         await connection.execute(insert(tables.turns), turn_rows)
+        await histories.append(
+            connection,
+            account=turn_rows[0]["account"],
+            conversation=conversation,
+            turn="done",
+            body=b"what the agent reads",
+        )
         await connection.execute(insert(tables.steps), [_step(turn) for turn in ("done", "waiting")])
         await connection.execute(
             insert(tables.approvals), [_approval(harness, conversation, turn) for turn in ("done", "waiting")]

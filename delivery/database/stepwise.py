@@ -1,0 +1,18 @@
+"""Deletion of old rows in short steps, so that other writers get the database in between."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, Table, delete, select, tuple_
+
+from delivery.database.engine import Connection
+
+STEP_ROWS = 1000
+"""Rows that one step deletes at most; a step is one short transaction."""
+
+
+async def delete_step(connection: Connection, table: Table, *conditions: ColumnElement[bool]) -> int:
+    """Delete at most `STEP_ROWS` rows for which the conditions hold; return how many were deleted."""
+    keys = list(table.primary_key.columns)
+    some = select(*keys).where(*conditions).limit(STEP_ROWS)
+    which = keys[0].in_(some) if len(keys) == 1 else tuple_(*keys).in_(some)
+    return (await connection.execute(delete(table).where(which))).rowcount
