@@ -50,6 +50,7 @@ class WebhookDeliveries(UpdateFeed):
 
     async def fetch(self) -> Sequence[Mapping[str, Any]]:
         """Return the deliveries to receive, each as {id, event, delivery, payload}."""
+        await self.start()  # another replica may have moved the position
         updates = []
         for row in sorted(await self._rows(), key=_id_of)[:MAX_ROWS]:
             is_wanted = row.get("event") in (*EVENTS, "repository")

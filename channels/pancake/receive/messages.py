@@ -43,6 +43,7 @@ class PageMessages(UpdateFeed):
 
     async def fetch(self) -> Sequence[Mapping[str, Any]]:
         """Ask for the conversations that changed since the position, and for their new messages."""
+        await self.start()  # another replica may have moved the position
         found: list[Mapping[str, Any]] = []
         after = ""
         for _ in range(MAX_PAGES):

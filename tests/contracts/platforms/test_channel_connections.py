@@ -188,7 +188,7 @@ async def test_a_link_of_a_fake_platform_does_not_lead_to_loopback(target: _Targ
             lambda: anext(slack.fetch(f"{home}/file")),
             lambda: slack.upload(f"{home}/upload", b"x"),
             lambda: slack.respond(f"{home}/respond", {}),
-            slack.open_socket,
+            lambda: slack.open_socket(f"ws://127.0.0.1:{target.port}/link", heartbeat=30.0),
             lambda: anext(slack.fetch(f"{url.rpartition(':')[0]}:{target.port}/other-port")),
             lambda: anext(discord.fetch(f"{home}/file")),
             lambda: anext(discord.fetch(f"{url}@127.0.0.1:{target.port}/file")),

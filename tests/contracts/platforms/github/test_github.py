@@ -281,3 +281,19 @@ async def test_an_error_never_shows_the_url_of_a_proxy_or_a_token(platform: Simu
     with pytest.raises(ChannelError, match="GET /app"):
         async with open_connection(plugin, platform.settings()):
             pass
+
+
+async def test_a_replica_that_takes_over_begins_where_the_other_ended(platform: Simulator) -> None:
+    """The position is that of the database, not the one from when the replica was started."""
+    state, first, second = MemoryChannelState(), UpdateRecorder(), UpdateRecorder()
+    async with open_connection(plugin, platform.settings(), state) as standby:
+        async with open_connection(plugin, platform.settings(), state) as active, receiving(active, first):
+            await platform.say(ROOM, "before")
+            await first.wait(1)
+            await platform.wait_until(
+                lambda: state.values["deliveries:position"] == str(platform.api.deliveries[-1].id)
+            )
+        async with receiving(standby, second):
+            await platform.say(ROOM, "after")
+            updates = await second.wait(1)
+    assert [one.text for one in updates if isinstance(one, Message)] == ["after"]
