@@ -14,6 +14,9 @@ from gateway.store.tables import channel_secrets as table
 RECENT_RETENTION = timedelta(hours=1)
 """How long a secret is kept whose name begins with RECENT_PREFIX."""
 
+MAX_RECENT = 1000
+"""Temporary secrets of a channel; the oldest are deleted first, because anybody may cause new ones."""
+
 
 async def get(connection: Connection, channel: str, name: str) -> str | None:
     """Return the envelope of a channel's secret, or None."""
@@ -27,9 +30,11 @@ async def save(connection: Connection, channel: str, name: str, sealed: str) -> 
     """Store the envelope of a secret, and delete the channel's old temporary ones."""
     now = utc_now()
     if name.startswith(RECENT_PREFIX):
-        begins = table.c.name.startswith(RECENT_PREFIX, autoescape=True)
-        old = begins & (table.c.updated_at < now - RECENT_RETENTION)
-        await connection.execute(delete(table).where(table.c.channel == channel, old))
+        recent = (table.c.channel == channel) & table.c.name.startswith(RECENT_PREFIX, autoescape=True)
+        newest = select(table.c.updated_at).where(recent).order_by(table.c.updated_at.desc())
+        surplus = (await connection.execute(newest.offset(MAX_RECENT - 1).limit(1))).scalar_one_or_none()
+        oldest = max(now - RECENT_RETENTION, surplus or now - RECENT_RETENTION)
+        await connection.execute(delete(table).where(recent, table.c.updated_at <= oldest))
     values = {"sealed": sealed, "updated_at": now}
     await connection.execute(
         insert_on_conflict(table, connection.dialect.name)

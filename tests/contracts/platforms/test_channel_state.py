@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import select, update
+from sqlalchemy import insert, select, update
 
 from channels.port import RECENT_PREFIX
 from delivery.database.engine import Database
@@ -14,6 +14,7 @@ from gateway.accounts.vault import Vault, open_vault
 from gateway.ingress.channel_state import SqlChannelSecrets, SqlChannelState
 from gateway.records.records import Records
 from gateway.store.accounts import deletion
+from gateway.store.conversations import channel_secrets as store
 from gateway.store.conversations.channel_state import delete_recent_before
 from gateway.store.tables import channel_notes, channel_secrets
 
@@ -115,3 +116,32 @@ async def test_temporary_secrets_do_not_pile_up(database: Database, tmp_path: Pa
     async with database.read() as connection:
         names = await connection.execute(select(channel_secrets.c.name).order_by(channel_secrets.c.name))
         assert list(names.scalars()) == ["installation:T1", f"{RECENT_PREFIX}state:2"]
+
+
+async def test_anybody_can_cause_a_limited_number_of_temporary_secrets(database: Database) -> None:
+    """The oldest are deleted beyond the limit of a channel; tokens and other channels' secrets stay."""
+    start = datetime.now(UTC)
+    rows = [
+        {
+            "channel": channel,
+            "name": name,
+            "sealed": "x",
+            "updated_at": start + timedelta(milliseconds=number),
+        }
+        for number in range(store.MAX_RECENT)
+        for channel, name in (
+            ("chn_1", f"{RECENT_PREFIX}state:{number}"),
+            ("chn_2", f"{RECENT_PREFIX}{number}"),
+        )
+    ]
+    rows.append({"channel": "chn_1", "name": "token", "sealed": "x", "updated_at": start - timedelta(days=9)})
+    async with database.begin() as connection:
+        await connection.execute(insert(channel_secrets), rows)
+        await store.save(connection, "chn_1", f"{RECENT_PREFIX}state:new", "x")
+        found = await connection.execute(select(channel_secrets.c.channel, channel_secrets.c.name))
+        names = [(row.channel, row.name) for row in found]
+    ours = [name for channel, name in names if channel == "chn_1"]
+    assert len(ours) == store.MAX_RECENT + 1
+    assert {"token", f"{RECENT_PREFIX}state:new"} <= set(ours)
+    assert f"{RECENT_PREFIX}state:0" not in ours
+    assert len(names) - len(ours) == store.MAX_RECENT

@@ -23,7 +23,7 @@ from gateway.web.http.route import PATH_PARAMETER, ApiRoute
 from gateway.web.openapi import document
 from gateway.web.routes import ROUTES
 
-OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/asyncapi.json"}
+OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/asyncapi.json", "/channels/{id}/pages/{page}"}
 CAMEL = {"turnId", "conversationId", "statusUrl", "resultId", "workspaceId"}
 """The names outside of configs that are not in snake case."""
 
@@ -35,7 +35,7 @@ BY_NAME = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.me
 
 @BY_NAME
 def test_every_route_says_who_may_ask(route: ApiRoute) -> None:
-    """Each route has an access marker, and only documents, health and the console are public."""
+    """Each route has an access marker; documents, health, the console and channels' pages are public."""
     assert isinstance(route.access, get_args(Access))
     if isinstance(route.access, PublicAccess):
         assert route.method == "GET"
