@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Index, literal_column, text
+from sqlalchemy import ColumnElement, Index, MetaData, literal_column, text
+
+WHERE = "where"
+"""The key of the condition in the `info` of an index."""
 
 
 def literal_in(column: ColumnElement[Any], values: Iterable[str]) -> ColumnElement[bool]:
@@ -18,8 +21,20 @@ def literal_in(column: ColumnElement[Any], values: Iterable[str]) -> ColumnEleme
 
 
 def partial_index(name: str, *columns: str, where: str) -> Index:
-    """Return an index of the rows for which a condition holds."""
-    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+    """Return an index of the rows for which a condition holds.
+
+    Only SQLite's form of it is set, because the other would load the dialect of PostgreSQL in every process;
+    `set_postgresql_conditions` adds it before a revision is written.
+    """
+    return Index(name, *columns, sqlite_where=text(where), info={WHERE: where})
+
+
+def set_postgresql_conditions(metadata: MetaData) -> None:
+    """Add PostgreSQL's form of the condition to each partial index."""
+    for table in metadata.tables.values():
+        for index in table.indexes:
+            if WHERE in index.info:
+                index.dialect_options["postgresql"]["where"] = text(index.info[WHERE])
 
 
 def quoted(values: Iterable[str]) -> str:

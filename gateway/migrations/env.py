@@ -9,6 +9,7 @@ from alembic import context
 import delivery.database.tables
 import gateway.store.tables  # noqa: F401  (registers its tables)
 from delivery.database.engine import metadata
+from delivery.database.partial_indexes import set_postgresql_conditions
 
 
 def _render(kind: str, item: Any, _context: Any) -> str | Literal[False]:
@@ -18,6 +19,7 @@ def _render(kind: str, item: Any, _context: Any) -> str | Literal[False]:
     return False
 
 
+set_postgresql_conditions(metadata)
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,

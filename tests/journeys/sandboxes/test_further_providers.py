@@ -50,6 +50,6 @@ async def test_a_record_may_name_a_provider_that_has_a_table(tmp_path: Path, *, 
 
 def test_what_is_not_installed_is_not_opened() -> None:
     """This machine's provider and the chosen one are always open; a table of an unknown one opens nothing."""
-    given = SandboxSettings.model_validate({"provider": "e2b", "docker": {}, "kubernetes": {}})
+    given = SandboxSettings.model_validate({"provider": "e2b", "docker": {}, "nowhere": {}})
     assert enabled_providers(given) == ["docker", "e2b", "host"]
     assert enabled_providers(SandboxSettings()) == ["host"]

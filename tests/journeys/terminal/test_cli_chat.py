@@ -214,7 +214,7 @@ def test_piped_lines_are_messages(gateway: FakeGateway, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "you: one\n" in done.stdout
     assert "you: two\n" in done.stdout
-    assert "● job job_1 completed, exit 0: done" in done.stdout
+    assert "● job job_1 completed, exit 0\n" in done.stdout
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(4401, 1), (4400, 1)])
