@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
 from types import SimpleNamespace
@@ -184,7 +184,7 @@ async def test_a_link_of_a_fake_platform_does_not_lead_to_loopback(target: _Targ
         identified("slack", url, GUARD) as slack,
         identified("discord", url, GUARD) as discord,
     ):
-        calls = (
+        calls: tuple[Callable[[], Awaitable[object]], ...] = (
             lambda: anext(slack.fetch(f"{home}/file")),
             lambda: slack.upload(f"{home}/upload", b"x"),
             lambda: slack.respond(f"{home}/respond", {}),
