@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,19 +28,21 @@ class ProcessHost:
     def __init__(self, directory: Path, home: str) -> None:
         self.directory = directory
         self.home = home
+        self.agent = Path()
         self.child: asyncio.subprocess.Process | None = None
         self.frozen = False
 
     @property
     def socket(self) -> Path:
         """The path of the agent's socket, as this machine sees it."""
-        return self.directory / "agent" / "s"
+        return self.agent / "s"
 
     async def start(self) -> None:
         """Start the instance."""
         binary = bubblewrap.find(None)
         assert binary is not None
-        for name in ("home", "mnt", "tmp", "agent", "etc"):
+        self.agent = Path(tempfile.mkdtemp(prefix="agent-"))  # the path of a socket has 107 bytes at most
+        for name in ("home", "mnt", "tmp", "etc"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         (self.directory / "etc" / "passwd").write_text(
             f"root:x:0:0::/root:/bin/bash\nuser:x:0:0::{self.home}:/bin/bash\n"
@@ -71,7 +74,7 @@ class ProcessHost:
         for prefix in sorted(prefixes):
             words += ["--ro-bind", prefix, prefix]
         words += ["--bind", str(here / "home"), self.home, "--bind", str(here / "mnt"), "/mnt"]
-        words += ["--bind", str(here / "agent"), "/run/agent", "--ro-bind", str(here / "etc"), "/etc/box"]
+        words += ["--bind", str(self.agent), "/run/agent", "--ro-bind", str(here / "etc"), "/etc/box"]
         words += ["--ro-bind", str(here / "etc" / "passwd"), "/etc/passwd"]
         return [*words, "--ro-bind", str(here / "etc" / "group"), "/etc/group", "--chdir", "/"]
 
@@ -129,7 +132,7 @@ class ProcessHost:
             self.freeze(frozen=False)
             self.child.kill()
             await self.child.wait()
-        self.socket.unlink(missing_ok=True)
+            shutil.rmtree(self.agent, ignore_errors=True)
 
     async def terminate(self) -> None:
         """End the instance with everything in it, and delete its disk."""
