@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.conversations.file_change import FileChange, render_diff
@@ -18,11 +18,16 @@ TEXTS = st.one_of(st.text(max_size=30), st.lists(LINES, max_size=30).map("\n".jo
 HUNK = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@")
 
 
+def split(text: str) -> list[tuple[str, bool]]:
+    """Return the lines of a text, each with whether a line feed ends it."""
+    *lines, rest = text.split("\n")
+    return [*((line, True) for line in lines), *([(rest, False)] if rest else [])]
+
+
 def patched(before: str, diff: list[str]) -> str:
     """Return the text after a diff, by the rules of unified diffs."""
-    old = before.split("\n")
-    old = old[:-1] if old[-1] == "" else [*old[:-1], f"{old[-1]}\n{UNFINISHED}"]
-    new: list[str] = []
+    old = split(before)
+    new: list[tuple[str, bool]] = []
     at = number = 0
     while number < len(diff):
         found = HUNK.fullmatch(diff[number])
@@ -32,21 +37,23 @@ def patched(before: str, diff: list[str]) -> str:
         new += old[at:start]
         at, number = start, number + 1
         while removed or added:
-            sign, line = diff[number][0], diff[number][1:]
+            sign, text = diff[number][0], diff[number][1:]
             number += 1
-            if diff[number : number + 1] == [UNFINISHED]:
-                line, number = f"{line}\n{UNFINISHED}", number + 1
+            unfinished = diff[number : number + 1] == [UNFINISHED]
+            number += unfinished
+            line = (text, not unfinished)
             if sign != "+":
                 assert old[at] == line
                 at, removed = at + 1, removed - 1
             if sign != "-":
                 new.append(line)
                 added -= 1
-    text = "".join(f"{line}\n" for line in [*new, *old[at:]])
-    return text.removesuffix(f"\n{UNFINISHED}\n")
+    return "".join(f"{text}\n" if finished else text for text, finished in [*new, *old[at:]])
 
 
 @given(TEXTS, TEXTS)
+@example("", f"a\n{UNFINISHED}\n")
+@example(f"a\n{UNFINISHED}", "a")
 def test_the_diff_determines_the_text(before: str, after: str) -> None:
     """The text before and the diff are enough to make the text after."""
     diff = list(render_diff(FileChange(before=before, after=after)))
