@@ -98,7 +98,7 @@ def problem_of(answer: bytes) -> dict[str, object]:
         (b'{"config": {}}', 422, "required"),
         (b'{"name": "a/b"}', 422, "slash"),
         (b'{"name": "a\\nb"}', 422, "control"),
-        (b'{"name": "a", "config": []}', 422, "dict"),
+        (b'{"name": "a", "config": []}', 422, "object"),
     ],
 )
 async def test_a_body_that_cannot_be_says_why(api: ApiServer, body: bytes, status: int, says: str) -> None:
