@@ -47,7 +47,7 @@ async def provider(rig: ProviderRig) -> AsyncIterator[Provider]:
     """Return the host provider."""
     async with rig.open() as provider:
         yield provider
-        for sandbox_id, _ in await provider.list():
+        for sandbox_id, _ in await provider.list(rig.label):
             await provider.destroy(sandbox_id)
 
 
@@ -333,7 +333,7 @@ async def test_dead_gateways_leave_no_control_group(rig: ProviderRig, sleep_seco
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", other_process_program(rig, body))
     assert await child.wait() == -signal.SIGKILL
     async with rig.open() as provider:
-        for sandbox_id, _ in await provider.list():
+        for sandbox_id, _ in await provider.list(rig.label):
             await provider.destroy(sandbox_id)
     tag = cgroup_tag(rig.provider_context.state)
     # Not by glob, which fails when another test's groups go away meanwhile.

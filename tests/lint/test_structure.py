@@ -216,3 +216,16 @@ def test_no_text_names_an_installation_that_fails() -> None:
     wrong = re.compile(r"pip install '?dovecote\b")
     here = Path(__file__)
     assert not [name for name in names if name != here and name.is_file() and wrong.search(name.read_text())]
+
+
+def test_tests_destroy_their_own_sandboxes_only() -> None:
+    """Tests share an engine, so what a test lists to destroy it lists by its own label."""
+    found = [
+        f"{name}:{node.lineno}"
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For)
+        and "destroy(" in ast.unparse(node)
+        and ".list()" in ast.unparse(node.iter)
+    ]
+    assert not found

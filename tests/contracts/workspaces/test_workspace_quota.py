@@ -36,7 +36,7 @@ async def provider(rig: ProviderRig) -> AsyncIterator[Provider]:
     """Open the provider, and leave nothing behind."""
     async with rig.open() as provider:
         yield provider
-        for sandbox_id, _ in await provider.list():
+        for sandbox_id, _ in await provider.list(rig.label):
             await provider.destroy(sandbox_id)
 
 
