@@ -98,15 +98,23 @@ class Engine:
                 await _tolerate(container.start())
 
     async def suspend(self, sandbox_id: SandboxId) -> None:
-        """Stop or pause a container, as configured; one that is at rest already is no error."""
-        container = self.container(sandbox_id)
+        """Stop or pause a container, as configured; one that is at rest already is no error.
+
+        On a busy machine the kernel may not freeze all processes in the runtime's time; it is tried again.
+        """
+        container, last = self.container(sandbox_id), _ATTEMPTS - 1
         with translate_errors():
-            change = container.pause() if self.settings.suspend == "pause" else container.stop(t=0)
-            try:
-                await _tolerate(change)
-            except DockerError as error:
-                if not await self._is_suspended(sandbox_id, error):
-                    raise
+            for attempt in range(_ATTEMPTS):
+                change = container.pause() if self.settings.suspend == "pause" else container.stop(t=0)
+                try:
+                    return await _tolerate(change)
+                except DockerError as error:
+                    if await self._is_suspended(sandbox_id, error):
+                        return None
+                    if error.status != SERVER_ERROR or attempt == last:
+                        raise
+                await asyncio.sleep(_PAUSE)
+        return None
 
     async def signal(self, sandbox_id: SandboxId, name: str) -> None:
         """Send a signal to the container's first process; one that no longer runs is no error."""
