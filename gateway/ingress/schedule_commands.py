@@ -21,7 +21,7 @@ from gateway.schedules.schedules import (
 )
 from gateway.store.conversations import schedules as store
 from gateway.store.conversations.conversations import Conversation
-from gateway.store.conversations.schedules import Schedule, ScheduleKind, ScheduleState
+from gateway.store.conversations.schedules import Schedule, ScheduleKind
 
 HELP = (
     f"`/remind WHEN TEXT` reminds you, `/schedule WHEN TEXT` gives the text to the agent at that time, and "
@@ -82,14 +82,10 @@ async def _create(
 
 
 async def _list(tx: Transaction, conversation: Conversation, settings: ScheduleSettings) -> str:
-    found = await store.list_for_account(
-        tx.connection, conversation.account, conversation=conversation.id, limit=settings.limit
+    found = await store.list_unfinished(
+        tx.connection, conversation.account, conversation.id, limit=settings.limit
     )
-    lines = [
-        f"- {one.id} {_due(one, settings)}: {_quoted(one)}"
-        for one in found
-        if one.state is not ScheduleState.ENDED
-    ]
+    lines = [f"- {one.id} {_due(one, settings)}: {_quoted(one)}" for one in found]
     more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
     return "\n".join([*lines[:MAX_LISTED], *more]) or f"Nothing is scheduled here. {HELP}"
 

@@ -66,10 +66,7 @@ class Schedules:
     async def list_unfinished(self, account: str, conversation: str, *, limit: int) -> Sequence[Schedule]:
         """Return the schedules of a conversation that are active or paused."""
         async with self._database.read() as connection:
-            found = await store.list_for_account(
-                connection, account, conversation=conversation, limit=self.settings.limit
-            )
-        return [one for one in found if one.state is not ScheduleState.ENDED][:limit]
+            return await store.list_unfinished(connection, account, conversation, limit=limit)
 
     async def delete(self, account: str, conversation: str, schedule: str) -> bool:
         """Delete a schedule of a conversation; returns False if there is none."""

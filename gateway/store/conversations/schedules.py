@@ -83,6 +83,23 @@ async def list_for_account(
     return [_schedule(row) for row in await connection.execute(query.order_by(table.c.id).limit(limit))]
 
 
+async def list_unfinished(
+    connection: Connection, account: str, conversation: str, *, limit: int
+) -> Sequence[Schedule]:
+    """Return the schedules of a conversation that are active or paused, in the order of their creation."""
+    query = (
+        select(table)
+        .where(
+            table.c.account == account,
+            table.c.conversation == conversation,
+            table.c.state != ScheduleState.ENDED,
+        )
+        .order_by(table.c.id)
+        .limit(limit)
+    )
+    return [_schedule(row) for row in await connection.execute(query)]
+
+
 async def count_unfinished(connection: Connection, account: str) -> int:
     """Return how many schedules of an account are active or paused."""
     found = await connection.execute(
@@ -146,9 +163,10 @@ async def delete_schedule(connection: Connection, account: str, schedule: str) -
 
 
 async def delete_ended_before(connection: Connection, *, before: datetime) -> None:
-    """Delete schedules that ended and were last due before a moment."""
+    """Delete schedules that ended and were last due before a moment; a skipped time counts as well."""
+    last_due = func.coalesce(table.c.last_at, table.c.at, table.c.created_at)
     await connection.execute(
-        delete(table).where(table.c.state == literal_column("'ended'"), table.c.last_at < before)
+        delete(table).where(table.c.state == literal_column("'ended'"), last_due < before)
     )
 
 

@@ -16,6 +16,8 @@ from gateway.schedules.firing import ScheduleFiring
 from gateway.schedules.recurrence import Recurrence
 from gateway.schedules.schedules import (
     NewSchedule,
+    Schedules,
+    ScheduleSettings,
     TooManySchedules,
     create_schedule,
     paused,
@@ -186,6 +188,38 @@ async def test_pause_resume_and_deletion(harness: IngressHarness) -> None:
     async with harness.database.begin() as connection:
         await deletion.delete_conversation(connection, harness.account, schedule.conversation)
         assert await store.get(connection, harness.account, schedule.id) is None
+
+
+async def end(harness: IngressHarness, schedule: Schedule, *, skipped_at: datetime) -> None:
+    """End a schedule whose only time was skipped, so that it was never due in time."""
+    async with harness.database.begin() as connection:
+        ended = replace(
+            schedule, at=skipped_at, every_seconds=None, state=ScheduleState.ENDED, next_at=None, last_at=None
+        )
+        assert await store.update_schedule(connection, schedule, ended)
+
+
+async def test_ended_schedules_hide_no_others(harness: IngressHarness) -> None:
+    """However many have ended, the list of a conversation shows those that are due or paused."""
+    for _ in range(3):
+        await end(harness, await add(harness), skipped_at=START)
+    active = await add(harness)
+    schedules = Schedules(harness.database, ScheduleSettings(limit=2))
+    found = await schedules.list_unfinished(harness.account, active.conversation, limit=2)
+    assert [one.id for one in found] == [active.id]
+    await harness.send_command("schedule")
+    assert active.id in harness.replies[-1]
+
+
+async def test_ended_schedules_are_deleted_later(harness: IngressHarness) -> None:
+    """A schedule that ended is deleted a while after its time, also if that was skipped."""
+    old, new = await add(harness), await add(harness)
+    await end(harness, old, skipped_at=START)
+    await end(harness, new, skipped_at=START + HOUR)
+    async with harness.database.begin() as connection:
+        await store.delete_ended_before(connection, before=START + HOUR)
+        left = await store.list_for_account(connection, harness.account, limit=10)
+    assert [one.id for one in left] == [new.id]
 
 
 async def test_an_account_has_a_limit(harness: IngressHarness) -> None:
