@@ -35,14 +35,7 @@ class MessagesReply(ReplyDecoder):
         self._model = model
         self._error_of = error_of
         self._provider = provider
-        self._message: ChatMessage = {
-            "kind": "response",
-            "parts": [],
-            "timestamp": stored.timestamp(),
-            "model_name": model,
-            "provider_name": provider,
-            "provider_url": url,
-        }
+        self._message = stored.response(model, provider=provider, url=url)
         self._blocks: dict[int, dict[str, Any]] = {}
         self._pieces: dict[int, list[str]] = {}
         self._usage: dict[str, int] = {}

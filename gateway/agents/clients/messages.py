@@ -72,6 +72,18 @@ def request(parts: Sequence[ChatPart]) -> ChatMessage:
     return {"parts": list(parts), "timestamp": timestamp(), "kind": "request"}
 
 
+def response(model: str, *, provider: str, url: str) -> ChatMessage:
+    """Return a response without parts; `url` is the server that gives it."""
+    return {
+        "kind": "response",
+        "parts": [],
+        "timestamp": timestamp(),
+        "model_name": model,
+        "provider_name": provider,
+        "provider_url": url,
+    }
+
+
 def user_prompt(content: object) -> ChatPart:
     """Return what a person says: a text, or a list of texts and images."""
     return {"content": content, "timestamp": timestamp(), "part_kind": "user-prompt"}

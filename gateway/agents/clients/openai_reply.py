@@ -43,14 +43,7 @@ class ChatReply(ReplyDecoder):
         self.is_complete = False
         self._model = model
         self._error_of = error_of
-        self._message: ChatMessage = {
-            "kind": "response",
-            "parts": [],
-            "timestamp": stored.timestamp(),
-            "model_name": model,
-            "provider_name": provider,
-            "provider_url": url,
-        }
+        self._message = stored.response(model, provider=provider, url=url)
         self._usage: ResponseTokens = {}
         self._text: list[str] = []
         self._reasoning: dict[str, list[str]] = {}
