@@ -14,7 +14,7 @@ from delivery.database.tables import IS_OPEN, attempts, deliveries, endpoints, o
 from delivery.deliveries.attempt import DeliveryState
 from delivery.events.event import Event
 
-STEP_ROWS = 500
+BATCH_ROWS = 500
 """Rows that one step looks at, in the order of their age; a step is one short transaction."""
 
 _DONE = (str(DeliveryState.DELIVERED), str(DeliveryState.SUPPRESSED))
@@ -59,7 +59,7 @@ class AttemptView:
     excerpt: str | None
 
 
-STEP_ROWS = 500
+BATCH_ROWS = 500
 """Rows that one step looks at, in the order of their age; a step is one short transaction."""
 
 _DONE = (str(DeliveryState.DELIVERED), str(DeliveryState.SUPPRESSED))
@@ -201,7 +201,7 @@ async def delete_deliveries(
     `failed_before` is for dead and ambiguous deliveries; None keeps them.
     """
     rows = await connection.execute(
-        select(*_SEEN).where(deliveries.c.position > after).order_by(deliveries.c.position).limit(STEP_ROWS)
+        select(*_SEEN).where(deliveries.c.position > after).order_by(deliveries.c.position).limit(BATCH_ROWS)
     )
     page = rows.all()
     seen = [row for row in page if row.created_at < done_before]
@@ -212,7 +212,7 @@ async def delete_deliveries(
         or (failed_before is not None and row.state in _FAILED and row.updated_at < failed_before)
     ]
     await connection.execute(delete(deliveries).where(deliveries.c.id.in_(old)))
-    return page[-1].position if seen and len(page) == STEP_ROWS else None
+    return page[-1].position if seen and len(page) == BATCH_ROWS else None
 
 
 async def list_undelivered(

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, bindparam, func, insert, literal_column, select, update
 
+from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from delivery.database.stepwise import delete_step
 from delivery.database.tables import IS_BEHIND, UtcDateTime, outbox, streams
 from delivery.events.event import Event, EventType
 
@@ -184,6 +184,6 @@ async def last_position(connection: Connection, conversation: str) -> tuple[int,
 async def delete_published(connection: Connection, *, before: datetime) -> int:
     """Delete some published outbox rows that were created before a moment; return their number."""
     published = select(streams.c.relayed_n).where(streams.c.conversation == outbox.c.conversation)
-    return await delete_step(
+    return await delete_batch(
         connection, outbox, outbox.c.created_at < before, outbox.c.n <= published.scalar_subquery()
     )

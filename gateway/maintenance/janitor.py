@@ -10,9 +10,9 @@ from functools import partial
 import structlog
 
 from delivery.broker.port import SendWakeUp, WorkQueue
+from delivery.database.batched_deletes import BATCH_ROWS
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
-from delivery.database.stepwise import STEP_ROWS
 from delivery.deliveries import store
 from delivery.deliveries.route import RouteKind
 from delivery.deliveries.router import QUEUES
@@ -98,7 +98,7 @@ class Janitor:
             partial(channel_state.delete_recent_before, before=now - RETENTION),
             partial(outbox.delete_published, before=now - self._event_retention),
         ):
-            deleted: int | None = STEP_ROWS
-            while deleted == STEP_ROWS:
+            deleted: int | None = BATCH_ROWS
+            while deleted == BATCH_ROWS:
                 async with self._database.begin() as connection:
                     deleted = await delete(connection)

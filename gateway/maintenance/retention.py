@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from delivery.background import log_errors
+from delivery.database.batched_deletes import BATCH_ROWS
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
-from delivery.database.stepwise import STEP_ROWS
 from delivery.deliveries import queries
 from gateway.config.setting_types import RetentionSettings
 from gateway.store.accounts import audit_log, usage
@@ -154,4 +154,4 @@ async def _delete_audit(before: datetime, connection: Connection, _after: int) -
 
 def _next(deleted: int) -> int | None:
     """Return any position if there may be more to delete."""
-    return deleted if deleted == STEP_ROWS else None
+    return deleted if deleted == BATCH_ROWS else None

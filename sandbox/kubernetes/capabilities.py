@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from sandbox.errors import SandboxError
+from sandbox.kubernetes.agent_sandboxes import has_controller
 from sandbox.kubernetes.api import ClusterApi, open_api
-from sandbox.kubernetes.controlled import has_controller
 from sandbox.kubernetes.objects import CONTROLLER_GROUP
 from sandbox.kubernetes.settings import KubernetesSettings
 from sandbox.port import Capability

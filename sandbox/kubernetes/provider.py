@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 
 from sandbox.errors import SandboxGone
 from sandbox.exec.background_jobs import CompletionCallback
+from sandbox.kubernetes.agent_sandboxes import AgentSandboxes, ControllerChoice
 from sandbox.kubernetes.api import ClusterApi, open_api
-from sandbox.kubernetes.controlled import ControlledSandboxes, ControllerChoice
 from sandbox.kubernetes.errors import ObjectConflict
 from sandbox.kubernetes.objects import (
     CLAIMS,
@@ -46,7 +46,7 @@ class KubernetesProvider(Provider):
         self._controller = ControllerChoice(api, settings.controller)
         self._pods = PlainPods(api, settings.start_timeout)
         self._namespaces = set[str]()
-        self._controlled = ControlledSandboxes(api, self._pods)
+        self._controlled = AgentSandboxes(api, self._pods)
 
     async def _backend(self) -> SandboxBackend:
         return self._controlled if await self._controller.is_present() else self._pods

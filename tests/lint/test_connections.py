@@ -36,7 +36,7 @@ GUARDED = {
 """Clients of addresses that an account may name: they use the factories of `egress`."""
 
 OPERATORS = {
-    "gateway/agents/clients/library.py": "addresses of the operator; a key is bound to its vendor's origins",
+    "gateway/agents/clients/pydantic_ai_client.py": "addresses of the operator; keys are bound to origins",
     "gateway/infra/nats_probe.py": "the NATS server of the operator's settings",
     "sandbox/docker/engine.py": "the engine of the operator's settings",
     "sandbox/e2b/provider.py": "the vendor's SDK, at the operator's address",

@@ -38,7 +38,7 @@ ALLOWED = {
     "delivery/deliveries/transactions.py Queue": "wake-ups to send; none waits for an answer",
     "delivery/fair_threads.py Lock": "guards the scheduler itself",
     "delivery/fair_threads.py ThreadPoolExecutor": "the fair thread pool is built on it",
-    "gateway/agents/clients/library.py Queue": "the answer to one request",
+    "gateway/agents/clients/pydantic_ai_client.py Queue": "the answer to one request",
     "gateway/agents/model/workspace.py Lock": "the sandbox of one turn",
     "gateway/cli/terminal/session.py Queue": "the inputs of one person's terminal",
     "gateway/files/storage_quota.py Lock": "the count of one account's bytes",

@@ -9,11 +9,11 @@ from typing import Any
 
 from gateway.agents.clients import messages as stored
 from gateway.agents.clients.anthropic_reply import REDACTED, MessagesReply
+from gateway.agents.clients.error_responses import Refusal, kind_of_status, read_refusal, refusal_of
 from gateway.agents.clients.errors import ModelCallError, ModelContextExceeded, ModelQuotaUsedUp
 from gateway.agents.clients.http import ModelAddress, ModelHttp
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.port import ModelClient, ModelQuery
-from gateway.agents.clients.refusals import Refusal, kind_of_status, read_refusal, refusal_of
 from gateway.agents.clients.reply import Deadline, read_reply
 
 VERSION = "2023-06-01"

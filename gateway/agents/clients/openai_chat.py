@@ -8,6 +8,13 @@ from contextlib import aclosing
 from typing import Any
 
 from gateway.agents.clients import messages as stored
+from gateway.agents.clients.error_responses import (
+    Refusal,
+    is_server_error,
+    kind_of_status,
+    read_refusal,
+    refusal_of,
+)
 from gateway.agents.clients.errors import (
     ModelCallError,
     ModelContextExceeded,
@@ -19,13 +26,6 @@ from gateway.agents.clients.http import ModelAddress, ModelHttp
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.openai_reply import REASONING_FIELDS, ChatReply
 from gateway.agents.clients.port import ModelClient, ModelQuery
-from gateway.agents.clients.refusals import (
-    Refusal,
-    is_server_error,
-    kind_of_status,
-    read_refusal,
-    refusal_of,
-)
 from gateway.agents.clients.reply import Deadline, read_reply
 from gateway.agents.port import ToolSpec
 

@@ -85,4 +85,4 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
 
 def _load_library() -> None:
     """Import pydantic-ai and what it needs for its vendors."""
-    import_module("gateway.agents.clients.library")
+    import_module("gateway.agents.clients.pydantic_ai_client")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from yarl import URL
 
 from gateway.agents.clients import anthropic_messages
-from gateway.agents.clients.chain import ModelChain
+from gateway.agents.clients.failover import FailoverClient
 from gateway.agents.clients.http import ModelAddress, ModelHttp
 from gateway.agents.clients.openai_chat import OpenAIChat, http_error
 from gateway.agents.clients.port import ModelClient
@@ -15,7 +15,7 @@ from gateway.agents.model.vendors import LIBRARY_VENDORS, ParsedModel, Vendors, 
 from gateway.agents.port import AgentSpec
 
 if TYPE_CHECKING:
-    from gateway.agents.clients.library import ModelLibrary
+    from gateway.agents.clients.pydantic_ai_client import PydanticAiClient
 
 
 class ModelClients:
@@ -24,7 +24,7 @@ class ModelClients:
     def __init__(self, vendors: Vendors) -> None:
         self._vendors = vendors
         self._http = ModelHttp(vendors.bound_keys())
-        self._library: ModelLibrary | None = None
+        self._library: PydanticAiClient | None = None
 
     async def aclose(self) -> None:
         """Close all connections; requests under way fail."""
@@ -42,7 +42,7 @@ class ModelClients:
             self.build(agent, place, retries=self._vendors.retries if place == last else 0)
             for place in range(last + 1)
         ]
-        return clients[0] if last == 0 else ModelChain(clients)
+        return clients[0] if last == 0 else FailoverClient(clients)
 
     def build(self, agent: AgentSpec, index: int, *, retries: int) -> ModelClient:
         """Return the client of the model at an index of the spec's list; raises UnusableModel."""
@@ -88,11 +88,11 @@ class ModelClients:
         return OpenAIChat(self._http, address_of, provider=model.vendor, is_strict=model.vendor == "openai")
 
     def _build_with_library(self, model: ParsedModel, retries: int, seconds: float) -> ModelClient:
-        from gateway.agents.clients.library import LibraryOptions, ModelLibrary
+        from gateway.agents.clients.pydantic_ai_client import PydanticAiClient, PydanticAiOptions
 
-        vendors, options = self._vendors, LibraryOptions(retries=retries, seconds=seconds)
+        vendors, options = self._vendors, PydanticAiOptions(retries=retries, seconds=seconds)
         if self._library is None:
-            self._library = ModelLibrary(vendors.bound_keys())
+            self._library = PydanticAiClient(vendors.bound_keys())
         return self._library.google(
             model.name, key=vendors.google_api_key, base_url=vendors.google_base_url, options=options
         )

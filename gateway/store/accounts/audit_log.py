@@ -8,9 +8,9 @@ from datetime import datetime
 
 from sqlalchemy import delete, insert, select
 
+from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from delivery.database.stepwise import delete_step
 from gateway.store.tables import audit, conversations, erasures
 
 
@@ -53,7 +53,7 @@ async def list_entries(
 
 async def delete_before(connection: Connection, *, before: datetime) -> int:
     """Delete some entries that are older than a moment; return their number."""
-    return await delete_step(connection, audit, audit.c.created_at < before)
+    return await delete_batch(connection, audit, audit.c.created_at < before)
 
 
 async def schedule_purge(connection: Connection, conversation: str) -> None:

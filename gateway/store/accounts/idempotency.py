@@ -8,9 +8,9 @@ from datetime import datetime
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
-from delivery.database.stepwise import delete_step
 from gateway.store.tables import replies
 
 
@@ -95,4 +95,4 @@ async def release(connection: Connection, account: str, key: str) -> None:
 
 async def delete_before(connection: Connection, *, before: datetime) -> int:
     """Drop some answers that are older than the window of repeats; return their number."""
-    return await delete_step(connection, replies, replies.c.created_at < before)
+    return await delete_batch(connection, replies, replies.c.created_at < before)

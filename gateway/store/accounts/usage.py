@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
 
+from delivery.database.batched_deletes import delete_batch
 from delivery.database.engine import Connection, insert_on_conflict
-from delivery.database.stepwise import delete_step
 from gateway.store.sandbox_tables import budgets, sandboxes, usage, usage_totals
 
 _INSERT = insert(usage)
@@ -133,7 +133,7 @@ async def sum_by_reason(connection: Connection, account: str) -> Sequence[tuple[
 
 async def delete_before(connection: Connection, *, before: datetime) -> int:
     """Delete some usage rows that ended before a moment; return their number. Totals stay."""
-    return await delete_step(connection, usage, usage.c.ended_at < before)
+    return await delete_batch(connection, usage, usage.c.ended_at < before)
 
 
 async def get_budget(connection: Connection, account: str) -> Mapping[str, Any]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
 
+from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from delivery.database.stepwise import delete_step
 from gateway.store.tables import conversations, inbox, messages
 
 
@@ -305,7 +305,7 @@ async def forget_event(
 
 async def delete_inbox_before(connection: Connection, *, before: datetime) -> int:
     """Drop some keys that are older than the window of platform retries; return their number."""
-    return await delete_step(connection, inbox, inbox.c.created_at < before)
+    return await delete_batch(connection, inbox, inbox.c.created_at < before)
 
 
 async def fence_is_current(connection: Connection, conversation: str, fence: int) -> bool:

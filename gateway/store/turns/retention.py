@@ -9,7 +9,7 @@ from sqlalchemy import delete, select
 
 from delivery.database.engine import Connection
 from delivery.deliveries import queries, routes
-from delivery.deliveries.queries import STEP_ROWS
+from delivery.deliveries.queries import BATCH_ROWS
 from gateway.store.job_state import JobState
 from gateway.store.tables import approvals, jobs, messages, turns
 from gateway.store.turn_state import OPEN
@@ -26,7 +26,7 @@ async def delete_turns(connection: Connection, *, after: int, before: datetime) 
     whose result it answered. A turn stays while it is open, has a running job, or is not delivered.
     """
     rows = await connection.execute(
-        select(*_SEEN).where(turns.c.position > after).order_by(turns.c.position).limit(STEP_ROWS)
+        select(*_SEEN).where(turns.c.position > after).order_by(turns.c.position).limit(BATCH_ROWS)
     )
     page = rows.all()
     seen = [row for row in page if row.created_at < before]
@@ -38,7 +38,7 @@ async def delete_turns(connection: Connection, *, after: int, before: datetime) 
     needed = await _list_needed(connection, [row.id for row in ended], [row.conversation for row in ended])
     old = {row.id: row.job for row in ended if row.id not in needed}
     await _delete(connection, list(old), [job for job in old.values() if job is not None])
-    return page[-1].position if seen and len(page) == STEP_ROWS else None
+    return page[-1].position if seen and len(page) == BATCH_ROWS else None
 
 
 async def _list_needed(
@@ -70,10 +70,10 @@ async def delete_messages(connection: Connection, *, after: int, before: datetim
         .outerjoin(turns, turns.c.id == messages.c.turn)
         .where(messages.c.position > after)
         .order_by(messages.c.position)
-        .limit(STEP_ROWS)
+        .limit(BATCH_ROWS)
     )
     page = rows.all()
     seen = [row for row in page if row.created_at < before]
     old = [row.id for row in seen if row.state not in OPEN]
     await connection.execute(delete(messages).where(messages.c.id.in_(old)))
-    return page[-1].position if seen and len(page) == STEP_ROWS else None
+    return page[-1].position if seen and len(page) == BATCH_ROWS else None

@@ -11,7 +11,7 @@ from sqlalchemy import Table, func, insert, select
 
 from delivery.database import tables as delivery_tables
 from delivery.database.engine import Database, metadata
-from delivery.deliveries.queries import STEP_ROWS
+from delivery.deliveries.queries import BATCH_ROWS
 from gateway.config.setting_types import RetentionSettings
 from gateway.maintenance.retention import RULES, RetentionTask
 from gateway.store import history_tables, sandbox_tables, tables
@@ -77,7 +77,7 @@ async def test_a_step_is_short(harness: IngressHarness) -> None:
     async with harness.database.begin() as connection:
         await connection.execute(
             insert(tables.messages),
-            [_message(f"msg_{number}", conversation, None, OLD) for number in range(STEP_ROWS + 10)],
+            [_message(f"msg_{number}", conversation, None, OLD) for number in range(BATCH_ROWS + 10)],
         )
         position = await retention.delete_messages(connection, after=0, before=NOW - timedelta(days=90))
     assert position is not None

@@ -8,7 +8,7 @@ import sys
 import pytest
 from httpx2 import ConnectError
 
-from gateway.agents.clients.library import open_http_client
+from gateway.agents.clients.pydantic_ai_client import open_http_client
 from gateway.agents.model import Vendors, check, check_chain
 from gateway.agents.model.models import with_api_path
 from gateway.records.errors import InvalidRecord

@@ -10,7 +10,7 @@ from gateway.agents.clients.messages import ChatMessage
 from gateway.agents.clients.port import ModelClient, ModelQuery
 
 
-class ModelChain(ModelClient):
+class FailoverClient(ModelClient):
     """Several models as one.
 
     The next model is asked only until one begins to answer. After the first piece of text a failure is

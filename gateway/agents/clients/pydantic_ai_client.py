@@ -78,14 +78,14 @@ _ERRORS: tuple[tuple[type[Exception], type[ModelCallError]], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryOptions:
+class PydanticAiOptions:
     """How often a request is sent again, and the seconds that a whole answer may take (0: any number)."""
 
     retries: int = 0
     seconds: float = 0.0
 
 
-class ModelLibrary:
+class PydanticAiClient:
     """The connections of all models that are used through pydantic-ai."""
 
     def __init__(self, bound_keys: Mapping[str, frozenset[Origin]]) -> None:
@@ -95,7 +95,7 @@ class ModelLibrary:
         """Close all connections; requests under way fail."""
         await self._http.aclose()
 
-    def google(self, name: str, *, key: str | None, base_url: str, options: LibraryOptions) -> ModelClient:
+    def google(self, name: str, *, key: str | None, base_url: str, options: PydanticAiOptions) -> ModelClient:
         """Return a model of Google's Gemini API."""
         provider = GoogleProvider(api_key=key or "", base_url=base_url, http_client=self._http)
         return LibraryModel(GoogleModel(name, provider=provider), options)
@@ -118,7 +118,7 @@ def open_http_client(bound_keys: Mapping[str, frozenset[Origin]]) -> AsyncClient
 class LibraryModel(ModelClient):
     """One model of pydantic-ai. A request runs in a task of its own, because the library cancels tasks."""
 
-    def __init__(self, model: Model, options: LibraryOptions) -> None:
+    def __init__(self, model: Model, options: PydanticAiOptions) -> None:
         self._model = model
         self._seconds = options.seconds
         self._settings = ModelSettings(max_retries=options.retries)

@@ -39,7 +39,7 @@ RUNNING, SUSPENDED = "Running", "Suspended"
 EXPIRED = "SandboxExpired"
 
 
-class ControlledSandboxes(SandboxBackend):
+class AgentSandboxes(SandboxBackend):
     """Sandboxes as Sandbox objects; the network policy is ours."""
 
     def __init__(self, api: ClusterApi, pods: PlainPods) -> None:
