@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from sandbox.errors import UnsafePath
+
+_EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +23,24 @@ class FileEntry:
     size: int
     modified: float
     changed: float
+
+    @property
+    def modified_at(self) -> datetime:
+        """The time of the last change of the content; programs can set it to any time."""
+        return file_time(self.modified)
+
+    @property
+    def changed_at(self) -> datetime:
+        """The time of the last change of any kind."""
+        return file_time(self.changed)
+
+
+def file_time(seconds: float) -> datetime:
+    """Return a file's time from seconds since 1970, limited to the years 1900 to 9000.
+
+    A file system keeps times that no datetime has, and a program may set them.
+    """
+    return datetime.fromtimestamp(min(_LATEST.timestamp(), max(_EARLIEST.timestamp(), seconds)), UTC)
 
 
 def relative_path(path: str, mount: str) -> str:

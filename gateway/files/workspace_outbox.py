@@ -6,19 +6,21 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from delivery.database.clock import from_machine_time, utc_now
 from sandbox.errors import UnsafePath
 from sandbox.model import ExecRequest
+from sandbox.paths import file_time
 from sandbox.port import Sandbox
 from sandbox.workspaces import local_files
 
 OUTBOX = "outbox"
 MAX_DEPTH = 4
 MAX_ENTRIES = 500
-_LISTING = re.compile(r"(\d+) (\d+)(?:\.\d*)? (outbox/.+)", re.DOTALL)
+_LISTING = re.compile(r"([0-9]{1,18}) (-?[0-9]{1,18})(?:\.[0-9]*)? (outbox/.+)", re.DOTALL)
+_CLOCK = re.compile(r"[0-9]{1,11}")
 LIST_SCRIPT = r"""
 [ -d outbox ] && [ ! -L outbox ] || exit 0
 printf '%s\0' "$(date +%s)"
@@ -78,7 +80,7 @@ def _walk(workspace: Path) -> Iterator[OutboxFile]:
             if entry.kind == "directory" and path.count("/") < MAX_DEPTH:
                 waiting.append(path)
             if entry.kind == "file" and seen <= MAX_ENTRIES:
-                changed = from_machine_time(datetime.fromtimestamp(entry.changed, UTC))
+                changed = from_machine_time(entry.changed_at)
                 yield _outbox_file(path, entry.size, changed, entry.changed)
 
 
@@ -104,7 +106,7 @@ def _outbox_file(path: str, size: int, changed_at: datetime, stamp: float) -> Ou
 def parse_listing(listing: bytes, requested_at: datetime) -> list[OutboxFile]:
     """Parse the output of LIST_SCRIPT: the sandbox's time, then one record per file."""
     first, *records = listing.decode("utf-8", "surrogateescape").split("\0")[:-1] or [""]
-    if not first.isdecimal():
+    if not _CLOCK.fullmatch(first):
         return []
     ahead = timedelta(seconds=int(first)) - timedelta(seconds=int(requested_at.timestamp()))
     files = []
@@ -112,9 +114,7 @@ def parse_listing(listing: bytes, requested_at: datetime) -> list[OutboxFile]:
         match = _LISTING.fullmatch(record)
         if match and _is_text(match[3]):
             stamp = float(match[2])
-            files.append(
-                _outbox_file(match[3], int(match[1]), datetime.fromtimestamp(stamp, UTC) - ahead, stamp)
-            )
+            files.append(_outbox_file(match[3], int(match[1]), file_time(stamp) - ahead, stamp))
     return files
 
 

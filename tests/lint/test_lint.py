@@ -135,6 +135,22 @@ def test_the_machine_is_not_asked_what_time_it_is() -> None:
     assert not found
 
 
+def test_times_of_others_are_converted_where_they_are_bounded() -> None:
+    """`fromtimestamp` raises for numbers that others may send: each place bounds its number first."""
+    bounded = {
+        "channels/discord/payloads.py",  # a snowflake has 64 bits
+        "channels/discord/simulator/world.py",
+        "channels/inbox/text.py",
+        "channels/slack/addresses.py",  # Timestamp has 11 digits
+        "channels/telegram/probe.py",
+        "channels/telegram/receive/codec.py",  # UnixTime
+        "gateway/cli/doctor/local_checks.py",  # this machine's clock
+        "sandbox/paths.py",
+    }
+    found = {name for name, text in sources(*PACKAGES) if "fromtimestamp(" in text}
+    assert found == bounded
+
+
 def test_only_settings_reads_the_environment() -> None:
     """Everything else is told what it needs."""
     allowed = {"gateway/config/load.py"}

@@ -127,7 +127,7 @@ class ConversationQuery(PageQuery):
     channel: Annotated[StrictStr, Field(max_length=200)] | None = None
     room: Annotated[StrictStr, Field(max_length=200)] | None = None
     sort: Literal["activity", "created"] = "activity"
-    cursor: Annotated[str, Field(pattern=r"^([0-9]{1,18}-)?cnv_[0-9a-z]{1,40}$")] | None = None
+    cursor: Annotated[str, Field(pattern=r"^([0-9]{1,16}-)?cnv_[0-9a-z]{1,40}$")] | None = None
 
     @model_validator(mode="after")
     def _refuse_cursor_of_other_order(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from contextlib import nullcontext
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 import structlog
@@ -125,7 +125,7 @@ def _to_page(
                 "path": _readable(below + one.name),
                 "kind": one.kind,
                 "size": one.size,
-                "modified_at": datetime.fromtimestamp(one.modified, UTC),
+                "modified_at": one.modified_at,
             }
         )
         for one in found[: page.limit]

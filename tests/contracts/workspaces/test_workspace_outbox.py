@@ -102,6 +102,21 @@ async def test_an_outbox_that_leads_elsewhere_is_empty(
     assert await workspace_outbox.list_files(location) == []
 
 
+@pytest.mark.parametrize("seconds", ["9" * 18, "-" + "9" * 17])
+def test_a_file_of_an_impossible_time_is_found(seconds: str) -> None:
+    """A program may set a file's time to one that no datetime has."""
+    now = datetime.now(UTC)
+    listing = f"{now.timestamp():.0f}\0005 {seconds}.5 outbox/a.txt\0".encode()
+    (found,) = workspace_outbox.parse_listing(listing, now)
+    assert found.changed_at.year in (1899, 1900, 8999, 9000)
+
+
+@pytest.mark.parametrize("clock", ["9" * 12, "9" * 5000, "\u0661"])
+def test_a_sandbox_without_a_possible_clock_has_no_files(clock: str) -> None:
+    """The sandbox's own clock is not trusted either."""
+    assert workspace_outbox.parse_listing(f"{clock}\0005 1 outbox/a\0".encode(), datetime.now(UTC)) == []
+
+
 @given(st.binary(max_size=300))
 def test_any_listing_can_be_read(listing: bytes) -> None:
     """What a sandbox writes is never trusted to be a listing."""

@@ -238,6 +238,11 @@ async def test_conversations_are_listed_and_renamed(running: GatewayProcess) -> 
         assert newest["items"][0]["name"] == "two"
         async with session.get(f"/conversations?limit=1&cursor={newest['next']}") as answer:
             assert [row["name"] for row in (await answer.json())["items"]] == ["one"]
+        late = f"{'9' * 16}-cnv_1"
+        async with session.get(f"/conversations?cursor={late}") as answer:
+            assert len((await answer.json())["items"]) == 2
+        async with session.get(f"/conversations?cursor=9{late}") as answer:
+            assert answer.status == 422
         for refused in ({}, {"title": "\u200b"}, {"title": ""}):
             async with session.patch("/conversations/two", json=refused) as answer:
                 assert answer.status == 422

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import UnsafePath
-from sandbox.paths import relative_path
+from sandbox.paths import FileEntry, relative_path
 
 MOUNT = "/mnt/workspaces/one"
 
@@ -47,3 +49,12 @@ def test_no_path_climbs_out(path: str) -> None:
     except UnsafePath:
         return
     assert found.split("/")[0] not in {"", ".."}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "year"), [(0.0, 1970), (1e18, 9000), (-1e18, 1900), (math.inf, 9000), (math.nan, 1900)]
+)
+def test_a_file_has_a_time_whatever_a_program_set(seconds: float, year: int) -> None:
+    """Times before 1900 and after 9000 are those years."""
+    entry = FileEntry(name="a", kind="file", size=0, modified=seconds, changed=seconds)
+    assert entry.modified_at.year == entry.changed_at.year == year
