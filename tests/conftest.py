@@ -7,6 +7,7 @@ from hypothesis import settings
 
 from leftovers import Leftover, end_jobs, left_behind
 from postgres import end_shared
+from product_loggers import silent_loggers
 from session import Session
 
 SESSION = pytest.StashKey[Session]()
@@ -23,6 +24,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Begin the session, in the first process."""
     if not hasattr(config, "workerinput"):
         config.stash[SESSION] = Session()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Fail a test after which a logger of the product is silent: a library may set levels by name."""
+    assert not (silent := silent_loggers()), f"these loggers drop errors: {silent}"
 
 
 def pytest_runtest_logfinish() -> None:

@@ -54,7 +54,7 @@ class BoltInbox:
         self._places = places
         self._channel = channel
         self._app = AsyncApp(
-            name="dovecote",
+            name=SDK_LOG.name,  # Bolt sets the level of the logger of this name
             client=api.client(None),
             signing_secret="verified-before",  # noqa: S106 - not a secret: the verification is disabled
             request_verification_enabled=False,
