@@ -53,6 +53,7 @@ from gateway.observability.gauges import ProcessGauges, QueueGauges
 from gateway.observability.tracing.span_recorder import SpanRecorder
 from gateway.records.agent import OperatorModel
 from gateway.records.bootstrap import ensure_defaults
+from gateway.records.declared import DeclaredRecords
 from gateway.records.records import Records
 from gateway.schedules.firing import ScheduleFiring
 from gateway.schedules.schedules import Schedules, ScheduleSettings
@@ -350,7 +351,7 @@ async def _ensure_defaults(backing: BackingServices, records: Records) -> str:
             data=settings.data_dir,
             agent=settings.agent,
             provider=settings.sandbox.provider,
-            channels=settings.channels,
+            declared=DeclaredRecords.from_settings(settings),
         )
     if backing.vault.is_rotating:
         await reencrypt_all(backing.database, backing.vault)

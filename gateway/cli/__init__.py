@@ -8,10 +8,18 @@ from functools import cache
 import typer
 from typer.main import get_command
 
+from gateway.cli.commands.account import (
+    agents,
+    list_audit,
+    show_status,
+    show_usage,
+    skills,
+    workspaces,
+)
 from gateway.cli.commands.backup import backup
 from gateway.cli.commands.channels import channels, keys
 from gateway.cli.commands.chat import chat, tail
-from gateway.cli.commands.config import config, init, migrate, version
+from gateway.cli.commands.config import apply, config, init, migrate, version
 from gateway.cli.commands.conversations import conversations
 from gateway.cli.commands.doctor import doctor
 from gateway.cli.commands.jobs import approvals, deliveries, jobs
@@ -29,6 +37,7 @@ local(app, "serve")(serve)
 remote(app, "chat")(chat)
 local(app, "doctor")(doctor)
 local(app, "init")(init)
+local(app, "apply")(apply)
 local(app, "backup")(backup)
 app.add_typer(migrate, name="migrate")
 app.add_typer(config, name="config")
@@ -43,8 +52,14 @@ app.add_typer(schedules, name="schedules")
 app.add_typer(deliveries, name="deliveries")
 app.add_typer(webhooks, name="webhooks")
 app.add_typer(channels, name="channels")
+app.add_typer(agents, name="agents")
 app.add_typer(sandboxes, name="sandboxes")
+app.add_typer(workspaces, name="workspaces")
+app.add_typer(skills, name="skills")
 app.add_typer(keys, name="keys")
+remote(app, "usage")(show_usage)
+remote(app, "audit")(list_audit)
+remote(app, "status")(show_status)
 
 
 @cache

@@ -335,7 +335,9 @@ class BucketSettings(FrozenSettings):
 
 
 class WorkspaceSettings(FrozenSettings):
-    """Where the files of workspaces are stored."""
+    """Where the files of workspaces are stored, and `[workspaces.NAME]`: further ones of the account."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     store: Literal["directory", "s3"] = Field(
         default="directory",
@@ -345,6 +347,12 @@ class WorkspaceSettings(FrozenSettings):
     sync_interval: float = Field(
         default=30.0, gt=0, le=3600, description="seconds between checks for files that are not in s3 yet"
     )
+    __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)
+
+    @property
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The workspaces that the file declares, by name."""
+        return self.__pydantic_extra__ or {}
 
 
 class PriceSettings(FrozenSettings):

@@ -115,6 +115,12 @@ class Settings(BaseSettings):
     channels: dict[str, dict[str, Any]] = Field(
         default_factory=dict, repr=False, description="[channels.NAME]: the default account's channels"
     )
+    agents: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, repr=False, description="[agents.NAME]: further agents of the default account"
+    )
+    sandboxes: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, repr=False, description="[sandboxes.NAME]: its further sandboxes"
+    )
     allow_unsandboxed_host: bool = Field(
         default=False, description="run commands as plain processes where namespaces are forbidden"
     )

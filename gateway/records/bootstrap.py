@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.events.event import new_id
@@ -14,6 +16,7 @@ from gateway.accounts import api_keys
 from gateway.accounts.api_keys import KEY_PATTERN, key_digest
 from gateway.accounts.vault import read_private, write_private
 from gateway.config.setting_types import AgentSettings
+from gateway.records.declared import DeclaredRecords, apply_declared
 from gateway.records.records import Records
 from gateway.records.sandbox_ceilings import FIRST_ACCOUNT
 from gateway.store.accounts import accounts as account_store
@@ -24,6 +27,7 @@ from sandbox import registry as sandbox_plugins
 from sandbox.port import Feature
 
 NAME = FIRST_ACCOUNT
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +39,6 @@ class Defaults:
     agent: Record
     workspace: Record
     sandbox: Record
-    channels: tuple[Record, ...] = ()
 
 
 async def ensure_defaults(
@@ -45,13 +48,12 @@ async def ensure_defaults(
     data: Path,
     agent: AgentSettings,
     provider: str = "host",
-    channels: Mapping[str, Mapping[str, Any]] | None = None,
+    declared: DeclaredRecords | None = None,
 ) -> Defaults:
     """Create missing defaults and apply the settings to the records; idempotent.
 
-    Only fields that the settings name are overwritten in an agent, a sandbox or a workspace; changes made
-    over HTTP are kept. Channels of the configuration file are `managed`: those that were removed from it
-    are deleted.
+    Only fields that the settings name are overwritten in the defaults; changes made over HTTP are kept.
+    Records that the file declares are `managed`: the file alone changes them.
     """
     account = await _ensure_account(connection)
     await _ensure_key_file(connection, account.id, data / "key")
@@ -63,14 +65,14 @@ async def ensure_defaults(
     }
     default_agent = await _ensure_record(connection, records, account.id, "agent", start)
     default_agent = await _apply_settings(connection, records, default_agent, _agent_patch(agent))
-    opened = await _ensure_channels(connection, records, default_agent, channels or {})
+    for one in await apply_declared(connection, records, account.id, declared or DeclaredRecords()):
+        log.info("record.changed", change=one.change, kind=one.kind, name=one.name, reason=one.reason)
     return Defaults(
         account=account.id,
         key_file=data / "key",
         agent=default_agent,
         workspace=workspace,
         sandbox=sandbox,
-        channels=opened,
     )
 
 
@@ -124,40 +126,3 @@ async def _apply_settings(
     if all(record.config.get(key) == value for key, value in patch.items()):
         return record
     return (await records.update(connection, record, patch=patch)).record
-
-
-async def _ensure_channels(
-    connection: Connection, records: Records, agent: Record, configured: Mapping[str, Mapping[str, Any]]
-) -> tuple[Record, ...]:
-    present = {one.name: one for one in await store.list_by_kind(connection, agent.account, "channel")}
-    for name, record in present.items():
-        if record.managed and name not in configured:
-            await store.delete_record(connection, agent.account, record.id)
-    return tuple(
-        [
-            await _ensure_channel(connection, records, agent, present.get(name), name=name, table=table)
-            for name, table in configured.items()
-        ]
-    )
-
-
-async def _ensure_channel(
-    connection: Connection,
-    records: Records,
-    agent: Record,
-    existing: Record | None,
-    *,
-    name: str,
-    table: Mapping[str, Any],
-) -> Record:
-    settings = {key: value for key, value in table.items() if key not in ("kind", "agent")}
-    config = {"kind": table.get("kind", name), "agent": table.get("agent", agent.id), "settings": settings}
-    below = f"/channels/{name}"
-    if existing is None:
-        made = await records.create(
-            connection, agent.account, "channel", name=name, config=config, below=below, managed=True
-        )
-        return made.record
-    if existing.managed and records.with_secrets(existing) == config:
-        return existing
-    return (await records.replace(connection, existing, config=config, below=below, managed=True)).record

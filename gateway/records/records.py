@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
@@ -39,6 +39,14 @@ class SavedRecord:
 
     record: Record
     hook_secret: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigPreview:
+    """A config as it would be stored; the secret of an agent's webhook is stored elsewhere."""
+
+    config: Mapping[str, Any] = field(repr=False)
+    has_hook_secret: bool
 
 
 def secret_associated_data(record: str, pointer: str) -> AssociatedData:
@@ -149,6 +157,17 @@ class Records:
         )
         return await self.replace(connection, record, name=name, config=config, below=below)
 
+    async def preview(
+        self, connection: Connection, record: Record, config: Mapping[str, Any], below: str
+    ) -> ConfigPreview:
+        """Return what a record's config would be, with secrets in clear; raises InvalidRecord."""
+        checked = validate(record.kind, config, below=below)
+        checked = await self._resolve_and_check(connection, record.account, record.kind, checked, below)
+        stored = {pointer: text for pointer, text in checked.secrets.items() if pointer != HOOK_SECRET}
+        return ConfigPreview(
+            config=insert_secrets(checked.config, stored), has_hook_secret=HOOK_SECRET in checked.secrets
+        )
+
     async def replace(
         self,
         connection: Connection,
@@ -191,10 +210,16 @@ class Records:
         """Return what checks a record's connections: only the operator's records may name any address."""
         return TRUSTED if record.managed else EgressGuard(policy=self._egress_policy)
 
+    async def release(self, connection: Connection, record: Record) -> Record:
+        """Let a record that came from the settings file be changed over HTTP; returns it."""
+        released = replace(record, managed=False, updated_at=utc_now())
+        await store.update_record(connection, released)
+        return released
+
     async def delete(self, connection: Connection, record: Record) -> None:
         """Delete a record that nothing refers to; raises InUse, Managed."""
         self.ensure_not_managed(record)
-        users = await self._referrers(connection, record)
+        users = await self.list_referrers(connection, record)
         if users:
             raise InUse(f"{record.kind} {record.name!r} is used by {', '.join(users)}: change them first")
         if record.kind == "agent":
@@ -292,7 +317,8 @@ class Records:
         )
         return SavedRecord(record=record, hook_secret=hook_secret)
 
-    async def _referrers(self, connection: Connection, record: Record) -> list[str]:
+    async def list_referrers(self, connection: Connection, record: Record) -> list[str]:
+        """Return the kinds and names of the records that refer to a record."""
         account = record.account
         if record.kind == "agent":
             channels = await store.list_by_kind(connection, account, "channel")

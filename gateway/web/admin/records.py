@@ -160,6 +160,7 @@ def update(kind: RecordKind) -> Handler:
         book = call.context.records
         async with call.context.database.begin() as connection:
             record = await book.get(connection, call.account, kind, call.path["id"])
+            book.ensure_not_managed(record)
             written = await book.update(connection, record, name=call.body.name, patch=call.body.config)
         return _saved_to_response(written)
 

@@ -13,6 +13,7 @@ from channels.port import PageRequest, PageResponse, WebhookRequest, WebhookResp
 from gateway.config.setting_types import AgentSettings
 from gateway.records import webhooks
 from gateway.records.bootstrap import ensure_defaults
+from gateway.records.declared import DeclaredRecords
 
 
 @pytest.fixture
@@ -118,7 +119,11 @@ async def test_a_channel_of_the_configuration_file_is_changed_there(api: ApiServ
     async def start(**channels: dict[str, object]) -> None:
         async with api.context.database.begin() as connection:
             await ensure_defaults(
-                connection, api.context.records, data=tmp_path, agent=AgentSettings(), channels=channels
+                connection,
+                api.context.records,
+                data=tmp_path,
+                agent=AgentSettings(),
+                declared=DeclaredRecords(channels=channels),
             )
 
     await start(telegram={"token": f"1:{'A' * 35}"})

@@ -173,6 +173,32 @@ async def test_one_directory_one_gateway(running: GatewayProcess) -> None:
     assert "Traceback" not in second.err + wrong.err
 
 
+async def test_the_settings_file_is_applied_without_a_restart(running: GatewayProcess) -> None:
+    """`apply` shows its plan, makes the records of a running gateway, and the next turn uses them."""
+    file = running.data.parent / "dovecote.toml"
+    file.write_text(
+        '[sandboxes.plain]\nprovider = "host"\n[workspaces.repo]\n'
+        '[agents.coder]\nmodel = "builtin:shell"\nsandbox = "plain"\n'
+        'workspaces = [{name = "repo", workspaceId = "repo"}]\n'
+    )
+    planned = await run(running, "apply", "--dry-run")
+    assert (planned.code, planned.out.splitlines()[-1]) == (0, "3 to change"), planned.err
+    assert "coder" not in (await run(running, "agents", "list")).out
+    applied = await run(running, "apply", "--json")
+    assert [one["name"] for one in applied.json] == ["plain", "repo", "coder"]
+    said = await run(running, "chat", "!echo applied", "--agent", "coder", "--conversation", "file")
+    assert (said.code, "applied" in said.out) == (0, True), said.err
+    assert "nothing to change" in (await run(running, "apply")).out
+    assert json.loads((await run(running, "agents", "show", "coder", "--json")).out)["managed"] is True
+    file.write_text('[agents.coder]\nmodel = "pigeon"\n')
+    wrong = await run(running, "apply")
+    assert (wrong.code, "/agents/coder/model" in wrong.err) == (1, True)
+    other = await start("apply", "--data", "never-started", directory=file.parent)
+    async with asyncio.timeout(60):
+        assert b"has not been started on this database yet" in (await other.communicate())[1]
+    assert not (file.parent / "never-started").exists()
+
+
 async def test_anyone_can_try_telegram(tmp_path: Path) -> None:
     """`doctor --simulate telegram` needs no token: a message, a job, and a killed turn are answered."""
     command = await start("doctor", "--simulate", "telegram", "--json", directory=tmp_path)

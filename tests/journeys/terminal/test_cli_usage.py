@@ -37,6 +37,9 @@ LISTS = {
     "channels list": "/accounts/me/channels",
     "sandboxes list": "/sandboxes",
     "keys list": "/accounts/me/keys",
+    "agents list": "/accounts/me/agents",
+    "workspaces list": "/accounts/me/workspaces",
+    "skills list": "/accounts/me/skills",
 }
 
 Run = Callable[..., Result]
@@ -174,6 +177,12 @@ ACTIONS: dict[str, tuple[str, str, Any]] = {
         {"name": "bot", "kind": "telegram", "settings": {"token": "1:a", "allow": [1]}},
     ),
     "sandboxes rm ../x": ("DELETE", "/accounts/me/sandboxes/../x", None),
+    'agents add coder model=builtin:shell limits={"requests":5}': (
+        "POST",
+        "/accounts/me/agents",
+        {"name": "coder", "config": {"model": "builtin:shell", "limits": {"requests": 5}}},
+    ),
+    "skills rm deploy": ("DELETE", "/accounts/me/skills/deploy", None),
     "keys create ci --scope read": ("POST", "/accounts/me/keys", {"name": "ci", "scopes": ["read"]}),
     "keys revoke key_1": ("DELETE", "/accounts/me/keys/key_1", None),
 }

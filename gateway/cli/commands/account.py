@@ -1,0 +1,145 @@
+"""Commands on an account: its agents, workspaces and skills, what it used, and who changed what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.commands.channels import parse_settings
+from gateway.cli.group import Json, group, remote
+from gateway.cli.output import Columns, Row, print_record, print_rows, short
+
+if TYPE_CHECKING:
+    from gateway.cli.client import GatewayClient
+
+agents = group("Agents of the account.")
+workspaces = group("Workspaces of the account.")
+skills = group("Skills that agents of the account can load.")
+
+Name = Annotated[str, typer.Argument(help="An id or a name.")]
+NewName = Annotated[str, typer.Argument(help="A name of your own.")]
+Settings = Annotated[
+    list[str] | None, typer.Argument(help="KEY=VALUE of the config; a value that is JSON is parsed.")
+]
+COLUMNS: dict[str, Columns] = {
+    "agents": {
+        "id": "id",
+        "name": "name",
+        "model": lambda row: row.get("config", {}).get("model"),
+        "sandbox": lambda row: row.get("config", {}).get("sandbox"),
+        "managed": "managed",
+    },
+    "workspaces": {
+        "id": "id",
+        "name": "name",
+        "read only": lambda row: row.get("config", {}).get("readOnly"),
+        "managed": "managed",
+    },
+    "skills": {
+        "id": "id",
+        "name": "name",
+        "description": lambda row: short(row.get("config", {}).get("description")),
+    },
+}
+
+
+def _add_commands(app: typer.Typer, plural: str) -> None:
+    """Register list, show, add, set and rm for one kind of record."""
+    one = plural.removesuffix("s")
+
+    async def list_records(gateway: GatewayClient, *, as_json: Json = False) -> None:
+        rows = await gateway.list_all("accounts", "me", plural)
+        print_rows(rows, COLUMNS[plural], as_json=as_json, empty=f"no {plural}")
+
+    async def show_record(gateway: GatewayClient, name: Name, *, as_json: Json = False) -> None:
+        print_record(await gateway.get("accounts", "me", plural, name), as_json=as_json)
+
+    async def add_record(
+        gateway: GatewayClient, name: NewName, setting: Settings = None, *, as_json: Json = False
+    ) -> None:
+        body = {"name": name, "config": parse_settings(setting or [])}
+        print_record(await gateway.post("accounts", "me", plural, body=body), as_json=as_json)
+
+    async def change_record(
+        gateway: GatewayClient, name: Name, setting: Settings = None, *, as_json: Json = False
+    ) -> None:
+        body = {"config": parse_settings(setting or [])}
+        print_record(await gateway.patch("accounts", "me", plural, name, body=body), as_json=as_json)
+
+    async def delete_record(gateway: GatewayClient, name: Name) -> None:
+        await gateway.delete("accounts", "me", plural, name)
+        typer.echo(f"{name} deleted")
+
+    list_records.__doc__ = f"List the {plural}, those of the settings file included."
+    show_record.__doc__ = f"Show one {one}."
+    add_record.__doc__ = f"Create a {one}." if one != "agent" else "Create an agent."
+    change_record.__doc__ = "Change fields of the config; others keep their values."
+    delete_record.__doc__ = "Delete it; what is in use is not deleted."
+    remote(app, "list")(list_records)
+    remote(app, "show")(show_record)
+    remote(app, "add")(add_record)
+    remote(app, "set")(change_record)
+    remote(app, "rm")(delete_record)
+
+
+for _app, _plural in ((agents, "agents"), (workspaces, "workspaces"), (skills, "skills")):
+    _add_commands(_app, _plural)
+
+Workspace = Annotated[str, typer.Argument(help="The workspace: an id or a name.")]
+
+
+@remote(workspaces, "files")
+async def list_files(
+    gateway: GatewayClient,
+    workspace: Workspace,
+    path: Annotated[str, typer.Argument(help="A directory in it.")] = ".",
+    *,
+    as_json: Json = False,
+) -> None:
+    """List the files of a directory of a workspace."""
+    parts = [] if path == "." else path.strip("/").split("/")
+    rows = await gateway.list_all("accounts", "me", "workspaces", workspace, "files", *parts)
+    columns: Columns = {"name": "name", "kind": "kind", "size": "size", "changed": "modified_at"}
+    print_rows(rows, columns, as_json=as_json, empty="no files")
+
+
+async def show_usage(gateway: GatewayClient, *, as_json: Json = False) -> None:
+    """Show what the account has used, by agent, and its budget."""
+    found = await gateway.get("accounts", "me", "usage")
+    if as_json:
+        print_record(found, as_json=True)
+        return
+    amounts = {"total": found["total"], **found["agents"]}
+    rows: list[Row] = [{"agent": name, **amount} for name, amount in amounts.items()]
+    columns: Columns = {
+        "agent": "agent",
+        "requests": "requests",
+        "tokens read": "input_tokens",
+        "written": "output_tokens",
+        "sandbox seconds": "sandbox_seconds",
+        "cost": "cost",
+    }
+    print_rows(rows, columns, as_json=False, empty="")
+    limits = ", ".join(f"{name} {value:g}" for name, value in found["budget"].items() if value)
+    typer.echo(f"budget: {limits or 'none'}")
+
+
+async def list_audit(gateway: GatewayClient, *, as_json: Json = False) -> None:
+    """List who changed what over HTTP, newest first."""
+    columns: Columns = {name: name for name in ("time", "actor", "action", "object", "status", "address")}
+    rows: list[dict[str, Any]] = await gateway.list_all("accounts", "me", "audit")
+    print_rows(rows, columns, as_json=as_json, empty="no changes")
+
+
+async def show_status(gateway: GatewayClient, *, as_json: Json = False) -> None:
+    """Show whether the gateway is ready, and whether its channels receive."""
+    channels = await gateway.list_all("accounts", "me", "channels")
+    found = {
+        "ready": await gateway.get("readyz"),
+        "channels": [
+            {"name": one["name"], **await gateway.get("accounts", "me", "channels", one["id"], "status")}
+            for one in channels
+        ],
+    }
+    print_record(found, as_json=as_json)

@@ -1,0 +1,162 @@
+"""Records that the settings file declares: `[sandboxes.NAME]`, `[workspaces.NAME]` and `[agents.NAME]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from delivery.database.engine import Connection
+from gateway.config.settings import Settings
+from gateway.records.errors import InvalidRecord
+from gateway.records.records import Records
+from gateway.store.accounts import records as store
+from gateway.store.accounts.records import Record, RecordKind
+from sandbox.config import ConfigProblem
+
+Tables = Mapping[str, Mapping[str, Any]]
+
+RESERVED = "default"
+"""The name of the records that the gateway makes itself."""
+
+_REMEDIES: Mapping[RecordKind, str] = {
+    "sandbox": "its provider is `sandbox.provider`; take another name for another sandbox",
+    "workspace": "take another name for another workspace",
+    "agent": "its settings are in [agent]; take another name for another agent",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredRecords:
+    """The tables of the settings file, by name.
+
+    Those of sandboxes, workspaces and agents take what the record's `config` takes over HTTP. That of a
+    channel has `kind` and `agent` beside the adapter's settings.
+    """
+
+    sandboxes: Tables = field(default_factory=dict)
+    workspaces: Tables = field(default_factory=dict)
+    agents: Tables = field(default_factory=dict)
+    channels: Tables = field(default_factory=dict)
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> DeclaredRecords:
+        """Return the tables of the settings."""
+        return cls(
+            sandboxes=settings.sandboxes,
+            workspaces=settings.workspaces.tables,
+            agents=settings.agents,
+            channels=settings.channels,
+        )
+
+    def by_kind(self) -> Iterator[tuple[RecordKind, str, Tables]]:
+        """Yield the kind, its table and the records' configs; what others refer to comes first."""
+        yield "sandbox", "sandboxes", self.sandboxes
+        yield "workspace", "workspaces", self.workspaces
+        yield "agent", "agents", self.agents
+        yield "channel", "channels", {name: _channel_config(name, one) for name, one in self.channels.items()}
+
+
+def _channel_config(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    settings = {key: value for key, value in table.items() if key not in ("kind", "agent")}
+    return {"kind": table.get("kind", name), "agent": table.get("agent", RESERVED), "settings": settings}
+
+
+class ChangeKind(StrEnum):
+    """What happens to a record."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordChange:
+    """A change of one record; `fields` are the keys of its config that differ.
+
+    A released record is not in the file any more and stays as one that HTTP can change; `reason` says why.
+    """
+
+    change: ChangeKind
+    kind: RecordKind
+    name: str
+    fields: tuple[str, ...] = ()
+    reason: str = ""
+
+
+async def apply_declared(
+    connection: Connection, records: Records, account: str, declared: DeclaredRecords
+) -> list[RecordChange]:
+    """Make the account's records those of the file, and return the changes; raises InvalidRecord.
+
+    Records that are not in the file are changed only if they came from it: channels, and agents and
+    sandboxes that nothing uses, are deleted. A workspace is never deleted with its files because a table
+    is missing.
+    """
+    tables = list(declared.by_kind())
+    kind, _table, channels = tables[-1]
+    changes = await _remove_others(connection, records, account, kind, channels)
+    for kind, table, wanted in tables:
+        _refuse_reserved(kind, table, wanted)
+        present = {one.name: one for one in await store.list_by_kind(connection, account, kind)}
+        for name, config in wanted.items():
+            below = f"/{table}/{name}"
+            if name in present:
+                changes += await _update(connection, records, present[name], config, below)
+            else:
+                await records.create(
+                    connection, account, kind, name=name, config=config, below=below, managed=True
+                )
+                changes.append(RecordChange(change=ChangeKind.CREATE, kind=kind, name=name))
+    for kind, _table, wanted in reversed(tables[:-1]):
+        changes += await _remove_others(connection, records, account, kind, wanted)
+    return changes
+
+
+def _refuse_reserved(kind: RecordKind, table: str, wanted: Tables) -> None:
+    if RESERVED in wanted and kind in _REMEDIES:
+        detail = f"{RESERVED!r} is the {kind} that the gateway makes: {_REMEDIES[kind]}"
+        raise InvalidRecord([ConfigProblem(pointer=f"/{table}/{RESERVED}", detail=detail)])
+
+
+async def _update(
+    connection: Connection, records: Records, present: Record, config: Mapping[str, Any], below: str
+) -> Sequence[RecordChange]:
+    after = await records.preview(connection, present, config, below)
+    differing = _differing(records.with_secrets(present), after.config)
+    if differing or after.has_hook_secret or not present.managed:
+        await records.replace(connection, present, config=config, below=below, managed=True)
+    if present.managed and not differing:
+        return []
+    return [RecordChange(change=ChangeKind.UPDATE, kind=present.kind, name=present.name, fields=differing)]
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
+
+
+async def _remove_others(
+    connection: Connection, records: Records, account: str, kind: RecordKind, wanted: Tables
+) -> list[RecordChange]:
+    """Delete or release the records that came from the file and are not in it any more."""
+    present = await store.list_by_kind(connection, account, kind)
+    gone = [one for one in present if one.managed and one.name not in wanted]
+    return [await _remove(connection, records, one) for one in gone]
+
+
+async def _remove(connection: Connection, records: Records, record: Record) -> RecordChange:
+    reason = await _reason_to_keep(connection, records, record)
+    released = await records.release(connection, record)
+    if reason:
+        return RecordChange(change=ChangeKind.RELEASE, kind=record.kind, name=record.name, reason=reason)
+    await records.delete(connection, released)
+    return RecordChange(change=ChangeKind.DELETE, kind=record.kind, name=record.name)
+
+
+async def _reason_to_keep(connection: Connection, records: Records, record: Record) -> str:
+    if record.kind == "workspace":
+        return "its files are kept"
+    users = await records.list_referrers(connection, record)
+    return f"still used by {', '.join(users)}" if users else ""
