@@ -20,6 +20,7 @@ from channels.message import (
     Reply,
     SentMessage,
     StatusReaction,
+    ToolSteps,
     Update,
 )
 from channels.settings import ChannelSettings
@@ -50,6 +51,8 @@ class ChannelFeature(StrEnum):
     """People's reactions to messages arrive as updates."""
     STREAM = "stream"
     """The platform shows a reply while it is generated, by calls of its own."""
+    STEPS = "steps"
+    """The platform shows the tool calls of a turn while they run."""
     IDEMPOTENT_SEND = "idempotent_send"
     """A repeated send with a known key is recognised and not carried out twice."""
     FIND = "find"
@@ -178,6 +181,14 @@ class Sender(Protocol):
         None means that the draft is a preview that disappears by itself; the final text is sent as usual.
         """
         del address, draft
+        raise Unsupported
+
+    async def show_steps(self, address: Address, steps: ToolSteps) -> SentMessage | None:
+        """Show the tool calls of a turn; the result is for the next call. Feature STEPS.
+
+        None means that the platform does not show them in this place: no further call is made.
+        """
+        del address, steps
         raise Unsupported
 
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
