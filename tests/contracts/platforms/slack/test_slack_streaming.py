@@ -294,6 +294,16 @@ async def test_a_hidden_key_is_not_an_absent_message(
         await slack.sender.find(ROOM, KEY, since=LONG_AGO)
 
 
+async def test_a_key_that_the_app_may_not_see_is_not_an_absent_message(
+    simulator: Simulator, slack: Connection
+) -> None:
+    """Slack shows no metadata to apps without access: that a message is missing cannot be known."""
+    await slack.sender.send(ROOM, make_reply("hello"))
+    await simulator.hide_metadata()
+    with pytest.raises(Unsupported):
+        await slack.sender.find(ROOM, KEY, since=LONG_AGO)
+
+
 async def test_a_draft_is_found_by_its_own_key(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
