@@ -201,6 +201,38 @@ class DraftText:
     recipient_id: str = ""
 
 
+class StepState(StrEnum):
+    """How far a step has come."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStep:
+    """One tool call of a turn: what is done, in a few plain words, and how far it has come."""
+
+    id: str
+    title: str
+    state: StepState = StepState.RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSteps:
+    """The tool calls of a turn so far, in order, which one message shows.
+
+    `platform_id` is the previous call's result. `key` is the same in every call for one turn. `recipient_id`
+    is the platform's id of the user who is answered. `has_ended`: no further call follows.
+    """
+
+    key: str
+    steps: tuple[ToolStep, ...]
+    platform_id: str | None = None
+    recipient_id: str = ""
+    has_ended: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """A message to send: CommonMark within the channel's length limit, and at most one row of buttons.

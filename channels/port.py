@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from channels.errors import Unsupported
 from channels.message import (
@@ -20,6 +20,7 @@ from channels.message import (
     Reply,
     SentMessage,
     StatusReaction,
+    ToolSteps,
     Update,
 )
 from channels.settings import ChannelSettings
@@ -50,6 +51,8 @@ class ChannelFeature(StrEnum):
     """People's reactions to messages arrive as updates."""
     STREAM = "stream"
     """The platform shows a reply while it is generated, by calls of its own."""
+    STEPS = "steps"
+    """The platform shows the tool calls of a turn while they run."""
     IDEMPOTENT_SEND = "idempotent_send"
     """A repeated send with a known key is recognised and not carried out twice."""
     FIND = "find"
@@ -95,6 +98,10 @@ class ChannelSecrets(Protocol):
     @abstractmethod
     async def take(self, name: str) -> str | None:
         """Return and delete the secret of a name; of concurrent calls one returns it, the others None."""
+
+    @abstractmethod
+    async def list(self, prefix: str, *, after: str = "", limit: int = 200) -> Mapping[str, str]:
+        """Return the secrets whose names begin with `prefix` and follow `after`, in the order of names."""
 
 
 class ChannelState(Protocol):
@@ -176,6 +183,14 @@ class Sender(Protocol):
         del address, draft
         raise Unsupported
 
+    async def show_steps(self, address: Address, steps: ToolSteps) -> SentMessage | None:
+        """Show the tool calls of a turn; the result is for the next call. Feature STEPS.
+
+        None means that the platform does not show them in this place: no further call is made.
+        """
+        del address, steps
+        raise Unsupported
+
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
         """Return the message of a reply or file with this key sent since then, or None. Feature FIND.
 
@@ -210,11 +225,15 @@ class Sender(Protocol):
         """
 
 
+ChannelPage = Literal["install", "oauth"]
+"""The pages on which people install an app: where they begin, and where the platform sends them back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
     """A person's request of one of a channel's pages; header names are lower-case."""
 
-    page: str
+    page: ChannelPage
     query: str
     headers: Mapping[str, str]
 
@@ -228,17 +247,43 @@ class PageResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-ShowPage = Callable[[PageRequest], Awaitable[PageResponse]]
-"""Return a page for a person, such as the one that installs an app; 404 for an unknown one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelInstallation:
+    """A workspace (or a whole organisation) that installed a channel's app; `id` is the platform's."""
+
+    id: str
+    name: str
+    installed_at: datetime
+    is_organisation: bool = False
+
+
+class ChannelInstallations(Protocol):
+    """The workspaces that installed a channel's app, and the pages on which people install it."""
+
+    @abstractmethod
+    async def show_page(self, request: PageRequest) -> PageResponse:
+        """Return a page for a person's browser; 503 if the platform or the database cannot be reached."""
+
+    @abstractmethod
+    async def list(self, *, after: str = "", limit: int = 200) -> Sequence[ChannelInstallation]:
+        """Return the installations whose ids follow `after`, in the order of ids."""
+
+    @abstractmethod
+    async def get(self, installation: str) -> ChannelInstallation | None:
+        """Return the installation with an id, or None."""
+
+    @abstractmethod
+    async def uninstall(self, installation: str) -> bool:
+        """Uninstall the app and forget its token; return whether it was installed; raises ChannelError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A connected bot: its receiver, its sender, and its pages for people, if it has any."""
+    """A connected bot: its receiver, its sender, and its installations if people install it."""
 
     receiver: Receiver
     sender: Sender
-    show_page: ShowPage | None = None
+    installations: ChannelInstallations | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
 
+from channels.adapter_modules import probe_of, simulator_of
 from channels.discord.settings import DiscordSettings
-from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from egress.guard import EgressGuard
-
-if TYPE_CHECKING:
-    from channels.discord.simulator import Simulator
 
 
 @asynccontextmanager
@@ -31,20 +28,6 @@ async def _open(
             receiver=DiscordReceiver(api, settings, state, channel=channel, bot=bot, deferred=deferred),
             sender=DiscordSender(api, deferred, bot=bot),
         )
-
-
-async def _probe(settings: DiscordSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
-    from channels.discord.probe import probe
-
-    return await probe(settings, guard)
-
-
-@asynccontextmanager
-async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
-    from channels.discord.simulator.run import simulate
-
-    async with simulate() as simulator:
-        yield simulator, simulator.settings()
 
 
 plugin = ChannelPlugin(
@@ -75,8 +58,8 @@ plugin = ChannelPlugin(
     ),
     settings=DiscordSettings,
     open=_open,
-    probe=_probe,
+    probe=probe_of("channels.discord.probe"),
     account=lambda settings: settings.bot_id,
     polls=lambda settings: settings.mode == "gateway",
-    simulate=_simulate,
+    simulate=simulator_of("channels.discord.simulator.run"),
 )

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
 
+from channels.adapter_modules import probe_of, simulator_of
 from channels.github.settings import GitHubSettings
 from channels.github.threads import measure
-from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from egress.guard import EgressGuard
-
-if TYPE_CHECKING:
-    from channels.github.simulator import Simulator
 
 
 @asynccontextmanager
@@ -32,20 +29,6 @@ async def _open(
         yield Connection(receiver=receiver, sender=GitHubSender(api, bot=bot))
 
 
-async def _probe(settings: GitHubSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
-    from channels.github.probe import probe
-
-    return await probe(settings, guard)
-
-
-@asynccontextmanager
-async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
-    from channels.github.simulator import simulate
-
-    async with simulate() as simulator:
-        yield simulator, simulator.settings()
-
-
 plugin = ChannelPlugin(
     name="github",
     title="GitHub",
@@ -57,8 +40,8 @@ plugin = ChannelPlugin(
     ),
     settings=GitHubSettings,
     open=_open,
-    probe=_probe,
+    probe=probe_of("channels.github.probe"),
     account=lambda settings: f"app-{settings.app_id}",
     polls=lambda settings: settings.mode == "polling",
-    simulate=_simulate,
+    simulate=simulator_of("channels.github.simulator"),
 )

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
 
+from channels.adapter_modules import probe_of, simulator_of
 from channels.inbox.plain import utf16_length
 from channels.pancake.settings import TEXT_LIMIT, PancakeSettings
-from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from egress.guard import EgressGuard
-
-if TYPE_CHECKING:
-    from channels.pancake.simulator import Simulator
 
 
 @asynccontextmanager
@@ -31,20 +28,6 @@ async def _open(
         yield Connection(receiver=PancakeReceiver(feed, settings, channel=channel), sender=PancakeSender(api))
 
 
-async def _probe(settings: PancakeSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
-    from channels.pancake.probe import probe
-
-    return await probe(settings, guard)
-
-
-@asynccontextmanager
-async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
-    from channels.pancake.simulator import simulate
-
-    async with simulate() as simulator:
-        yield simulator, simulator.settings()
-
-
 plugin = ChannelPlugin(
     name="pancake",
     title="Pancake",
@@ -58,8 +41,8 @@ plugin = ChannelPlugin(
     ),
     settings=PancakeSettings,
     open=_open,
-    probe=_probe,
+    probe=probe_of("channels.pancake.probe"),
     account=lambda settings: settings.page_id,
     polls=lambda settings: settings.mode == "polling",
-    simulate=_simulate,
+    simulate=simulator_of("channels.pancake.simulator"),
 )

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
 
-from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
+from channels.adapter_modules import probe_of, simulator_of
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from channels.slack.settings import SlackSettings
 from channels.slack.text import measure
 from egress.guard import EgressGuard
-
-if TYPE_CHECKING:
-    from channels.slack.simulator import Simulator
 
 
 @asynccontextmanager
@@ -24,20 +21,6 @@ async def _open(
 
     async with connect(settings, guard) as api:
         yield await (connect_workspace if settings.bot_token else connect_installed)(channel, api, state)
-
-
-async def _probe(settings: SlackSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
-    from channels.slack.probe import probe
-
-    return await probe(settings, guard)
-
-
-@asynccontextmanager
-async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
-    from channels.slack.simulator.run import simulate
-
-    async with simulate() as simulator:
-        yield simulator, simulator.settings()
 
 
 plugin = ChannelPlugin(
@@ -54,9 +37,9 @@ plugin = ChannelPlugin(
     ),
     settings=SlackSettings,
     open=_open,
-    probe=_probe,
+    probe=probe_of("channels.slack.probe"),
     account=lambda settings: settings.account,
     polls=lambda settings: settings.mode == "socket",
     connection_key=lambda settings: settings.connection_key,
-    simulate=_simulate,
+    simulate=simulator_of("channels.slack.simulator.run"),
 )

@@ -7,7 +7,7 @@ from channels.port import ChannelState, Connection
 from channels.slack.api import Api
 from channels.slack.installations import ChannelInstallationStore
 from channels.slack.places import Places
-from channels.slack.receive.install_pages import InstallPages
+from channels.slack.receive.install_pages import SlackInstallations
 from channels.slack.receive.receiver import SlackReceiver
 from channels.slack.send.sender import SlackSender
 from channels.slack.send.workspace_sender import WorkspaceSender
@@ -23,7 +23,7 @@ async def connect_workspace(channel: str, api: Api, state: ChannelState) -> Conn
 
 
 async def connect_installed(channel: str, api: Api, state: ChannelState) -> Connection:
-    """Return the connection of an app, with the pages that install it."""
+    """Return the connection of an app, with the workspaces that installed it."""
     if state.secrets is None:
         raise Unsupported("an app of many workspaces needs a store of secrets")
     workspaces = InstalledWorkspaces(api, ChannelInstallationStore(state.secrets))
@@ -31,5 +31,5 @@ async def connect_installed(channel: str, api: Api, state: ChannelState) -> Conn
     return Connection(
         receiver=SlackReceiver(api, workspaces, places, channel=channel),
         sender=WorkspaceSender(workspaces, state, places),
-        show_page=InstallPages(api, state.secrets).show,
+        installations=SlackInstallations(api, state.secrets),
     )

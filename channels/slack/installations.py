@@ -25,6 +25,11 @@ _ID = re.compile(r"[A-Z0-9]{1,40}")
 _STATE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
+def owner_of(bot: InstalledBot) -> str:
+    """Return the id of the workspace or organisation that installed a bot."""
+    return (bot.enterprise_id if bot.is_enterprise_install else bot.team_id) or ""
+
+
 class ChannelInstallationStore(AsyncInstallationStore):
     """The bots of one app, one for each workspace or organisation; their tokens are encrypted."""
 
@@ -37,7 +42,7 @@ class ChannelInstallationStore(AsyncInstallationStore):
 
     async def async_save_bot(self, bot: InstalledBot) -> None:
         """Store a bot, in place of an earlier one of the same workspace."""
-        owner = bot.enterprise_id if bot.is_enterprise_install else bot.team_id
+        owner = owner_of(bot)
         if not owner or not _ID.fullmatch(owner) or not bot.bot_token:
             raise ValueError("the installation names no workspace, or has no bot token: add bot scopes")
         await self._secrets.set(_PREFIX + owner, json.dumps(bot.to_dict(), default=datetime.isoformat))
@@ -47,10 +52,20 @@ class ChannelInstallationStore(AsyncInstallationStore):
     ) -> InstalledBot | None:
         """Return the bot of a workspace, or that of its organisation, or None."""
         for owner in ("" if is_enterprise_install else team_id, enterprise_id):
-            found = await self._secrets.get(_PREFIX + owner) if owner and _ID.fullmatch(owner) else None
+            found = await self.find_bot(owner or "")
             if found is not None:
-                return InstalledBot(**json.loads(found))
+                return found
         return None
+
+    async def find_bot(self, owner: str) -> InstalledBot | None:
+        """Return the bot of the workspace or organisation with this id, or None."""
+        found = await self._secrets.get(_PREFIX + owner) if _ID.fullmatch(owner) else None
+        return None if found is None else InstalledBot(**json.loads(found))
+
+    async def list_bots(self, *, after: str, limit: int) -> list[InstalledBot]:
+        """Return the bots of the owners whose ids follow `after`, in the order of ids."""
+        found = await self._secrets.list(_PREFIX, after=_PREFIX + after, limit=limit)
+        return [InstalledBot(**json.loads(one)) for one in found.values()]
 
     async def async_delete_bot(self, *, enterprise_id: str | None, team_id: str | None) -> None:
         """Forget the bot of a workspace, or that of the organisation if no workspace is named."""

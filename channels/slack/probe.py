@@ -34,8 +34,8 @@ def _installation_check() -> CheckResult:
     return CheckResult(
         subject="installation",
         ok=True,
-        detail="workspaces install the app at /channels/ID/pages/install; check on Slack's page that the "
-        "redirect URL ends in /channels/ID/pages/oauth_redirect",
+        detail="workspaces install the app at /slack/install; check on Slack's page that the redirect URL "
+        "ends in /slack/oauth_redirect (of several apps: /channels/ID/install and /channels/ID/oauth)",
     )
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
 
-from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
+from channels.adapter_modules import probe_of, simulator_of
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from channels.telegram.settings import TelegramSettings
 from channels.telegram.text import is_group, measure
 from egress.guard import EgressGuard
-
-if TYPE_CHECKING:
-    from channels.telegram.simulator import Simulator
 
 
 @asynccontextmanager
@@ -31,20 +28,6 @@ async def _open(
                 receiver=TelegramReceiver(api, settings, albums, channel=channel, bot=bot),
                 sender=TelegramSender(api),
             )
-
-
-async def _probe(settings: TelegramSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
-    from channels.telegram.probe import probe
-
-    return await probe(settings, guard)
-
-
-@asynccontextmanager
-async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
-    from channels.telegram.simulator import simulate
-
-    async with simulate() as simulator:
-        yield simulator, simulator.settings()
 
 
 plugin = ChannelPlugin(
@@ -75,8 +58,8 @@ plugin = ChannelPlugin(
     ),
     settings=TelegramSettings,
     open=_open,
-    probe=_probe,
+    probe=probe_of("channels.telegram.probe"),
     account=lambda settings: settings.bot_id,
     polls=lambda settings: settings.mode == "polling",
-    simulate=_simulate,
+    simulate=simulator_of("channels.telegram.simulator"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -19,6 +20,9 @@ from channels.message import (
     Reaction,
     Reply,
     StatusReaction,
+    StepState,
+    ToolStep,
+    ToolSteps,
     Update,
 )
 from channels.port import ChannelFeature, ChannelPlugin, Connection
@@ -26,6 +30,9 @@ from channels.testing.connections import UpdateRecorder, receiving
 from channels.testing.rig import ChannelRig
 
 _numbers = count()
+STEP = ToolStep(id="call_1", title="bash: make")
+UNDECLARED = (ChannelFeature.REACT, ChannelFeature.STREAM, ChannelFeature.STEPS, ChannelFeature.FIND)
+"""Features whose methods raise Unsupported if they are not declared."""
 
 
 def new_key() -> str:
@@ -52,7 +59,7 @@ async def wait_for_update(recorder: UpdateRecorder, kind: type[Update]) -> Updat
 class ChannelFeatureContract:
     """What a channel promises about its declared features and about each kind of update."""
 
-    @pytest.mark.parametrize("feature", [ChannelFeature.REACT, ChannelFeature.STREAM, ChannelFeature.FIND])
+    @pytest.mark.parametrize("feature", UNDECLARED)
     async def test_an_undeclared_feature_raises(
         self, plugin: ChannelPlugin, connection: Connection, user_message: Message, feature: ChannelFeature
     ) -> None:
@@ -60,11 +67,13 @@ class ChannelFeatureContract:
         if feature in plugin.features:
             pytest.skip("declared: the tests below show that it works")
         channel, address, since = connection.sender, user_message.address, datetime.now(UTC)
+        steps = ToolSteps(key=new_key(), steps=(STEP,))
         calls: dict[ChannelFeature, Callable[[], Awaitable[object]]] = {
             ChannelFeature.REACT: lambda: channel.react(
                 address, user_message.platform_id, StatusReaction.SEEN
             ),
             ChannelFeature.STREAM: lambda: channel.update_draft(address, DraftText(key=new_key(), text="x")),
+            ChannelFeature.STEPS: lambda: channel.show_steps(address, steps),
             ChannelFeature.FIND: lambda: channel.find(address, new_key(), since=since),
         }
         with pytest.raises(Unsupported):
@@ -170,6 +179,23 @@ class ChannelFeatureContract:
         else:
             await channel.edit(user_message.address, platform_id, final)
         assert [one.text for one in rig.visible_messages()] == ["Let me look at that: done."]
+
+    async def test_tool_calls_are_shown_beside_the_reply(
+        self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
+    ) -> None:
+        """They are one message, which is not the reply and does not hide it."""
+        needs(plugin, ChannelFeature.STEPS)
+        channel, steps = (
+            connection.sender,
+            ToolSteps(key=new_key(), steps=(STEP,), recipient_id=user_message.author.id),
+        )
+        sent = await channel.show_steps(user_message.address, steps)
+        assert sent is not None
+        done = replace(STEP, state=StepState.DONE)
+        last = replace(steps, steps=(done,), platform_id=sent.platform_id, has_ended=True)
+        await channel.show_steps(user_message.address, last)
+        await channel.send(user_message.address, Reply(text="made", key=new_key()))
+        assert [one.text for one in rig.visible_messages() if one.text] == ["made"]
 
     async def test_a_button_may_ask_for_text(
         self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message

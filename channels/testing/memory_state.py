@@ -27,6 +27,11 @@ class MemoryChannelSecrets(ChannelSecrets):
         """Return and delete a secret."""
         return self.values.pop(name, None)
 
+    async def list(self, prefix: str, *, after: str = "", limit: int = 200) -> Mapping[str, str]:
+        """Return the secrets after a name."""
+        names = sorted(name for name in self.values if name.startswith(prefix) and name > after)
+        return {name: self.values[name] for name in names[:limit]}
+
 
 class MemoryChannelState(ChannelState):
     """Values that last as long as this object; give it to a second connection to test a restart."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
 
+from channels.adapter_modules import probe_of, simulator_of
 from channels.inbox.plain import utf16_length
-from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from channels.zalo.settings import TEXT_LIMIT, ZaloSettings
 from egress.guard import EgressGuard
-
-if TYPE_CHECKING:
-    from channels.zalo.simulator import Simulator
 
 
 @asynccontextmanager
@@ -30,20 +27,6 @@ async def _open(
         )
 
 
-async def _probe(settings: ZaloSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
-    from channels.zalo.probe import probe
-
-    return await probe(settings, guard)
-
-
-@asynccontextmanager
-async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
-    from channels.zalo.simulator import simulate
-
-    async with simulate() as simulator:
-        yield simulator, simulator.settings()
-
-
 plugin = ChannelPlugin(
     name="zalo",
     title="Zalo",
@@ -57,8 +40,8 @@ plugin = ChannelPlugin(
     ),
     settings=ZaloSettings,
     open=_open,
-    probe=_probe,
+    probe=probe_of("channels.zalo.probe"),
     account=lambda settings: settings.account,
     polls=lambda settings: settings.polls,
-    simulate=_simulate,
+    simulate=simulator_of("channels.zalo.simulator"),
 )

@@ -101,7 +101,7 @@ class DraftWriter:
             call = self._send_placeholder(bot, address, draft, reply)
             draft.closed = await self._attempt_first(bot, address, draft, call) is not None
         else:
-            await self._attempt(bot, address, bot.sender.edit(address, draft.platform_id, reply))
+            await self.attempt(bot, address, bot.sender.edit(address, draft.platform_id, reply))
         draft.shown = text
 
     async def _update_streamed(
@@ -111,7 +111,7 @@ class DraftWriter:
         if draft_text.platform_id is None:
             error = await self._attempt_first(bot, address, draft, call)
         else:
-            error = await self._attempt(bot, address, call)
+            error = await self.attempt(bot, address, call)
         if error is None:
             draft.shown = draft_text.text
         elif not isinstance(error, RateLimited | Unreachable):
@@ -181,7 +181,7 @@ class DraftWriter:
         limit = asyncio.timeout(self._first_call_seconds)
         self._first_calls.add(limit)
         try:
-            error = await self._attempt(bot, address, self._report_while(draft, call), limit)
+            error = await self.attempt(bot, address, self._report_while(draft, call), limit)
         finally:
             self._first_calls.discard(limit)
         if error is not None and not isinstance(error, Ambiguous | TimeoutError):
@@ -206,7 +206,7 @@ class DraftWriter:
             async with self._database.begin() as connection:
                 await draft_store.extend_write(connection, draft.message, draft.target, until=until)
 
-    async def _attempt(
+    async def attempt(
         self,
         bot: ConnectedBot,
         address: Address,
@@ -241,7 +241,7 @@ class DraftWriter:
 
     async def send_typing(self, bot: ConnectedBot, address: Address) -> None:
         """Show the platform's typing indicator."""
-        await self._attempt(bot, address, bot.sender.typing(address))
+        await self.attempt(bot, address, bot.sender.typing(address))
 
 
 def draft_key(message: str, target: str) -> str:

@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 
-from channels.message import Address
+from channels.message import Address, ToolStep
 from channels.port import ChannelFeature
 from delivery.background import log_errors
 from delivery.chat import draft_store
@@ -33,6 +34,7 @@ from delivery.chat.draft_store import DraftRow
 from delivery.chat.draft_writer import WRITE_SECONDS, Draft, DraftWriter, draft_key, first_part
 from delivery.chat.rate_limit import SendPriority
 from delivery.chat.sink import ClaimedDraft, ConnectedBot, GetBot
+from delivery.chat.step_messages import StepBuffer, StepMessages
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries import routes as route_store
@@ -40,8 +42,17 @@ from delivery.deliveries.route import RouteKind
 
 log = structlog.get_logger(__name__)
 
-OnText = Callable[[str, str | None], None]
-"""Receive a message's id and its text so far; None: the message is complete. Never waits."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnDisplay:
+    """What an attempt at a turn shows in its chats; neither call ever waits."""
+
+    show_text: Callable[[str, str | None], None]
+    """Receive a message's id and its text so far; None: the message is complete."""
+
+    show_step: Callable[[ToolStep], None]
+    """Receive a tool call that began or ended."""
+
 
 RETENTION = timedelta(days=3)
 REFRESH_SECONDS = 20.0
@@ -62,6 +73,7 @@ class DraftBuffer:
     text: str = ""
     message_started_at: float = 0.0
     closed: bool = False
+    steps: StepBuffer | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def write(self, message: str, text: str | None, now: float) -> None:
@@ -74,6 +86,8 @@ class DraftBuffer:
     def close(self) -> None:
         """Mark the turn as ended."""
         self.closed = True
+        if self.steps is not None:
+            self.steps.closed.set()
         self.changed.set()
 
     async def wait(self, seconds: float) -> None:
@@ -87,7 +101,10 @@ class DraftBuffer:
 
 
 class Drafts:
-    """Shows drafts in chats; `draft_delay`: the seconds after which an incomplete message gets a draft."""
+    """Shows drafts in chats; `draft_delay`: the seconds after which an incomplete message gets a draft.
+
+    `step_delay`: the seconds after a turn's first tool call when its tool calls are shown.
+    """
 
     def __init__(
         self,
@@ -98,11 +115,19 @@ class Drafts:
         typing_delay: float = 0.5,
         update_interval: float = 1.0,
         write_seconds: float = WRITE_SECONDS,
+        step_delay: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._get_bot = get_bot
         self._database = database
         self._writer = DraftWriter(database, write_seconds=write_seconds)
+        self._step_messages = StepMessages(
+            get_bot=get_bot,
+            database=database,
+            writer=self._writer,
+            delay=step_delay,
+            update_interval=update_interval,
+        )
         self._draft_delay = draft_delay
         self._typing_delay = typing_delay
         self._update_interval = update_interval
@@ -137,8 +162,8 @@ class Drafts:
     @asynccontextmanager
     async def publish_while(
         self, conversation: str, turn: str = "", asker: str = ""
-    ) -> AsyncIterator[OnText | None]:
-        """Yield a callback for the text of a turn's messages; None when the conversation has no chat.
+    ) -> AsyncIterator[TurnDisplay | None]:
+        """Yield what shows a turn's texts and tool calls; None when the conversation has no chat.
 
         `asker` is the platform's id of the person to whom the turn replies.
         """
@@ -151,10 +176,27 @@ class Drafts:
         for target in targets:
             self._group.create_task(self._update_chat(buffer, target))
         try:
-            yield lambda message, text: buffer.write(message, text, self._clock())
+            yield TurnDisplay(
+                show_text=lambda message, text: buffer.write(message, text, self._clock()),
+                show_step=partial(self._show_step, buffer, targets),
+            )
         finally:
             del self._buffers[id(buffer)]
             buffer.close()
+
+    def _show_step(self, buffer: DraftBuffer, targets: Sequence[str], step: ToolStep) -> None:
+        """Show a step; a turn's first one starts a task for each chat."""
+        if self._group is None or buffer.closed:
+            return
+        if buffer.steps is None:
+            buffer.steps = StepBuffer(turn=buffer.turn, asker=buffer.asker)
+            for target in targets:
+                self._group.create_task(self._show_steps(buffer.steps, target))
+        buffer.steps.write(step)
+
+    async def _show_steps(self, steps: StepBuffer, target: str) -> None:
+        with log_errors("draft.steps", turn=steps.turn):
+            await self._step_messages.show(steps, target)
 
     async def _chat_targets(self, conversation: str) -> list[str]:
         try:

@@ -40,6 +40,14 @@ class SqlChannelSecrets(ChannelSecrets):
             sealed = await channel_secrets.remove(connection, self._channel, name)
         return self._decrypt(name, sealed)
 
+    async def list(self, prefix: str, *, after: str = "", limit: int = 200) -> Mapping[str, str]:
+        """Return secrets in the order of names; raises DatabaseUnavailable, DecryptionFailed."""
+        async with self._database.read() as connection:
+            found = await channel_secrets.list_by_prefix(
+                connection, self._channel, prefix, after=after, limit=limit
+            )
+        return {name: self._vault.decrypt(self._context(name), sealed) for name, sealed in found.items()}
+
     def _decrypt(self, name: str, sealed: str | None) -> str | None:
         return None if sealed is None else self._vault.decrypt(self._context(name), sealed)
 

@@ -13,11 +13,10 @@ from channels.errors import ChannelError
 from channels.message import Address, ButtonPress, Command, StatusReaction
 from channels.port import (
     ChannelFeature,
+    ChannelInstallations,
     ChannelLimits,
     ChannelPlugin,
     Connection,
-    PageRequest,
-    PageResponse,
     WebhookRequest,
     WebhookResponse,
 )
@@ -118,12 +117,18 @@ class OpenChannels:
             return WebhookResponse(status=503)
         return await task.connection.receiver.receive(request, self._get_acceptor().accept(task.context))
 
-    async def show_page(self, channel: str, request: PageRequest) -> PageResponse | None:
-        """Return one of a channel's pages; None if there is no such channel or it has no pages."""
+    def installations(self, channel: str) -> ChannelInstallations | None:
+        """Return the workspaces that installed a channel's app; None if nobody can install it."""
         task = self._channels.get(channel)
-        if task is None or task.connection is None or task.connection.show_page is None:
-            return None
-        return await task.connection.show_page(request)
+        return None if task is None or task.connection is None else task.connection.installations
+
+    def list_installable(self, kind: str) -> list[str]:
+        """Return the open channels of a platform whose apps people can install."""
+        return [
+            name
+            for name, task in self._channels.items()
+            if task.plugin.name == kind and self.installations(name) is not None
+        ]
 
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
         """Reply to a button press or command so that only its sender sees it; errors are logged."""

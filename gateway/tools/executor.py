@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from channels.message import StepState, ToolStep
 from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType
 from gateway.agents.port import PendingToolCall, ToolResult, Tools, ToolSpec
@@ -67,6 +68,14 @@ PREVIEW_TIMEOUT = 5.0
 MAX_PREVIEW_BYTES = 256 * 1024
 """The largest file whose change is shown as a diff."""
 
+SUBJECTS = ("command", "path", "pattern", "query", "url", "name")
+"""Arguments that say what a tool works on, the most telling one first."""
+
+MAX_SUBJECT = 100
+
+ShowStep = Callable[[ToolStep], None]
+"""Receive a call that began or ended. Never waits."""
+
 BeginTransaction = Callable[[str], AbstractAsyncContextManager[Transaction]]
 """Begin a transaction that fails unless this attempt still holds the conversation."""
 
@@ -81,8 +90,10 @@ class ToolExecutor(Tools):
         begin: BeginTransaction,
         check: Callable[[], None],
         allowed: Sequence[str] | None,
+        show_step: ShowStep | None = None,
     ) -> None:
         self._context = context
+        self._show_step = show_step or (lambda _step: None)
         self._approves_own: bool | None = None
         self._begin_transaction = begin
         self._check = check
@@ -182,9 +193,11 @@ class ToolExecutor(Tools):
             return await self._end_step(call, name, _interrupted_result(args, self._context.interruption))
         if earlier is None:
             await self._begin_step(call, name, args)
-        return await self._end_step(
-            call, name, await self._run_tool(tool, args, call, typed_by_asker=typed_by_asker)
-        )
+        step = ToolStep(id=call, title=describe_call(name, args))
+        self._show_step(step)
+        result = await self._run_tool(tool, args, call, typed_by_asker=typed_by_asker)
+        self._show_step(replace(step, state=StepState.DONE if result.ok else StepState.FAILED))
+        return await self._end_step(call, name, result)
 
     async def _get_step(self, call: str) -> StepRow | None:
         if self._context.turn.attempt <= 1 and self._context.turn.paused is None:
@@ -248,6 +261,13 @@ class ToolExecutor(Tools):
                 )
             )
         return result
+
+
+def describe_call(name: str, args: Mapping[str, Any]) -> str:
+    """Return a tool's name with the first line of what it works on, as a person reads it."""
+    subject = next((args[one] for one in SUBJECTS if isinstance(args.get(one), str) and args[one]), "")
+    line = subject.strip().partition("\n")[0]
+    return f"{name}: {line[:MAX_SUBJECT]}" if line else name
 
 
 def _contexts(context: ToolContext) -> Iterator[ToolContext]:

@@ -7,6 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
+from channels.message import ToolStep
 from delivery.broker.port import Lease
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
@@ -57,8 +58,10 @@ class TurnAttempt:
         histories: HistoryCache,
         history: History,
         file_collector: FileCollector | None = None,
+        show_step: Callable[[ToolStep], None] | None = None,
     ) -> None:
         self.turn = turn
+        self.show_step = show_step
         self._file_collector = file_collector
         self._collect_files: Callable[[], Awaitable[None]] | None = None
         self._fence = fence

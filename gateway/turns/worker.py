@@ -12,6 +12,7 @@ import structlog
 
 from delivery.broker.keyed_worker import KeyedWorker
 from delivery.broker.port import Lease, Leases, WakeUps, WorkQueue
+from delivery.chat.drafts import TurnDisplay
 from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
@@ -38,7 +39,7 @@ from gateway.tools.tool import ToolContext
 from gateway.turns.attempt import TurnAttempt
 from gateway.turns.cancellation import POLL_SECONDS, CancellationWatcher
 from gateway.turns.claim import ClaimedTurn, Quarantined, TurnClaimer
-from gateway.turns.deltas import Deltas, OnMessageText
+from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import save_files
 from gateway.turns.histories import HistoryCache
 from gateway.turns.retrying import retry_later
@@ -60,7 +61,7 @@ class Drained(Exception):
     """The gateway is stopping: the turn goes back into the queue."""
 
 
-DraftContext = Callable[[str, str, str], AbstractAsyncContextManager[OnMessageText | None]]
+DraftContext = Callable[[str, str, str], AbstractAsyncContextManager[TurnDisplay | None]]
 """Show drafts in a conversation's chats while a turn (its id, and its asker) runs."""
 
 OnTurnEnded = Callable[[Turn, TurnState], None]
@@ -169,11 +170,11 @@ class TurnWorker:
     async def _run_turn(self, claim: ClaimedTurn, lease: Lease) -> bool:
         """Run one attempt; returns whether the turn has completed."""
         turn = claim.turn
-        async with self._draft_context(turn.conversation, turn.id, turn.asker) as on_text:
-            return await self._run_attempt(claim, lease, on_text) is TurnState.COMPLETED
+        async with self._draft_context(turn.conversation, turn.id, turn.asker) as display:
+            return await self._run_attempt(claim, lease, display) is TurnState.COMPLETED
 
     async def _run_attempt(
-        self, claim: ClaimedTurn, lease: Lease, on_text: OnMessageText | None
+        self, claim: ClaimedTurn, lease: Lease, display: TurnDisplay | None
     ) -> TurnState | None:
         turn = claim.turn
         deltas = Deltas(
@@ -181,7 +182,7 @@ class TurnWorker:
             turn.id,
             turn.attempt,
             publish_transient=self._stream.publish_transient,
-            on_text=on_text,
+            on_text=display.show_text if display else None,
         )
         attempt = TurnAttempt(
             turn,
@@ -193,6 +194,7 @@ class TurnWorker:
             histories=self._histories,
             history=claim.history,
             file_collector=self._file_collector,
+            show_step=display.show_step if display else None,
         )
         try:
             async with deltas:
@@ -305,6 +307,7 @@ class TurnWorker:
             begin=attempt.begin,
             check=attempt.ensure_held,
             allowed=agent_config(claim.agent).tools,
+            show_step=attempt.show_step,
         )
 
     async def _fail_unexpectedly(self, attempt: TurnAttempt, error: Exception) -> None:

@@ -28,6 +28,7 @@ HIGH_LIMITS = ChannelLimits(
 )
 EDITS = frozenset({ChannelFeature.EDIT})
 STREAMS = frozenset({ChannelFeature.EDIT, ChannelFeature.STREAM})
+STEPS = STREAMS | {ChannelFeature.STEPS}
 
 
 @dataclass
@@ -58,6 +59,7 @@ class DraftHarness:
             draft_delay=after,
             typing_delay=typing_after,
             update_interval=0,
+            step_delay=after,
         )
         stop = asyncio.Event()
         async with asyncio.timeout(30), asyncio.TaskGroup() as group:

@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from channels.errors import Ambiguous, ChannelError, Rejected, Unsupported
-from channels.message import Address, ButtonPress, Command, DraftText, File, Reply, SentMessage
+from channels.message import (
+    Address,
+    ButtonPress,
+    Command,
+    DraftText,
+    File,
+    Reply,
+    SentMessage,
+    ToolSteps,
+)
 from channels.port import Sender
 
 
@@ -26,6 +35,7 @@ class MemoryChannel(Sender):
     rooms: dict[str, dict[str, Reply]] = field(default_factory=lambda: defaultdict(dict))
     calls: list[tuple[str, Reply]] = field(default_factory=list)
     draft_updates: list[DraftText] = field(default_factory=list)
+    step_updates: list[ToolSteps] = field(default_factory=list)
     preview: str = ""
     previews: bool = False
     lost_answers: int = 0
@@ -94,6 +104,19 @@ class MemoryChannel(Sender):
         before = room[platform_id].text if platform_id in room else ""
         more = draft.text.removeprefix(before) if draft.text.startswith(before) else f" / {draft.text}"
         room[platform_id] = Reply(text=before + more, key=draft.key)
+        self._finish_call()
+        return SentMessage(platform_id=platform_id)
+
+    async def show_steps(self, address: Address, steps: ToolSteps) -> SentMessage | None:
+        """Show the steps as the lines of one message."""
+        text = "\n".join(f"{step.title} {step.state}" for step in steps.steps)
+        await self._record_call("steps", Reply(text=text, key=steps.key))
+        self.step_updates.append(steps)
+        if self.previews:
+            return None
+        room = self.rooms[address.room]
+        platform_id = steps.platform_id or f"steps {len(room) + 1}"
+        room[platform_id] = Reply(text=text, key=steps.key)
         self._finish_call()
         return SentMessage(platform_id=platform_id)
 

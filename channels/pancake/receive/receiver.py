@@ -6,44 +6,38 @@ Pancake suspends a webhook whose posts fail; what could not be stored is read ag
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from channels.errors import ChannelError
 from channels.inbox.calls import parse_json
-from channels.inbox.polling import accept_all, log, poll
+from channels.inbox.polling import accept_all, log
+from channels.inbox.receiver import InboxReceiver
 from channels.inbox.text import identifier, mapping
 from channels.message import IgnoredUpdate, Update
 from channels.pancake.receive import codec
 from channels.pancake.receive.codec import Bot
 from channels.pancake.receive.messages import PageMessages
 from channels.pancake.settings import PancakeSettings
-from channels.port import Accept, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
-from channels.supervision import supervise
+from channels.port import Accept, WebhookRequest, WebhookResponse
 
 MAX_READS = 8
 """Posts that are followed by a question at once; further ones wait for the next regular question."""
 
 
-class PancakeReceiver(Receiver):
+class PancakeReceiver(InboxReceiver):
     """The receiving half of a page."""
 
     def __init__(self, feed: PageMessages, settings: PancakeSettings, *, channel: str) -> None:
-        self._feed = feed
+        self.feed = self._messages = feed
         self._settings = settings
         self._channel = channel
         self._bot = Bot(page=settings.page_id, name=settings.page_name)
         self._reads = 0
 
-    async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
-        """Ask for new messages until cancelled; often when polling, else for what no post announced."""
-        stop = asyncio.Event()
-        await supervise(poll(self._feed, self._decode, accept, receiving, stop), stop)
-
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
         """Read the announced conversation, and answer 200; 401 in polling mode."""
-        if self._settings.mode != "webhook":
+        if not self.is_signed(request):
             return WebhookResponse(status=401)
         body = mapping(parse_json(request.body))
         conversation = mapping(mapping(body.get("data")).get("conversation"))
@@ -60,9 +54,15 @@ class PancakeReceiver(Receiver):
 
     async def _read(self, conversation: Mapping[str, Any], accept: Accept) -> None:
         """Accept what Pancake itself says about a conversation; only `run` moves the position."""
-        for raw in await self._feed.fetch_one(conversation):
-            if not await accept_all(self._decode(raw), accept):
+        for raw in await self._messages.fetch_one(conversation):
+            if not await accept_all(self.decode(raw), accept):
                 return
 
-    def _decode(self, raw: Any) -> Iterator[Update | IgnoredUpdate]:
+    def is_signed(self, request: WebhookRequest) -> bool:
+        """Return that posts are received: Pancake signs nothing, and nothing in a post is believed."""
+        del request
+        return self._settings.mode == "webhook"
+
+    def decode(self, raw: Any) -> Iterator[Update | IgnoredUpdate]:
+        """Decode a message."""
         yield codec.decode(raw, channel=self._channel, bot=self._bot)

@@ -16,6 +16,7 @@ from channels.message import (
     Reply,
     SentMessage,
     StatusReaction,
+    ToolSteps,
 )
 from channels.port import ChannelState, Sender
 from channels.slack.api import Api
@@ -25,6 +26,7 @@ from channels.slack.places import Places
 from channels.slack.send import lookup, rendering
 from channels.slack.send.assistant_status import AssistantStatus
 from channels.slack.send.reactions import Reactions
+from channels.slack.send.steps import StepPlans
 from channels.slack.send.streaming import STREAM_PREFIX, StreamingReplies
 from channels.slack.send.uploads import FileTransfers
 
@@ -38,6 +40,7 @@ class SlackSender(Sender):
         self._api = api
         self._bot = bot
         self._streams = StreamingReplies(api, team=bot.team, send=self.send, update=self._update)
+        self._steps = StepPlans(api, self._streams)
         self._files = FileTransfers(api, state)
         self._reactions = Reactions(api, bot_user_id=bot.id)
         self._status = AssistantStatus(api)
@@ -66,6 +69,10 @@ class SlackSender(Sender):
         await self._places.note_thread(address)
         with self._status.sending(address):
             return await self._streams.update(address, draft)
+
+    async def show_steps(self, address: Address, steps: ToolSteps) -> SentMessage | None:
+        """Show a turn's tool calls as a plan with tasks, where Slack accepts streams."""
+        return await self._steps.show(address, steps)
 
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
         """Find a delivery: a file by the id stored at upload, a message by its metadata."""

@@ -33,7 +33,7 @@ _UNSUPPORTED_CODES = {
     "missing_scope",
     "method_deprecated",
 }
-_STREAM_ENDED_CODES = {"message_not_in_streaming_state", "message_not_found", "unknown_method"}
+STREAM_ENDED_CODES = {"message_not_in_streaming_state", "message_not_found", "unknown_method"}
 
 SendReply = Callable[[Address, Reply], Awaitable[SentMessage]]
 UpdateMessage = Callable[[Address, str, Reply], Awaitable[None]]
@@ -71,40 +71,46 @@ class StreamingReplies:
         try:
             await answer_of(self._api.web.chat_stopStream(channel=address.room, ts=ts))
         except (Rejected, Undeliverable) as error:
-            if error_code(error) not in _STREAM_ENDED_CODES:
+            if error_code(error) not in STREAM_ENDED_CODES:
                 raise
         return ts
 
     async def _begin(self, address: Address, draft: DraftText) -> SentMessage:
-        stream = await self._start(address, draft) if self._may_stream(address, draft) else None
+        stream = await self._start(address, draft) if self.may_stream(address, draft.recipient_id) else None
         return stream or await self._send(address, _partial_reply(draft))
 
-    def _may_stream(self, address: Address, draft: DraftText) -> bool:
+    def may_stream(self, address: Address, recipient_id: str) -> bool:
         """Return whether a stream is possible: in a channel it needs a recipient."""
         refused = self._is_refused_everywhere or address.room in self._refused
         direct = room_kind_of(address.room, None) is RoomKind.DIRECT
-        return not refused and (direct or bool(draft.recipient_id))
+        return not refused and (direct or bool(recipient_id))
 
     async def _start(self, address: Address, draft: DraftText) -> SentMessage | None:
         """Start a stream with the text so far; None where Slack refuses, which is remembered."""
         pieces = list(_chunks(draft.text))
+        ts = await self.start(address, draft.recipient_id, markdown_text=pieces[0] if pieces else None)
+        if ts is None:
+            return None
+        for piece in pieces[1:]:
+            await self._call_append(address, ts, piece)
+        return SentMessage(platform_id=STREAM_PREFIX + ts)
+
+    async def start(self, address: Address, recipient_id: str, **content: Any) -> str | None:
+        """Start a stream; None where Slack refuses, which is remembered; raises ChannelError."""
         try:
             answer, _ = await answer_of(
                 self._api.web.chat_startStream(
                     channel=address.room,
                     thread_ts=address.thread,  # type: ignore[arg-type]  # optional at Slack
-                    markdown_text=pieces[0] if pieces else None,
-                    recipient_user_id=draft.recipient_id or None,
-                    recipient_team_id=self._team if draft.recipient_id else None,
+                    recipient_user_id=recipient_id or None,
+                    recipient_team_id=self._team if recipient_id else None,
+                    **content,
                 )
             )
         except (Rejected, NotPermitted, Undeliverable) as error:
             self._remember_refusal(address.room, error_code(error))
             return None
-        ts = _parse_ts(answer)
-        for piece in pieces[1:]:
-            await self._call_append(address, ts, piece)
-        return SentMessage(platform_id=STREAM_PREFIX + ts)
+        return _parse_ts(answer)
 
     def _remember_refusal(self, room: str, code: str) -> None:
         if code in _UNSUPPORTED_CODES:

@@ -60,7 +60,8 @@ class FileTransfers:
             yield chunk
 
     async def _request_upload_url(self, name: str, length: int) -> tuple[str, str]:
-        answer, _ = await answer_of(self._api.web.files_getUploadURLExternal(filename=name, length=length))
+        parameters = {"filename": name, "length": str(length)}
+        answer = await self._api.call("files.getUploadURLExternal", parameters)
         file_id, url = answer.get("file_id"), answer.get("upload_url")
         if not isinstance(file_id, str) or not isinstance(url, str):
             raise Rejected("files.getUploadURLExternal: the response has no upload URL")

@@ -16,6 +16,7 @@ from channels.message import (
     Reply,
     SentMessage,
     StatusReaction,
+    ToolSteps,
 )
 from channels.port import ChannelState, Sender
 from channels.slack.places import Places
@@ -45,6 +46,10 @@ class WorkspaceSender(Sender):
     async def update_draft(self, address: Address, draft: DraftText) -> SentMessage:
         """Show a reply as it grows."""
         return await (await self._sender(address)).update_draft(address, draft)
+
+    async def show_steps(self, address: Address, steps: ToolSteps) -> SentMessage | None:
+        """Show a turn's tool calls."""
+        return await (await self._sender(address)).show_steps(address, steps)
 
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
         """Find a delivery in the address's workspace."""

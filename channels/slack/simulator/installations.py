@@ -37,6 +37,13 @@ class Installations:
         """Revoke the tokens of a workspace."""
         self.teams = {token: owner for token, owner in self.teams.items() if owner != team}
 
+    def uninstall(self, given: Raw, token: str) -> Raw:
+        """Carry out apps.uninstall: revoke the tokens of the workspace that the token belongs to."""
+        if _credentials("", given) != (CLIENT_ID, CLIENT_SECRET):
+            raise ApiFailure("bad_client_secret")
+        self.revoke(self.teams[token])
+        return {}
+
     def access(self, given: Raw, authorization: str) -> Raw:
         """Carry out oauth.v2.access: exchange a code or a refresh token, each of which is valid once."""
         if _credentials(authorization, given) != (CLIENT_ID, CLIENT_SECRET):

@@ -89,6 +89,7 @@ class Methods:
         content = _content(given, limit=UPDATE_LIMIT)
         post.history.append(post.text)
         post.raw = {**post.raw, **content}
+        post.tasks.clear()
         return {"channel": room, "ts": post.ts, "text": content.get("text", "")}
 
     def _post_ephemeral(self, given: Raw) -> Raw:

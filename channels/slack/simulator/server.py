@@ -90,6 +90,8 @@ class Server:
         if method == "oauth.v2.access":
             return self.installations.access(given, authorization)
         self._check_token(authorization.removeprefix("Bearer "), method, given)
+        if method == "apps.uninstall":
+            return self.installations.uninstall(given, authorization.removeprefix("Bearer "))
         if method == "apps.connections.open":
             return self._open_connection()
         self._check_workspace(given)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from channels.slack.simulator.failure import ApiFailure
-from channels.slack.simulator.structure import check_blocks, check_metadata, parse_json
+from channels.slack.simulator.structure import BLOCKS_LIMIT, check_blocks, check_metadata, parse_json
 from channels.slack.simulator.world import APP, BOT_ID, BOT_USER, Post, Raw, World
 
 MARKDOWN_LIMIT = 12_000
 STREAM_SECONDS = 300
+TASK_STATUSES = {"pending", "in_progress", "complete", "error"}
 RECIPIENT_FIELDS = ("recipient_team_id", "recipient_user_id")
 
 
@@ -41,6 +42,7 @@ class StreamMethods:
         place = {"thread_ts": thread} if thread else {}
         content = {"text": _markdown(given), **place, "bot_id": BOT_ID, "app_id": APP}
         post = self._world.post(room, BOT_USER, content)
+        _update_plan(post, given)
         post.streaming = self._world.clock.now()
         self._on_message(post)
         return {"channel": room, "ts": post.ts}
@@ -48,7 +50,7 @@ class StreamMethods:
     def _append(self, given: Raw) -> Raw:
         post = self._get_streaming_post(given)
         more = _markdown(given)
-        if not more:
+        if not more and not _update_plan(post, given):
             raise ApiFailure("no_text")
         post.history.append(post.text)
         post.raw = {**post.raw, "text": post.raw["text"] + more}
@@ -60,6 +62,7 @@ class StreamMethods:
         if blocks is not None:
             check_blocks(blocks)
         mark = {"metadata": check_metadata(given["metadata"])} if given.get("metadata") else {}
+        _update_plan(post, given)
         content = {"text": post.raw["text"] + _markdown(given), **mark}
         post.raw = {**post.raw, **content, **({} if blocks is None else {"blocks": blocks})}
         post.streaming = None
@@ -82,6 +85,25 @@ def _check_recipient(given: Raw, team: str) -> None:
             raise ApiFailure(f"missing_{name}")
     if given["recipient_team_id"] != team:
         raise ApiFailure("team_not_found")
+
+
+def _update_plan(post: Post, given: Raw) -> bool:
+    """Apply task and plan chunks to a message; return whether there were any."""
+    chunks = [one for one in parse_json(given.get("chunks")) or [] if one.get("type") != "markdown_text"]
+    for chunk in chunks:
+        if chunk.get("type") == "plan_update" and chunk.get("title"):
+            post.plan_title = str(chunk["title"])
+        elif chunk.get("type") == "task_update" and _is_task(chunk):
+            post.tasks[chunk["id"]] = (chunk["title"], chunk["status"])
+        else:
+            raise ApiFailure("invalid_chunks")
+    if len(post.tasks) > BLOCKS_LIMIT:
+        raise ApiFailure("invalid_chunks")
+    return bool(chunks)
+
+
+def _is_task(chunk: Raw) -> bool:
+    return bool(chunk.get("id") and chunk.get("title")) and chunk.get("status") in TASK_STATUSES
 
 
 def _markdown(given: Raw) -> str:

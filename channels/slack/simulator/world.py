@@ -34,7 +34,10 @@ class Room:
 
 @dataclass(slots=True)
 class Post:
-    """A message; `streaming` is the start of its stream, `reactions` lists who reacted with what."""
+    """A message; `streaming` is the start of its stream, `reactions` lists who reacted with what.
+
+    `tasks` are the titles and statuses of a plan's tasks by id.
+    """
 
     room: str
     ts: str
@@ -43,6 +46,8 @@ class Post:
     history: list[str] = field(default_factory=list)
     streaming: float | None = None
     reactions: dict[str, list[str]] = field(default_factory=dict)
+    plan_title: str = ""
+    tasks: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def thread(self) -> str | None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 from channels.errors import Unauthorized
 from channels.inbox.calls import parse_json
-from channels.inbox.polling import UpdateFeed, accept_all, poll
+from channels.inbox.polling import UpdateFeed
+from channels.inbox.receiver import InboxReceiver
 from channels.inbox.signatures import hmac_sha256, is_equal
 from channels.inbox.text import clean, identifier, mapping
 from channels.message import IgnoredUpdate, Update
-from channels.port import Accept, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
-from channels.supervision import supervise
+from channels.port import WebhookRequest
 from channels.zalo.api import Bot, BotApi, ZaloApi
 from channels.zalo.receive import codec
 from channels.zalo.settings import ZaloSettings
@@ -79,33 +78,23 @@ class PostedUpdates(UpdateFeed):
         """Nothing is fetched, so nothing is confirmed."""
 
 
-class ZaloReceiver(Receiver):
-    """The receiving half of a bot or an Official Account."""
+class ZaloReceiver(InboxReceiver):
+    """The receiving half of a bot or an Official Account: it polls, or checks the webhook."""
 
     def __init__(self, api: ZaloApi, settings: ZaloSettings, *, channel: str, bot: Bot) -> None:
-        self._api = api
+        polls = settings.polls and isinstance(api, BotApi)
+        self.feed = PolledUpdates(api, settings) if polls else PostedUpdates(api, settings)  # type: ignore[arg-type]
         self._settings = settings
         self._channel = channel
         self._bot = bot
 
-    async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
-        """Poll, or check the webhook, until cancelled."""
-        api, settings, stop = self._api, self._settings, asyncio.Event()
-        polls = settings.polls and isinstance(api, BotApi)
-        feed = PolledUpdates(api, settings) if polls else PostedUpdates(api, settings)  # type: ignore[arg-type]
-        await supervise(poll(feed, self._decode, accept, receiving, stop), stop)
+    def is_signed(self, request: WebhookRequest) -> bool:
+        """Return whether a post has the bot's secret or the account's signature."""
+        return is_signed(self._settings, request.headers, request.body)
 
-    async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
-        """Accept one posted update: 401 unsigned, 400 malformed, 503 if it cannot be stored."""
-        if not is_signed(self._settings, request.headers, request.body):
-            return WebhookResponse(status=401)
-        update = parse_json(request.body)
-        if not isinstance(update, dict):
-            return WebhookResponse(status=400)
-        return WebhookResponse(status=200 if await accept_all(self._decode(update), accept) else 503)
-
-    def _decode(self, update: Any) -> Iterator[Update | IgnoredUpdate]:
-        yield codec.decode(update, channel=self._channel, bot=self._bot)
+    def decode(self, raw: Any) -> Iterator[Update | IgnoredUpdate]:
+        """Decode an update."""
+        yield codec.decode(raw, channel=self._channel, bot=self._bot)
 
 
 def is_signed(settings: ZaloSettings, headers: Mapping[str, str], body: bytes) -> bool:

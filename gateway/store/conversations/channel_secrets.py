@@ -26,6 +26,23 @@ async def get(connection: Connection, channel: str, name: str) -> str | None:
     return found.scalar_one_or_none()
 
 
+async def list_by_prefix(
+    connection: Connection, channel: str, prefix: str, *, after: str, limit: int
+) -> dict[str, str]:
+    """Return the envelopes of the secrets whose names begin with `prefix` and follow `after`."""
+    found = await connection.execute(
+        select(table.c.name, table.c.sealed)
+        .where(
+            table.c.channel == channel,
+            table.c.name.startswith(prefix, autoescape=True),
+            table.c.name > after,
+        )
+        .order_by(table.c.name)
+        .limit(limit)
+    )
+    return {row.name: row.sealed for row in found}
+
+
 async def save(connection: Connection, channel: str, name: str, sealed: str) -> None:
     """Store the envelope of a secret, and delete the channel's old temporary ones."""
     now = utc_now()

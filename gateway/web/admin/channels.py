@@ -8,7 +8,7 @@ from typing import Literal
 from aiohttp import web
 
 from channels.errors import ChannelError
-from channels.port import PageRequest, WebhookRequest
+from channels.port import WebhookRequest
 from channels.registry import BrokenChannelPlugin, UnknownChannelKind
 from gateway.web.http import request_body
 from gateway.web.http.problems import HttpProblem, not_found
@@ -90,14 +90,3 @@ async def receive(call: ApiCall[NoContent, NoContent]) -> web.Response:
         raise HttpProblem(answer.status, _DETAILS.get(answer.status, ""))
     request.app[AUTHENTICATOR].count_connection(request, call.path["id"])
     return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)
-
-
-async def show_page(call: ApiCall[NoContent, NoContent]) -> web.Response:
-    """Return one of a channel's pages, such as the one that installs its app in a workspace."""
-    request, context = call.request, call.context
-    headers = {name.lower(): request.headers[name] for name in request.headers}
-    wanted = PageRequest(page=call.path["page"], query=request.query_string, headers=headers)
-    page = await context.channels.show_page(call.path["id"], wanted) if context.channels else None
-    if page is None or page.status == 404:  # noqa: PLR2004 - the adapter has no such page
-        raise not_found()
-    return web.Response(status=page.status, text=page.body, headers=dict(page.headers))

@@ -10,6 +10,7 @@ from gateway.web.admin import (
     agent_files,
     audit,
     channels,
+    installations,
     operator_accounts,
     pairings,
     records,
@@ -19,7 +20,7 @@ from gateway.web.admin import (
     webhook_replay,
     webhooks,
 )
-from gateway.web.http.auth import AdminAccess, PlatformAccess, PublicAccess
+from gateway.web.http.auth import AdminAccess, PlatformAccess
 from gateway.web.http.pagination import ListPage, PageQuery
 from gateway.web.http.route import ApiRoute
 from gateway.web.http.route_table import (
@@ -164,14 +165,6 @@ def _channels() -> tuple[ApiRoute, ...]:
         post_route(
             "/channels/{id}/inbound", PlatformAccess(), channels.receive, inbound, raw=True, hidden=True
         ),
-        get_route(
-            "/channels/{id}/pages/{page}",
-            PublicAccess(),
-            channels.show_page,
-            "show one of a channel's pages, such as the one that installs its app",
-            raw=True,
-            hidden=True,
-        ),
     )
 
 
@@ -269,6 +262,7 @@ ADMIN_ROUTES: tuple[ApiRoute, ...] = (
     *_record_routes("skill", "skills", records.RecordResponse),
     *agent_files.ROUTES,
     *_channels(),
+    *installations.ROUTES,
     *_pairings(),
     *_webhooks(),
     *_webhook_events(),

@@ -8,7 +8,7 @@ from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
 from typing import Protocol
 
-from channels.port import CheckResult, PageRequest, PageResponse, WebhookRequest, WebhookResponse
+from channels.port import ChannelInstallations, CheckResult, WebhookRequest, WebhookResponse
 from delivery.database.engine import Database
 from gateway.accounts.api_keys import ApiKeyAuthenticator
 from gateway.accounts.vault import Secret
@@ -46,8 +46,11 @@ class WebhookChannels(Protocol):
     async def receive(self, channel: str, request: WebhookRequest) -> WebhookResponse | None:
         """Pass a webhook to a channel's receiver; None when there is no such channel."""
 
-    async def show_page(self, channel: str, request: PageRequest) -> PageResponse | None:
-        """Return one of a channel's pages for people; None when it has none."""
+    def installations(self, channel: str) -> ChannelInstallations | None:
+        """Return the workspaces that installed a channel's app; None if nobody can install it."""
+
+    def list_installable(self, kind: str) -> list[str]:
+        """Return the open channels of a platform whose apps people can install."""
 
     async def probe(self, record: Record) -> tuple[CheckResult, ...]:
         """Check a channel's settings with its platform; raises ChannelError."""

@@ -104,6 +104,18 @@ async def test_secrets_are_encrypted_and_taken_once(database: Database, tmp_path
     assert await secrets.get("installation:T1") is None
 
 
+async def test_secrets_are_listed_by_name(database: Database, tmp_path: Path) -> None:
+    """A page holds the names after a cursor, of one channel and one prefix."""
+    vault = open_vault(tmp_path)
+    secrets = SqlChannelSecrets(database, "chn_1", vault)
+    for name in ("installation:T3", "installation:T1", f"{RECENT_PREFIX}state:1", "installation:T2"):
+        await secrets.set(name, f"xoxb-{name}")
+    await SqlChannelSecrets(database, "chn_2", vault).set("installation:T0", "xoxb-other")
+    first = await secrets.list("installation:", limit=2)
+    assert first == {f"installation:T{number}": f"xoxb-installation:T{number}" for number in (1, 2)}
+    assert list(await secrets.list("installation:", after="installation:T2")) == ["installation:T3"]
+
+
 async def test_temporary_secrets_do_not_pile_up(database: Database, tmp_path: Path) -> None:
     """An installation that nobody finished is forgotten after an hour; a token is not."""
     secrets = SqlChannelSecrets(database, "chn_1", open_vault(tmp_path))

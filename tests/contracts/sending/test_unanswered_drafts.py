@@ -75,10 +75,10 @@ async def show_and_complete(
         await drafts.started.wait()
         async with drafts.publish_while("cnv_1", "trn_1") as publish:
             assert publish is not None
-            publish("msg_1", "Hel")
+            publish.show_text("msg_1", "Hel")
             while not is_shown():  # noqa: ASYNC110 - a rig tells nobody of a message
                 await asyncio.sleep(0.01)
-            publish("msg_1", None)
+            publish.show_text("msg_1", None)
         sink = ChatSink({CHANNEL: bot}.get, claim=drafts.claim)
         delivery = make_delivery(target=target, body=encode_part(Part(text="Hello", message="msg_1")))
         outcome = await sink.send(delivery)

@@ -19,17 +19,23 @@ ROOMS = {"C0EAST": "T0EAST", "C0WEST": "T0WEST"}
 HOUR = 3600.0
 
 
+async def list_installations(process: GatewayProcess) -> list[str]:
+    """Return the ids of the workspaces that have the app."""
+    async with (
+        process.http() as session,
+        session.get("/accounts/me/channels/slack/installations") as answer,
+    ):
+        return [one["id"] for one in (await answer.json())["items"]]
+
+
 async def install(platform: Simulator, process: GatewayProcess, team: str) -> None:
     """Install the app in a workspace, as a person does with a browser."""
-    async with process.http() as session, session.get("/accounts/me/channels") as answer:
-        (channel,) = (await answer.json())["items"]
-    pages = f"{process.url}/channels/{channel['id']}/pages"
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as browser:
-        async with browser.get(f"{pages}/install") as page:
+        async with browser.get(f"{process.url}/slack/install") as page:
             (state,) = SimpleCookie(page.headers["Set-Cookie"]).values()
         given = {"code": platform.server.installations.approve(team), "state": state.value}
         cookie = {"Cookie": f"{state.key}={state.value}"}
-        async with browser.get(f"{pages}/oauth_redirect", params=given, headers=cookie) as done:
+        async with browser.get(f"{process.url}/slack/oauth_redirect", params=given, headers=cookie) as done:
             assert done.status == 200, await done.text()
 
 
@@ -59,6 +65,7 @@ async def test_two_workspaces_live_in_one_gateway_through_kill_9(tmp_path: Path)
                 await platform.say(room, f"<@U0BOT> !echo first-{team}")
             for room, team in ROOMS.items():
                 await wait_for_answer(platform, room, f"first-{team}")
+            assert await list_installations(process) == sorted(ROOMS.values())
             await process.kill()
             pretend_that_an_hour_passed(data)
             for room, team in ROOMS.items():

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from api_server import ApiServer, open_api_server
-from channels.port import PageRequest, PageResponse, WebhookRequest, WebhookResponse
+from channels.errors import Unreachable
+from channels.port import (
+    ChannelInstallation,
+    ChannelInstallations,
+    PageRequest,
+    PageResponse,
+    WebhookRequest,
+    WebhookResponse,
+)
 from gateway.config.setting_types import AgentSettings
 from gateway.records import webhooks
 from gateway.records.bootstrap import ensure_defaults
@@ -139,6 +148,15 @@ async def test_a_channel_of_the_configuration_file_is_changed_there(api: ApiServ
     assert (await api.mine.call("GET", "/accounts/me/channels")).body["items"] == []
 
 
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+PAGES = {
+    "/channels/chn_1/install": "install",
+    "/channels/chn_1/oauth": "oauth",
+    "/slack/install": "install",
+    "/slack/oauth_redirect": "oauth",
+}
+
+
 class WebhookStub:
     """Inboxes of one channel that answers every post with the status it is sent."""
 
@@ -146,12 +164,47 @@ class WebhookStub:
         """Answer with the status in the body."""
         return WebhookResponse(status=int(request.body)) if channel == "chn_1" else None
 
-    async def show_page(self, channel: str, request: PageRequest) -> PageResponse | None:
-        """Return a page of the one channel that says what was asked for."""
-        if (channel, request.page) != ("chn_1", "install"):
-            return PageResponse(status=404) if channel == "chn_1" else None
+
+class InstallationsStub(ChannelInstallations):
+    """Three workspaces; the platform cannot be reached to uninstall the last one."""
+
+    def __init__(self) -> None:
+        self.names = {"T1": "one", "T2": "two", "T3": "three"}
+
+    async def show_page(self, request: PageRequest) -> PageResponse:
+        """Return a page that says what was asked for."""
         headers = {"Content-Type": "text/html; charset=utf-8", "Set-Cookie": "state=1; HttpOnly"}
-        return PageResponse(status=200, body=f"<p>{request.query}</p>", headers=headers)
+        return PageResponse(status=200, body=f"<p>{request.page} {request.query}</p>", headers=headers)
+
+    async def list(self, *, after: str = "", limit: int = 200) -> list[ChannelInstallation]:
+        """Return the workspaces after an id."""
+        found = [ChannelInstallation(id=one, name=name, installed_at=NOW) for one, name in self.names.items()]
+        return [one for one in found if one.id > after][:limit]
+
+    async def get(self, installation: str) -> ChannelInstallation | None:
+        """Return one workspace."""
+        return next((one for one in await self.list() if one.id == installation), None)
+
+    async def uninstall(self, installation: str) -> bool:
+        """Forget a workspace."""
+        if installation == "T3":
+            raise Unreachable("apps.uninstall: the connection failed")
+        return self.names.pop(installation, None) is not None
+
+
+class InstallableChannels(WebhookStub):
+    """Slack channels of which those with installations can be installed."""
+
+    def __init__(self, **installations: ChannelInstallations) -> None:
+        self.of = installations
+
+    def installations(self, channel: str) -> ChannelInstallations | None:
+        """Return the installations of a channel."""
+        return self.of.get(channel)
+
+    def list_installable(self, kind: str) -> list[str]:
+        """Return the channels that can be installed."""
+        return list(self.of) if kind == "slack" else []
 
 
 @pytest.mark.parametrize(("path", "status"), [("chn_1", 400), ("chn_1", 401), ("chn_1", 503), ("chn_2", 404)])
@@ -165,13 +218,41 @@ async def test_a_refused_post_is_explained(tmp_path: Path, path: str, status: in
 
 
 async def test_a_channels_page_is_shown_to_a_person(tmp_path: Path) -> None:
-    """It needs no key, keeps its own headers, and is absent where the channel has none."""
-    async with open_api_server(tmp_path, channels=WebhookStub()) as face, aiohttp.ClientSession() as browser:
-        answer = await browser.get(f"{face.url}/channels/chn_1/pages/install?team=T1")
-        assert (answer.status, await answer.text()) == (200, "<p>team=T1</p>")
-        assert (answer.content_type, answer.headers["Set-Cookie"]) == ("text/html", "state=1; HttpOnly")
-        for path in ("chn_1/pages/other", "chn_2/pages/install"):
-            assert (await browser.get(f"{face.url}/channels/{path}")).status == 404
+    """It needs no key, keeps its own headers, and is absent where nobody can install the channel's app."""
+    channels = InstallableChannels(chn_1=InstallationsStub())
+    async with open_api_server(tmp_path, channels=channels) as face, aiohttp.ClientSession() as browser:
+        for path, page in PAGES.items():
+            answer = await browser.get(f"{face.url}{path}?team=T1")
+            assert (answer.status, await answer.text()) == (200, f"<p>{page} team=T1</p>")
+            assert (answer.content_type, answer.headers["Set-Cookie"]) == ("text/html", "state=1; HttpOnly")
+        for path in ("channels/chn_1/other", "channels/chn_2/install", "telegram/install", "slack/oauth"):
+            assert (await browser.get(f"{face.url}/{path}")).status == 404
+        channels.of["chn_2"] = InstallationsStub()
+        for path in ("/slack/install", "/slack/oauth_redirect"):
+            refused = await face.nobody.call("GET", path)
+            assert (refused.status, "/channels/CHANNEL-ID/" in refused.body["detail"]) == (409, True)
+            assert "chn_" not in str(refused.body)
+
+
+async def test_workspaces_are_listed_and_uninstalled(tmp_path: Path) -> None:
+    """They are paged; what the platform does not uninstall stays, and other accounts' channels are absent."""
+    channels = InstallableChannels()
+    async with open_api_server(tmp_path, channels=channels) as face:
+        channel = (await face.mine.call("POST", "/accounts/me/channels", TELEGRAM)).body["id"]
+        path = f"/accounts/me/channels/{channel}/installations"
+        assert (await face.mine.call("GET", path)).status == 503
+        channels.of[channel] = InstallationsStub()
+        first = (await face.mine.call("GET", f"{path}?limit=2")).body
+        rest = (await face.mine.call("GET", f"{path}?limit=2&cursor={first['next']}")).body
+        assert [one["id"] for one in first["items"] + rest["items"]] == ["T1", "T2", "T3"]
+        assert rest["next"] is None
+        one = {"id": "T1", "name": "one", "installed_at": "2026-01-02T00:00:00Z", "is_organisation": False}
+        assert (await face.mine.call("GET", f"{path}/T1")).body == one
+        statuses = [(await face.mine.call("DELETE", f"{path}/{name}")).status for name in ("T1", "T1", "T3")]
+        assert statuses == [204, 404, 502]
+        assert (await face.mine.call("GET", f"{path}/T1")).status == 404
+        assert (await face.mine.call("GET", f"{path}/T3")).status == 200
+        assert (await face.nobody.call("GET", path)).status == 401
 
 
 async def test_two_channels_with_one_app_level_token_are_refused(api: ApiServer) -> None:

@@ -21,7 +21,7 @@ async def test_a_database_outage_while_a_draft_shows_ends_no_task(
         async with harness.drafts() as drafts:
             async with drafts.publish_while("cnv_1", "trn_1") as on_text:
                 assert on_text is not None
-                on_text("msg_1", "Hel")
+                on_text.show_text("msg_1", "Hel")
                 await harness.channel.until(lambda: len(harness.visible_texts) == 1)
                 async with harness.database.begin() as connection:
                     await connection.exec_driver_sql("ALTER TABLE drafts RENAME TO drafts_away")
@@ -31,5 +31,5 @@ async def test_a_database_outage_while_a_draft_shows_ends_no_task(
                 await connection.exec_driver_sql("ALTER TABLE drafts_away RENAME TO drafts")
             async with drafts.publish_while("cnv_1", "trn_2") as on_text:
                 assert on_text is not None
-                on_text("msg_2", "Wor")
+                on_text.show_text("msg_2", "Wor")
                 await harness.channel.until(lambda: len(harness.visible_texts) == 2)

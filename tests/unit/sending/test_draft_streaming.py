@@ -38,11 +38,11 @@ async def test_a_stream_grows_and_ends_with_the_final_text(harness: DraftHarness
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1", "trn_1", "ada") as heard:
             assert heard is not None
-            heard("msg_1", "Hel")
+            heard.show_text("msg_1", "Hel")
             await harness.channel.until(lambda: harness.visible_texts == ["Hel"])
-            heard("msg_1", "Hello wor")
+            heard.show_text("msg_1", "Hello wor")
             await harness.channel.until(lambda: harness.visible_texts == ["Hello wor"])
-            heard("msg_1", None)
+            heard.show_text("msg_1", None)
         outcome = await harness.deliver_final_text(drafts, "Hello, **world**")
     first, second = harness.channel.draft_updates
     assert (first.previous_text, first.platform_id, first.recipient_id) == ("", None, "ada")
@@ -57,11 +57,11 @@ async def test_a_preview_is_followed_by_an_ordinary_message(harness: DraftHarnes
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1", "trn_1") as heard:
             assert heard is not None
-            heard("msg_1", "Hel")
+            heard.show_text("msg_1", "Hel")
             await harness.channel.until(lambda: harness.channel.preview == "Hel")
-            heard("msg_1", "Hello")
+            heard.show_text("msg_1", "Hello")
             await harness.channel.until(lambda: harness.channel.preview == "Hello")
-            heard("msg_1", None)
+            heard.show_text("msg_1", None)
         outcome = await harness.deliver_final_text(drafts, "Hello world")
     assert (outcome.kind, harness.visible_texts, harness.channel.preview) == (
         OutcomeKind.DELIVERED,
@@ -76,11 +76,11 @@ async def test_a_preview_is_shown_again_before_it_fades(harness: DraftHarness) -
     harness.features, harness.channel.previews = STREAMS, True
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as heard:
         assert heard is not None
-        heard("msg_1", "Hel")
+        heard.show_text("msg_1", "Hel")
         await harness.channel.until(lambda: harness.platform_calls == ["show"])
         (draft,) = drafts._drafts.values()
         draft.due -= 60
-        heard("msg_1", "Hel")
+        heard.show_text("msg_1", "Hel")
         await harness.channel.until(lambda: harness.platform_calls == ["show", "show"])
     assert [showing.text for showing in harness.channel.draft_updates] == ["Hel", "Hel"]
 
@@ -90,14 +90,14 @@ async def test_a_repeated_turn_tells_what_its_first_attempt_had_shown(harness: D
     harness.features = STREAMS
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as heard:
         assert heard is not None
-        heard("msg_1", "Once upon a time")
+        heard.show_text("msg_1", "Once upon a time")
         await harness.channel.until(lambda: harness.visible_texts == ["Once upon a time"])
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1", "trn_1") as heard:
             assert heard is not None
-            heard("msg_1", "Long ago")
+            heard.show_text("msg_1", "Long ago")
             await harness.channel.until(lambda: len(harness.channel.draft_updates) == 2)
-            heard("msg_1", None)
+            heard.show_text("msg_1", None)
         await harness.deliver_final_text(drafts, "Long ago there was a dove.")
     again = harness.channel.draft_updates[1]
     assert (again.text, again.previous_text, again.platform_id) == (
@@ -113,10 +113,10 @@ async def test_a_stream_never_takes_back_what_it_has_shown(harness: DraftHarness
     harness.features, harness.limits = STREAMS, replace(HIGH_LIMITS, text=20)
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as heard:
         assert heard is not None
-        heard("msg_1", "Twenty letters: here")
+        heard.show_text("msg_1", "Twenty letters: here")
         await harness.channel.until(lambda: harness.visible_texts == ["Twenty letters: here"])
-        heard("msg_1", "Twenty letters: here and more")
-        heard("msg_2", "next")
+        heard.show_text("msg_1", "Twenty letters: here and more")
+        heard.show_text("msg_2", "next")
         await harness.channel.until(lambda: len(harness.visible_texts) == 2)
     assert [showing.text for showing in harness.channel.draft_updates] == ["Twenty letters: here", "next"]
 
@@ -130,14 +130,14 @@ async def test_nothing_is_added_to_what_is_not_known(
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1", "trn_1") as heard:
             assert heard is not None
-            heard("msg_1", "Hel")
+            heard.show_text("msg_1", "Hel")
             await harness.channel.until(lambda: harness.visible_texts == ["Hel"])
             harness.channel.errors.append(trouble)  # type: ignore[arg-type]
-            heard("msg_1", "Hello")
+            heard.show_text("msg_1", "Hello")
             await harness.channel.until(lambda: not harness.channel.errors)
             if texts == ["Hello"]:
                 await harness.channel.until(lambda: harness.visible_texts == texts)
-            heard("msg_1", None)
+            heard.show_text("msg_1", None)
         assert harness.visible_texts == texts
         await harness.deliver_final_text(drafts, "Hello world")
     assert harness.visible_texts == ["Hello world"]
@@ -150,7 +150,7 @@ async def test_a_turn_that_fails_leaves_nothing_unfinished(harness: DraftHarness
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1", "trn_1") as heard:
             assert heard is not None
-            heard("msg_1", "Half a sen")
+            heard.show_text("msg_1", "Half a sen")
             await harness.channel.until(lambda: len(harness.visible_texts) == 1)
         outcome = await harness.deliver_turn_end(drafts, "This did not work: no more tokens")
         again = await harness.deliver_turn_end(drafts, "This did not work: no more tokens")
@@ -165,7 +165,7 @@ async def test_a_preview_of_a_turn_that_fails_is_said_with_the_reason(harness: D
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1", "trn_1") as heard:
             assert heard is not None
-            heard("msg_1", "Half a sen")
+            heard.show_text("msg_1", "Half a sen")
             await harness.channel.until(lambda: harness.channel.preview == "Half a sen")
         await harness.deliver_turn_end(drafts, "Stopped.")
     assert harness.visible_texts == ["Half a sen\n\nStopped."]
@@ -180,7 +180,7 @@ async def test_no_draft_begins_once_its_end_was_said(harness: DraftHarness) -> N
     ):
         assert heard is not None
         await harness.deliver_turn_end(other, "Stopped.")
-        heard("msg_1", "Half a sen")
+        heard.show_text("msg_1", "Half a sen")
         await until(lambda: any(draft.closed for draft in late._drafts.values()))
     assert harness.visible_texts == ["Stopped."]
 
@@ -190,7 +190,7 @@ async def test_the_words_of_an_end_wait_for_a_writer_elsewhere(harness: DraftHar
     async with harness.drafts() as writer, harness.drafts() as other:
         async with writer.publish_while("cnv_1", "trn_1") as heard:
             assert heard is not None
-            heard("msg_1", "Half")
+            heard.show_text("msg_1", "Half")
             await harness.channel.until(lambda: harness.visible_texts == ["Half …"])
             waiting = await harness.deliver_turn_end(other, "Stopped.")
             assert (waiting.kind, waiting.pause_destination) == (OutcomeKind.RETRY, True)
@@ -204,7 +204,7 @@ async def test_what_does_not_fit_with_the_reason_is_cut_for_it(harness: DraftHar
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1", "trn_1") as heard:
             assert heard is not None
-            heard("msg_1", "word " * 40)
+            heard.show_text("msg_1", "word " * 40)
             await harness.channel.until(lambda: len(harness.visible_texts) == 1)
         await harness.deliver_turn_end(drafts, "Stopped.")
     (text,) = harness.visible_texts
@@ -220,11 +220,11 @@ async def test_a_draft_keeps_to_holds_and_makes_them_known(harness: DraftHarness
         harness.channel.errors.append(RateLimited(60, scope="account" if whole else "room"))
         async with one.publish_while("cnv_1", "trn_1") as heard:
             assert heard is not None
-            heard("msg_1", "Hel")
+            heard.show_text("msg_1", "Hel")
             await harness.channel.until(lambda: not harness.channel.errors)
         async with other.publish_while("cnv_1", "trn_2") as heard:
             assert heard is not None
-            heard("msg_2", "Hel")
+            heard.show_text("msg_2", "Hel")
             await until(lambda: any(draft.due > monotonic() + 30 for draft in other._drafts.values()))
     assert harness.platform_calls == ["send"]
     place = bot_destination(ROOM.destination) if whole else ROOM.destination

@@ -41,11 +41,11 @@ async def test_a_reply_grows_and_becomes_the_final_text(harness: DraftHarness) -
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
-            heard("msg_1", "Hel")
+            heard.show_text("msg_1", "Hel")
             await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
-            heard("msg_1", "Hello wor")
+            heard.show_text("msg_1", "Hello wor")
             await harness.channel.until(lambda: harness.visible_texts == ["Hello wor …"])
-            heard("msg_1", None)
+            heard.show_text("msg_1", None)
         outcome = await harness.deliver_final_text(drafts, "Hello world")
     assert (outcome.kind, outcome.platform_id) == (OutcomeKind.DELIVERED, "1")
     assert harness.visible_texts == ["Hello world"]
@@ -57,8 +57,8 @@ async def test_a_quick_reply_has_no_draft(harness: DraftHarness) -> None:
     async with harness.drafts(after=60) as drafts:
         async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
-            heard("msg_1", "Hel")
-            heard("msg_1", None)
+            heard.show_text("msg_1", "Hel")
+            heard.show_text("msg_1", None)
         await harness.deliver_final_text(drafts, "Hello")
     assert harness.platform_calls == ["send"]
     assert harness.visible_texts == ["Hello"]
@@ -70,9 +70,9 @@ async def test_the_turn_is_never_held_up_and_the_final_text_comes_last(harness: 
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
-            heard("msg_1", "Hel")
+            heard.show_text("msg_1", "Hel")
             await harness.channel.called.wait()
-            heard("msg_1", None)
+            heard.show_text("msg_1", None)
         delivering = asyncio.create_task(harness.deliver_final_text(drafts, "Hello"))
         await asyncio.wait({delivering}, timeout=0.05)
         assert harness.platform_calls == ["send"]
@@ -85,11 +85,11 @@ async def test_nothing_is_edited_after_the_final_text(harness: DraftHarness) -> 
     """A turn that goes on talking after its message was delivered changes nothing any more."""
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
         assert heard is not None
-        heard("msg_1", "Hel")
+        heard.show_text("msg_1", "Hel")
         await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
         await harness.deliver_final_text(drafts, "Hello")
-        heard("msg_1", "Hello and a late thought")
-        heard("msg_2", "Next")
+        heard.show_text("msg_1", "Hello and a late thought")
+        heard.show_text("msg_2", "Next")
         await harness.channel.until(lambda: len(harness.visible_texts) == 2)
     assert harness.visible_texts == ["Hello", "Next …"]
 
@@ -99,11 +99,11 @@ async def test_another_process_waits_for_the_writer_and_then_takes_over(harness:
     async with harness.drafts() as writer, harness.drafts() as other:
         async with writer.publish_while("cnv_1") as heard:
             assert heard is not None
-            heard("msg_1", "Hel")
+            heard.show_text("msg_1", "Hel")
             await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
             waiting = await harness.deliver_final_text(other, "Hello")
             assert (waiting.kind, waiting.pause_destination) == (OutcomeKind.RETRY, True)
-            heard("msg_1", None)
+            heard.show_text("msg_1", None)
         while (await harness.deliver_final_text(other, "Hello")).kind is not OutcomeKind.DELIVERED:
             pass
     assert harness.visible_texts == ["Hello"]
@@ -113,14 +113,14 @@ async def test_a_repeated_turn_goes_on_with_the_same_draft(harness: DraftHarness
     """After a crash the repeated message edits what its first attempt left in the chat."""
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
         assert heard is not None
-        heard("msg_1", "Hel")
+        heard.show_text("msg_1", "Hel")
         await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
-            heard("msg_1", "Hi the")
+            heard.show_text("msg_1", "Hi the")
             await harness.channel.until(lambda: harness.visible_texts == ["Hi the …"])
-            heard("msg_1", None)
+            heard.show_text("msg_1", None)
         await harness.deliver_final_text(drafts, "Hi there")
     assert harness.visible_texts == ["Hi there"]
 
@@ -132,10 +132,10 @@ async def test_a_draft_that_fails_is_given_up(harness: DraftHarness, trouble: Ex
     async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
-            heard("msg_1", "Hel")
+            heard.show_text("msg_1", "Hel")
             await harness.channel.called.wait()
-            heard("msg_1", "Hello")
-            heard("msg_1", None)
+            heard.show_text("msg_1", "Hello")
+            heard.show_text("msg_1", None)
         while (await harness.deliver_final_text(drafts, "Hello world")).kind is not OutcomeKind.DELIVERED:
             pass
     assert harness.visible_texts == ["Hello world"]
@@ -146,13 +146,13 @@ async def test_a_429_for_an_edit_closes_the_room_for_drafts(harness: DraftHarnes
     """After a platform's wait the draft stays as it is until the wait is over."""
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
         assert heard is not None
-        heard("msg_1", "Hel")
+        heard.show_text("msg_1", "Hel")
         await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
         harness.channel.errors.append(RateLimited(60))
-        heard("msg_1", "Hello")
+        heard.show_text("msg_1", "Hello")
         await harness.channel.until(lambda: not harness.channel.errors)
         for length in range(5, 50):
-            heard("msg_1", "Hello world, and so on and so forth for a long while"[:length])
+            heard.show_text("msg_1", "Hello world, and so on and so forth for a long while"[:length])
         await run_ready_tasks()
     assert harness.platform_calls == ["send", "edit"]
 
@@ -165,7 +165,7 @@ async def test_only_the_latest_text_is_shown(harness: DraftHarness) -> None:
         text = ""
         for number in range(30):
             text += f"{number} "
-            heard("msg_1", text)
+            heard.show_text("msg_1", text)
             await run_ready_tasks()
         await harness.channel.until(lambda: harness.visible_texts == [text.strip() + " …"])
     assert len(harness.platform_calls) < 15

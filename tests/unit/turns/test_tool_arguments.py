@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateway.tools.executor import MAX_SUBJECT, describe_call
 from gateway.tools.tool import InvalidArguments, validate_arguments
 
 SCHEMA: dict[str, Any] = {
@@ -52,3 +53,18 @@ def test_arguments_that_do_not_match_are_refused(args: dict[str, Any], part: str
     """The error names the argument and what is allowed."""
     with pytest.raises(InvalidArguments, match=part):
         validate_arguments(SCHEMA, args)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({"command": "make\nmake test", "path": "x"}, "bash: make"),
+        ({"path": "a.txt", "limit": 3}, "bash: a.txt"),
+        ({"command": "x" * 999}, "bash: " + "x" * MAX_SUBJECT),
+        ({"command": 7, "limit": 3}, "bash"),
+        ({"command": " \n "}, "bash"),
+    ],
+)
+def test_a_call_is_described_in_a_line(args: dict[str, Any], words: str) -> None:
+    """People see the tool and the first line of what it works on."""
+    assert describe_call("bash", args) == words

@@ -23,7 +23,17 @@ from gateway.web.http.route import PATH_PARAMETER, ApiRoute
 from gateway.web.openapi import document
 from gateway.web.routes import ROUTES
 
-OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/asyncapi.json", "/channels/{id}/pages/{page}"}
+OPEN = {
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/openapi.json",
+    "/asyncapi.json",
+    "/channels/{id}/install",
+    "/channels/{id}/oauth",
+    "/{kind}/install",
+    "/{kind}/oauth_redirect",
+}
 CAMEL = {"turnId", "conversationId", "statusUrl", "resultId", "workspaceId"}
 """The names outside of configs that are not in snake case."""
 

@@ -9,7 +9,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from channels.errors import Ambiguous, RateLimited, Unreachable, Unsupported
-from channels.message import Address, Button, DraftText, Reply, SentMessage
+from channels.message import (
+    Address,
+    Button,
+    DraftText,
+    Reply,
+    SentMessage,
+    StepState,
+    ToolStep,
+    ToolSteps,
+)
 from channels.port import Connection
 from channels.slack import plugin
 from channels.slack.send import lookup
@@ -285,6 +294,16 @@ async def test_a_hidden_key_is_not_an_absent_message(
         await slack.sender.find(ROOM, KEY, since=LONG_AGO)
 
 
+async def test_a_key_that_the_app_may_not_see_is_not_an_absent_message(
+    simulator: Simulator, slack: Connection
+) -> None:
+    """Slack shows no metadata to apps without access: that a message is missing cannot be known."""
+    await slack.sender.send(ROOM, make_reply("hello"))
+    await simulator.hide_metadata()
+    with pytest.raises(Unsupported):
+        await slack.sender.find(ROOM, KEY, since=LONG_AGO)
+
+
 async def test_a_draft_is_found_by_its_own_key(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
@@ -309,3 +328,55 @@ async def test_a_long_history_is_read_in_pages_to_an_end(simulator: Simulator, s
 def test_a_post_has_no_stream_of_its_own() -> None:
     """Only what was started as a stream is one."""
     assert Post("C0ROOM", "1.0", "U0BOT", {}).streaming is None
+
+
+def steps_of(*states: StepState, before: SentMessage | None = None, ended: bool = False) -> ToolSteps:
+    """Return a turn's steps in these states."""
+    steps = tuple(
+        ToolStep(id=f"call{number}", title=f"bash: <make> {number}", state=state)
+        for number, state in enumerate(states)
+    )
+    known = before.platform_id if before else None
+    return ToolSteps(key="steps_1", steps=steps, platform_id=known, recipient_id="U0ADA", has_ended=ended)
+
+
+async def test_tool_calls_are_the_tasks_of_a_plan(
+    simulator: Simulator, slack: Connection, thread: Address
+) -> None:
+    """They appear, change and stay in one streamed message, which has metadata when it ends."""
+    show, running, done = slack.sender.show_steps, StepState.RUNNING, StepState.DONE
+    sent = await show(thread, steps_of(running))
+    (post,) = simulator.messages()
+    assert (post.plan_title, post.tasks["call0"]) == ("Working", ("bash: <make> 0", "in_progress"))
+    await show(thread, steps_of(done, running, before=sent))
+    ended = await show(thread, steps_of(done, StepState.FAILED, before=sent, ended=True))
+    assert (ended, post.plan_title, post.streaming) == (sent, "Steps", None)
+    assert [status for _, status in post.tasks.values()] == ["complete", "error"]
+    assert methods(simulator) == ["startStream", "appendStream", "stopStream"]
+    since = datetime.now(UTC) - timedelta(minutes=5)
+    assert await slack.sender.find(thread, KEY, since=since) is None
+
+
+async def test_steps_whose_stream_slack_ended_become_a_list(
+    simulator: Simulator, slack: Connection, thread: Address
+) -> None:
+    """The tasks would be in progress for ever: they are replaced by text, and no call follows."""
+    sent = await slack.sender.show_steps(thread, steps_of(StepState.RUNNING))
+    await simulator.advance(301)
+    last = steps_of(StepState.DONE, StepState.FAILED, before=sent, ended=True)
+    assert await slack.sender.show_steps(thread, last) is None
+    (post,) = simulator.messages()
+    assert (post.text, post.tasks) == ("✓ bash: <make> 0\n✗ bash: <make> 1", {})
+
+
+async def test_steps_are_not_shown_where_slack_refuses_streams(
+    simulator: Simulator, slack: Connection, thread: Address
+) -> None:
+    """Neither without a recipient in a channel, nor where a stream was refused."""
+    nobody = ToolSteps(key="k", steps=steps_of(StepState.RUNNING).steps)
+    assert await slack.sender.show_steps(thread, nobody) is None
+    await simulator.fail("not_allowed", method="chat.startStream")
+    for _ in range(2):
+        assert await slack.sender.show_steps(thread, steps_of(StepState.RUNNING)) is None
+    assert methods(simulator) == ["startStream"]
+    assert simulator.messages() == []

@@ -275,7 +275,7 @@ async def test_topics_have_their_own_messages(bot: BotClient) -> None:
     await bot.control("say", chat=FORUM, text="in", thread=topic, user=7)
     (update,) = await bot.call("getUpdates")
     assert (update["message"]["message_thread_id"], update["message"]["is_topic_message"]) == (topic, True)
-    bot.simulator.world.room(FORUM).closed.add(topic)
+    await bot.simulator.close_topic(FORUM, topic)
     assert (
         "TOPIC_CLOSED" in (await bot.call("sendMessage", chat_id=FORUM, message_thread_id=topic, text="x"))[1]
     )

@@ -1,0 +1,56 @@
+"""Adapters stay small: what they share belongs into channels/inbox, and what a library does into no adapter."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from pathlib import Path
+
+import pytest
+
+CHANNELS = Path(__file__).parents[2] / "channels"
+WEBHOOK_LIMIT = 600
+"""Lines of code of an adapter of a webhook platform, without its simulator, comments and docstrings."""
+
+PRESENT = {"telegram": 1820, "slack": 2640, "discord": 2775, "github": 870}
+"""Larger adapters and their present lines: lower these numbers, and raise none."""
+
+LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+ADAPTERS = sorted(path.parent.name for path in CHANNELS.glob("*/probe.py"))
+
+
+def count_code_lines(source: str) -> int:
+    """Count the lines that hold code."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in LAYOUT:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+            lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return len(lines)
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_an_adapter_is_no_larger_than_its_limit(adapter: str) -> None:
+    """A new webhook platform fits into 600 lines of code."""
+    files = [path for path in (CHANNELS / adapter).rglob("*.py") if "simulator" not in path.parts]
+    total = sum(count_code_lines(path.read_text()) for path in files)
+    assert total <= PRESENT.get(adapter, WEBHOOK_LIMIT)
+
+
+def test_docstrings_and_comments_are_no_code() -> None:
+    """Blank lines and a docstring of several lines do not count; a text that is a value does."""
+    assert (
+        count_code_lines('"""A.\n\nB."""\n\n# c\nx = """1\n2"""\n\n\ndef f():\n    """D."""\n    return x\n')
+        == 4
+    )
