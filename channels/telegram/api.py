@@ -1,80 +1,31 @@
 """Call Bot API methods by name: raw results, the port's errors, files in chunks.
 
-python-telegram-bot makes the calls and retries nothing. Its error classes are not used: it reports every 404
-as a bad token and does not keep which 5xx it received.
+python-telegram-bot makes the calls through `http_client.py` and retries nothing. Its error classes are not
+used: it reports every 404 as a bad token and does not keep which 5xx it received.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from telegram import Bot as LibraryBot
-from telegram.error import NetworkError, TelegramError
-from telegram.request import HTTPXRequest
+import aiohttp
 
 from channels.errors import Ambiguous
 from channels.message import SentMessage
 from channels.telegram import payloads
 from channels.telegram.errors import BotApiError, translate_error
+from channels.telegram.http_client import TIMEOUT_SECONDS, HttpClient
+from channels.telegram.library import LibraryBot, TelegramError
 from channels.telegram.settings import TelegramSettings
 from egress.guard import EgressGuard
-from egress.httpx_transport import GuardedTransport
-
-TIMEOUT_SECONDS = 30.0
-"""Seconds a response may take; a slower one raises Ambiguous."""
+from egress.sessions import open_session
 
 CONNECTIONS = 64
-
-
-class _Request(HTTPXRequest):
-    """python-telegram-bot's HTTP client with our error handling and streamed files."""
-
-    async def do_request(self, *args: Any, **kwargs: Any) -> tuple[int, bytes]:
-        """Send the request; raises BotApiError unless it succeeds."""
-        status, payload = await super().do_request(*args, **kwargs)
-        if status != HTTPStatus.OK:
-            raise BotApiError(status, _parse_object(payload))
-        return status, payload
-
-    @staticmethod
-    def parse_json_payload(payload: bytes) -> Any:
-        """Return the result; raises BotApiError if the payload has none."""
-        answer = _parse_object(payload)
-        if answer.get("ok") is not True or "result" not in answer:
-            status = answer.get("error_code")
-            raise BotApiError(status if isinstance(status, int) else 502, answer)
-        return answer
-
-    async def stream(self, url: str) -> AsyncIterator[bytes]:
-        """Yield a file's bytes; raises TelegramError."""
-        try:
-            async with self._client.stream("GET", url, timeout=TIMEOUT_SECONDS) as response:
-                _check_status(response.status_code)
-                async for chunk in response.aiter_bytes():
-                    yield chunk
-        except TelegramError:
-            raise
-        except Exception as error:  # the library also wraps whatever httpx raises
-            raise NetworkError(f"the download was interrupted: {type(error).__name__}") from error
-
-
-def _check_status(status: int) -> None:
-    if status != HTTPStatus.OK:
-        raise BotApiError(status, {})
-
-
-def _parse_object(payload: bytes) -> Mapping[str, Any]:
-    try:
-        answer = json.loads(payload.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
+KEEPALIVE_SECONDS = 5.0
 
 
 class Api(LibraryBot):
@@ -82,10 +33,8 @@ class Api(LibraryBot):
 
     __slots__ = ("_files",)
 
-    def __init__(self, settings: TelegramSettings, guard: EgressGuard) -> None:
-        # A proxy from the environment would see the token.
-        options = {"trust_env": False, "transport": GuardedTransport(guard, limit=CONNECTIONS)}
-        request = _Request(connection_pool_size=CONNECTIONS, pool_timeout=10.0, httpx_kwargs=options)
+    def __init__(self, settings: TelegramSettings, session: aiohttp.ClientSession) -> None:
+        request = HttpClient(session)
         super().__init__(
             settings.token.get_secret_value(),
             base_url=f"{settings.base_url}/bot",
@@ -114,13 +63,7 @@ class Api(LibraryBot):
             raise translate_error(error, method=method) from error
 
     async def _call_once(self, method: str, parameters: Mapping[str, Any], timeout: float) -> Any:
-        return await self._post(
-            method,
-            dict(parameters),
-            read_timeout=timeout,
-            write_timeout=TIMEOUT_SECONDS,
-            connect_timeout=10.0,
-        )
+        return await self._post(method, dict(parameters), read_timeout=timeout)
 
     async def fetch(self, path: str) -> AsyncIterator[bytes]:
         """Yield the bytes of a file that `getFile` named."""
@@ -141,19 +84,10 @@ class Api(LibraryBot):
 @asynccontextmanager
 async def connect(settings: TelegramSettings, guard: EgressGuard) -> AsyncIterator[Api]:
     """Yield the Bot API and close it on exit."""
-    for name in (
-        "httpx",
-        "httpx2",
-        "httpcore",
-        "telegram",
-    ):  # at INFO httpx logs URLs, which contain the token
-        logger = logging.getLogger(name)
-        logger.setLevel(max(logger.level, logging.WARNING))
-    api = Api(settings, guard)
-    try:
-        yield api
-    finally:
-        await api.request.shutdown()
+    logger = logging.getLogger("telegram")
+    logger.setLevel(max(logger.level, logging.WARNING))  # at DEBUG it logs every message
+    async with open_session(guard, limit=CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS) as session:
+        yield Api(settings, session)
 
 
 def parse_sent(method: str, result: object) -> SentMessage:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from telegram.error import TelegramError
-
 from channels.errors import (
     Ambiguous,
     ChannelError,
@@ -20,6 +18,7 @@ from channels.errors import (
     Undeliverable,
     Unreachable,
 )
+from channels.telegram.library import NetworkError, TelegramError
 from egress.policy import refusal
 
 _BY_STATUS: dict[int, type[ChannelError]] = {
@@ -91,22 +90,16 @@ class BotApiError(TelegramError):
         self.retry_after = float(wait) if isinstance(wait, int | float) and wait > 0 else 5.0
 
 
-_NOT_SENT_ERRORS = {
-    "ConnectError",
-    "ConnectTimeout",
-    "PoolTimeout",
-    "ProxyError",
-    "UnsupportedProtocol",
-    "InvalidURL",
-}
-"""httpx errors raised before the first byte of a request is sent."""
+class NotSent(NetworkError):
+    """The request failed before its first byte was sent."""
+
+    __slots__ = ()
 
 
 def translate_error(error: Exception, *, method: str) -> ChannelError:
     """Return the port's error for an exception that a call raised."""
     if not isinstance(error, BotApiError):
-        before = type(error.__cause__).__name__ in _NOT_SENT_ERRORS
-        kind = Unreachable if before else Ambiguous
+        kind = Unreachable if isinstance(error, NotSent) else Ambiguous
         refused = refusal(error)
         return kind(f"{method}: {refused.why if refused else type(error.__cause__ or error).__name__}")
     detail = f"{method}: {error.description}"

@@ -39,6 +39,9 @@ MIN_PARKED_SECONDS = 60.0
 MAX_IN_FLIGHT = 8
 """Sends of one destination that may be in progress at once."""
 
+REFILL_SECONDS = 0.01
+"""Seconds that places of ended sends wait for others, at a destination without an order."""
+
 _PARKED = str(DeliveryState.PARKED)
 _earlier = deliveries.alias("earlier")
 
@@ -140,6 +143,29 @@ async def hurry_parked(connection: Connection, destination: str, *, now: datetim
         )
         .values(next_at=now)
     )
+
+
+@dataclass(slots=True)
+class ConcurrentSends:
+    """The sends in progress at a destination without an order: their tasks, and the deliveries' ids."""
+
+    tasks: dict[asyncio.Task[object], str] = field(default_factory=dict)
+
+    def add(self, delivery: str, task: asyncio.Task[object]) -> None:
+        """Add the task that sends a delivery."""
+        self.tasks[task] = delivery
+
+    @property
+    def ids(self) -> Collection[str]:
+        """The ids of the deliveries that are being sent."""
+        return set(self.tasks.values())
+
+    async def wait(self) -> None:
+        """Wait until a send has ended, and briefly for others, so that one query finds work for all."""
+        await asyncio.wait(self.tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(self.tasks, timeout=REFILL_SECONDS)
+        for task in done:
+            del self.tasks[task]
 
 
 @dataclass(slots=True)

@@ -68,6 +68,7 @@ _OPEN_AT = (
     .order_by(deliveries.c.position)
     .limit(bindparam("most"))
 )
+_DUE_AT = _OPEN_AT.where(deliveries.c.next_at.is_(None) | (deliveries.c.next_at <= bindparam("now")))
 _FIRST_ATTEMPT_AT = select(func.min(attempts.c.started_at)).where(
     attempts.c.delivery == bindparam("of"), attempts.c.number > bindparam("after")
 )
@@ -146,6 +147,14 @@ async def create(connection: Connection, planned: Sequence[NewDelivery]) -> None
 async def list_open(connection: Connection, destination: str, *, limit: int) -> list[DueDelivery]:
     """Return the unfinished deliveries of a destination, oldest first."""
     rows = await connection.execute(_OPEN_AT, {"at": destination, "most": limit})
+    return [to_due(row) for row in rows]
+
+
+async def list_due(
+    connection: Connection, destination: str, *, now: datetime, limit: int
+) -> list[DueDelivery]:
+    """Return the unfinished deliveries of a destination that may be attempted now, oldest first."""
+    rows = await connection.execute(_DUE_AT, {"at": destination, "now": now, "most": limit})
     return [to_due(row) for row in rows]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from delivery.database.clock import utc_now
 from delivery.deliveries import destinations, ordering, store
 from delivery.deliveries.attempt import DeliveryState, Transition, next_state, recover
 from delivery.deliveries.destinations import DestinationState
-from delivery.deliveries.ordering import InFlight
+from delivery.deliveries.ordering import ConcurrentSends, InFlight
 from delivery.deliveries.port import Outcome, OutcomeKind
 from delivery.deliveries.send_receipts import SendReceipt, SendReceipts
 from delivery.deliveries.sink_config import SinkConfig
@@ -87,8 +87,7 @@ class DeliveryWorker:
             if await self._is_ordered(destination):
                 await self._send_in_order(destination, lease)
                 return
-            while not self._stop.is_set() and await self._send_due(destination, lease):
-                pass
+            await self._send_concurrently(destination, lease)
 
     async def _is_ordered(self, destination: str) -> bool:
         if self._config.ordered:
@@ -142,33 +141,42 @@ class DeliveryWorker:
         if moment is not None:
             self._wake_at(destination, moment)
 
-    async def _send_due(self, destination: str, lease: Lease) -> bool:
-        """Attempt the due deliveries at once; return whether more may be due now."""
+    async def _send_concurrently(self, destination: str, lease: Lease) -> None:
+        """Attempt the due deliveries of a destination, up to BATCH at once; none waits for another one."""
+        sends = ConcurrentSends()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while not self._stop.is_set():
+                    for due in await self._list_due(destination, lease, sends.ids):
+                        sends.add(due.delivery.id, group.create_task(self._attempt_in_turn(due, lease)))
+                    if not sends.tasks:
+                        return
+                    await sends.wait()
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    async def _list_due(
+        self, destination: str, lease: Lease, in_flight: Collection[str]
+    ) -> Sequence[DueDelivery]:
+        """Return the due deliveries that find a place beside those in flight; none during a pause."""
         now = utc_now()
         bot = self._config.bot_destination(destination)
         async with self._transactions.database.read() as connection:
             state = await destinations.get_state(connection, destination, bot=bot)
-            dues = await store.list_open(connection, destination, limit=BATCH)
-        if state.dead_reason is not None and dues:
-            await self._suppress(dues, state.dead_reason, lease)
-            return len(dues) == BATCH
+            if state.dead_reason is None:
+                dues = await store.list_due(connection, destination, now=now, limit=BATCH)
+            else:
+                dues = await store.list_open(connection, destination, limit=BATCH)
+        found = [due for due in dues if due.delivery.id not in in_flight][: BATCH - len(in_flight)]
+        if state.dead_reason is not None:
+            await self._suppress(found, state.dead_reason, lease)
+            return await self._list_due(destination, lease, in_flight) if found else []
         if state.remaining_pause(now) > 0:
             self._wake_after_pause(destination, state, now)
-            return False
-        ready = [due for due in dues if due.next_at is None or due.next_at <= now]
-        if not ready:
-            self._wake_later(destination, dues)
-            return False
-        if len(ready) == 1:
-            await self._attempt_in_turn(ready[0], lease)
-            return True
-        try:
-            async with asyncio.TaskGroup() as group:
-                for due in ready:
-                    group.create_task(self._attempt_in_turn(due, lease))
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return True
+            return []
+        if not found and not in_flight:
+            await self._wake_for_retry(destination, now)
+        return found
 
     async def _attempt_in_turn(self, due: DueDelivery, lease: Lease) -> None:
         """Attempt a delivery once it finds a place: the batch of one destination may not fill the pool."""
@@ -195,11 +203,6 @@ class DeliveryWorker:
             for due in dues:
                 await store.set_state(tx.connection, due.delivery.id, state=transition.state, error=why)
                 self._emit(tx, due, transition, due.delivery.attempt, None)
-
-    def _wake_later(self, destination: str, dues: list[DueDelivery]) -> None:
-        moments = [due.next_at for due in dues if due.next_at is not None]
-        if moments:
-            self._wake_at(destination, min(moments))
 
     async def _attempt(self, due: DueDelivery, lease: Lease) -> None:
         if due.state is DeliveryState.SENDING and (

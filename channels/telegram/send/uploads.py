@@ -6,13 +6,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from telegram import InputFile
-
 from channels.errors import NotPermitted, Rejected
 from channels.markup import split
 from channels.message import Address, File, Reply, SentMessage
 from channels.telegram.api import Api, parse_sent
 from channels.telegram.errors import is_about_markup
+from channels.telegram.library import InputFile
 from channels.telegram.send import markup
 from channels.telegram.send.rendering import target
 from channels.telegram.text import measure, replace_surrogates

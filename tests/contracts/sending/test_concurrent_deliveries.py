@@ -1,0 +1,117 @@
+"""A destination without an order: deliveries that are slow, or that wait for a retry, hold no other one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from channels.message import Address
+from delivery.broker.port import WorkQueue
+from delivery.database.engine import Database
+from delivery.deliveries.part import decode_part
+from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
+from delivery.deliveries.retry_schedule import RetrySchedule
+from delivery.deliveries.sink_config import SinkConfig
+from delivery.deliveries.worker import BATCH
+from delivery_worker import DeliveryWorkerHarness, open_empty_database
+
+ROOM = Address(channel="chn_1", room="7")
+HOURLY = RetrySchedule(
+    delays=(3600.0,), max_duration=86_400, jitter=0, honors_retry_after=True, operator_delay=900
+)
+
+
+class MoodySink(Sink):
+    """A receiver that is slow to answer `slow`, refuses `bad` for now, and accepts the rest."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.most = 0
+        self.released = asyncio.Event()
+        self.full = asyncio.Event()
+        self._now = 0
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Answer as the text says."""
+        text = decode_part(delivery.body).text
+        self._now += 1
+        self.most = max(self.most, self._now)
+        if self._now == BATCH:
+            self.full.set()
+        try:
+            if text == "slow":
+                await self.released.wait()
+        finally:
+            self._now -= 1
+        self.texts.append(text)
+        return Outcome(kind=OutcomeKind.RETRY if text == "bad" else OutcomeKind.DELIVERED)
+
+
+@dataclass(kw_only=True)
+class UnorderedHarness(DeliveryWorkerHarness):
+    """A worker for a destination without an order, as webhooks are by default."""
+
+    def _sink_config(self) -> SinkConfig:
+        return SinkConfig(
+            queue=WorkQueue.DELIVER,
+            sink=self.wrap_sink(MoodySink()),
+            schedule=HOURLY,
+            ordered=False,
+            repeatable=True,
+        )
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    """Return a database with the tables of deliveries."""
+    async with open_empty_database(f"sqlite+aiosqlite:///{tmp_path / 'one.db'}") as opened:
+        yield opened
+
+
+def harness(database: Database, sink: MoodySink) -> UnorderedHarness:
+    """Return a worker that sends to this receiver."""
+    return UnorderedHarness(database=database, bots={}, wrap_sink=lambda _sink: sink)
+
+
+async def test_deliveries_that_wait_for_a_retry_hold_no_later_one(database: Database) -> None:
+    """More deliveries than are sent at once wait for an hour, and the next one is sent."""
+    sink = MoodySink()
+    worker = harness(database, sink)
+    async with worker.running():
+        failing = await worker.create_deliveries(ROOM, ["bad"] * (BATCH + 5))
+        await worker.wait_for_states(failing, "retrying")
+        good = await worker.create_deliveries(ROOM, ["good"])
+        await worker.wait_for_states(good, "delivered", seconds=60)
+    assert sink.texts.count("bad") == BATCH + 5
+
+
+async def test_a_slow_answer_holds_no_later_delivery(database: Database) -> None:
+    """Others take the places that are free while one answer is awaited."""
+    sink = MoodySink()
+    worker = harness(database, sink)
+    async with worker.running():
+        slow = await worker.create_deliveries(ROOM, ["slow"])
+        good = await worker.create_deliveries(ROOM, ["good"] * (3 * BATCH))
+        await worker.wait_for_states(good, "delivered", seconds=60)
+        assert "slow" not in sink.texts
+        sink.released.set()
+        await worker.wait_for_states(slow, "delivered", seconds=60)
+    assert sink.texts.count("good") == 3 * BATCH
+
+
+async def test_at_most_a_batch_is_in_flight(database: Database) -> None:
+    """A receiver that never answers holds so many places and no more; every delivery is sent once."""
+    sink = MoodySink()
+    worker = harness(database, sink)
+    async with worker.running():
+        slow = await worker.create_deliveries(ROOM, ["slow"] * (2 * BATCH))
+        async with asyncio.timeout(60):
+            await sink.full.wait()
+        sink.released.set()
+        await worker.wait_for_states(slow, "delivered", seconds=60)
+    assert sink.most == BATCH
+    assert len(sink.texts) == 2 * BATCH
