@@ -20,6 +20,7 @@ CHUNK = 1 << 20
 _NOT_FOUND = frozenset({"NoSuchKey", "404", "KeyTooLongError", "InvalidURI", "XMinioInvalidObjectName"})
 _NO_BUCKET = frozenset({"NoSuchBucket"})
 _FORBIDDEN = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "401", "403"})
+_EXISTS = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412"})
 _BUSY = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "500", "502", "503"})
 
 
@@ -76,6 +77,22 @@ def _translate_error(error: Any, name: str, store: str) -> SandboxError | Object
     return ProviderRefused(f"the store of {store} rejects the request: {error}")
 
 
+async def put_if_absent(client: Any, key: dict[str, str], body: bytes, store: str) -> bool:
+    """Create an object; return False, and leave it as it is, if it exists."""
+    from botocore.exceptions import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        ClientError,
+    )
+
+    with translate_errors(key["Key"], store):
+        try:
+            await client.put_object(**key, Body=body, IfNoneMatch="*")
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") in _EXISTS:
+                return False
+            raise
+    return True
+
+
 async def read_body(response: Any, limit: int) -> bytes:
     """Return at most `limit` bytes of a response body; a single read may return fewer than have been sent."""
     content = bytearray()
@@ -104,6 +121,7 @@ async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
         aws_access_key_id=bucket.access_key,
         aws_secret_access_key=bucket.secret_key,
         config=AioConfig(
+            signature_version="s3v4",
             connect_timeout=10,
             read_timeout=60,
             max_pool_connections=CONNECTIONS,

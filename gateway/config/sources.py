@@ -36,6 +36,10 @@ VENDOR_VARIABLES: Mapping[str, tuple[str, ...]] = {
     "DAYTONA_API_URL": ("sandbox", "daytona", "api_url"),
     "DAYTONA_TARGET": ("sandbox", "daytona", "target"),
     "DOCKER_HOST": ("sandbox", "docker", "host"),
+    "SANDBOX_FN_MOUNT_NET": ("sandbox", "lambda", "mount_net"),
+    "SANDBOX_FN_MOUNT_NONET": ("sandbox", "lambda", "mount_nonet"),
+    "SANDBOX_FN_NOMOUNT_NET": ("sandbox", "lambda", "nomount_net"),
+    "SANDBOX_FN_NOMOUNT_NONET": ("sandbox", "lambda", "nomount_nonet"),
     "NATS_BIN": ("nats_bin",),
 }
 """Variables without our prefix that are accepted all the same; blank ones count as absent."""

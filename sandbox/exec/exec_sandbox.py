@@ -65,7 +65,7 @@ class ExecSandbox:
     async def _run(self, command: ExecRequest, *, sweep: bool) -> ExecResult:
         validate_script(command.script)
         key, started = secrets.token_hex(8), time.monotonic()
-        text = self._program(command, key, sweep=sweep)
+        text = self.program_for(command, key, sweep=sweep)
         # A separate task, because an SDK's handling of cancellation on Python 3.11 is not reliable.
         execution = asyncio.create_task(
             self.exec(text, stdin=command.stdin, timeout=command.timeout + GRACE_SECONDS)
@@ -76,9 +76,10 @@ class ExecSandbox:
         except BaseException:  # cancelled, or the connection broke: kill the command's processes
             await self._clean_up(key, execution)
             raise
-        return _result(output, command, int((time.monotonic() - started) * 1000))
+        return parse_result(output, command, int((time.monotonic() - started) * 1000))
 
-    def _program(self, command: ExecRequest, key: str, *, sweep: bool) -> str:
+    def program_for(self, command: ExecRequest, key: str, *, sweep: bool) -> str:
+        """Return the shell program that runs a command and prints its result for `parse_result`."""
         words = {
             "key": key,
             "mount": self.mount,
@@ -144,7 +145,8 @@ def validate_script(script: str) -> None:
         )
 
 
-def _result(output: bytes, command: ExecRequest, duration_ms: int) -> ExecResult:
+def parse_result(output: bytes, command: ExecRequest, duration_ms: int) -> ExecResult:
+    """Return the result that a program of `program_for` printed; raises SandboxGone, ProviderUnreachable."""
     head, _, rest = output.partition(b"\n")
     if head.strip() == b"gone":
         raise SandboxGone("the workspace's directory cannot be made in the sandbox")

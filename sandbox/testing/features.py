@@ -18,7 +18,7 @@ class ProviderFeatureContract:
 
     async def test_home_is_saved_and_restored(self, provider: Provider, rig: ProviderRig) -> None:
         """A new sandbox has the files, links and modes of the HOME that was saved."""
-        sandbox = await provider.create(rig.spec(persistent=True))
+        sandbox = await provider.create(rig.spec(persistent=rig.reserves))
         if Feature.SNAPSHOT not in rig.plugin.features:
             with pytest.raises(FeatureUnsupported):
                 [chunk async for chunk in sandbox.save()]
@@ -42,7 +42,7 @@ class ProviderFeatureContract:
 
     async def test_an_invalid_snapshot_is_refused(self, provider: Provider, rig: ProviderRig) -> None:
         """Bytes that are no archive raise a SandboxError, and HOME is unchanged."""
-        sandbox = await provider.create(rig.spec(persistent=True))
+        sandbox = await provider.create(rig.spec(persistent=rig.reserves))
         await sandbox.run(ExecRequest(script="echo kept > ~/file"))
 
         async def chunks() -> AsyncIterator[bytes]:

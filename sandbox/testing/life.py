@@ -94,13 +94,24 @@ class LifeContract:
 
     async def test_a_sandbox_is_found_again_by_its_id(self, rig: ProviderRig) -> None:
         """A provider that is opened again connects to an existing sandbox."""
+        spec = rig.spec(persistent=rig.reserves)
         async with rig.open() as provider:
-            made = await provider.create(rig.spec(persistent=True))
+            made = await provider.create(spec)
             await made.run(ExecRequest(script="echo kept > ~/kept"))
         async with rig.open() as provider:
-            found = await provider.connect(made.id, rig.spec(persistent=True))
+            found = await provider.connect(made.id, spec)
             assert (await found.run(ExecRequest(script="cat ~/kept"))).stdout == b"kept\n"
             await provider.destroy(made.id)
+
+    async def test_reserving_is_declared(self, provider: Provider, rig: ProviderRig) -> None:
+        """A provider that does not declare PERSISTENT refuses to create or connect a reserved sandbox."""
+        if rig.reserves:
+            pytest.skip("declared: other tests show that it works")
+        with pytest.raises(FeatureUnsupported, match="persistent"):
+            await provider.create(rig.spec(persistent=True))
+        made = await provider.create(rig.spec())
+        with pytest.raises(FeatureUnsupported, match="persistent"):
+            await provider.connect(made.id, rig.spec(persistent=True))
 
     async def test_a_destroyed_sandbox_is_gone(
         self, provider: Provider, sandbox: Sandbox, rig: ProviderRig
@@ -136,7 +147,7 @@ class LifeContract:
 
     async def test_suspending_keeps_the_files(self, provider: Provider, rig: ProviderRig) -> None:
         """A suspended reserved sandbox has its files when it is used again; undeclared is unsupported."""
-        spec = rig.spec(persistent=Feature.PERSISTENT in rig.plugin.features)
+        spec = rig.spec(persistent=rig.reserves)
         sandbox = await provider.create(spec)
         await sandbox.write("file", b"kept")
         if Feature.SUSPEND not in rig.plugin.features:

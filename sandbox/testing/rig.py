@@ -48,6 +48,11 @@ class ProviderRig:
         return Feature.MOUNTS_WORKSPACE in self.plugin.features
 
     @property
+    def reserves(self) -> bool:
+        """Whether a sandbox can be reserved."""
+        return Feature.PERSISTENT in self.plugin.features
+
+    @property
     def workspace(self) -> Path:
         """The directory of the workspace."""
         return self.directory / "workspace"

@@ -45,6 +45,8 @@ OPERATORS = {
     "sandbox/e2b/sandbox.py": "the vendor's SDK, at the operator's address",
     "sandbox/daytona/provider.py": "the vendor's SDK, at the operator's address",
     "sandbox/kubernetes/api.py": "the cluster of the operator's settings",
+    "sandbox/aws_lambda/api.py": "the functions of the operator's settings",
+    "sandbox/aws_lambda/handler.py": "runs in the function; presigned URLs of the gateway's bucket",
     "sandbox/s3.py": "the bucket of the operator's settings",
     "gateway/cli/client.py": "the gateway that the user of the command line names",
     "gateway/cli/doctor/local_checks.py": "the services of the operator's settings",

@@ -47,6 +47,8 @@ ALLOWED = {
     "gateway/ingress/sandbox_commands.py Queue": "commands to start; a gate schedules them by account",
     "gateway/observability/disk.py Lock": "one check for all of the gateway",
     "gateway/observability/tracing/span_recorder.py Queue": "spans, which are dropped when it is full",
+    "sandbox/aws_lambda/capabilities.py ThreadPoolExecutor": "one question of `doctor`",
+    "sandbox/aws_lambda/sandbox_records.py Semaphore": "the requests of one listing",
     "sandbox/docker/capabilities.py ThreadPoolExecutor": "one call when the gateway starts",
     "sandbox/kubernetes/capabilities.py ThreadPoolExecutor": "one question of `doctor`",
     "sandbox/lifecycle/locks.py Lock": "the calls on one sandbox",
