@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from channels.message import Author, ButtonPress, Command
+from channels.message import Address, Author, ButtonPress, Command
 from delivery.broker.port import WorkQueue
 from delivery.deliveries.transactions import Transaction, Transactions
 from gateway.conversations.approval_question import render_call
@@ -18,7 +18,7 @@ from gateway.conversations.titles import rename
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
 from gateway.ingress.schedule_commands import execute_schedule_command
 from gateway.schedules.schedules import ScheduleSettings
-from gateway.store.conversations import conversations
+from gateway.store.conversations import conversations, room_messages
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.job_state import JobState
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode, TurnState
@@ -160,6 +160,9 @@ class ChatCommands:
     @staticmethod
     async def _new(tx: Transaction, conversation: Conversation) -> str:
         await conversations.detach_address(tx.connection, conversation.id)
+        if conversation.address is not None:
+            address = Address.decode(conversation.address)
+            await room_messages.delete_thread(tx.connection, address.destination, address.thread or "")
         return "A new conversation begins with your next message."
 
     @staticmethod
