@@ -8,7 +8,7 @@ from channels.message import Address
 from delivery.database.engine import Connection
 from delivery.webhooks import endpoints
 from gateway.store.accounts import audit_log
-from gateway.store.conversations import room_messages
+from gateway.store.room_tables import room_messages
 from gateway.store.tables import (
     accounts,
     channel_secrets,
@@ -54,4 +54,5 @@ async def _delete_room_messages(connection: Connection, account: str, conversati
         )
     )
     if (address := found.scalar_one_or_none()) is not None:
-        await room_messages.delete_room(connection, Address.decode(address).destination)
+        room = Address.decode(address).destination
+        await connection.execute(delete(room_messages).where(room_messages.c.room == room))

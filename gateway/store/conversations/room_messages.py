@@ -143,11 +143,6 @@ async def delete_thread(connection: Connection, room: str, thread: str) -> None:
     )
 
 
-async def delete_room(connection: Connection, room: str) -> None:
-    """Delete all that is kept of a room."""
-    await connection.execute(delete(room_messages).where(room_messages.c.room == room))
-
-
 async def delete_before(connection: Connection, *, before: datetime) -> int:
     """Delete some messages that are older; return how many."""
     return await delete_batch(connection, room_messages, room_messages.c.created_at < before)

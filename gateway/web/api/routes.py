@@ -122,7 +122,7 @@ def _conversations() -> tuple[ApiRoute, ...]:
         get_route(
             "/approvals/{id}", READ, a.get_approval, "show an approval", response_model=a.ApprovalResponse
         ),
-        post_decision("/approvals/{id}", CHAT, a.decide, "approve or deny a tool call"),
+        post_decision("/approvals/{id}", CHAT, a.decide, "approve or deny a tool call, or answer a question"),
     )
 
 
