@@ -14,7 +14,7 @@ from channels.port import ChannelLimits
 from delivery.deliveries.part import FilePart, Part
 from delivery.events.event import Event, EventType
 
-CHAT_ROLES = ("assistant", "notice")
+CHAT_ROLES = ("assistant", "notice", "operator")
 _DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
 _JOBS = frozenset({EventType.JOB_COMPLETED, EventType.JOB_FAILED, EventType.JOB_STOPPED, EventType.JOB_LOST})
 CONTINUED = "… The whole text follows as a file."
@@ -36,8 +36,9 @@ def _render_message(event: Event) -> Part | None:
         return None
     message = event.data.get("message")
     reply_to = event.data.get("reply_to")
+    author = f"**{event.data.get('author')}:** " if event.data.get("role") == "operator" else ""
     return Part(
-        text=str(event.data["text"]),
+        text=f"{author}{event.data['text']}",
         message=message if isinstance(message, str) else None,
         reply_to=reply_to if isinstance(reply_to, str) else None,
     )
@@ -134,8 +135,8 @@ def _render_failure(event: Event) -> Part:
 
 
 def _render_cancelled(event: Event) -> Part | None:
-    """Report a stopped turn, unless a newer message replaced it or it was still queued."""
-    if event.data.get("reason") in {"superseded", "stopped in line"}:
+    """Report a stopped turn, unless a newer message or a person replaced it, or it was still queued."""
+    if event.data.get("reason") in {"superseded", "stopped in line", "handed over"}:
         return None
     return Part(text="Stopped.")
 

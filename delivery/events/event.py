@@ -47,6 +47,8 @@ class EventType(StrEnum):
     SANDBOX_STOPPED = "sandbox.stopped"
     AGENT_FINISHED = "agent.finished"
     SCHEDULE_FIRED = "schedule.fired"
+    HANDOVER_STARTED = "handover.started"
+    HANDOVER_ENDED = "handover.ended"
     WEBHOOK_TEST = "webhook.test"
     WEBHOOK_DISABLED = "webhook.disabled"
 

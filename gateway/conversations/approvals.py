@@ -298,7 +298,7 @@ async def decide_in(
     name = name or await _key_name(tx, account, by)
     state = "approved" if approved else "denied"
     if await store.decide(tx.connection, approval.id, state=state, by=by, name=name, comment=comment):
-        resolution = {
+        resolution: dict[str, Any] = {
             "approval": approval.id,
             "decision": "approve" if approved else "deny",
             "by": by,

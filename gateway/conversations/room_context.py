@@ -15,8 +15,9 @@ from typing import Any
 from channels.message import Address, Message
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from gateway.store.conversations import room_messages
+from gateway.store.conversations import handover, room_messages
 from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.handover import HandoverMessage
 from gateway.store.conversations.room_messages import ROOM_MESSAGE_AGE, RoomMessage
 
 MAX_TEXT_BYTES = 4_000
@@ -116,6 +117,30 @@ def merge_contexts(
         earlier.append({**second["quoted"], "kind": "quoted"})
     quoted = first.get("quoted") or second.get("quoted")
     return {**({"quoted": quoted} if quoted else {}), **({"earlier": earlier} if earlier else {})}
+
+
+def carry(said: Sequence[HandoverMessage], size: int = ContextLimits().size) -> dict[str, Any] | None:
+    """Return the context of what was said while a person handled the conversation (pure)."""
+    chosen: list[dict[str, Any]] = []
+    for one in reversed(said):
+        kind = {"kind": "operator"} if one.role == "operator" else {}
+        shown = {**kind, "name": _cut_name(one.author), "time": _time(one.created_at)}
+        shown["text"] = cut(one.text, MAX_TEXT_BYTES)
+        size -= size_of(shown)
+        if size < 0:
+            break
+        chosen.append(shown)
+    return {"earlier": chosen[::-1]} if chosen else None
+
+
+async def take_carried(
+    connection: Connection, conversation: Conversation, context: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return a turn's context with what was said while a person handled the conversation, once."""
+    if conversation.carried_context is None or conversation.handover_by is not None:
+        return dict(context) if context else None
+    await handover.clear_carried(connection, conversation.id)
+    return merge_contexts(conversation.carried_context, context)
 
 
 def cut(text: str, size: int) -> str:

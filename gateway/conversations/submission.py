@@ -19,7 +19,7 @@ from delivery.events.event import Event, EventType, new_id
 from gateway.conversations import queue_policy
 from gateway.conversations.queue_policy import QueuePolicy
 from gateway.conversations.received import received_event
-from gateway.conversations.room_context import merge_contexts
+from gateway.conversations.room_context import merge_contexts, take_carried
 from gateway.conversations.titles import set_first_title
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
@@ -326,7 +326,7 @@ class Submissions:
                 asker=submission.asker,
                 input=submission.text,
                 origin=submission.origin,
-                context=submission.context,
+                context=await take_carried(tx.connection, conversation, submission.context),
                 mode=mode,
                 notify=submission.notify,
                 created_at=now,

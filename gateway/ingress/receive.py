@@ -239,7 +239,7 @@ class UpdateHandler:
         tx: Transaction, context: ChannelContext, conversation: Conversation, inbound: InboundMessage
     ) -> TurnContext:
         """Return what was said before a message, and what it quotes."""
-        if not isinstance(inbound.update, Message):
+        if not isinstance(inbound.update, Message) or conversation.handover_by is not None:
             return TurnContext()
         limits = context.context_limits_in(inbound.address.room)
         return await room_context.collect(tx.connection, conversation, inbound.update, limits)

@@ -96,13 +96,17 @@ conversations = Table(
     Column("queue_limit", Integer),
     Column("fence", Integer, nullable=False, default=0),
     Column("room_position", BigInteger),
+    Column("handover_by", String(200)),
+    Column("handover_at", UtcDateTime),
+    Column("carried_context", JSON(none_as_null=True)),
     Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("account", "name"),
     UniqueConstraint("account", "address_key"),
 )
 """`address_key` belongs to the open conversation of a chat thread; `/new` frees it for the next one.
 
-`room_position` is the last row of `room_messages` that a turn got as context.
+`room_position` is the last row of `room_messages` that a turn got as context. While `handover_by` is set, a
+person handles the conversation and its turns are cancelled; `carried_context` is what its next turn gets.
 """
 
 inbox = Table(

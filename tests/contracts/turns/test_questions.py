@@ -94,7 +94,7 @@ async def test_a_question_has_one_winner(database: Database) -> None:
     with pytest.raises(AlreadyDecided):
         await decisions.answer(harness.account, asked.id, "Coffee", by="key")
     assert "Too late" in await harness.press(f"answer:{asked.id}:2")
-    kinds = [event.type for event in await harness.list_events()]
+    kinds = [str(event.type) for event in await harness.list_events()]
     assert kinds.count("question.requested") == kinds.count("question.answered") == 1
     assert "approval.requested" not in kinds
 
