@@ -78,6 +78,15 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotedMessage:
+    """The message that a user's message replies to, as far as the update contains it."""
+
+    author: Author
+    text: str
+    platform_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """A user's message. `key` identifies the platform's event: equal keys are the same message.
 
@@ -96,6 +105,7 @@ class Message:
     edited: bool = False
     attachments: tuple[Attachment, ...] = ()
     platform_id: str = ""
+    quoted: QuotedMessage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,13 +17,22 @@ AllowedUser = Annotated[
 ]
 
 
+MAX_CONTEXT_MESSAGES = 200
+MAX_CONTEXT_BYTES = 65_536
+
+
 class RoomSettings(BaseModel):
-    """Overrides for one room: which messages are for the bot, and which agent (by name) answers."""
+    """Overrides for one room: which messages are for the bot, and which agent (by name) answers.
+
+    `context_messages` and `context_bytes` limit what the model gets of the messages before the bot's own.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     groups: Literal["mention", "always", "command"] | None = None
     agent: str | None = None
+    context_messages: int | None = Field(default=None, ge=0, le=MAX_CONTEXT_MESSAGES)
+    context_bytes: int | None = Field(default=None, ge=1, le=MAX_CONTEXT_BYTES)
 
 
 class ChannelSettings(BaseModel):
@@ -59,6 +68,18 @@ class ChannelSettings(BaseModel):
         default=1200,
         ge=0,
         description="Messages per minute accepted from one user in one room (0: no limit).",
+    )
+    context_messages: int = Field(
+        default=20,
+        ge=0,
+        le=MAX_CONTEXT_MESSAGES,
+        description="Earlier messages of a room or thread that the model gets with a message (0: none).",
+    )
+    context_bytes: int = Field(
+        default=16_384,
+        ge=1,
+        le=MAX_CONTEXT_BYTES,
+        description="Bytes that the earlier and quoted messages may have together.",
     )
     reactions: bool = Field(
         default=False, description="Whether the bot reacts to a message when it has seen and answered it."

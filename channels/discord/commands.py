@@ -26,19 +26,20 @@ COMMANDS = {
     "jobs": "List the background jobs, or `logs ID`, `stop ID`",
     "approve": "Approve a waiting command",
     "deny": "Deny a waiting command",
+    "answer": "Answer a question: its id, and the answer",
     "queue": "Set what happens to messages during an answer: followup, collect, steer, interrupt",
     "schedule": "Start something at a time, as in `every day 9:00 report`, or list what is scheduled",
     "title": "Name this conversation in lists",
     "remind": "Remind me, as in `in 20m drink tea`",
     "help": "Show the commands",
 }
-_WITH_ARGUMENTS = {"jobs", "approve", "deny", "queue", "schedule", "remind", "title"}
+_WITH_ARGUMENTS = {"jobs", "approve", "deny", "answer", "queue", "schedule", "remind", "title"}
 
 _SLASH_PATTERN = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DOTALL | re.IGNORECASE)
 _WORDS_PATTERN = re.compile(
     r"(?:(?P<name>new|stop|retry|status|help|jobs|approve|deny|queue)[.!?]?"
     r"|(?P<jobs>jobs)\s+(?P<which>(?:logs|stop)\s+\S+)"
-    r"|(?P<decision>approve|deny)\s+(?P<what>apr_\S+(?:\s.*)?)"
+    r"|(?P<decision>approve|deny|answer)\s+(?P<what>apr_\S+(?:\s.*)?)"
     r"|(?P<queue>queue)\s+(?P<mode>followup|collect|steer|interrupt))",
     re.DOTALL | re.IGNORECASE,
 )

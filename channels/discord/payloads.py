@@ -53,7 +53,9 @@ class Attachment(PayloadModel):
 class ReferencedMessage(PayloadModel):
     """The message that is replied to."""
 
+    id: Id | None = None
     author: User | None = None
+    content: str = ""
 
 
 class Message(PayloadModel):

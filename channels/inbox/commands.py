@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-COMMANDS = frozenset({"new", "stop", "retry", "status", "jobs", "approve", "deny", "queue", "help", "start"})
+COMMANDS = frozenset(
+    {"new", "stop", "retry", "status", "jobs", "approve", "deny", "answer", "queue", "help", "start"}
+)
+_DECISIONS = frozenset({"approve", "deny", "answer"})
 MAX_LENGTH = 2000
 """Characters of a command; longer text is a message."""
 
@@ -16,9 +19,9 @@ def parse_slash(text: str) -> tuple[str, str] | None:
 
 
 def parse_decision(text: str) -> tuple[str, str] | None:
-    """Return `/approve apr_…` or `/deny apr_…`, which are for this bot even without a mention."""
+    """Return `/approve`, `/deny` or `/answer` with `apr_…`, which need no mention of the bot."""
     found = parse_slash(text)
-    is_decision = found is not None and found[0] in {"approve", "deny"} and found[1].startswith("apr_")
+    is_decision = found is not None and found[0] in _DECISIONS and found[1].startswith("apr_")
     return found if is_decision else None
 
 
@@ -34,7 +37,7 @@ def parse_mentioned(text: str) -> tuple[str, str] | None:
 
 
 def _is_only_a_command(name: str, rest: list[str]) -> bool:
-    if name in {"approve", "deny"} and rest:
+    if name in _DECISIONS and rest:
         return rest[0].startswith("apr_")
     if name == "jobs" and rest:
         return len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004

@@ -13,6 +13,7 @@ COMMANDS = frozenset(
         "jobs",
         "approve",
         "deny",
+        "answer",
         "queue",
         "schedule",
         "remind",
@@ -82,7 +83,7 @@ def parse_mention_command(text: str) -> tuple[str, str] | None:
     if text.startswith("/"):
         return parse_slash_command(text)
     name, rest = words[0].lower(), words[1:]
-    decision = name in {"approve", "deny"} and (not rest or rest[0].startswith("apr_"))
+    decision = name in {"approve", "deny", "answer"} and (not rest or rest[0].startswith("apr_"))
     jobs_command = name == "jobs" and len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
     queue_mode = name == "queue" and len(rest) == 1
     bare = name in COMMANDS - {"title"} and not rest

@@ -13,6 +13,7 @@ MENU = {
     "jobs": "List background jobs (logs ID, stop ID)",
     "approve": "Approve a command",
     "deny": "Deny a command",
+    "answer": "Answer a question",
     "queue": "Set what happens to messages during an answer",
     "schedule": "List what is scheduled, or start something at a time",
     "remind": "Remind me, as in: in 20m drink tea",
@@ -20,7 +21,7 @@ MENU = {
     "help": "Show the commands",
 }
 _ALIASES = {"start": "help"}
-_WITHOUT_ARGUMENTS = frozenset(MENU) - {"approve", "deny", "title"}
+_WITHOUT_ARGUMENTS = frozenset(MENU) - {"approve", "deny", "answer", "title"}
 _SLASH = re.compile(r"/(\w{1,64})(?:@(\w{1,64}))?(?=\s|$)", re.ASCII)
 _MAX_LENGTH = 200
 """Characters of a command without a slash; longer text is a message."""
@@ -63,7 +64,7 @@ def parse_words(text: str) -> CommandText | None:
         return None
     name, rest = words[0].lower(), words[1:]
     bare = name in _WITHOUT_ARGUMENTS and not rest
-    decision = name in {"approve", "deny"} and bool(rest) and rest[0].startswith("apr_")
+    decision = name in {"approve", "deny", "answer"} and bool(rest) and rest[0].startswith("apr_")
     jobs_command = name == "jobs" and len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
     queue_mode = name == "queue" and len(rest) == 1
     is_command = bare or decision or jobs_command or queue_mode

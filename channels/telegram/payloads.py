@@ -85,8 +85,18 @@ class Contact(PayloadModel):
 class ReplyTo(PayloadModel):
     """The message that is replied to."""
 
+    message_id: int | None = None
     from_: User | None = Field(default=None, alias="from")
+    sender_chat: Chat | None = None
+    text: str = ""
+    caption: str = ""
     forum_topic_created: dict[str, Any] | None = None
+
+
+class TextQuote(PayloadModel):
+    """The part of a message that a reply quotes."""
+
+    text: str = ""
 
 
 class Message(PayloadModel):
@@ -106,6 +116,7 @@ class Message(PayloadModel):
     is_topic_message: bool = False
     is_automatic_forward: bool = False
     reply_to_message: ReplyTo | None = None
+    quote: TextQuote | None = None
     migrate_to_chat_id: int | None = None
     migrate_from_chat_id: int | None = None
     photo: tuple[File, ...] = ()

@@ -14,7 +14,8 @@ from channels.port import ChannelLimits
 from delivery.deliveries.part import FilePart, Part
 from delivery.events.event import Event, EventType
 
-CHAT_ROLES = ("assistant", "notice")
+CHAT_ROLES = ("assistant", "notice", "operator")
+_DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
 _JOBS = frozenset({EventType.JOB_COMPLETED, EventType.JOB_FAILED, EventType.JOB_STOPPED, EventType.JOB_LOST})
 CONTINUED = "… The whole text follows as a file."
 """The end of a message whose text is too long for messages."""
@@ -23,13 +24,21 @@ MAX_COMMAND_LENGTH = 1000
 """The characters of a command that are shown after its approval was decided."""
 
 
+MAX_BUTTONS = 5
+"""The choices of a question that have buttons; more have numbers only."""
+
+MAX_LABEL = 40
+"""The characters of a choice that its button shows."""
+
+
 def _render_message(event: Event) -> Part | None:
     if event.data.get("role") not in CHAT_ROLES or not str(event.data.get("text", "")).strip():
         return None
     message = event.data.get("message")
     reply_to = event.data.get("reply_to")
+    author = f"**{event.data.get('author')}:** " if event.data.get("role") == "operator" else ""
     return Part(
-        text=str(event.data["text"]),
+        text=f"{author}{event.data['text']}",
         message=message if isinstance(message, str) else None,
         reply_to=reply_to if isinstance(reply_to, str) else None,
     )
@@ -55,6 +64,33 @@ def _render_approval(event: Event) -> Part:
             Button(label="Deny with comment…", data=f"deny_with:{approval}", prompt="Deny with a comment"),
         ),
     )
+
+
+def _render_person_question(event: Event) -> Part:
+    """Ask a person; buttons for a few choices, and how to answer by a command."""
+    approval, choices = str(event.data["approval"]), list(event.data.get("choices") or ())
+    form = dict(event.data.get("form") or {})
+    lines = [f"{number}. {choice}" for number, choice in enumerate(choices, start=1)]
+    lines += [f"- {name}: {text}" for name, text in form.items()]
+    example = "NUMBER" if choices else "; ".join(f"{name}: …" for name in form) or "TEXT"
+    parts = [str(event.data["question"]), "\n".join(lines), f"Answer with `/answer {approval} {example}`"]
+    buttons = tuple(
+        Button(label=choice[:MAX_LABEL], data=f"answer:{approval}:{number}")
+        for number, choice in enumerate(choices, start=1)
+    )
+    if len(choices) > MAX_BUTTONS:
+        buttons = ()
+    if not choices:
+        buttons = (Button(label="Answer…", data=f"answer_with:{approval}", prompt="Your answer"),)
+    return Part(text="\n\n".join(part for part in parts if part), buttons=buttons)
+
+
+def _render_answer(event: Event) -> Part:
+    by = event.data.get("name") or event.data.get("by") or "an unknown person"
+    answer = str(event.data.get("answer") or event.data.get("comment") or "")[:MAX_COMMAND_LENGTH]
+    said = "Not answered" if event.data.get("declined") else "Answered"
+    block = f"\n\n{code_block(answer)}" if answer else ""
+    return Part(text=f"{str(event.data['question'])[:MAX_COMMAND_LENGTH]}\n\n{said} by {by}.{block}")
 
 
 def _render_decision(event: Event) -> Part:
@@ -99,8 +135,8 @@ def _render_failure(event: Event) -> Part:
 
 
 def _render_cancelled(event: Event) -> Part | None:
-    """Report a stopped turn, unless a newer message replaced it or it was still queued."""
-    if event.data.get("reason") in {"superseded", "stopped in line"}:
+    """Report a stopped turn, unless a newer message or a person replaced it, or it was still queued."""
+    if event.data.get("reason") in {"superseded", "stopped in line", "handed over"}:
         return None
     return Part(text="Stopped.")
 
@@ -109,6 +145,8 @@ _RENDERERS: dict[EventType, Callable[[Event], Part | None]] = {
     EventType.MESSAGE_COMPLETED: _render_message,
     EventType.APPROVAL_REQUESTED: _render_approval,
     EventType.APPROVAL_RESOLVED: _render_decision,
+    EventType.QUESTION_REQUESTED: _render_person_question,
+    EventType.QUESTION_ANSWERED: _render_answer,
     EventType.TURN_RETRYING: _render_retrying,
     EventType.TURN_COMPLETED: _render_completed,
     EventType.TURN_FAILED: _render_failure,
@@ -128,7 +166,7 @@ def replaces_event(event: Event) -> str | None:
     A decision replaces the request of its approval; a turn's end and its later retries replace its first
     report of a retry.
     """
-    replaced = event.data.get("asked" if event.type is EventType.APPROVAL_RESOLVED else "replaces")
+    replaced = event.data.get("asked" if event.type in _DECISIONS else "replaces")
     return replaced if isinstance(replaced, str) else None
 
 

@@ -32,6 +32,8 @@ class EventType(StrEnum):
     TOOL_COMPLETED = "tool.completed"
     APPROVAL_REQUESTED = "approval.requested"
     APPROVAL_RESOLVED = "approval.resolved"
+    QUESTION_REQUESTED = "question.requested"
+    QUESTION_ANSWERED = "question.answered"
     JOB_STARTED = "job.started"
     JOB_COMPLETED = "job.completed"
     JOB_FAILED = "job.failed"
@@ -45,6 +47,8 @@ class EventType(StrEnum):
     SANDBOX_STOPPED = "sandbox.stopped"
     AGENT_FINISHED = "agent.finished"
     SCHEDULE_FIRED = "schedule.fired"
+    HANDOVER_STARTED = "handover.started"
+    HANDOVER_ENDED = "handover.ended"
     WEBHOOK_TEST = "webhook.test"
     WEBHOOK_DISABLED = "webhook.disabled"
 

@@ -104,12 +104,44 @@ function Elapsed({ since }) {
 
 function ApprovalCard({ item }) {
   const waiting = item.state === "pending" || item.state === "waiting";
+  if (item.asks) return html`<${QuestionCard} item=${item} waiting=${waiting} />`;
   return html`<section class=${`card approval ${waiting ? "asks" : ""}`} data-kind="approval" data-state=${item.state} aria-label="Approval">
     <header><span class="name">${waiting ? "May this be run?" : `Approval for ${item.tool}`}</span>
       <${Badge} state=${waiting ? "waiting" : item.state} /></header>
     <pre class="command" tabIndex="0" aria-label="The exact call">${item.question || item.command || JSON.stringify(item.args ?? {}, null, 2)}</pre>
     ${waiting ? html`<${Decide} item=${item} />` : html`<footer>${decidedBy(item)}</footer>`}
   </section>`;
+}
+
+function QuestionCard({ item, waiting }) {
+  return html`<section class=${`card approval ${waiting ? "asks" : ""}`} data-kind="question" data-state=${item.state} aria-label="Question">
+    <header><span class="name">Question</span> <${Badge} state=${waiting ? "waiting" : item.state} /></header>
+    <p>${item.question}</p>
+    ${waiting ? html`<${Answer} item=${item} />` : html`<footer>${decidedBy(item)}</footer>`}
+  </section>`;
+}
+
+function Answer({ item }) {
+  const fields = Object.entries(item.form ?? { "": "Answer" });
+  const [values, setValues] = useState({});
+  const [settled, setSettled] = useState("");
+  const [send, { busy, problem }] = useAction(async (answer) => {
+    await call("POST", `approvals/${item.approval}`, { body: { answer } });
+    setSettled("Answered; waiting for the gateway to continue.");
+  });
+  if (settled) return html`<footer role="status">${settled}</footer>`;
+  if (item.choices.length) {
+    return html`<div class="decide"><p class="row">${item.choices.map((choice) => html`<button type="button" disabled=${busy} onClick=${() => send(choice)}>${choice}</button>`)}</p><${Trouble} problem=${problem} /></div>`;
+  }
+  const submit = (event) => {
+    event.preventDefault();
+    send(item.form ? values : (values[""] ?? ""));
+  };
+  return html`<form class="decide" onSubmit=${submit}>
+    ${fields.map(([name, text]) => html`<label>${name ? `${name}: ${text}` : text} <input required maxLength="2000" value=${values[name] ?? ""} onInput=${(event) => setValues({ ...values, [name]: event.target.value })} /></label>`)}
+    <p class="row"><button class="primary" disabled=${busy}>Answer</button></p>
+    <${Trouble} problem=${problem} />
+  </form>`;
 }
 
 function decidedBy(item) {

@@ -7,7 +7,7 @@ import { useCallback, useEffect, useRef, useState } from "./vendor/hooks.mjs";
 export const html = htm.bind(h);
 
 const WORDS = {
-  ok: ["completed", "delivered", "approved", "ready", "succeeded", "done", "active", "alive"],
+  ok: ["completed", "delivered", "approved", "answered", "ready", "succeeded", "done", "active", "alive"],
   busy: ["running", "sending", "pending", "queued", "retrying", "parked", "waiting"],
   bad: ["failed", "dead", "lost", "denied", "unready", "ambiguous", "disabled"],
 };

@@ -178,12 +178,13 @@ const READERS = {
     timeline.calls.add(event.turn, key);
   },
   "tool.completed": (timeline, event, data) => endCall(timeline, event, data),
-  "approval.requested": (timeline, event, data) => {
-    const fields = approvalFields(data.approval, data);
-    timeline.put(`a:${data.approval}`, { kind: "approval", ...fields, state: "pending", turn: event.turn, time: event.time });
-    timeline.questions.add(event.turn, `a:${data.approval}`);
-    const turn = timeline.turns.get(event.turn);
-    if (turn) timeline.turns.set(event.turn, { ...turn, state: "waiting" });
+  "approval.requested": requestApproval,
+  "question.requested": (timeline, event, data) => requestApproval(timeline, event, { ...data, kind: "question" }),
+  "question.answered": (timeline, event, data) => {
+    const known = timeline.items.get(`a:${data.approval}`) ?? { kind: "approval", ...approvalFields(data.approval, { ...data, kind: "question" }) };
+    timeline.questions.remove(event.turn, `a:${data.approval}`);
+    const state = data.declined ? "denied" : "answered";
+    timeline.put(`a:${data.approval}`, { ...known, state, by: deciderOf(data), comment: data.answer ?? data.comment });
   },
   "approval.resolved": (timeline, event, data) => {
     const known = timeline.items.get(`a:${data.approval}`) ?? { kind: "approval", ...approvalFields(data.approval, data) };
@@ -200,6 +201,14 @@ const READERS = {
     timeline.put(`x:${event.id}`, { kind: "note", tone: "failed", text, time: event.time });
   },
 };
+
+function requestApproval(timeline, event, data) {
+  const fields = approvalFields(data.approval, data);
+  timeline.put(`a:${data.approval}`, { kind: "approval", ...fields, state: "pending", turn: event.turn, time: event.time });
+  timeline.questions.add(event.turn, `a:${data.approval}`);
+  const turn = timeline.turns.get(event.turn);
+  if (turn) timeline.turns.set(event.turn, { ...turn, state: "waiting" });
+}
 
 function messageItem(event, fields) {
   return {
@@ -223,6 +232,9 @@ function approvalFields(id, fields) {
     args: fields.args,
     command: fields.command ?? "",
     question: fields.question ?? "",
+    asks: fields.kind === "question",
+    choices: fields.choices ?? [],
+    form: fields.form ?? null,
     by: deciderOf(fields),
     comment: fields.comment,
   };

@@ -13,10 +13,18 @@ from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, new_id
 from gateway.agents.port import ApprovalDecision, PendingToolCall
-from gateway.conversations.approval_question import CallTarget, render_call, render_question
+from gateway.conversations.approval_question import CallTarget, render_call
 from gateway.conversations.approver_rules import DecisionContext, may_decide, refusal_text, same_room
 from gateway.conversations.file_change import FileChange
 from gateway.conversations.message_ids import approval_event_id
+from gateway.conversations.questions import (
+    ANSWERED,
+    InvalidAnswer,
+    is_question,
+    parse_answer,
+    render_request,
+    requested_event,
+)
 from gateway.environments.resolver import Environment
 from gateway.store.accounts import accounts
 from gateway.store.turn_state import TurnState
@@ -155,27 +163,12 @@ async def request(
             call=call.id,
             tool=call.name,
             args=call.args,
-            command=render_question(call.name, call.args, targets(call.args), changes.get(call.id)),
+            command=render_request(call, targets(call.args), changes.get(call.id)),
             digest=call_digest(call.name, call.args, sandbox_fingerprint),
             created_at=utc_now(),
         )
         await store.insert_approval(tx.connection, approval)
-        tx.emit(
-            Event.now(
-                EventType.APPROVAL_REQUESTED,
-                turn.conversation,
-                {
-                    "approval": approval.id,
-                    "tool": approval.tool,
-                    "args": dict(approval.args),
-                    "command": render_call(approval.tool, approval.args),
-                    "question": approval.command,
-                    **({"reason": reason} if reason else {}),
-                },
-                turn=turn.id,
-                event_id=approval_event_id(approval.id),
-            )
-        )
+        tx.emit(requested_event(approval, reason))
 
 
 def decisions_by_call(approvals: Iterable[Approval]) -> dict[str, ApprovalDecision]:
@@ -185,7 +178,7 @@ def decisions_by_call(approvals: Iterable[Approval]) -> dict[str, ApprovalDecisi
         return {}
     return {
         approval.call: ApprovalDecision(
-            approved=approval.state == "approved",
+            approved=approval.state in {"approved", ANSWERED},
             by=approval.decided_by or "",
             comment=approval.comment or "",
         )
@@ -265,6 +258,22 @@ class Approvals:
                 decision_context=decision_context,
             )
 
+    async def answer(
+        self,
+        account: str,
+        approval_id: str,
+        given: str | Mapping[str, str],
+        *,
+        by: str,
+        name: str = "",
+        decision_context: DecisionContext | None = None,
+    ) -> Approval:
+        """Answer a question in a transaction of its own; raises like `answer_in`."""
+        async with self._transactions.begin("approval.decide") as tx:
+            return await answer_in(
+                tx, account, approval_id, given, by=by, name=name, decision_context=decision_context
+            )
+
 
 async def decide_in(
     tx: Transaction,
@@ -282,14 +291,14 @@ async def decide_in(
     With a `decision_context` only approvals of that chat can be decided, by its channel's rule. Without one
     (HTTP, WebSocket) the account decides. Raises ApprovalNotFound, NotAllowed, AlreadyDecided.
     """
-    approval = await store.get(tx.connection, account, approval_id)
-    if approval is None:
-        raise ApprovalNotFound(f"there is no approval {approval_id!r}")
-    if decision_context is not None:
-        await _check_may_decide(tx, approval, by, decision_context)
+    approval = await _get_decidable(tx, account, approval_id, by, decision_context)
+    question = is_question(approval.tool)
+    if question and approved:
+        raise InvalidAnswer("this is a question: it is answered, not approved")
     name = name or await _key_name(tx, account, by)
-    if await store.decide(tx.connection, approval.id, approved=approved, by=by, name=name, comment=comment):
-        resolution = {
+    state = "approved" if approved else "denied"
+    if await store.decide(tx.connection, approval.id, state=state, by=by, name=name, comment=comment):
+        resolution: dict[str, Any] = {
             "approval": approval.id,
             "decision": "approve" if approved else "deny",
             "by": by,
@@ -298,11 +307,60 @@ async def decide_in(
             "command": render_call(approval.tool, approval.args),
             "asked": approval_event_id(approval.id),
         }
+        if question:
+            resolution = {"question": approval.command, "declined": True, **resolution}
         await _emit_decided(tx, approval, resolution)
     decided = await store.get(tx.connection, account, approval_id) or approval
-    if decided.state != ("approved" if approved else "denied"):
+    if decided.state != state:
         raise AlreadyDecided(decided)
     return decided
+
+
+async def answer_in(
+    tx: Transaction,
+    account: str,
+    approval_id: str,
+    given: str | Mapping[str, str],
+    *,
+    by: str,
+    name: str = "",
+    decision_context: DecisionContext | None = None,
+) -> Approval:
+    """Answer a question in the caller's transaction; the same answer again changes nothing.
+
+    Raises InvalidAnswer, and like `decide_in`.
+    """
+    approval = await _get_decidable(tx, account, approval_id, by, decision_context)
+    if not is_question(approval.tool):
+        raise InvalidAnswer("this is no question: it is approved or denied")
+    answer = parse_answer(approval.args, given)
+    name = name or await _key_name(tx, account, by)
+    if await store.decide(tx.connection, approval.id, state=ANSWERED, by=by, name=name, comment=answer):
+        resolution = {
+            "approval": approval.id,
+            "question": approval.command,
+            "answer": answer,
+            "by": by,
+            "name": name,
+            "asked": approval_event_id(approval.id),
+        }
+        await _emit_decided(tx, approval, resolution)
+    answered = await store.get(tx.connection, account, approval_id) or approval
+    if (answered.state, answered.comment) != (ANSWERED, answer):
+        raise AlreadyDecided(answered)
+    return answered
+
+
+async def _get_decidable(
+    tx: Transaction, account: str, approval_id: str, by: str, decision_context: DecisionContext | None
+) -> Approval:
+    """Return an approval that a person may decide; raises ApprovalNotFound, NotAllowed."""
+    approval = await store.get(tx.connection, account, approval_id)
+    if approval is None:
+        raise ApprovalNotFound(f"there is no approval {approval_id!r}")
+    if decision_context is not None:
+        await _check_may_decide(tx, approval, by, decision_context)
+    return approval
 
 
 async def _key_name(tx: Transaction, account: str, by: str) -> str:
@@ -322,7 +380,9 @@ async def _check_may_decide(
 
 
 async def _emit_decided(tx: Transaction, approval: Approval, resolution: Mapping[str, Any]) -> None:
-    tx.emit(Event.now(EventType.APPROVAL_RESOLVED, approval.conversation, resolution, turn=approval.turn))
+    question = is_question(approval.tool)
+    kind = EventType.QUESTION_ANSWERED if question else EventType.APPROVAL_RESOLVED
+    tx.emit(Event.now(kind, approval.conversation, resolution, turn=approval.turn))
     if await store.count_pending(tx.connection, approval.turn) == 0:
         await turns.requeue(tx.connection, approval.turn, from_state=TurnState.WAITING)
         tx.wake(WorkQueue.TURN, approval.conversation, account=approval.account)

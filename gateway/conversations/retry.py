@@ -54,6 +54,7 @@ async def retry_in(tx: Transaction, turn: Turn) -> Turn | None:
         asker=turn.asker,
         input=turn.input,
         origin=turn.origin,
+        context=turn.context,
         notify=turn.notify,
         created_at=utc_now(),
     )

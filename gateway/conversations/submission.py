@@ -19,6 +19,7 @@ from delivery.events.event import Event, EventType, new_id
 from gateway.conversations import queue_policy
 from gateway.conversations.queue_policy import QueuePolicy
 from gateway.conversations.received import received_event
+from gateway.conversations.room_context import merge_contexts, take_carried
 from gateway.conversations.titles import set_first_title
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
@@ -65,7 +66,8 @@ class Submission:
     the conversation. With `is_first` an earlier submission with this key is forgotten. `endpoint` is a
     webhook for this turn's results. `notify`: emit `agent.finished`. `own_turn`: whatever the queue mode,
     the message waits for a turn of its own and cancels none.
-    `platform_id` is the message's id on its chat platform, `origin` says who wrote it in a room.
+    `platform_id` is the message's id on its chat platform, `origin` says who wrote it in a room,
+    `context` what was said before it.
     `traceparent` is the caller's span, as in the header.
     """
 
@@ -84,6 +86,7 @@ class Submission:
     own_turn: bool = False
     platform_id: str | None = None
     origin: Mapping[str, Any] | None = None
+    context: Mapping[str, Any] | None = None
     traceparent: str | None = None
 
 
@@ -288,7 +291,10 @@ class Submissions:
         message_count = len(await messages.list_for_turn(tx.connection, turn.id))
         if message_count >= policy.limit:
             raise _queue_full(message_count, policy)
-        if not await turn_queue.set_input(tx.connection, turn, text, notify=submission.notify):
+        context = merge_contexts(turn.context, submission.context)
+        if not await turn_queue.set_input(
+            tx.connection, turn, text, notify=submission.notify, context=context
+        ):
             return None
         submitted = Submitted(turn=turn.id, conversation=conversation.id, message=new_id("msg"))
         await self._save(tx, submission, submitted, utc_now())
@@ -320,6 +326,7 @@ class Submissions:
                 asker=submission.asker,
                 input=submission.text,
                 origin=submission.origin,
+                context=await take_carried(tx.connection, conversation, submission.context),
                 mode=mode,
                 notify=submission.notify,
                 created_at=now,

@@ -7,7 +7,7 @@ from enum import StrEnum
 from channels.message import Author, Message, RoomKind, RoomMigrated, Update
 from delivery.database.engine import Connection
 from gateway.ingress.channel_context import ChannelContext
-from gateway.store.conversations import pairings
+from gateway.store.conversations import conversations, pairings, room_messages
 
 
 class AdmissionResult(StrEnum):
@@ -56,3 +56,13 @@ def is_addressed_to_bot(message: Message, groups: str) -> bool:
     if groups == "command":
         return message.text.startswith(("/", "!"))
     return message.mentions_bot
+
+
+async def is_room_known(connection: Connection, context: ChannelContext, message: Message) -> bool:
+    """Return whether somebody who may use the bot is in a room: the author, or others before."""
+    if await authorize(connection, message, context) is AdmissionResult.ADMITTED:
+        return True
+    if await room_messages.is_known(connection, message.address.destination):
+        return True
+    account, key = context.record.account, message.address.key
+    return await conversations.get_by_address(connection, account, key) is not None

@@ -27,6 +27,7 @@ class Admission:
         self._rate_limiter = rate_limiter
         self._full_queues = full_queues
         self._unknown_senders = unknown_senders
+        self._kept_rate = SenderRateLimiter()
 
     def should_drop(self, context: ChannelContext, inbound: InboundMessage) -> bool:
         """Return whether to drop a message without a database access.
@@ -119,3 +120,13 @@ class Admission:
         """Return whether one more reaction of this person is within the rate limit."""
         who = (context.record.id, reaction.address.room, reaction.author.id)
         return self._rate_limiter.acquire(who, context.messages_per_minute) is RateDecision.ACCEPTED
+
+    def may_keep(self, context: ChannelContext, message: Message) -> bool:
+        """Return whether to keep a message that is not for the bot, decided without a database access."""
+        if (
+            is_ignored(message.author, context)
+            or not context.context_limits_in(message.address.room).messages
+        ):
+            return False
+        who = (context.record.id, message.address.room, message.author.id)
+        return self._kept_rate.acquire(who, context.messages_per_minute) is RateDecision.ACCEPTED

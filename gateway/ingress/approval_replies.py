@@ -1,16 +1,30 @@
-"""Approval decisions in chats: a button press or a reaction to the approval message."""
+"""Decisions and answers in chats: by a button, a reaction to the message, or a command."""
 
 from __future__ import annotations
 
-from channels.message import ButtonPress, Reaction
+from collections.abc import Awaitable, Callable, Sequence
+
+from channels.message import Author, ButtonPress, Command, Reaction
 from delivery.deliveries import queries
-from delivery.deliveries.transactions import Transactions
-from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound, Approvals, NotAllowed
+from delivery.deliveries.transactions import Transaction, Transactions
+from gateway.conversations.approval_question import render_call
+from gateway.conversations.approvals import (
+    AlreadyDecided,
+    ApprovalNotFound,
+    Approvals,
+    NotAllowed,
+    answer_in,
+    decide_in,
+)
+from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.message_ids import approval_event_id
+from gateway.conversations.questions import InvalidAnswer
 from gateway.ingress.access import AdmissionResult, authorize
 from gateway.ingress.channel_context import ChannelContext
-from gateway.ingress.commands import ReplyPrivately
+from gateway.store.conversations.conversations import Conversation
 from gateway.store.turns import approvals as store
+
+ReplyPrivately = Callable[[ButtonPress | Command, str], Awaitable[None]]
 
 APPROVE_EMOJI = frozenset(
     {"👍", "✅", "✔", "+1", "thumbsup", "thumbs_up", "white_check_mark", "heavy_check_mark"}
@@ -46,6 +60,9 @@ class ApprovalReplies:
             await self._reply_privately(press, "You may not decide this.")
             return
         verb, _, approval = press.data.partition(":")
+        if verb in {"answer", "answer_with"}:
+            await self._reply_privately(press, await self._answer(context, press, approval))
+            return
         decision = verb.removesuffix("_with")
         if decision not in {"approve", "deny"}:
             await self._reply_privately(press, "This button is no longer valid.")
@@ -53,6 +70,26 @@ class ApprovalReplies:
         await self._reply_privately(
             press, await self._decide(context, press, approval, decision == "approve")
         )
+
+    async def _answer(self, context: ChannelContext, press: ButtonPress, question: str) -> str:
+        """Answer a question by the number of a button or by the comment, and return the reply."""
+        approval, _, number = question.partition(":")
+        try:
+            await self._approvals.answer(
+                context.record.account,
+                approval,
+                number or press.comment,
+                by=press.author.id,
+                name=press.author.name,
+                decision_context=context.decision_context(press.address),
+            )
+        except AlreadyDecided as error:
+            return f"Too late: {error}."
+        except (NotAllowed, InvalidAnswer) as error:
+            return str(error)
+        except ApprovalNotFound:
+            return "This is no longer waiting."
+        return "Answered."
 
     async def on_reaction(self, context: ChannelContext, reaction: Reaction) -> None:
         """Decide by a reaction to an approval message; other reactions are ignored."""
@@ -97,8 +134,65 @@ class ApprovalReplies:
             )
         except AlreadyDecided as error:
             return f"Too late: {error}."
-        except NotAllowed as error:
+        except (NotAllowed, InvalidAnswer) as error:
             return str(error)
         except ApprovalNotFound:
             return "This is no longer waiting."
         return f"{decided.state.capitalize()}."
+
+
+async def answer_by_command(
+    tx: Transaction,
+    conversation: Conversation,
+    args: Sequence[str],
+    *,
+    by: Author,
+    decision_context: DecisionContext | None,
+) -> str:
+    """Answer the question that a command names, and return the reply."""
+    if not args:
+        return "Which question? `/answer ID TEXT`"
+    account, given = conversation.account, " ".join(args[1:])
+    try:
+        await answer_in(
+            tx, account, args[0], given, by=by.id, name=by.name, decision_context=decision_context
+        )
+    except ApprovalNotFound:
+        return f"There is no question {args[0]} here."
+    except (NotAllowed, InvalidAnswer) as error:
+        return str(error)
+    except AlreadyDecided as error:
+        return f"Too late: {error}."
+    return "Answered."
+
+
+async def decide_by_command(
+    tx: Transaction,
+    conversation: Conversation,
+    name: str,
+    args: Sequence[str],
+    *,
+    by: Author,
+    decision_context: DecisionContext | None,
+) -> str:
+    """Decide about the approval that a command (`approve` or `deny`) names, and return the reply."""
+    if not args:
+        return f"Which one? `/{name} ID`"
+    try:
+        decided = await decide_in(
+            tx,
+            conversation.account,
+            args[0],
+            approved=name == "approve",
+            by=by.id,
+            name=by.name,
+            comment=" ".join(args[1:]),
+            decision_context=decision_context,
+        )
+    except ApprovalNotFound:
+        return f"There is no approval {args[0]} here."
+    except (NotAllowed, InvalidAnswer) as error:
+        return str(error)
+    except AlreadyDecided as error:
+        return f"Too late: {error}."
+    return f"{decided.state.capitalize()}: `{render_call(decided.tool, decided.args)[:200]}`"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from channels.message import Address
 from channels.settings import ChannelSettings, RoomSettings
 from gateway.conversations.approver_rules import ApproverRule, DecisionContext
+from gateway.conversations.room_context import ContextLimits
 from gateway.store.accounts.records import Record
 
 
@@ -26,6 +27,8 @@ class ChannelContext:
     approvers: ApproverRule = "anyone"
     messages_per_minute: int = 0
     bot_user_id: str = ""
+    context_messages: int = 20
+    context_bytes: int = 16_384
 
     @classmethod
     def from_settings(
@@ -41,6 +44,8 @@ class ChannelContext:
             approvers=settings.approvers,
             messages_per_minute=settings.messages_per_minute,
             bot_user_id=bot_user_id,
+            context_messages=settings.context_messages,
+            context_bytes=settings.context_bytes,
         )
 
     def groups_in(self, room: str) -> str:
@@ -52,6 +57,16 @@ class ChannelContext:
         """Return the agent configured for new conversations of a room, or None."""
         settings = self.rooms.get(room)
         return settings.agent if settings else None
+
+    def context_limits_in(self, room: str) -> ContextLimits:
+        """Return how much of what was said before the model gets with a message of a room."""
+        settings = self.rooms.get(room)
+        messages = settings.context_messages if settings else None
+        size = settings.context_bytes if settings else None
+        return ContextLimits(
+            messages=self.context_messages if messages is None else messages,
+            size=self.context_bytes if size is None else size,
+        )
 
     def decision_context(self, address: Address) -> DecisionContext:
         """Return the decision context of a chat of this channel."""

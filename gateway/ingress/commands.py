@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from channels.message import Author, ButtonPress, Command
+from channels.message import Address, Author
 from delivery.broker.port import WorkQueue
 from delivery.deliveries.transactions import Transaction, Transactions
-from gateway.conversations.approval_question import render_call
-from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound, NotAllowed, decide_in
 from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.notices import post_notice
 from gateway.conversations.queue_policy import queue_policy
 from gateway.conversations.retry import retry_in
 from gateway.conversations.titles import rename
+from gateway.ingress.approval_replies import ReplyPrivately, answer_by_command, decide_by_command
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
 from gateway.ingress.schedule_commands import execute_schedule_command
 from gateway.schedules.schedules import ScheduleSettings
-from gateway.store.conversations import conversations
+from gateway.store.conversations import conversations, room_messages
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.job_state import JobState
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode, TurnState
@@ -29,7 +28,8 @@ HELP = (
     "`/new` starts a new conversation, `/stop` stops what is running, "
     "`/retry` tries again what failed or waits for another attempt, `/status` shows what is running, "
     "`/jobs` lists background jobs (`/jobs logs ID`, `/jobs stop ID`), "
-    "`/approve ID` and `/deny ID` decide about a command, `/queue` shows what happens to messages "
+    "`/approve ID` and `/deny ID` decide about a command, `/answer ID TEXT` answers a question, "
+    "`/queue` shows what happens to messages "
     "that arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` "
     "changes it), `/schedule` and `/remind` start something or remind you at a time (`/remind in 20m tea`), "
     "`/title TEXT` names this conversation in lists, `/help` shows this."
@@ -91,9 +91,6 @@ def to_command(name: str, args: Sequence[str]) -> ParsedCommand | None:
     return ParsedCommand(name=name, args=tuple(args)) if name in ChatCommands.NAMES else None
 
 
-ReplyPrivately = Callable[[ButtonPress | Command, str], Awaitable[None]]
-
-
 class ChatCommands:
     """Executes commands. `reply_privately` answers a button press or slash command.
 
@@ -101,10 +98,10 @@ class ChatCommands:
     """
 
     NAMES = (
-        *("new", "stop", "retry", "status", "jobs", "approve", "deny", "queue", "schedule", "remind"),
-        *("title", "help"),
+        *("new", "stop", "retry", "status", "jobs", "approve", "deny", "answer", "queue"),
+        *("schedule", "remind", "title", "help"),
     )
-    ALWAYS = ("stop", "approve", "deny")
+    ALWAYS = ("stop", "approve", "deny", "answer")
     """Commands that are executed over the rate limit, and in groups without a mention."""
 
     def __init__(
@@ -135,9 +132,18 @@ class ChatCommands:
         """
         if command.name == "stop":
             return await self._stop(tx, conversation)
+
+        async def decide() -> str:
+            return await decide_by_command(
+                tx, conversation, command.name, command.args, by=by, decision_context=decision_context
+            )
+
         replies: Mapping[str, Callable[[], Awaitable[str | None]]] = {
-            "approve": lambda: self._decide(tx, conversation, command, by, decision_context),
-            "deny": lambda: self._decide(tx, conversation, command, by, decision_context),
+            "approve": decide,
+            "answer": lambda: answer_by_command(
+                tx, conversation, command.args, by=by, decision_context=decision_context
+            ),
+            "deny": decide,
             "retry": lambda: self._retry(tx, conversation),
             "jobs": lambda: self._jobs(tx, conversation, command.args),
             "queue": lambda: self._queue(tx, conversation, command.args),
@@ -160,6 +166,9 @@ class ChatCommands:
     @staticmethod
     async def _new(tx: Transaction, conversation: Conversation) -> str:
         await conversations.detach_address(tx.connection, conversation.id)
+        if conversation.address is not None:
+            address = Address.decode(conversation.address)
+            await room_messages.delete_thread(tx.connection, address.destination, address.thread or "")
         return "A new conversation begins with your next message."
 
     @staticmethod
@@ -246,35 +255,6 @@ class ChatCommands:
             return None
         self._sandbox_commands.stop_job(job.id)
         return f"Stopping job {job.id}."
-
-    @staticmethod
-    async def _decide(
-        tx: Transaction,
-        conversation: Conversation,
-        command: ParsedCommand,
-        by: Author,
-        decision_context: DecisionContext | None,
-    ) -> str:
-        if not command.args:
-            return f"Which one? `/{command.name} ID`"
-        try:
-            decided = await decide_in(
-                tx,
-                conversation.account,
-                command.args[0],
-                approved=command.name == "approve",
-                by=by.id,
-                name=by.name,
-                comment=" ".join(command.args[1:]),
-                decision_context=decision_context,
-            )
-        except ApprovalNotFound:
-            return f"There is no approval {command.args[0]} here."
-        except NotAllowed as error:
-            return str(error)
-        except AlreadyDecided as error:
-            return f"Too late: {error}."
-        return f"{decided.state.capitalize()}: `{render_call(decided.tool, decided.args)[:200]}`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

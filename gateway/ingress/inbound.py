@@ -43,6 +43,8 @@ class InboundMessage:
             room=update.address.room,
             thread=update.address.thread,
             time=time,
+            message=update.platform_id or None,
+            edited=True if isinstance(update, Message) and update.edited else None,
         ).encode()
 
     @property

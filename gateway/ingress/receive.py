@@ -17,13 +17,14 @@ from delivery.deliveries.route import Route, RouteKind
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
 from delivery.fair_gate import working_for
-from gateway.conversations import queue_policy
+from gateway.conversations import queue_policy, room_context
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.full_queues import FullQueues, render_refusal
 from gateway.conversations.notices import post_notice
+from gateway.conversations.room_context import TurnContext
 from gateway.conversations.submission import QueueFull, Submission, Submissions
 from gateway.conversations.titles import NO_TEXT
-from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot
+from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot, is_room_known
 from gateway.ingress.admission import Admission
 from gateway.ingress.approval_replies import ApprovalReplies
 from gateway.ingress.channel_context import ChannelContext
@@ -102,6 +103,7 @@ class UpdateHandler:
         command = parse(message.text)
         addressed = is_addressed_to_bot(message, context.groups_in(message.address.room))
         if not addressed and (command is None or command.name not in ChatCommands.ALWAYS):
+            await self._keep(context, message)
             return
         await self._receive(
             context,
@@ -113,6 +115,14 @@ class UpdateHandler:
                 existing_conversation_only=not addressed,
             ),
         )
+
+    async def _keep(self, context: ChannelContext, message: Message) -> None:
+        """Keep a message that is not for the bot as context of the room's next turn."""
+        if not self._admission.may_keep(context, message):
+            return
+        async with self._transactions.begin("reception") as tx:
+            if await is_room_known(tx.connection, context, message):
+                await room_context.keep(tx.connection, context.record.account, message)
 
     async def _on_command(self, context: ChannelContext, command: Command) -> None:
         parsed = to_command(command.name, command.rest.split())
@@ -193,6 +203,7 @@ class UpdateHandler:
         inbound: InboundMessage,
         after_commit: AfterCommit,
     ) -> None:
+        before = await self._collect_context(tx, context, conversation, inbound)
         submission = Submission(
             account=context.record.account,
             text=inbound.text,
@@ -209,9 +220,11 @@ class UpdateHandler:
             ],
             platform_id=inbound.update.platform_id,
             origin=inbound.origin(str(context.record.config["kind"])),
+            context=before.encode(),
         )
         try:
             after_commit.submitted = await self._submissions.enqueue(tx, conversation, submission)
+            await room_context.mark_seen(tx.connection, conversation, before)
         except QueueFull as error:
             if self._admission.should_report_full(inbound, conversation.id):
                 text = render_refusal(inbound.text, str(error))
@@ -220,6 +233,16 @@ class UpdateHandler:
                 else:
                     reply_to = inbound.update.platform_id
                     await post_notice(tx, conversation.id, text, reply_to=reply_to, urgent=True)
+
+    @staticmethod
+    async def _collect_context(
+        tx: Transaction, context: ChannelContext, conversation: Conversation, inbound: InboundMessage
+    ) -> TurnContext:
+        """Return what was said before a message, and what it quotes."""
+        if not isinstance(inbound.update, Message) or conversation.handover_by is not None:
+            return TurnContext()
+        limits = context.context_limits_in(inbound.address.room)
+        return await room_context.collect(tx.connection, conversation, inbound.update, limits)
 
     async def _after_commit(
         self, context: ChannelContext, inbound: InboundMessage, after_commit: AfterCommit
@@ -292,6 +315,7 @@ class UpdateHandler:
             await self._dropped_keys.write(tx.connection)
             if not await self._is_new(tx, context, message.key):
                 return
+            await self._edit_kept(tx, context, message)
             if await authorize(tx.connection, message, context) is not AdmissionResult.ADMITTED:
                 return
             refused = self._admission.rate_limit_reply(context, inbound)
@@ -300,6 +324,13 @@ class UpdateHandler:
             elif refused is None and not await self._apply_edit(tx, context, inbound):
                 await self._process(tx, context, inbound, after_commit)
         await self._after_commit(context, inbound, after_commit)
+
+    @staticmethod
+    async def _edit_kept(tx: Transaction, context: ChannelContext, message: Message) -> None:
+        """Change a message that was kept as context."""
+        account = context.record.account
+        conversation = await conversations.get_by_address(tx.connection, account, message.address.key)
+        await room_context.keep_edit(tx.connection, account, message, conversation)
 
     @staticmethod
     async def _apply_edit(tx: Transaction, context: ChannelContext, inbound: InboundMessage) -> bool:

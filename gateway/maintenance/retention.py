@@ -19,6 +19,8 @@ from delivery.database.engine import Connection, Database
 from delivery.deliveries import queries
 from gateway.config.setting_types import RetentionSettings
 from gateway.store.accounts import audit_log, usage
+from gateway.store.conversations import room_messages
+from gateway.store.conversations.room_messages import ROOM_MESSAGE_AGE
 from gateway.store.turns import retention as turn_retention
 
 INTERVAL_SECONDS = 3600.0
@@ -60,6 +62,7 @@ RULES: Mapping[str, str] = {
     "pairings": "until it expires or is deleted",
     "records": CONFIGURED,
     "replies": "30 days",
+    "room_messages": "a week; the newest 500 of each room",
     "routes": "with its turn, or with its conversation",
     "sandbox_leases": "a day after it expired",
     "sandboxes": "by the reaper, when its owner is gone or its lifetime is over",
@@ -131,6 +134,7 @@ class RetentionTask:
             steps["usage"] = partial(_delete_usage, spent)
         if (logged := self._moment(settings.audit)) is not None:
             steps["audit"] = partial(_delete_audit, logged)
+        steps["room_messages"] = partial(_delete_room_messages, self._now() - ROOM_MESSAGE_AGE)
         return steps
 
     def _moment(self, days: int) -> datetime | None:
@@ -150,6 +154,10 @@ async def _delete_usage(before: datetime, connection: Connection, _after: int) -
 
 async def _delete_audit(before: datetime, connection: Connection, _after: int) -> int | None:
     return _next(await audit_log.delete_before(connection, before=before))
+
+
+async def _delete_room_messages(before: datetime, connection: Connection, _after: int) -> int | None:
+    return _next(await room_messages.delete_before(connection, before=before))
 
 
 def _next(deleted: int) -> int | None:

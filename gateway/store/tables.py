@@ -21,12 +21,17 @@ from sqlalchemy import (
 from delivery.database.engine import metadata
 from delivery.database.partial_indexes import literal_in, partial_index, quoted
 from delivery.database.tables import BigKey, UtcDateTime
-from gateway.store import history_tables, sandbox_tables, schedule_tables
+from gateway.store import history_tables, room_tables, sandbox_tables, schedule_tables
 from gateway.store.turn_state import DEAD_LETTER_PREFIX, OPEN, TurnState
 
 ACCOUNT = "accounts.id"
 
-ELSEWHERE = (history_tables.histories, sandbox_tables.sandboxes, schedule_tables.schedules)
+ELSEWHERE = (
+    history_tables.histories,
+    room_tables.room_messages,
+    sandbox_tables.sandboxes,
+    schedule_tables.schedules,
+)
 """Tables with a module of their own; it is loaded with this one, for the migrations."""
 
 
@@ -90,11 +95,19 @@ conversations = Table(
     Column("queue_mode", String(20)),
     Column("queue_limit", Integer),
     Column("fence", Integer, nullable=False, default=0),
+    Column("room_position", BigInteger),
+    Column("handover_by", String(200)),
+    Column("handover_at", UtcDateTime),
+    Column("carried_context", JSON(none_as_null=True)),
     Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("account", "name"),
     UniqueConstraint("account", "address_key"),
 )
-"""`address_key` belongs to the open conversation of a chat thread; `/new` frees it for the next one."""
+"""`address_key` belongs to the open conversation of a chat thread; `/new` frees it for the next one.
+
+`room_position` is the last row of `room_messages` that a turn got as context. While `handover_by` is set, a
+person handles the conversation and its turns are cancelled; `carried_context` is what its next turn gets.
+"""
 
 inbox = Table(
     "inbox",
@@ -152,6 +165,7 @@ turns = Table(
     Column("cancel", Boolean, nullable=False, default=False),
     Column("cancel_why", String(40)),
     Column("origin", JSON(none_as_null=True)),
+    Column("context", JSON(none_as_null=True)),
     Column("mode", String(20)),
     Column("merged_into", String(40)),
     Column("retried_as", String(40)),

@@ -19,9 +19,11 @@ from gateway.agents.port import PendingToolCall, ToolResult, Tools, ToolSpec
 from gateway.conversations.approvals import call_digest, fingerprint_all
 from gateway.conversations.approver_rules import may_approve_own_turn
 from gateway.conversations.file_change import FileChange
+from gateway.conversations.questions import ANSWERED
 from gateway.store.turn_state import Interruption
 from gateway.store.turns import approvals, turns
 from gateway.store.turns.turns import StepRow
+from gateway.tools.ask_person import ask_person
 from gateway.tools.async_status import async_status
 from gateway.tools.bash import bash
 from gateway.tools.deliver_file import deliver_file
@@ -54,6 +56,7 @@ TOOLS: Mapping[str, Tool] = {
     "deliver_file": deliver_file,
     "expose": expose,
     "service": service,
+    "ask_person": ask_person,
     "schedule_create": schedule_create,
     "schedule_list": schedule_list,
     "schedule_delete": schedule_delete,
@@ -118,7 +121,7 @@ class ToolExecutor(Tools):
         tool = self._tools.get(name)
         if tool is None or not self._mode_requires_approval(tool, args, typed_by_asker=typed_by_asker):
             return False
-        if typed_by_asker and await self._asker_may_approve():
+        if typed_by_asker and not tool.asks_person and await self._asker_may_approve():
             return False
         return await self._get_step(call) is None and not await self._is_approved(name, args, call)
 
@@ -173,7 +176,15 @@ class ToolExecutor(Tools):
         digest = call_digest(
             name, args, fingerprint_all(self._context.environments, self._context.environment)
         )
-        return any(one.call == call and one.digest == digest and one.state == "approved" for one in found)
+        return any(
+            one.call == call and (one.state == ANSWERED or (one.digest == digest and one.state == "approved"))
+            for one in found
+        )
+
+    async def _get_answer(self, call: str) -> str | None:
+        async with self._context.jobs.read() as connection:
+            found = await approvals.list_for_turn(connection, self._context.turn.id)
+        return next((one.comment for one in found if one.call == call and one.state == ANSWERED), None)
 
     async def call(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
@@ -232,6 +243,8 @@ class ToolExecutor(Tools):
             objection = tool.objection(context, args)
             if objection and not typed_by_asker:
                 return ToolResult(ok=False, content=objection)
+            if tool.asks_person:
+                context = replace(context, answer=await self._get_answer(call))
             result = await tool.run(
                 context, _without_workspace_argument(args, context), _call_key(context.turn.id, call)
             )

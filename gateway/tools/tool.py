@@ -20,8 +20,20 @@ from sandbox.config import SandboxConfig
 
 SEVERAL = 2
 
-_TYPES: Mapping[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "boolean": (bool,)}
-_TYPE_NAMES = {"string": "a text", "integer": "a whole number", "boolean": "true or false"}
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+}
+_TYPE_NAMES = {
+    "string": "a text",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
 
 
 class InvalidArguments(ValueError):
@@ -45,6 +57,8 @@ class ToolContext:
     """The agent's environments by the names of their workspaces, if it has several."""
     interruption: Interruption = Interruption.NONE
     """How the attempt before this one ended, if it was interrupted."""
+    answer: str | None = None
+    """A person's answer to the question that the call asks."""
 
     def in_workspace(self, args: Mapping[str, Any]) -> ToolContext:
         """Return the context with the environment that a call names; raises InvalidArguments."""
@@ -77,6 +91,8 @@ class Tool:
     changed_text: Callable[[Mapping[str, Any], str], str] | None = None
     """Returns a file's text after a call, given the text before; raises ValueError if it would not change."""
     changes_files: bool = False
+    asks_person: bool = False
+    """Whether its calls are questions, which wait for an answer (`ToolContext.answer`)."""
     uses_workspace: bool = True
     """Whether it works in a workspace; with several workspaces a call names one."""
 

@@ -346,8 +346,8 @@ def _plain_input(turn: Turn) -> str:
 
 
 def _framed_input(turn: Turn) -> str:
-    """Return a turn's input; with its author if it was written in a room."""
-    return turn.input if turn.origin is None else frame_message(turn.id, turn.origin, turn.input)
+    """Return a turn's input with its context, and with its author if it was written in a room."""
+    return frame_message(turn.id, turn.origin, turn.input, turn.context)
 
 
 def _is_temporary(error: Exception) -> bool:

@@ -26,6 +26,7 @@ from channels.message import (
     Command,
     IgnoredUpdate,
     Message,
+    QuotedMessage,
     Reaction,
     RoomKind,
     Update,
@@ -138,7 +139,15 @@ def _message(
         edited=edited,
         attachments=attachments,
         platform_id=message.id,
+        quoted=_quoted(message.referenced_message),
     )
+
+
+def _quoted(replied: payloads.ReferencedMessage | None) -> QuotedMessage | None:
+    if replied is None or replied.id is None:
+        return None
+    author = _author(replied.author, None) if replied.author else Author(id="")
+    return QuotedMessage(author=author, text=_clean(replied.content).strip(), platform_id=replied.id)
 
 
 def _reaction(raw: object, context: _EventContext) -> Reaction | IgnoredUpdate:

@@ -20,6 +20,7 @@ from channels.message import (
     Command,
     IgnoredUpdate,
     Message,
+    QuotedMessage,
     Reaction,
     RoomKind,
     RoomMigrated,
@@ -185,6 +186,7 @@ def _message(
         edited=edited,
         attachments=attachments(message),
         platform_id=str(message.message_id),
+        quoted=_quoted(message),
     )
     if not result.text and not result.attachments and not result.mentions_bot:
         return IgnoredUpdate(reason="a message with neither text nor file")
@@ -267,6 +269,19 @@ def _without_mention(text: str, message: payloads.Message, bot: Bot) -> tuple[st
         return text, by_id
     start = name.match(text)
     return (text[start.end() :].lstrip(" ,:\n\t") if start else text), True
+
+
+def _quoted(message: payloads.Message) -> QuotedMessage | None:
+    """Return the message that is replied to, or the part of it that the user chose."""
+    replied = message.reply_to_message
+    if replied is None or replied.forum_topic_created is not None:
+        return None
+    text = clean(message.quote.text if message.quote else replied.text or replied.caption).strip()
+    if replied.sender_chat:
+        author = _chat_author(replied.sender_chat)
+    else:
+        author = _user_author(replied.from_) if replied.from_ else Author(id="")
+    return QuotedMessage(author=author, text=text, platform_id=str(replied.message_id or ""))
 
 
 def _is_reply_to_bot(message: payloads.Message, bot: Bot) -> bool:

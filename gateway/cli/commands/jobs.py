@@ -71,12 +71,12 @@ async def list_approvals(
     decided: Annotated[bool, typer.Option("--all", help="Include decided approvals.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the tool calls that wait for a decision."""
+    """List the tool calls and questions that wait for a person."""
     columns: Columns = {
         "id": "id",
         "state": "state",
         "tool": "tool",
-        "command": lambda row: short(row.get("command"), 80),
+        "command": lambda row: short(row.get("question" if row.get("kind") == "question" else "command"), 80),
         "asked": "created_at",
         "by": lambda row: str(row.get("decided_name") or row.get("decided_by") or ""),
     }
@@ -103,6 +103,13 @@ async def _decide(gateway: GatewayClient, approval: str, decision: str, comment:
     body = {"decision": decision} | ({"comment": comment} if comment else {})
     await gateway.post("approvals", approval, body=body)
     typer.echo(f"{approval}: {'approved' if decision == 'approve' else 'denied'}")
+
+
+@remote(approvals, "answer")
+async def answer(gateway: GatewayClient, approval: Id, text: Annotated[str, typer.Argument()]) -> None:
+    """Answer a question of the agent: a choice or its number, `name: value; …` for a form, or any text."""
+    await gateway.post("approvals", approval, body={"answer": text})
+    typer.echo(f"{approval}: answered")
 
 
 @remote(deliveries, "list")

@@ -58,6 +58,10 @@ class ConversationClient:
         await self._send(frame)
         return frame["id"]
 
+    async def answer(self, question: str, text: str) -> None:
+        """Answer a question of the agent."""
+        await self._send({"type": "approve", "approval": question, "answer": text})
+
     async def decide(self, approval: str, *, approved: bool) -> None:
         """Decide a waiting tool call."""
         decision = "approve" if approved else "deny"

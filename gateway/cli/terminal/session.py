@@ -136,7 +136,10 @@ class TerminalSession:
         self._input_ended = True
         for event in self._pending_approvals:
             approval = event["data"].get("approval")
-            print_error(f"{approval} waits for approval: dovecote approvals approve {approval}")
+            if event["type"] == "question.requested":
+                print_error(f"{approval} waits for an answer: dovecote approvals answer {approval} TEXT")
+            else:
+                print_error(f"{approval} waits for approval: dovecote approvals approve {approval}")
         if self._pending_approvals:
             self._leaving, self._last_state = True, "approval.requested"
 
@@ -153,6 +156,10 @@ class TerminalSession:
         self._unaccepted[await self._client.send_message(text, agent=self._agent)] = text
 
     async def _decide(self, text: str) -> None:
+        if self._pending_approvals[0]["type"] == "question.requested":
+            if text.strip():
+                await self._client.answer(self._pending_approvals[0]["data"]["approval"], text)
+            return
         if text.strip().lower() not in {"y", "yes", "n", "no"}:
             typer.echo("approve? y/n ", nl=False)
             return
@@ -217,9 +224,9 @@ class TerminalSession:
             self._sent_texts.remove(about["text"])
             return
         typer.echo(self._transcript.render(event), nl=False)
-        if event["type"] == "approval.requested" and event.get("turn") in self._turns:
+        if event["type"] in {"approval.requested", "question.requested"} and event.get("turn") in self._turns:
             self._ask_approval(event)
-        if event["type"] == "approval.resolved":
+        if event["type"] in {"approval.resolved", "question.answered"}:
             self._pending_approvals = [
                 one for one in self._pending_approvals if one["data"]["approval"] != about.get("approval")
             ]
@@ -228,7 +235,9 @@ class TerminalSession:
         self._pending_approvals.append(event)
         if self._once is not None and len(self._pending_approvals) == 1:
             self._read_lines()
-        if self._at_terminal:
+        if self._at_terminal and event["type"] == "question.requested":
+            typer.echo("your answer: ", nl=False)
+        elif self._at_terminal:
             typer.echo(f"approve {render_tool_call(event['data'])}? y/n ", nl=False)
         elif self._input_ended:
             self._on_end_of_input()

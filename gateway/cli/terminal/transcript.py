@@ -39,6 +39,10 @@ class Transcript:
                 f"? {about.get('approval')} asks to run:\n{about.get('question') or render_tool_call(about)}"
             ),
             "approval.resolved": self._resolved,
+            "question.requested": lambda about: self._line(_render_question(about)),
+            "question.answered": lambda about: self._line(
+                f"  {about.get('approval')}: {about.get('answer') or 'not answered'}"
+            ),
             "delivery.dead": lambda about: self._line(f"✗ delivery {about.get('delivery')} is dead"),
         }
 
@@ -109,6 +113,13 @@ class Transcript:
         if about.get("duration_ms") is not None:
             parts.append(f"{about['duration_ms']} ms")
         return self._line(f"  {about.get('name', '')} {', '.join(parts)}")
+
+
+def _render_question(about: Mapping[str, Any]) -> str:
+    choices = [f"{number}. {choice}" for number, choice in enumerate(about.get("choices") or (), start=1)]
+    fields = [f"- {name}: {meaning}" for name, meaning in (about.get("form") or {}).items()]
+    form = ["Answer with every field, as in `name: value; name: value`."] if fields else []
+    return "\n".join([f"? {about.get('approval')} asks: {about.get('question')}", *choices, *fields, *form])
 
 
 def _markdown_stream() -> MarkdownStream:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import delete, select
 
+from channels.message import Address
 from delivery.database.engine import Connection
 from delivery.webhooks import endpoints
 from gateway.store.accounts import audit_log
+from gateway.store.room_tables import room_messages
 from gateway.store.tables import (
     accounts,
     channel_secrets,
@@ -37,7 +39,20 @@ async def delete_conversation(connection: Connection, account: str, conversation
     """Delete a conversation with its turns, jobs, deliveries and routes; False when there is none."""
     begun = await connection.execute(select(turns.c.id).where(turns.c.conversation == conversation))
     await endpoints.delete_conversation(connection, conversation, turns=[row.id for row in begun])
+    await _delete_room_messages(connection, account, conversation)
     done = await connection.execute(
         delete(conversations).where(conversations.c.account == account, conversations.c.id == conversation)
     )
     return done.rowcount > 0
+
+
+async def _delete_room_messages(connection: Connection, account: str, conversation: str) -> None:
+    """Delete what is kept of the room that a conversation is in."""
+    found = await connection.execute(
+        select(conversations.c.address).where(
+            conversations.c.account == account, conversations.c.id == conversation
+        )
+    )
+    if (address := found.scalar_one_or_none()) is not None:
+        room = Address.decode(address).destination
+        await connection.execute(delete(room_messages).where(room_messages.c.room == room))

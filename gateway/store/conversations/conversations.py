@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -29,6 +29,9 @@ class Conversation:
     address: str | None = None
     queue_mode: str | None = None
     queue_limit: int | None = None
+    handover_by: str | None = None
+    handover_at: datetime | None = None
+    carried_context: Mapping[str, Any] | None = None
     created_at: datetime
 
 
@@ -56,6 +59,9 @@ COLUMNS = (
     conversations.c.address,
     conversations.c.queue_mode,
     conversations.c.queue_limit,
+    conversations.c.handover_by,
+    conversations.c.handover_at,
+    conversations.c.carried_context,
     conversations.c.created_at,
 )
 

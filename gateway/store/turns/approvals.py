@@ -88,14 +88,14 @@ async def list_for_account(
 
 
 async def decide(
-    connection: Connection, approval: str, *, approved: bool, by: str, name: str = "", comment: str
+    connection: Connection, approval: str, *, state: str, by: str, name: str = "", comment: str
 ) -> bool:
     """Record a decision; returns False when there is one already. `name` is for display."""
     decided = await connection.execute(
         update(approvals)
         .where(approvals.c.id == approval, approvals.c.state == "pending")
         .values(
-            state="approved" if approved else "denied",
+            state=state,
             decided_by=by,
             decided_name=name[:200] or None,
             comment=comment,

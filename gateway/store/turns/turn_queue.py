@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import func, insert, select, update
 
 from delivery.database.clock import utc_now
@@ -11,8 +14,18 @@ from gateway.store.turn_state import TurnState
 from gateway.store.turns.turns import Turn, list_open
 
 
-async def set_input(connection: Connection, turn: Turn, text: str, *, notify: bool = False) -> bool:
-    """Change the input of a queued turn; returns False when it was claimed or changed in between."""
+async def set_input(
+    connection: Connection,
+    turn: Turn,
+    text: str,
+    *,
+    notify: bool = False,
+    context: Mapping[str, Any] | None = None,
+) -> bool:
+    """Change the input of a queued turn; returns False when it was claimed or changed in between.
+
+    A `context` replaces the turn's.
+    """
     changed = await connection.execute(
         update(turns)
         .where(
@@ -22,7 +35,7 @@ async def set_input(connection: Connection, turn: Turn, text: str, *, notify: bo
             turns.c.cancel.is_(False),
             turns.c.input == turn.input,
         )
-        .values(input=text, notify=turn.notify or notify)
+        .values(input=text, notify=turn.notify or notify, context=context or turn.context)
     )
     return changed.rowcount == 1
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, bindparam, case, func, insert, select, update
+from sqlalchemy import and_, bindparam, case, func, insert, literal_column, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
@@ -29,6 +29,7 @@ class Turn:
     asker: str = ""
     input: str
     origin: Mapping[str, Any] | None = None
+    context: Mapping[str, Any] | None = None
     state: TurnState = TurnState.QUEUED
     attempt: int = 0
     crashes: int = 0
@@ -62,7 +63,17 @@ def _turn(row: Mapping[Any, Any]) -> Turn:
 
 
 # Statements of the hot path are built once: building one takes longer than executing it.
-_INSERT = insert(turns)
+HANDED_OVER = "handed over"
+"""Cancel reason of turns of a conversation that a person handles."""
+
+_IS_HANDED_OVER = (
+    select(conversations.c.id)
+    .where(conversations.c.id == bindparam("of"), conversations.c.handover_by.is_not(None))
+    .exists()
+)
+_INSERT = insert(turns).values(
+    cancel=_IS_HANDED_OVER, cancel_why=case((_IS_HANDED_OVER, literal_column(f"'{HANDED_OVER}'")), else_=None)
+)
 _IS_DELAYED_FOLLOW_UP = and_(
     turns.c.trigger == "job",
     turns.c.state == str(TurnState.QUEUED),
@@ -104,7 +115,7 @@ _SETTLE = _UPDATE_OWNED.values(
 
 
 async def insert_turn(connection: Connection, turn: Turn) -> None:
-    """Queue a turn."""
+    """Queue a turn; while a person handles the conversation it is cancelled before it begins."""
     await connection.execute(
         _INSERT,
         {
@@ -118,10 +129,11 @@ async def insert_turn(connection: Connection, turn: Turn) -> None:
             "asker": turn.asker,
             "input": turn.input,
             "origin": dict(turn.origin) if turn.origin is not None else None,
+            "context": dict(turn.context) if turn.context is not None else None,
             "state": str(turn.state),
             "attempt": 0,
             "crashes": 0,
-            "cancel": False,
+            "of": turn.conversation,
             "mode": turn.mode,
             "notify": turn.notify,
             "created_at": turn.created_at,

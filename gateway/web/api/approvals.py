@@ -5,36 +5,54 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictStr
+from pydantic import Field, StrictStr, model_validator
 
 from gateway.conversations.approval_question import render_call
 from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
+from gateway.conversations.questions import (
+    ANSWERED,
+    MAX_ANSWER,
+    InvalidAnswer,
+    is_question,
+    parse_question,
+)
 from gateway.store.turns import approvals as store
 from gateway.store.turns.approvals import Approval
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
-ApprovalState = Literal["pending", "approved", "denied", "expired", "void"]
+ApprovalState = Literal["pending", "approved", "denied", "answered", "expired", "void"]
 """`void`: approved for a sandbox that changed before the call ran, and requested again."""
 
 
 class ApprovalDecisionRequest(RequestModel):
-    """The body that decides an approval."""
+    """The body that decides an approval, or answers a question: `decision`, or `answer`."""
 
-    decision: Literal["approve", "deny"]
+    decision: Literal["approve", "deny"] | None = None
+    answer: Annotated[StrictStr, Field(max_length=MAX_ANSWER)] | dict[str, StrictStr] | None = None
     comment: Annotated[StrictStr, Field(max_length=2000)] = ""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> ApprovalDecisionRequest:
+        if (self.decision is None) == (self.answer is None):
+            raise ValueError("give either decision or answer")
+        return self
 
 
 class ApprovalResponse(ResponseModel):
-    """A tool call and its decision; `question` is the whole text that people read."""
+    """A tool call and its decision, or a question and its `answer`; `question` is the text people read."""
 
     id: str
+    kind: Literal["tool", "question"]
     state: ApprovalState
     tool: str
     args: dict[str, Any]
     command: str
     question: str
+    choices: list[str] | None = None
+    form: dict[str, str] | None = None
+    answer: str | None = None
     conversation: str
     turn: str
     decided_by: str | None
@@ -53,9 +71,13 @@ class ApprovalQuery(PageQuery):
 
 def to_response(approval: Approval) -> ApprovalResponse:
     """Return an approval as a response."""
+    question = is_question(approval.tool)
     return ApprovalResponse.model_validate(
         {
+            **(parse_question(approval.args).to_event() if question else {}),
             "id": approval.id,
+            "kind": "question" if question else "tool",
+            "answer": approval.comment if approval.state == ANSWERED else None,
             "state": approval.state,
             "tool": approval.tool,
             "args": dict(approval.args),
@@ -98,16 +120,20 @@ async def get_approval(call: ApiCall[NoContent, NoContent]) -> ApprovalResponse:
 
 
 async def decide(call: ApiCall[ApprovalDecisionRequest, NoContent]) -> ApprovalResponse:
-    """Decide an approval; a different decision after the first is a 409 that contains the first."""
+    """Decide an approval or answer a question; a different decision later is a 409 with the first one."""
     body = call.body
+    given, approvals = body.answer, call.services.approvals
+    by = call.principal.key
     try:
-        approval = await call.services.approvals.decide(
-            call.account,
-            call.path["id"],
-            approved=body.decision == "approve",
-            by=call.principal.key,
-            comment=body.comment,
-        )
+        if given is not None:
+            approval = await approvals.answer(call.account, call.path["id"], given, by=by)
+        else:
+            approved = body.decision == "approve"
+            approval = await approvals.decide(
+                call.account, call.path["id"], approved=approved, by=by, comment=body.comment
+            )
+    except InvalidAnswer as error:
+        raise HttpProblem(422, str(error)) from None
     except ApprovalNotFound:
         raise not_found("there is no such approval in this account") from None
     except AlreadyDecided as error:

@@ -10,6 +10,7 @@ from gateway.web.api import (
     conversations,
     deliveries,
     downloads,
+    handover,
     job_completion,
     jobs,
     schedules,
@@ -82,6 +83,7 @@ def _conversations() -> tuple[ApiRoute, ...]:
         response_model=a.ApprovalResponse,
         error_responses=conflict,
     )
+    h = handover
     query, response = c.ConversationQuery, c.ConversationResponse
     return (
         get_route(
@@ -104,6 +106,14 @@ def _conversations() -> tuple[ApiRoute, ...]:
         delete_route(
             one, ADMIN, c.delete_conversation, "delete a conversation with its events, files and jobs"
         ),
+        post_route(
+            f"{one}/handover",
+            CHAT,
+            h.hand_over,
+            "give a conversation to a person, or back to its agent",
+            request_model=h.HandoverRequest,
+            response_model=h.HandoverResponse,
+        ),
         get_route(
             f"{one}/snapshot",
             READ,
@@ -122,7 +132,7 @@ def _conversations() -> tuple[ApiRoute, ...]:
         get_route(
             "/approvals/{id}", READ, a.get_approval, "show an approval", response_model=a.ApprovalResponse
         ),
-        post_decision("/approvals/{id}", CHAT, a.decide, "approve or deny a tool call"),
+        post_decision("/approvals/{id}", CHAT, a.decide, "approve or deny a tool call, or answer a question"),
     )
 
 

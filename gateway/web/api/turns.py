@@ -26,6 +26,7 @@ from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import StepRow, Turn
 from gateway.web.api.conversations import require_conversation
 from gateway.web.api.deliveries import DeliveryResponse, to_responses
+from gateway.web.api.handover import OperatorMessageSent, send_as_operator
 from gateway.web.http import idempotency, trace_context
 from gateway.web.http.attachments import (
     AttachmentCreate,
@@ -66,11 +67,21 @@ class TurnCreate(RequestModel):
 
 
 class MessageCreate(RequestModel):
-    """The body that sends a message; a `literal` text is never taken for a command."""
+    """The body that sends a message; a `literal` text is never taken for a command.
+
+    `as: "operator"` sends the text in the agent's place, while a person handles the conversation.
+    """
 
     text: Text
     attachments: Attachments = ()
     literal: StrictBool = False
+    sent_as: Literal["operator"] | None = Field(default=None, alias="as")
+
+    @model_validator(mode="after")
+    def _refuse_files_of_operators(self) -> MessageCreate:
+        if self.sent_as is not None and self.attachments:
+            raise ValueError("an operator's message has no attachments: leave them out")
+        return self
 
 
 class TurnAccepted(ResponseModel):
@@ -90,8 +101,8 @@ class CommandExecuted(ResponseModel):
     conversationId: str
 
 
-class MessageAccepted(RootModel[TurnAccepted | CommandExecuted]):
-    """The result of a message: a queued turn, or an executed command."""
+class MessageAccepted(RootModel[TurnAccepted | CommandExecuted | OperatorMessageSent]):
+    """The result of a message: a queued turn, an executed command, or an operator's message."""
 
 
 class TurnStatus(ResponseModel):
@@ -179,10 +190,14 @@ async def start_turn(call: ApiCall[TurnCreate, NoContent]) -> TurnAccepted:
     return await submit(call, submission, secret)
 
 
-async def send_message(call: ApiCall[MessageCreate, NoContent]) -> TurnAccepted | CommandExecuted:
+async def send_message(
+    call: ApiCall[MessageCreate, NoContent],
+) -> TurnAccepted | CommandExecuted | OperatorMessageSent:
     """Send a message to a conversation, or execute the command that it is."""
     async with call.context.database.read() as connection:
         conversation = await require_conversation(connection, call.account, call.path["id"])
+    if call.body.sent_as == "operator":
+        return await send_as_operator(call, conversation, call.body.text)
     if not call.body.literal and not call.body.attachments:
         done = await call.services.client_commands.execute(
             call.account, conversation.id, call.body.text, by=call.principal.key, key=call.idempotency_key

@@ -16,6 +16,7 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationError,
+    model_validator,
 )
 
 from delivery.events.port import StoredEvent
@@ -88,12 +89,19 @@ class SendFrame(_Frame):
 
 
 class ApproveFrame(_Frame):
-    """Decide on a tool call that waits."""
+    """Decide on a tool call that waits, or answer a question: `decision`, or `answer`."""
 
     type: Literal["approve"]
     approval: NameField
-    decision: Literal["approve", "deny"]
+    decision: Literal["approve", "deny"] | None = None
+    answer: Annotated[StrictStr, Field(max_length=4_000)] | dict[str, StrictStr] | None = None
     comment: Annotated[StrictStr, Field(max_length=2000)] = ""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> ApproveFrame:
+        if (self.decision is None) == (self.answer is None):
+            raise ValueError("give either decision or answer")
+        return self
 
 
 class CancelFrame(_Frame):

@@ -10,6 +10,7 @@ from delivery.broker.port import WorkQueue
 from gateway.accounts.api_keys import Principal
 from gateway.conversations import submission as submissions
 from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
+from gateway.conversations.questions import InvalidAnswer
 from gateway.conversations.submission import Submission
 from gateway.files.storage_quota import MESSAGE_BYTES, StorageFull
 from gateway.ingress.commands import parse
@@ -155,6 +156,9 @@ async def _execute(services: Services, principal: Principal, frame: SendFrame) -
 async def _decide(services: Services, principal: Principal, frame: ApproveFrame) -> None:
     about = {"approval": frame.approval}
     try:
+        if frame.answer is not None:
+            await services.approvals.answer(principal.account, frame.approval, frame.answer, by=principal.key)
+            return
         await services.approvals.decide(
             principal.account,
             frame.approval,
@@ -164,7 +168,7 @@ async def _decide(services: Services, principal: Principal, frame: ApproveFrame)
         )
     except ApprovalNotFound:
         raise ProtocolError("not_found", "there is no such approval in this account", about) from None
-    except AlreadyDecided as error:
+    except (AlreadyDecided, InvalidAnswer) as error:
         raise ProtocolError("invalid", str(error), about) from None
 
 

@@ -122,6 +122,10 @@ class TurnEventReader:
         elif event.type is EventType.APPROVAL_REQUESTED:
             question = str(event.data.get("question") or event.data["command"])
             yield ApprovalNeeded(approval=event.data["approval"], command=question, seq=seq)
+        elif event.type is EventType.QUESTION_REQUESTED:
+            yield ApprovalNeeded(
+                approval=event.data["approval"], command=str(event.data["question"]), seq=seq
+            )
 
     def _turn_ended(self, event: Event, seq: int) -> Iterator[TurnEvent]:
         into = event.data.get("merged_into")

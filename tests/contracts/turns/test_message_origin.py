@@ -49,7 +49,8 @@ async def test_messages_of_rooms_have_their_authors(database: Database) -> None:
     await harness.send_message("hello", address=harness.address("direct"))
     first, second = await harness.list_open_turns()
     (direct,) = await harness.list_open_turns("direct")
-    assert first.origin == {**ORIGIN, "name": ANN.name, "id": ANN.id, "time": NOW.isoformat()}
+    named = {"name": ANN.name, "id": ANN.id, "time": NOW.isoformat(), "message": "0", "edited": None}
+    assert first.origin == {**ORIGIN, **named}
     assert second.origin is not None
     assert (second.origin["name"], second.origin["id"]) == (BOB.name, BOB.id)
     assert direct.origin is None

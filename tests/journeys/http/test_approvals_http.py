@@ -173,3 +173,72 @@ async def test_a_change_of_a_file_is_asked_as_a_diff(tmp_path: Path) -> None:
         assert "    @@ -1,3 +1,4 @@\n    +zero\n     one\n" in write
         assert "changes to the present file" not in new
         assert "    fresh" in new
+
+
+def ask_who_wants_what(body: dict[str, Any]) -> ScriptedTurn:
+    """Play a model that asks a question, and repeats the answer."""
+    if body["messages"][-1]["role"] == "tool":
+        return ScriptedTurn(text=f"result: {last_text(body)}", pieces=1)
+    if last_text(body) == "order":
+        args = {"question": "Tea or coffee?", "choices": ["Tea", "Coffee"]}
+        return ScriptedTurn(calls=[ToolCall(name="ask_person", args=args)])
+    return ScriptedTurn(text=f"heard: {last_text(body)}", pieces=1)
+
+
+async def test_a_question_is_answered_after_kill_9_and_a_person_takes_over(tmp_path: Path) -> None:
+    """The question is listed with its kind and has one winner; then an operator speaks for the agent."""
+    async with model_gateway(tmp_path / "data", ask_who_wants_what) as (process, server):
+        queued = await start_turn(process, "order")
+        (asked,) = of_kind(
+            await events_until(process, queued["conversationId"], "question.requested"), "question.requested"
+        )
+        assert asked["choices"] == ["Tea", "Coffee"]
+        await process.kill()
+        await process.start()
+        await _answer_question(process, asked["approval"], queued)
+        await _take_over(process, queued["conversationId"])
+        assert server.requests == 3
+
+
+async def _answer_question(process: GatewayProcess, question: str, queued: dict[str, Any]) -> None:
+    _, listed = await call(process, "GET", "/approvals?state=pending")
+    (item,) = listed["items"]
+    assert (item["kind"], item["question"], item["choices"]) == (
+        "question",
+        "Tea or coffee?",
+        ["Tea", "Coffee"],
+    )
+    path = f"/approvals/{question}"
+    assert (await call(process, "POST", path, answer="milk"))[0] == 422
+    assert (await call(process, "POST", path, decision="approve"))[0] == 422
+    assert (await call(process, "POST", path, comment="hm"))[0] == 422
+    status, answered = await call(process, "POST", path, answer="2")
+    assert (status, answered["state"], answered["answer"]) == (200, "answered", "Coffee")
+    status, refused = await call(process, "POST", path, answer="Tea")
+    assert (status, refused["winner"]["answer"]) == (409, "Coffee")
+    events = await events_until(process, queued["conversationId"], "agent.finished")
+    assert of_kind(events, "agent.finished")[0]["output"] == "result: Coffee"
+    (told,) = of_kind(events, "question.answered")
+    assert told["answer"] == "Coffee"
+
+
+async def _take_over(process: GatewayProcess, conversation: str) -> None:
+    one = f"/conversations/{conversation}"
+    said = {"text": "I am Olga.", "as": "operator"}
+    assert (await call(process, "POST", f"{one}/messages", **said))[0] == 409
+    for _ in range(2):
+        status, taken = await call(process, "POST", f"{one}/handover", state="human")
+        assert (status, taken["state"]) == (200, "human")
+    await call(process, "POST", f"{one}/messages", text="is anybody there?")
+    events = await events_until(process, conversation, "turn.cancelled")
+    assert len(of_kind(events, "handover.started")) == 1
+    status, sent = await call(process, "POST", f"{one}/messages", **said)
+    assert (status, sent["conversationId"]) == (202, conversation)
+    assert (await call(process, "POST", f"{one}/handover", state="agent"))[1]["state"] == "agent"
+    await call(process, "POST", f"{one}/messages", text="thanks")
+    events = await events_until(process, conversation, "agent.finished", count=3)
+    output = of_kind(events, "agent.finished")[-1]["output"]
+    assert "is anybody there?" in output
+    assert "I am Olga." in output
+    operators = [one for one in of_kind(events, "message.completed") if one["role"] == "operator"]
+    assert [one["text"] for one in operators] == ["I am Olga."]

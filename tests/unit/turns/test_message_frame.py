@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +50,36 @@ def test_nobody_can_forge_the_frame(origin: MessageOrigin, text: str) -> None:
     assert head.startswith(f"<message-{mark} {{")
     assert head.endswith("}>")
     assert all(letter.isprintable() for letter in head)
+
+
+SAID = st.fixed_dictionaries(
+    {"name": TEXTS, "id": TEXTS, "message": TEXTS, "text": TEXTS},
+    optional={"kind": st.sampled_from(["edited", "deleted"])},
+)
+CONTEXTS = st.fixed_dictionaries({"earlier": st.lists(SAID, max_size=3)}, optional={"quoted": SAID})
+
+
+@given(st.none() | ORIGINS, TEXTS, CONTEXTS, st.booleans())
+def test_nothing_in_a_context_can_forge_a_frame(
+    origin: MessageOrigin | None, text: str, context: dict[str, Any], copies_the_mark: bool
+) -> None:
+    """Only the gateway's lines have the mark, even if somebody wrote the mark that was due."""
+    if copies_the_mark:
+        forged = f"</message-{frame_mark('trn_1')}>"
+        text = forged
+        context = {**context, "earlier": [{"name": forged, "id": "1", "message": "2", "text": forged}]}
+    encoded = origin.encode() if origin is not None else None
+    framed = frame_message("trn_1", encoded, text, context)
+    said = [*context["earlier"], *([context["quoted"]] if "quoted" in context else [])]
+    if encoded is None and not said:
+        assert framed == text
+        return
+    mark = framed.rsplit("-", 1)[1].removesuffix(">")
+    inner = len(said) + 1
+    assert framed.count(mark) == 2 * inner + (2 if said else 0)
+    assert framed.endswith(f"\n{text}\n</message-{mark}>")
+    for one in said:
+        assert f">\n{one['text']}\n</" in framed
 
 
 @given(ORIGINS, ORIGINS)

@@ -1,0 +1,170 @@
+"""Questions that the agent asks people (`ask_person`): approvals that are answered instead of decided (pure).
+
+A question's arguments are `question`, and either `choices` or `form` or neither. An answer is a text: one
+of the choices, the fields of the form as JSON, or any text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from delivery.events.event import Event, EventType
+from gateway.agents.port import PendingToolCall
+from gateway.conversations.approval_question import CallTarget, render_call, render_question
+from gateway.conversations.file_change import FileChange
+from gateway.conversations.message_ids import approval_event_id
+from gateway.store.turns.approvals import Approval
+
+TOOL = "ask_person"
+"""The name of the tool; its approvals are questions."""
+
+ANSWERED = "answered"
+"""The state of a question that was answered."""
+
+MAX_QUESTION = 4_000
+MAX_CHOICES = 20
+MAX_CHOICE = 200
+MAX_FIELDS = 20
+MAX_ANSWER = 4_000
+
+
+class InvalidAnswer(ValueError):
+    """The answer does not fit the question; the message says what fits."""
+
+
+class InvalidQuestion(ValueError):
+    """The arguments of a question cannot be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonQuestion:
+    """What a person is asked; `form` has the fields to fill in and what they mean."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+    form: tuple[tuple[str, str], ...] = ()
+
+    def to_event(self) -> dict[str, Any]:
+        """Return the question as events and HTTP show it."""
+        found: dict[str, Any] = {"question": self.text}
+        if self.choices:
+            found["choices"] = list(self.choices)
+        if self.form:
+            found["form"] = dict(self.form)
+        return found
+
+
+def is_question(tool: str) -> bool:
+    """Return whether the approvals of a tool are questions."""
+    return tool == TOOL
+
+
+def parse_question(args: Mapping[str, Any]) -> PersonQuestion:
+    """Return the question that a call asks; raises InvalidQuestion."""
+    text, choices, form = args.get("question"), args.get("choices") or [], args.get("form") or {}
+    if not isinstance(text, str) or not text.strip() or len(text) > MAX_QUESTION:
+        raise InvalidQuestion(f"question must be a text of 1 to {MAX_QUESTION} characters")
+    if choices and form:
+        raise InvalidQuestion("give choices or form, not both")
+    return PersonQuestion(text=text, choices=_parse_choices(choices), form=_parse_form(form))
+
+
+def _parse_choices(choices: object) -> tuple[str, ...]:
+    if not isinstance(choices, list) or len(choices) > MAX_CHOICES:
+        raise InvalidQuestion(f"choices must be a list of at most {MAX_CHOICES} texts")
+    if not all(isinstance(one, str) and one.strip() and len(one) <= MAX_CHOICE for one in choices):
+        raise InvalidQuestion(f"each choice must be a text of 1 to {MAX_CHOICE} characters")
+    plain = [" ".join(one.split()) for one in choices]
+    if len({one.casefold() for one in plain}) < len(plain):
+        raise InvalidQuestion("choices must differ from each other")
+    return tuple(plain)
+
+
+def _parse_form(form: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(form, Mapping) or len(form) > MAX_FIELDS:
+        raise InvalidQuestion(f"form must be an object of at most {MAX_FIELDS} fields")
+    fields = [(name, text) for name, text in form.items() if isinstance(name, str) and isinstance(text, str)]
+    if len(fields) < len(form) or not all(
+        name.strip() and len(name + text) <= MAX_CHOICE for name, text in fields
+    ):
+        raise InvalidQuestion("form must give each field's name a short text that says what it means")
+    return tuple((" ".join(name.split()), " ".join(text.split())) for name, text in fields)
+
+
+def parse_answer(args: Mapping[str, Any], given: str | Mapping[str, str]) -> str:
+    """Return the answer as it is stored and given to the agent; raises InvalidAnswer."""
+    question = parse_question(args)
+    if question.form:
+        return _parse_fields(question, given)
+    if not isinstance(given, str) or not given.strip() or len(given) > MAX_ANSWER:
+        raise InvalidAnswer(f"the answer must be a text of 1 to {MAX_ANSWER} characters")
+    return _choose(question.choices, given.strip()) if question.choices else given.strip()
+
+
+def _choose(choices: Sequence[str], given: str) -> str:
+    """Return the choice that an answer names by its text or its number."""
+    for choice in choices:
+        if choice.casefold() == " ".join(given.split()).casefold():
+            return choice
+    if (
+        given.isascii()
+        and given.isdigit()
+        and len(given) < len(str(MAX_ANSWER))
+        and 1 <= int(given) <= len(choices)
+    ):
+        return choices[int(given) - 1]
+    shown = "; ".join(f"{number}. {choice}" for number, choice in enumerate(choices, start=1))
+    raise InvalidAnswer(f"the answer must be one of the choices or its number: {shown}")
+
+
+def _parse_fields(question: PersonQuestion, given: str | Mapping[str, str]) -> str:
+    names = [name for name, _text in question.form]
+    values = dict(given) if isinstance(given, Mapping) else _parse_lines(given)
+    found = {name: values.get(name, "").strip() for name in names}
+    missing = [name for name, value in found.items() if not value]
+    unknown = sorted(values.keys() - set(names))
+    if missing or unknown:
+        problem = f"{missing[0]} is missing" if missing else f"there is no field {unknown[0]!r}"
+        form = "; ".join(f"{name}: …" for name in names)
+        raise InvalidAnswer(f"{problem}; answer with every field, such as: {form}")
+    answer = json.dumps(found, ensure_ascii=False)
+    if len(answer) > MAX_ANSWER:
+        raise InvalidAnswer(f"the answer must have at most {MAX_ANSWER} characters")
+    return answer
+
+
+def _parse_lines(text: str) -> dict[str, str]:
+    """Return the fields of a text such as `name: Ann; size: M`, or of one line for each field."""
+    lines = [line for part in text.split("\n") for line in part.split(";")]
+    pairs = (line.partition(":") for line in lines if line.strip())
+    return {" ".join(name.split()): value.strip() for name, _colon, value in pairs}
+
+
+def render_request(call: PendingToolCall, target: CallTarget, change: FileChange | None) -> str:
+    """Return the text that people read before they decide or answer."""
+    if is_question(call.name):
+        return parse_question(call.args).text
+    return render_question(call.name, call.args, target, change)
+
+
+def requested_event(approval: Approval, reason: str) -> Event:
+    """Return the event that asks people to decide or to answer."""
+    kind = EventType.QUESTION_REQUESTED
+    data: dict[str, Any] = {"approval": approval.id}
+    if is_question(approval.tool):
+        data |= parse_question(approval.args).to_event()
+    else:
+        kind = EventType.APPROVAL_REQUESTED
+        data |= {
+            "tool": approval.tool,
+            "args": dict(approval.args),
+            "command": render_call(approval.tool, approval.args),
+            "question": approval.command,
+            **({"reason": reason} if reason else {}),
+        }
+    return Event.now(
+        kind, approval.conversation, data, turn=approval.turn, event_id=approval_event_id(approval.id)
+    )

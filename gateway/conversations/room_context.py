@@ -1,0 +1,225 @@
+"""What the model gets of the messages before its own: those a room said meanwhile, and the quoted one.
+
+Messages of a room that do not address the bot are kept in `room_messages`. The next turn of the
+conversation gets the newest of them once: its context is stored with the turn, and the conversation
+remembers the last row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from channels.message import Address, Message
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
+from gateway.store.conversations import handover, room_messages
+from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.handover import HandoverMessage
+from gateway.store.conversations.room_messages import ROOM_MESSAGE_AGE, RoomMessage
+
+MAX_TEXT_BYTES = 4_000
+"""Bytes that are kept of one message."""
+
+MAX_NAME = 200
+"""Characters that are kept of a name or an id."""
+
+CUT = " […]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextLimits:
+    """How many earlier messages a turn gets, and how many bytes they and the quoted one have together."""
+
+    messages: int = 20
+    size: int = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnContext:
+    """The context of a turn, and the position of the last message of the room that it contains."""
+
+    quoted: Mapping[str, Any] | None = None
+    earlier: Sequence[Mapping[str, Any]] = ()
+    position: int | None = None
+
+    def encode(self) -> dict[str, Any] | None:
+        """Return the context as it is stored with the turn; None if there is none."""
+        found: dict[str, Any] = {}
+        if self.quoted is not None:
+            found["quoted"] = dict(self.quoted)
+        if self.earlier:
+            found["earlier"] = [dict(one) for one in self.earlier]
+        return found or None
+
+
+async def keep(connection: Connection, account: str, message: Message, *, kind: str = "message") -> None:
+    """Keep a message of a room for the next turn there; its text and names are cut."""
+    kept = RoomMessage(
+        thread=_cut_name(message.address.thread or ""),
+        platform_id=_cut_name(message.platform_id),
+        kind=kind,
+        author=_cut_name(message.author.id),
+        name=_cut_name(message.author.name),
+        text=cut(_text_of(message), MAX_TEXT_BYTES),
+        sent_at=message.sent_at.astimezone(UTC),
+    )
+    await room_messages.add(connection, account, message.address.destination, message.key, kept)
+
+
+async def keep_edit(
+    connection: Connection, account: str, message: Message, conversation: Conversation | None
+) -> None:
+    """Change a kept message; a conversation that got it before gets the change as well."""
+    found = await room_messages.find(connection, message.address.destination, message.platform_id)
+    if found is None:
+        return
+    position, kept = found
+    text = cut(_text_of(message), MAX_TEXT_BYTES)
+    if kept.author != message.author.id or kept.text == text:
+        return
+    await room_messages.set_text(connection, position, text)
+    if conversation is not None and await room_messages.get_seen(connection, conversation.id) >= position:
+        await keep(connection, account, message, kind="edited")
+
+
+async def collect(
+    connection: Connection, conversation: Conversation, message: Message, limits: ContextLimits
+) -> TurnContext:
+    """Return what a message's turn gets as context: the quoted message, and the newest ones before it."""
+    left = limits.size
+    quoted = _quoted(message, left) if limits.messages else None
+    if quoted is not None:
+        left -= size_of(quoted)
+    found: list[tuple[int, RoomMessage]] = []
+    if limits.messages:
+        found = await _list_earlier(connection, conversation, message.address, message.platform_id, limits)
+    earlier = _newest_within([one for _position, one in found], left)
+    return TurnContext(quoted=quoted, earlier=earlier, position=found[-1][0] if found else None)
+
+
+async def mark_seen(connection: Connection, conversation: Conversation, context: TurnContext) -> None:
+    """Record that a turn of the conversation got this context."""
+    if context.position is not None:
+        await room_messages.set_seen(connection, conversation.id, context.position)
+
+
+def merge_contexts(
+    first: Mapping[str, Any] | None, second: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return the context of a turn that answers two messages (pure)."""
+    if first is None or second is None:
+        return dict(first or second or {}) or None
+    earlier = [*first.get("earlier", ()), *second.get("earlier", ())]
+    if "quoted" in first and "quoted" in second:
+        earlier.append({**second["quoted"], "kind": "quoted"})
+    quoted = first.get("quoted") or second.get("quoted")
+    return {**({"quoted": quoted} if quoted else {}), **({"earlier": earlier} if earlier else {})}
+
+
+def carry(said: Sequence[HandoverMessage], size: int = ContextLimits().size) -> dict[str, Any] | None:
+    """Return the context of what was said while a person handled the conversation (pure)."""
+    chosen: list[dict[str, Any]] = []
+    for one in reversed(said):
+        kind = {"kind": "operator"} if one.role == "operator" else {}
+        shown = {**kind, "name": _cut_name(one.author), "time": _time(one.created_at)}
+        shown["text"] = cut(one.text, MAX_TEXT_BYTES)
+        size -= size_of(shown)
+        if size < 0:
+            break
+        chosen.append(shown)
+    return {"earlier": chosen[::-1]} if chosen else None
+
+
+async def take_carried(
+    connection: Connection, conversation: Conversation, context: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return a turn's context with what was said while a person handled the conversation, once."""
+    if conversation.carried_context is None or conversation.handover_by is not None:
+        return dict(context) if context else None
+    await handover.clear_carried(connection, conversation.id)
+    return merge_contexts(conversation.carried_context, context)
+
+
+def cut(text: str, size: int) -> str:
+    """Return a text of at most this many bytes of UTF-8; the end of a longer one is left out (pure)."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= size:
+        return text
+    kept = max(0, size - len(CUT.encode()))
+    return encoded[:kept].decode("utf-8", "ignore") + CUT
+
+
+def size_of(message: Mapping[str, Any]) -> int:
+    """Return the bytes of a message in a context (pure)."""
+    return sum(len(str(value).encode("utf-8", "replace")) for value in message.values())
+
+
+async def _list_earlier(
+    connection: Connection,
+    conversation: Conversation,
+    address: Address,
+    platform_id: str,
+    limits: ContextLimits,
+) -> list[tuple[int, RoomMessage]]:
+    return await room_messages.list_newest(
+        connection,
+        address.destination,
+        address.thread or "",
+        opens_thread=not address.thread or address.thread == platform_id,
+        after=await room_messages.get_seen(connection, conversation.id),
+        since=utc_now() - ROOM_MESSAGE_AGE,
+        limit=limits.messages,
+    )
+
+
+def _newest_within(messages: Sequence[RoomMessage], size: int) -> list[dict[str, Any]]:
+    """Return the newest messages that fit a size together, oldest first; the first of them is cut (pure)."""
+    chosen: list[dict[str, Any]] = []
+    for one in reversed(messages):
+        shown = _shown(one)
+        frame = size_of({**shown, "text": ""})
+        if size <= frame + len(CUT.encode()):
+            break
+        shown["text"] = cut(one.text, size - frame)
+        size -= size_of(shown)
+        chosen.append(shown)
+    return chosen[::-1]
+
+
+def _shown(message: RoomMessage) -> dict[str, Any]:
+    change = {} if message.kind == "message" else {"kind": message.kind}
+    return {
+        **change,
+        "name": message.name,
+        "id": message.author,
+        "time": _time(message.sent_at),
+        "message": message.platform_id,
+        "text": message.text,
+    }
+
+
+def _quoted(message: Message, size: int) -> dict[str, Any] | None:
+    quoted = message.quoted
+    if quoted is None or not (quoted.text or quoted.platform_id):
+        return None
+    shown = {"name": _cut_name(quoted.author.name), "id": _cut_name(quoted.author.id)}
+    if quoted.author.is_bot:
+        shown["bot"] = "true"
+    shown["message"] = _cut_name(quoted.platform_id)
+    return {**shown, "text": cut(quoted.text, min(MAX_TEXT_BYTES, max(0, size - size_of(shown))))}
+
+
+def _text_of(message: Message) -> str:
+    files = [f"[file: {one.name}]" for one in message.attachments]
+    return "\n".join(part for part in (message.text, *files) if part)
+
+
+def _cut_name(text: str) -> str:
+    return text[:MAX_NAME]
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds")

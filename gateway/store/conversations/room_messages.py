@@ -1,0 +1,171 @@
+"""SQL of what people said in rooms without addressing the bot."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Executable, bindparam, delete, func, or_, select, update
+
+from delivery.database.batched_deletes import delete_batch
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, insert_on_conflict
+from gateway.store.room_tables import room_messages
+from gateway.store.tables import conversations
+
+MAX_ROWS = 500
+"""Rows of one room that are kept."""
+
+ROOM_MESSAGE_AGE = timedelta(days=7)
+"""How long a row is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomMessage:
+    """Something said in a room: `kind` is `message`, or `edited` or `deleted` for a change of one."""
+
+    thread: str
+    platform_id: str
+    kind: str
+    author: str
+    name: str
+    text: str
+    sent_at: datetime
+
+
+_COLUMNS = [room_messages.c[name] for name in RoomMessage.__dataclass_fields__]
+_OLDEST_KEPT = (
+    select(room_messages.c.position)
+    .where(room_messages.c.room == bindparam("of"))
+    .order_by(room_messages.c.position.desc())
+    .limit(1)
+    .offset(MAX_ROWS - 1)
+    .scalar_subquery()
+)
+_DELETE_OVERFLOW = delete(room_messages).where(
+    room_messages.c.room == bindparam("of"), room_messages.c.position < _OLDEST_KEPT
+)
+
+
+@cache
+def _insert(dialect: str) -> Executable:
+    return insert_on_conflict(room_messages, dialect).on_conflict_do_nothing()
+
+
+async def add(connection: Connection, account: str, room: str, event_key: str, message: RoomMessage) -> None:
+    """Keep a message of a room, once for each event, and delete the room's oldest beyond `MAX_ROWS`."""
+    await connection.execute(
+        _insert(connection.dialect.name),
+        {
+            "account": account,
+            "room": room,
+            "event_key": event_key[:300],
+            "created_at": utc_now(),
+            **asdict(message),
+        },
+    )
+    await connection.execute(_DELETE_OVERFLOW, {"of": room})
+
+
+async def is_known(connection: Connection, room: str) -> bool:
+    """Return whether messages of a room are kept."""
+    found = await connection.execute(
+        select(room_messages.c.position).where(room_messages.c.room == room).limit(1)
+    )
+    return found.first() is not None
+
+
+async def list_newest(
+    connection: Connection,
+    room: str,
+    thread: str,
+    *,
+    opens_thread: bool,
+    after: int,
+    since: datetime,
+    limit: int,
+) -> list[tuple[int, RoomMessage]]:
+    """Return the newest messages of a thread after a position, oldest first, with their positions.
+
+    The message that opened the thread is one of them. A message that `opens_thread` itself follows the
+    messages that opened other threads and those outside of any.
+    """
+    columns = room_messages.c
+    place: Any = or_(columns.thread == thread, columns.platform_id == (thread or None))
+    if opens_thread:
+        place = or_(columns.thread == "", columns.thread == columns.platform_id)
+    rows = await connection.execute(
+        select(columns.position, *_COLUMNS)
+        .where(columns.room == room, columns.position > after, columns.created_at >= since, place)
+        .order_by(columns.position.desc())
+        .limit(limit)
+    )
+    found = [dict(row) for row in rows.mappings()]
+    return [(one.pop("position"), RoomMessage(**one)) for one in reversed(found)]
+
+
+async def find(connection: Connection, room: str, platform_id: str) -> tuple[int, RoomMessage] | None:
+    """Return a kept message by its platform's id, with its position."""
+    rows = await connection.execute(
+        select(room_messages.c.position, *_COLUMNS)
+        .where(
+            room_messages.c.room == room,
+            room_messages.c.platform_id == platform_id,
+            room_messages.c.kind == "message",
+        )
+        .limit(1)
+    )
+    row = rows.mappings().first()
+    if row is None:
+        return None
+    values = dict(row)
+    return values.pop("position"), RoomMessage(**values)
+
+
+async def set_text(connection: Connection, position: int, text: str) -> None:
+    """Replace the text of a kept message."""
+    await connection.execute(
+        update(room_messages).where(room_messages.c.position == position).values(text=text)
+    )
+
+
+async def remove(connection: Connection, position: int) -> None:
+    """Delete one kept message."""
+    await connection.execute(delete(room_messages).where(room_messages.c.position == position))
+
+
+async def delete_thread(connection: Connection, room: str, thread: str) -> None:
+    """Delete all that is kept of a thread."""
+    await connection.execute(
+        delete(room_messages).where(room_messages.c.room == room, room_messages.c.thread == thread)
+    )
+
+
+async def delete_before(connection: Connection, *, before: datetime) -> int:
+    """Delete some messages that are older; return how many."""
+    return await delete_batch(connection, room_messages, room_messages.c.created_at < before)
+
+
+async def get_seen(connection: Connection, conversation: str) -> int:
+    """Return the position up to which a conversation has got its room's messages."""
+    found = await connection.execute(
+        select(conversations.c.room_position).where(conversations.c.id == conversation)
+    )
+    return found.scalar_one_or_none() or 0
+
+
+async def set_seen(connection: Connection, conversation: str, position: int) -> None:
+    """Record that a conversation has got its room's messages up to a position."""
+    await connection.execute(
+        update(conversations).where(conversations.c.id == conversation).values(room_position=position)
+    )
+
+
+async def count(connection: Connection, room: str) -> int:
+    """Return how many messages of a room are kept."""
+    counted = await connection.execute(
+        select(func.count()).select_from(room_messages).where(room_messages.c.room == room)
+    )
+    return int(counted.scalar_one())

@@ -1,0 +1,179 @@
+"""Questions of the agent: answered once, by those who may, in every way a chat offers, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from channels.message import Author
+from delivery.database.engine import Database
+from gateway.agents.port import (
+    Agent,
+    AgentEvent,
+    ApprovalRequired,
+    Finished,
+    PendingToolCall,
+    Tools,
+    TurnInput,
+)
+from gateway.conversations import approvals
+from gateway.conversations.approvals import AlreadyDecided, Approvals
+from gateway.conversations.approver_rules import ApproverRule
+from gateway.conversations.questions import InvalidAnswer
+from gateway.store.conversations import conversations
+from gateway.store.turn_state import TurnState
+from gateway.store.turns import approvals as store
+from gateway.store.turns import turns
+from gateway.store.turns.approvals import Approval
+from ingress_harness import ANN, BOB, IngressHarness, open_ingress_harness
+from turn_worker import open_turn_worker
+
+CHOICES: dict[str, Any] = {"question": "Tea or coffee?", "choices": ["Tea", "Coffee"]}
+FORM: dict[str, Any] = {"question": "Your shirt?", "form": {"name": "on the back", "size": "S to XL"}}
+
+
+async def ask(harness: IngressHarness, args: dict[str, Any]) -> Approval:
+    """Have a turn ask a question."""
+    await harness.send_message("order something")
+    turn = await harness.start_first_turn()
+    async with harness.transactions.begin("turn.pause") as tx:
+        fence = await conversations.raise_fence(tx.connection, turn.conversation)
+        await turns.pause(tx.connection, turn, fence=fence, state=b"")
+        await approvals.request(tx, turn, [PendingToolCall(id="c1", name="ask_person", args=args)], "")
+        (asked,) = await store.list_for_turn(tx.connection, turn.id)
+    return asked
+
+
+async def present(harness: IngressHarness, asked: Approval) -> Approval:
+    """Return a question's present state."""
+    async with harness.database.read() as connection:
+        found = await store.get(connection, harness.account, asked.id)
+    assert found is not None
+    return found
+
+
+async def answer(harness: IngressHarness, way: str, asked: Approval, by: Author) -> None:
+    """Choose coffee in one of the ways that a chat offers."""
+    if way == "button":
+        await harness.press(f"answer:{asked.id}:2", by=by)
+    elif way == "number":
+        await harness.send_command("answer", f"{asked.id} 2", by=by)
+    else:
+        await harness.send_message(f"/answer {asked.id} coffee", by=by)
+
+
+@pytest.mark.parametrize("way", ["button", "number", "text"])
+@pytest.mark.parametrize(
+    ("rule", "by", "state"),
+    [("anyone", BOB, "answered"), ("asker", BOB, "pending"), ("asker", ANN, "answered")],
+)
+async def test_those_who_may_answer_a_question(
+    database: Database, rule: ApproverRule, by: Author, state: str, way: str
+) -> None:
+    """The channel's rule holds for answers, and the turn goes on with one."""
+    harness = await open_ingress_harness(database, approvers=rule)
+    asked = await ask(harness, CHOICES)
+    await answer(harness, way, asked, by)
+    found = await present(harness, asked)
+    assert (found.state, found.comment) == (state, "Coffee" if state == "answered" else None)
+    (turn,) = await harness.list_open_turns()
+    assert turn.state is (TurnState.QUEUED if state == "answered" else TurnState.WAITING)
+
+
+async def test_a_question_has_one_winner(database: Database) -> None:
+    """The same answer again is accepted, a different one is refused with the first."""
+    harness = await open_ingress_harness(database)
+    asked = await ask(harness, CHOICES)
+    decisions = Approvals(harness.transactions)
+    for given in ("tea", "1"):
+        assert (await decisions.answer(harness.account, asked.id, given, by="key")).comment == "Tea"
+    with pytest.raises(AlreadyDecided):
+        await decisions.answer(harness.account, asked.id, "Coffee", by="key")
+    assert "Too late" in await harness.press(f"answer:{asked.id}:2")
+    kinds = [str(event.type) for event in await harness.list_events()]
+    assert kinds.count("question.requested") == kinds.count("question.answered") == 1
+    assert "approval.requested" not in kinds
+
+
+async def test_answers_that_do_not_fit_change_nothing(database: Database) -> None:
+    """Another text than the choices, a missing field and an approval are refused with what would fit."""
+    harness = await open_ingress_harness(database)
+    asked = await ask(harness, CHOICES)
+    decisions = Approvals(harness.transactions)
+    for given in ("milk", "0", "3", "", {"a": "b"}):
+        with pytest.raises(InvalidAnswer):
+            await decisions.answer(harness.account, asked.id, given, by="key")
+    with pytest.raises(InvalidAnswer):
+        await decisions.decide(harness.account, asked.id, approved=True, by="key")
+    assert "1. Tea; 2. Coffee" in await harness.press(f"answer:{asked.id}:7")
+    assert (await present(harness, asked)).state == "pending"
+
+
+async def test_a_form_is_filled_in_by_text_or_by_fields(database: Database) -> None:
+    """Every field is needed; a text names them with colons."""
+    harness = await open_ingress_harness(database)
+    asked = await ask(harness, FORM)
+    decisions = Approvals(harness.transactions)
+    with pytest.raises(InvalidAnswer, match="size is missing"):
+        await decisions.answer(harness.account, asked.id, {"name": "Ann"}, by="key")
+    await harness.send_command("answer", f"{asked.id} name: Ann; size: M")
+    assert (await present(harness, asked)).comment == '{"name": "Ann", "size": "M"}'
+
+
+async def test_a_question_can_be_declined(database: Database) -> None:
+    """`/deny` ends a question without an answer, with the reason for the agent."""
+    harness = await open_ingress_harness(database)
+    asked = await ask(harness, CHOICES)
+    await harness.send_command("deny", f"{asked.id} not my decision")
+    found = await present(harness, asked)
+    assert (found.state, found.comment) == ("denied", "not my decision")
+
+
+async def test_a_chat_shows_the_question_and_then_the_answer(database: Database) -> None:
+    """The message has the numbered choices and their buttons; the answer replaces it."""
+    harness = await open_ingress_harness(database)
+    asked = await ask(harness, CHOICES)
+    await harness.press(f"answer:{asked.id}:1")
+    shown = [body for body in await harness.list_delivery_bodies() if "Tea or coffee?" in body]
+    assert len(shown) == 2
+    assert "1. Tea\\n2. Coffee" in shown[0]
+    assert f"answer:{asked.id}:2" in shown[0]
+    assert "Answered by Ann" in shown[1]
+
+
+@dataclass
+class AskingAgent(Agent):
+    """An agent that asks once, and answers with what it was told."""
+
+    given: list[TurnInput] = field(default_factory=list)
+
+    async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
+        """Ask in the first attempt, and use the answer in the next."""
+        self.given.append(turn_input)
+        if await tools.needs_approval("ask_person", CHOICES, call="c1"):
+            call = PendingToolCall(id="c1", name="ask_person", args=CHOICES)
+            yield ApprovalRequired(calls=(call,), state=b"")
+            return
+        result = await tools.call("ask_person", CHOICES, call="c1")
+        yield Finished(output=f"{result.ok}: {result.content}")
+
+
+async def test_the_agent_gets_the_answer_after_a_restart(database: Database, tmp_path: Path) -> None:
+    """A question outlives the process that asked it; the tool call returns the answer."""
+    harness = await open_turn_worker(database, tmp_path)
+    turn = await harness.add_turn()
+    async with harness.running(AskingAgent()):
+        await harness.wake()
+        await harness.wait_for_state(turn, TurnState.WAITING)
+    async with database.read() as connection:
+        (asked,) = await store.list_for_turn(connection, turn.id)
+    agent = AskingAgent()
+    async with harness.running(agent):
+        await Approvals(harness.transactions).answer(turn.account, asked.id, "2", by="somebody")
+        done = await harness.wait_for_state(turn, TurnState.COMPLETED)
+    assert done.output == "True: Coffee"
+    assert agent.given[0].decisions["c1"].approved

@@ -1,0 +1,192 @@
+"""What a room said before a message reaches its turn once, within limits, on both databases."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from channels.message import Address, Author, QuotedMessage
+from channels.settings import RoomSettings
+from delivery.database.clock import utc_now
+from delivery.database.engine import Database
+from gateway.conversations.message_frame import frame_message
+from gateway.conversations.room_context import CUT, MAX_TEXT_BYTES
+from gateway.store.accounts.deletion import delete_conversation
+from gateway.store.conversations import conversations, room_messages
+from gateway.store.conversations.room_messages import MAX_ROWS
+from gateway.store.turn_state import QueueMode
+from gateway.store.turns import turns
+from gateway.store.turns.turns import Turn
+from ingress_harness import ANN, BOB, IngressHarness, in_group, open_ingress_harness
+
+CAT = Author(id="9", name="Cat")
+SMALL: dict[str, Any] = {"context_messages": 3}
+
+
+async def say(harness: IngressHarness, text: str, **more: Any) -> str:
+    """Say something in the group that is not for the bot."""
+    return await harness.send_message(text, **in_group(**more))
+
+
+async def ask(harness: IngressHarness, text: str, **more: Any) -> Turn:
+    """Ask the bot something in the group and return the turn."""
+    await harness.send_message(text, **in_group(mentions_bot=True, **more))
+    return (await harness.list_open_turns())[-1]
+
+
+def earlier(turn: Turn) -> list[str]:
+    """Return the texts of the earlier messages that a turn got."""
+    return [one["text"] for one in (turn.context or {}).get("earlier", ())]
+
+
+async def test_what_was_said_between_two_mentions_reaches_the_turn_once(database: Database) -> None:
+    """Messages that do not address the bot are the context of the next one that does, and of no other."""
+    harness = await open_ingress_harness(database)
+    await say(harness, "I want tea", by=BOB)
+    await say(harness, "and I coffee", by=CAT)
+    first = await ask(harness, "order it")
+    await say(harness, "no sugar", by=BOB)
+    second = await ask(harness, "anything else")
+    third = await ask(harness, "and now")
+    assert earlier(first) == ["I want tea", "and I coffee"]
+    assert first.context is not None
+    assert (first.context["earlier"][0]["name"], first.context["earlier"][0]["id"]) == ("Bob", "8")
+    assert earlier(second) == ["no sugar"]
+    assert third.context is None
+    framed = frame_message(first.id, first.origin, first.input, first.context)
+    assert framed.index("I want tea") < framed.index("and I coffee") < framed.index("order it")
+
+
+async def test_the_quoted_message_reaches_the_turn(database: Database) -> None:
+    """A reply brings the message that it replies to, in direct chats too."""
+    harness = await open_ingress_harness(database)
+    quoted = QuotedMessage(author=BOB, text="the blue one", platform_id="77")
+    turn = await ask(harness, "buy this", quoted=quoted)
+    await harness.send_message("and this", address=harness.address("direct"), quoted=quoted)
+    (direct,) = await harness.list_open_turns("direct")
+    for one in (turn, direct):
+        assert one.context is not None
+        assert one.context["quoted"] == {"name": "Bob", "id": "8", "message": "77", "text": "the blue one"}
+
+
+async def test_a_flood_between_two_mentions_is_limited(database: Database) -> None:
+    """The newest messages within the numbers are used, and no more than `MAX_ROWS` are kept."""
+    harness = await open_ingress_harness(database)
+    await say(harness, "x" * 10_000)
+    for number in range(MAX_ROWS + 20):
+        await say(harness, f"message {number}", by=BOB)
+    async with database.read() as connection:
+        kept = await room_messages.count(connection, harness.address().destination)
+    assert kept == MAX_ROWS
+    turn = await ask(harness, "well", context=SMALL)
+    assert earlier(turn) == [f"message {MAX_ROWS + number}" for number in (17, 18, 19)]
+
+
+async def test_long_texts_are_cut(database: Database) -> None:
+    """Single texts and all together have limits in bytes."""
+    harness = await open_ingress_harness(database)
+    await say(harness, "ä" * 10_000, by=BOB)
+    (text,) = earlier(await ask(harness, "one"))
+    assert len(text.encode()) <= MAX_TEXT_BYTES
+    assert text.endswith(CUT)
+    for _ in range(5):
+        await say(harness, "y" * 300, by=BOB)
+    turn = await ask(harness, "two", context={"context_bytes": 900})
+    assert 0 < sum(len(text) for text in earlier(turn)) <= 900
+
+
+async def test_a_room_can_switch_the_context_off(database: Database) -> None:
+    """With 0 messages nothing is kept and nothing quoted; a room's own number comes first."""
+    harness = await open_ingress_harness(database)
+    off: dict[str, Any] = {"rooms": {"room": RoomSettings(context_messages=0)}}
+    await say(harness, "secret", context=off)
+    quoted = QuotedMessage(author=BOB, text="hidden", platform_id="1")
+    assert (await ask(harness, "well", context=off, quoted=quoted)).context is None
+    assert (await ask(harness, "well")).context is None
+
+
+async def test_strangers_start_no_context(database: Database) -> None:
+    """Nothing is kept of a room in which nobody may use the bot, and nothing of bots."""
+    harness = await open_ingress_harness(database)
+    pairing: dict[str, Any] = {"allow": ("7", "pairing")}
+    await say(harness, "hello", by=BOB, context=pairing)
+    await say(harness, "beep", by=Author(id="5", name="CI", is_bot=True))
+    assert (await ask(harness, "one", context=pairing)).context is None
+    await say(harness, "still here", by=BOB, context=pairing)
+    assert earlier(await ask(harness, "two", context=pairing)) == ["still here"]
+
+
+async def test_edits_reach_the_context(database: Database) -> None:
+    """A kept message has its new text, and a turn that came after the first text gets the change."""
+    harness = await open_ingress_harness(database)
+    said = await say(harness, "at nien", by=BOB)
+    await say(harness, "at nine", by=BOB, key="e1", platform_id=said, edited=True)
+    await say(harness, "never", by=CAT, key="e2", platform_id=said, edited=True)
+    assert earlier(await ask(harness, "when?")) == ["at nine"]
+    await say(harness, "at ten", by=BOB, key="e3", platform_id=said, edited=True)
+    changed = await ask(harness, "and now?")
+    assert changed.context is not None
+    (edit,) = changed.context["earlier"]
+    assert (edit["kind"], edit["message"], edit["text"]) == ("edited", said, "at ten")
+    assert "<edited-" in frame_message(changed.id, changed.origin, "and now?", changed.context)
+
+
+async def test_threads_get_their_own_messages(database: Database) -> None:
+    """A thread gets its first message and its replies; a message that opens one gets the room's."""
+    harness = await open_ingress_harness(database)
+    thread = Address(channel=harness.address().channel, room="room", thread="t1")
+    other = Address(channel=harness.address().channel, room="room", thread="t2")
+    await say(harness, "the plan", address=thread, platform_id="t1", by=BOB)
+    await say(harness, "elsewhere", address=other, platform_id="r9", by=BOB)
+    await say(harness, "I agree", address=thread, platform_id="r1", by=CAT)
+    await harness.send_message("do it", **in_group(mentions_bot=True, address=thread, platform_id="r2"))
+    new = Address(channel=thread.channel, room="room", thread="t3")
+    await harness.send_message("sum up", **in_group(mentions_bot=True, address=new, platform_id="t3"))
+    found = {one.input: earlier(one) for one in await _open_turns(harness, thread, new)}
+    assert found == {"do it": ["the plan", "I agree"], "sum up": ["the plan"]}
+
+
+async def test_merged_messages_have_both_contexts(database: Database) -> None:
+    """A message that joins a waiting turn adds what was said between the two."""
+    harness = await open_ingress_harness(database)
+    await harness.send_command("queue", QueueMode.COLLECT)
+    await ask(harness, "working")
+    await say(harness, "first", by=BOB)
+    await ask(harness, "a")
+    await say(harness, "second", by=BOB)
+    turn = await ask(harness, "b")
+    assert turn.input == "a\n\nb"
+    assert earlier(turn) == ["first", "second"]
+
+
+async def test_new_conversations_and_deletions_forget_the_room(database: Database) -> None:
+    """`/new` and the deletion of a conversation delete what is kept of their thread and room."""
+    harness = await open_ingress_harness(database)
+    await ask(harness, "one")
+    await say(harness, "old", by=BOB)
+    await harness.send_command("new")
+    fresh = await ask(harness, "two")
+    assert fresh.context is None
+    await say(harness, "more", by=ANN)
+    async with database.begin() as connection:
+        await delete_conversation(connection, harness.account, fresh.conversation)
+        assert not await room_messages.is_known(connection, harness.address().destination)
+
+
+async def test_old_messages_are_deleted(database: Database) -> None:
+    """The retention task deletes messages by their age."""
+    harness = await open_ingress_harness(database)
+    await say(harness, "old", by=BOB)
+    async with database.begin() as connection:
+        assert await room_messages.delete_before(connection, before=utc_now() - timedelta(hours=1)) == 0
+        assert await room_messages.delete_before(connection, before=utc_now() + timedelta(hours=1)) == 1
+
+
+async def _open_turns(harness: IngressHarness, *addresses: Address) -> list[Turn]:
+    found: list[Turn] = []
+    async with harness.database.read() as connection:
+        for address in addresses:
+            conversation = await conversations.get_by_address(connection, harness.account, address.key)
+            assert conversation is not None
+            found += await turns.list_open(connection, conversation.id)
+    return found
