@@ -21,12 +21,17 @@ from sqlalchemy import (
 from delivery.database.engine import metadata
 from delivery.database.partial_indexes import literal_in, partial_index, quoted
 from delivery.database.tables import BigKey, UtcDateTime
-from gateway.store import history_tables, sandbox_tables, schedule_tables
+from gateway.store import history_tables, memory_tables, sandbox_tables, schedule_tables
 from gateway.store.turn_state import DEAD_LETTER_PREFIX, OPEN, TurnState
 
 ACCOUNT = "accounts.id"
 
-ELSEWHERE = (history_tables.histories, sandbox_tables.sandboxes, schedule_tables.schedules)
+ELSEWHERE = (
+    history_tables.histories,
+    memory_tables.memories,
+    sandbox_tables.sandboxes,
+    schedule_tables.schedules,
+)
 """Tables with a module of their own; it is loaded with this one, for the migrations."""
 
 
@@ -89,12 +94,16 @@ conversations = Table(
     Column("address", Text),
     Column("queue_mode", String(20)),
     Column("queue_limit", Integer),
+    Column("direct", Boolean),
     Column("fence", Integer, nullable=False, default=0),
     Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("account", "name"),
     UniqueConstraint("account", "address_key"),
 )
-"""`address_key` belongs to the open conversation of a chat thread; `/new` frees it for the next one."""
+"""`address_key` belongs to the open conversation of a chat thread; `/new` frees it for the next one.
+
+`direct`: the chat has one person beside the bot. It is null if that is unknown, and outside chats.
+"""
 
 inbox = Table(
     "inbox",

@@ -7,6 +7,7 @@ from sqlalchemy import delete, select
 from delivery.database.engine import Connection
 from delivery.webhooks import endpoints
 from gateway.store.accounts import audit_log
+from gateway.store.memory_tables import memories
 from gateway.store.tables import (
     accounts,
     channel_secrets,
@@ -37,6 +38,11 @@ async def delete_conversation(connection: Connection, account: str, conversation
     """Delete a conversation with its turns, jobs, deliveries and routes; False when there is none."""
     begun = await connection.execute(select(turns.c.id).where(turns.c.conversation == conversation))
     await endpoints.delete_conversation(connection, conversation, turns=[row.id for row in begun])
+    await connection.execute(
+        delete(memories).where(
+            memories.c.account == account, memories.c.scope == "room", memories.c.subject == conversation
+        )
+    )
     done = await connection.execute(
         delete(conversations).where(conversations.c.account == account, conversations.c.id == conversation)
     )

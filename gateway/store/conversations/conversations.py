@@ -29,6 +29,7 @@ class Conversation:
     address: str | None = None
     queue_mode: str | None = None
     queue_limit: int | None = None
+    direct: bool | None = None
     created_at: datetime
 
 
@@ -56,6 +57,7 @@ COLUMNS = (
     conversations.c.address,
     conversations.c.queue_mode,
     conversations.c.queue_limit,
+    conversations.c.direct,
     conversations.c.created_at,
 )
 
@@ -89,6 +91,7 @@ async def insert_conversation(
             channel=conversation.channel,
             address_key=address_key,
             address=conversation.address,
+            direct=conversation.direct,
             fence=0,
             created_at=conversation.created_at,
         )
@@ -127,6 +130,13 @@ async def change_agent(connection: Connection, conversation: str, agent: str) ->
         .returning(conversations.c.id)
     )
     return changed.first() is not None
+
+
+async def set_direct(connection: Connection, conversation: str, *, direct: bool) -> None:
+    """Record whether a chat has one person beside the bot."""
+    await connection.execute(
+        update(conversations).where(conversations.c.id == conversation).values(direct=direct)
+    )
 
 
 async def set_queue(
