@@ -48,6 +48,7 @@ from gateway.maintenance.janitor import Janitor
 from gateway.maintenance.retention import RetentionTask
 from gateway.maintenance.sandbox_control import SandboxControl
 from gateway.maintenance.workspace_sync import workspace_sync_task
+from gateway.memory.memories import open_memories
 from gateway.observability import tracing
 from gateway.observability.gauges import ProcessGauges, QueueGauges
 from gateway.observability.tracing.span_recorder import SpanRecorder
@@ -283,6 +284,7 @@ def _build_services(
         sandbox_control=_sandbox_control(base, backends, resolver, settlement),
         schedule_firing=ScheduleFiring(transactions, submissions),
         schedule_settings=_schedule_settings(settings),
+        memories=open_memories(backing, file_services.quota),
     )
 
 
@@ -329,6 +331,7 @@ def _turn_worker(
         file_collector=file_services.collector,
         agent_files=AgentFiles(backing.database, resolver),
         schedules=Schedules(backing.database, _schedule_settings(settings)),
+        memories=open_memories(backing, file_services.quota),
         get_agent=get_agent,
         operator_model=OperatorModel.from_settings(settings.agent),
         worker_id=backing.worker_id,

@@ -17,6 +17,7 @@ from gateway.jobs.reconciler import JobReconciler
 from gateway.jobs.settlement import JobSettlement
 from gateway.maintenance.deletion import ConversationDeletion
 from gateway.maintenance.sandbox_control import SandboxControl
+from gateway.memory.memories import Memories
 from gateway.schedules.firing import ScheduleFiring
 from gateway.schedules.schedules import ScheduleSettings
 from gateway.turns.worker import TurnWorker
@@ -43,3 +44,4 @@ class Services:
     sandbox_control: SandboxControl
     schedule_firing: ScheduleFiring
     schedule_settings: ScheduleSettings
+    memories: Memories

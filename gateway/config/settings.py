@@ -180,6 +180,10 @@ class Settings(BaseSettings):
     schedule_limit: int = Field(
         default=1000, ge=0, le=100_000, description="active and paused schedules of one account"
     )
+    memory_limit: int = Field(default=10_000, ge=0, le=1_000_000, description="memories of one account")
+    memory_context_bytes: int = Field(
+        default=4000, ge=0, le=100_000, description="bytes of memories in the context of a turn; 0: none"
+    )
     job_limit: int = Field(default=10, ge=1, le=100, description="running jobs of one sandbox")
     drain_timeout: float = Field(
         default=8.0, ge=0, le=600, description="seconds that running turns may take when the gateway stops"

@@ -231,6 +231,7 @@ class Submissions:
         channel: str | None = None,
         address: str | None = None,
         address_key: str | None = None,
+        direct: bool | None = None,
     ) -> Conversation:
         """Create a conversation with its event stream."""
         conversation = Conversation(
@@ -240,6 +241,7 @@ class Submissions:
             name=name,
             channel=channel,
             address=address,
+            direct=direct,
             created_at=utc_now(),
         )
         await conversations.insert_conversation(tx.connection, conversation, address_key=address_key)

@@ -16,6 +16,7 @@ from gateway.conversations.titles import rename
 from gateway.ingress.approval_replies import ReplyPrivately, answer_by_command, decide_by_command
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
 from gateway.ingress.schedule_commands import execute_schedule_command
+from gateway.memory.chat_command import execute_memory_command
 from gateway.schedules.schedules import ScheduleSettings
 from gateway.store.conversations import conversations, room_messages
 from gateway.store.conversations.conversations import Conversation
@@ -32,6 +33,7 @@ HELP = (
     "`/queue` shows what happens to messages "
     "that arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` "
     "changes it), `/schedule` and `/remind` start something or remind you at a time (`/remind in 20m tea`), "
+    "`/memory` lists my notes for this chat, "
     "`/title TEXT` names this conversation in lists, `/help` shows this."
 )
 
@@ -99,7 +101,7 @@ class ChatCommands:
 
     NAMES = (
         *("new", "stop", "retry", "status", "jobs", "approve", "deny", "answer", "queue"),
-        *("schedule", "remind", "title", "help"),
+        *("schedule", "remind", "memory", "title", "help"),
     )
     ALWAYS = ("stop", "approve", "deny", "answer")
     """Commands that are executed over the rate limit, and in groups without a mention."""
@@ -149,6 +151,9 @@ class ChatCommands:
             "queue": lambda: self._queue(tx, conversation, command.args),
             "status": lambda: self._status(tx, conversation, by.id),
             "new": lambda: self._new(tx, conversation),
+            "memory": lambda: execute_memory_command(
+                tx, conversation, command.args, by=by.id, is_owner=decision_context is None
+            ),
             "title": lambda: self._title(tx, conversation, " ".join(command.args)),
             "schedule": lambda: self._schedule(tx, conversation, command, by),
             "remind": lambda: self._schedule(tx, conversation, command, by),

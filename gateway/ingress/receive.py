@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from channels.message import Address, ButtonPress, Command, Message, Reaction, RoomMigrated, Update
+from channels.message import Address, ButtonPress, Command, Message, Reaction, RoomKind, RoomMigrated, Update
 from channels.port import Accept
 from delivery.database.clock import utc_now
 from delivery.deliveries import destinations, store
@@ -179,7 +179,7 @@ class UpdateHandler:
             return await conversations.get_by_address(
                 tx.connection, context.record.account, inbound.address.key
             )
-        return await self.get_or_create_conversation(tx, context, inbound.address)
+        return await self.get_or_create_conversation(tx, context, inbound.address, inbound.update.room)
 
     @staticmethod
     async def _reply(
@@ -259,12 +259,14 @@ class UpdateHandler:
             await self._commands.reply_privately(inbound.update, after_commit.reply)
 
     async def get_or_create_conversation(
-        self, tx: Transaction, context: ChannelContext, address: Address
+        self, tx: Transaction, context: ChannelContext, address: Address, room: RoomKind
     ) -> Conversation:
         """Return the conversation of a chat thread; creates one if there is none."""
-        account = context.record.account
+        account, direct = context.record.account, room is RoomKind.DIRECT
         found = await conversations.get_by_address(tx.connection, account, address.key)
         if found is not None:
+            if found.direct is not direct:
+                await conversations.set_direct(tx.connection, found.id, direct=direct)
             return found
         opened = await self._submissions.create(
             tx,
@@ -273,6 +275,7 @@ class UpdateHandler:
             channel=context.record.id,
             address=address.encode(),
             address_key=address.key,
+            direct=direct,
         )
         await delivery_store.add_route(
             tx.connection, Route.to_chat(account=account, conversation=opened.id, address=address)

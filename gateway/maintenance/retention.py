@@ -57,6 +57,7 @@ RULES: Mapping[str, str] = {
     "jobs": "with the turn that answered its result",
     "keys": CONFIGURED,
     "marks": FIXED_SIZE,
+    "memories": "until they are deleted",
     "messages": "retention.messages",
     "outbox": "event_max_age after it was published",
     "pairings": "until it expires or is deleted",

@@ -10,6 +10,7 @@ import delivery.database.tables
 import gateway.store.tables  # noqa: F401  (registers its tables)
 from delivery.database.engine import metadata
 from delivery.database.partial_indexes import set_postgresql_conditions
+from gateway.store.memory_tables import is_described
 
 
 def _render(kind: str, item: Any, _context: Any) -> str | Literal[False]:
@@ -25,6 +26,7 @@ context.configure(
     target_metadata=metadata,
     render_as_batch=True,
     render_item=_render,
+    include_name=is_described,
     compare_type=True,
     transactional_ddl=True,
 )

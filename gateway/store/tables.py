@@ -21,7 +21,7 @@ from sqlalchemy import (
 from delivery.database.engine import metadata
 from delivery.database.partial_indexes import literal_in, partial_index, quoted
 from delivery.database.tables import BigKey, UtcDateTime
-from gateway.store import history_tables, room_tables, sandbox_tables, schedule_tables
+from gateway.store import history_tables, memory_tables, room_tables, sandbox_tables, schedule_tables
 from gateway.store.turn_state import DEAD_LETTER_PREFIX, OPEN, TurnState
 
 ACCOUNT = "accounts.id"
@@ -29,6 +29,7 @@ ACCOUNT = "accounts.id"
 ELSEWHERE = (
     history_tables.histories,
     room_tables.room_messages,
+    memory_tables.memories,
     sandbox_tables.sandboxes,
     schedule_tables.schedules,
 )
@@ -94,6 +95,7 @@ conversations = Table(
     Column("address", Text),
     Column("queue_mode", String(20)),
     Column("queue_limit", Integer),
+    Column("direct", Boolean),
     Column("fence", Integer, nullable=False, default=0),
     Column("room_position", BigInteger),
     Column("handover_by", String(200)),
@@ -107,6 +109,7 @@ conversations = Table(
 
 `room_position` is the last row of `room_messages` that a turn got as context. While `handover_by` is set, a
 person handles the conversation and its turns are cancelled; `carried_context` is what its next turn gets.
+`direct`: the chat has one person beside the bot. It is null if that is unknown, and outside chats.
 """
 
 inbox = Table(

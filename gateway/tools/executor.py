@@ -27,18 +27,19 @@ from gateway.tools.ask_person import ask_person
 from gateway.tools.async_status import async_status
 from gateway.tools.bash import bash
 from gateway.tools.deliver_file import deliver_file
-from gateway.tools.edit import edit
 from gateway.tools.expose import expose
-from gateway.tools.file_arguments import path_argument
-from gateway.tools.glob import glob
-from gateway.tools.grep import grep
-from gateway.tools.list_files import list_files
+from gateway.tools.files.edit import edit
+from gateway.tools.files.file_arguments import path_argument
+from gateway.tools.files.glob import glob
+from gateway.tools.files.grep import grep
+from gateway.tools.files.list_files import list_files
+from gateway.tools.files.read import read
+from gateway.tools.files.write import write
 from gateway.tools.load_skill import load_skill
-from gateway.tools.read import read
+from gateway.tools.memory import memory_delete, memory_search, memory_write
 from gateway.tools.schedules import schedule_create, schedule_delete, schedule_list
 from gateway.tools.services import service
 from gateway.tools.tool import SEVERAL, InvalidArguments, Tool, ToolContext, validate_arguments
-from gateway.tools.write import write
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
@@ -60,6 +61,9 @@ TOOLS: Mapping[str, Tool] = {
     "schedule_create": schedule_create,
     "schedule_list": schedule_list,
     "schedule_delete": schedule_delete,
+    "memory_write": memory_write,
+    "memory_search": memory_search,
+    "memory_delete": memory_delete,
 }
 
 MAX_EVENT_OUTPUT = 128 * 1024
@@ -136,7 +140,9 @@ class ToolExecutor(Tools):
             refused = not typed_by_asker and tool.objection(context, args) is not None
         except InvalidArguments:
             return False  # the call fails for this reason
-        return not refused and tool.is_offered(context) and tool.needs_approval(context.environment.config)
+        if refused or not tool.is_offered(context):
+            return False
+        return tool.call_needs_approval(args) or tool.needs_approval(context.environment.config)
 
     async def preview_changes(self, calls: Sequence[PendingToolCall]) -> Mapping[str, FileChange]:
         """Return how calls would change files that can be read at once; others are left out."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.environments.agent_files import SKILLS_DIRECTORY
-from gateway.tools.file_arguments import has_workspace, never_needs_approval, with_file_errors
+from gateway.tools.files.file_arguments import has_workspace, never_needs_approval, with_file_errors
 from gateway.tools.tool import Tool, ToolContext, str_argument
 
 MANUAL = "SKILL.md"

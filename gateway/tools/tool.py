@@ -12,6 +12,7 @@ from gateway.environments.agent_files import AgentFiles, Skill
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
+from gateway.memory.memories import TurnMemory
 from gateway.schedules.schedules import Schedules
 from gateway.store.accounts.records import Record
 from gateway.store.turn_state import Interruption
@@ -50,6 +51,7 @@ class ToolContext:
     jobs: Jobs
     files: FileCollector
     schedules: Schedules | None = None
+    memory: TurnMemory | None = None
     agent: Record | None = None
     agent_files: AgentFiles | None = None
     skills: Sequence[Skill] = ()
@@ -88,6 +90,8 @@ class Tool:
     idempotent: bool
     is_available: Callable[[ToolContext], bool] = lambda _context: True
     objection: Callable[[ToolContext, Mapping[str, Any]], str | None] = lambda _context, _args: None
+    call_needs_approval: Callable[[Mapping[str, Any]], bool] = lambda _args: False
+    """Whether a call with these arguments needs an approval, whatever the permission mode."""
     changed_text: Callable[[Mapping[str, Any], str], str] | None = None
     """Returns a file's text after a call, given the text before; raises ValueError if it would not change."""
     changes_files: bool = False

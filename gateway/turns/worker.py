@@ -29,6 +29,8 @@ from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files.attachments import AttachmentFetcher
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
+from gateway.memory.memories import Memories, TurnMemory
+from gateway.memory.prompt import with_notes
 from gateway.records.agent import OperatorModel, agent_config, agent_spec, turn_limits
 from gateway.schedules.schedules import Schedules
 from gateway.store.turn_state import RetryPeriods, TurnState
@@ -88,6 +90,7 @@ class TurnWorker:
         file_collector: FileCollector,
         agent_files: AgentFiles,
         schedules: Schedules,
+        memories: Memories | None = None,
         get_agent: Callable[[AgentSpec], Agent],
         operator_model: OperatorModel | None = None,
         worker_id: str,
@@ -108,6 +111,7 @@ class TurnWorker:
         self._file_collector = file_collector
         self._agent_files = agent_files
         self._schedules = schedules
+        self._memories = memories
         self._get_agent = get_agent
         self._operator_model = operator_model or OperatorModel()
         self._histories = HistoryCache()
@@ -247,9 +251,12 @@ class TurnWorker:
         spec = await self._agent_files.with_instructions(
             claim.agent, agent_spec(claim.agent, self._operator_model)
         )
-        input_text = _plain_input
+        input_text, memory = _plain_input, None
         if spec.models[0] != SHELL:
             input_text = _framed_input
+            memory = await self._memories.of_turn(turn) if self._memories else None
+            notes = await memory.notes_for(turn.input) if memory else ""
+            spec = replace(spec, instructions=with_notes(spec.instructions, notes))
             if turn.origin is not None:
                 prompt = agent_config(claim.agent).room_prompt
                 spec = replace(spec, instructions=with_room_prompt(spec.instructions, prompt))
@@ -260,7 +267,7 @@ class TurnWorker:
         environment = next(iter(environments.values()))
         attempt.set_environments(environments, environment)
         attempt.set_file_saver(partial(save_files, self._environment_resolver, environments.values(), turn))
-        tools = await self._tools(claim, attempt, environments)
+        tools = await self._tools(claim, attempt, environments, memory)
         attempt.set_change_previews(tools.preview_changes)
         if await attempt.renew_approvals(claim.approvals):
             return
@@ -288,7 +295,11 @@ class TurnWorker:
             await attempt.run(self._get_agent(spec), turn_input, tools, collect)
 
     async def _tools(
-        self, claim: ClaimedTurn, attempt: TurnAttempt, environments: Mapping[str, Environment]
+        self,
+        claim: ClaimedTurn,
+        attempt: TurnAttempt,
+        environments: Mapping[str, Environment],
+        memory: TurnMemory | None,
     ) -> ToolExecutor:
         return ToolExecutor(
             ToolContext(
@@ -298,6 +309,7 @@ class TurnWorker:
                 jobs=self._jobs,
                 files=self._file_collector,
                 schedules=self._schedules,
+                memory=memory,
                 agent=claim.agent,
                 agent_files=self._agent_files,
                 skills=await self._agent_files.list_skills(claim.turn.account),

@@ -33,8 +33,11 @@ from gateway.files.blob_store import DirectoryBlobStore
 from gateway.files.collection import FileCollector
 from gateway.files.file_store import FileStore
 from gateway.files.signed_links import SignedLinks
+from gateway.files.storage_quota import StorageQuota
 from gateway.jobs.jobs import Jobs
 from gateway.jobs.settlement import JobSettlement
+from gateway.memory.memories import Memories, MemorySettings, TurnMemory
+from gateway.observability.metrics import Metrics
 from gateway.records.records import Records
 from gateway.schedules.schedules import Schedules, ScheduleSettings
 from gateway.store.accounts.records import Record
@@ -123,6 +126,7 @@ class TurnWorkerHarness:
             file_collector=self.file_collector,
             agent_files=AgentFiles(self.database, self.environment_resolver),
             schedules=Schedules(self.database, ScheduleSettings()),
+            memories=memories_of(self.database),
             get_agent=lambda _spec: agent,
             worker_id="here",
         )
@@ -171,7 +175,7 @@ class TurnWorkerHarness:
                     return found
                 await asyncio.sleep(0.01)
 
-    async def tools(self, turn: Turn) -> ToolExecutor:
+    async def tools(self, turn: Turn, memory: TurnMemory | None = None) -> ToolExecutor:
         """Return the tools of an attempt at a turn; every write of theirs is a plain transaction."""
         environment = await self.environment_resolver.resolve(self.agent, turn.conversation)
         context = ToolContext(
@@ -180,8 +184,21 @@ class TurnWorkerHarness:
             environment_resolver=self.environment_resolver,
             jobs=self.jobs,
             files=self.file_collector,
+            memory=memory,
         )
         return ToolExecutor(context, begin=self.transactions.begin, check=lambda: None, allowed=None)
+
+
+def memories_of(
+    database: Database, *, limit: int = 100, context_bytes: int = 4000, stored: int = 0
+) -> Memories:
+    """Return the notes with limits; `stored` bytes may be stored, 0: any number."""
+
+    async def count(_account: str) -> int:
+        return 0
+
+    quota = StorageQuota(count, Metrics(), limit=stored)
+    return Memories(database, quota, MemorySettings(limit=limit, context_bytes=context_bytes))
 
 
 async def open_turn_worker(database: Database, directory: Path, **config: object) -> TurnWorkerHarness:

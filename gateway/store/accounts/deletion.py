@@ -9,6 +9,7 @@ from delivery.database.engine import Connection
 from delivery.webhooks import endpoints
 from gateway.store.accounts import audit_log
 from gateway.store.room_tables import room_messages
+from gateway.store.memory_tables import memories
 from gateway.store.tables import (
     accounts,
     channel_secrets,
@@ -40,6 +41,11 @@ async def delete_conversation(connection: Connection, account: str, conversation
     begun = await connection.execute(select(turns.c.id).where(turns.c.conversation == conversation))
     await endpoints.delete_conversation(connection, conversation, turns=[row.id for row in begun])
     await _delete_room_messages(connection, account, conversation)
+    await connection.execute(
+        delete(memories).where(
+            memories.c.account == account, memories.c.scope == "room", memories.c.subject == conversation
+        )
+    )
     done = await connection.execute(
         delete(conversations).where(conversations.c.account == account, conversations.c.id == conversation)
     )

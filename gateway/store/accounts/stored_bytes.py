@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Select, func, select
 
 from delivery.database.engine import Connection
 from gateway.store.history_tables import histories
+from gateway.store.memory_tables import memories
 from gateway.store.tables import bundle_files, conversations, jobs, messages, records, turns
 
 ROW_BYTES = 512
@@ -27,6 +28,7 @@ def _queries(account: str) -> list[Select[Any]]:
         select(_total(turns.c.input, turns.c.output)).where(turns.c.account == account),
         select(_total(jobs.c.command, jobs.c.output)).where(jobs.c.account == account),
         select(_total(histories.c.body)).where(histories.c.account == account),
+        select(_total(memories.c.text, memories.c.words)).where(memories.c.account == account),
         select(func.coalesce(func.sum(bundle_files.c.size), 0))
         .join(records, records.c.id == bundle_files.c.record)
         .where(records.c.account == account),
@@ -34,5 +36,5 @@ def _queries(account: str) -> list[Select[Any]]:
 
 
 async def stored_bytes(connection: Connection, account: str) -> int:
-    """Return the size of an account's messages, turns, jobs, agent memories and agents' files."""
+    """Return the size of an account's messages, turns, jobs, histories, memories and agents' files."""
     return sum([int((await connection.execute(query)).scalar_one()) for query in _queries(account)])

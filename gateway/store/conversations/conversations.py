@@ -32,6 +32,7 @@ class Conversation:
     handover_by: str | None = None
     handover_at: datetime | None = None
     carried_context: Mapping[str, Any] | None = None
+    direct: bool | None = None
     created_at: datetime
 
 
@@ -62,6 +63,7 @@ COLUMNS = (
     conversations.c.handover_by,
     conversations.c.handover_at,
     conversations.c.carried_context,
+    conversations.c.direct,
     conversations.c.created_at,
 )
 
@@ -95,6 +97,7 @@ async def insert_conversation(
             channel=conversation.channel,
             address_key=address_key,
             address=conversation.address,
+            direct=conversation.direct,
             fence=0,
             created_at=conversation.created_at,
         )
@@ -133,6 +136,13 @@ async def change_agent(connection: Connection, conversation: str, agent: str) ->
         .returning(conversations.c.id)
     )
     return changed.first() is not None
+
+
+async def set_direct(connection: Connection, conversation: str, *, direct: bool) -> None:
+    """Record whether a chat has one person beside the bot."""
+    await connection.execute(
+        update(conversations).where(conversations.c.id == conversation).values(direct=direct)
+    )
 
 
 async def set_queue(

@@ -13,6 +13,7 @@ from gateway.web.api import (
     handover,
     job_completion,
     jobs,
+    memories,
     schedules,
     trace,
     turn_list,
@@ -213,6 +214,45 @@ def _schedules() -> tuple[ApiRoute, ...]:
     )
 
 
+def _memories() -> tuple[ApiRoute, ...]:
+    m, collection, one = memories, f"{ME}/memories", f"{ME}/memories/{{id}}"
+    response, page = m.MemoryResponse, ListPage[memories.MemoryResponse]
+    full = {
+        429: "the account has as many memories as it may have",
+        413: "the account's storage is full",
+    }
+    return (
+        post_route(
+            collection,
+            CHAT,
+            m.create,
+            "write a memory about a person, a room, an agent or the account",
+            status=201,
+            request_model=m.MemoryCreate,
+            response_model=response,
+            error_responses=full,
+        ),
+        get_route(
+            collection,
+            READ,
+            m.list_memories,
+            "list or find memories",
+            query_model=m.MemoryQuery,
+            response_model=page,
+        ),
+        patch_route(
+            one,
+            CHAT,
+            m.update,
+            "change a memory",
+            request_model=m.MemoryUpdate,
+            response_model=response,
+            error_responses={413: full[413]},
+        ),
+        delete_route(one, CHAT, m.delete, "delete a memory"),
+    )
+
+
 API_ROUTES: tuple[ApiRoute, ...] = (
     *workspace_files.ROUTES,
     *_turns(),
@@ -224,4 +264,5 @@ API_ROUTES: tuple[ApiRoute, ...] = (
     *downloads.ROUTES,
     *trace.ROUTES,
     *_schedules(),
+    *_memories(),
 )

@@ -11,13 +11,13 @@ import pytest
 
 from gateway.agents.port import ToolResult
 from gateway.environments.resolver import Environment
-from gateway.tools.edit import edit
-from gateway.tools.glob import glob
-from gateway.tools.grep import grep
-from gateway.tools.list_files import list_files
-from gateway.tools.read import read
+from gateway.tools.files.edit import edit
+from gateway.tools.files.glob import glob
+from gateway.tools.files.grep import grep
+from gateway.tools.files.list_files import list_files
+from gateway.tools.files.read import read
+from gateway.tools.files.write import write
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext
-from gateway.tools.write import write
 from sandbox.config import SandboxConfig
 from sandbox.labels import Owner, Scope
 from sandbox.model import ExecRequest, SandboxSpec

@@ -13,6 +13,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import gateway.store.tables  # noqa: F401  (registers its tables, and delivery's)
 from delivery.database.engine import metadata
 from gateway.migrations import migrate_up, newest, status
+from gateway.store.memory_tables import is_described
+
+OPTIONS: dict[str, Any] = {"compare_type": True, "render_as_batch": True, "include_name": is_described}
 
 
 async def _inspect_database(url: str, inspect_schema: Any) -> Any:
@@ -25,7 +28,7 @@ async def _inspect_database(url: str, inspect_schema: Any) -> Any:
 
 
 def _differences(connection: Connection) -> list[Any]:
-    context = MigrationContext.configure(connection, opts={"compare_type": True, "render_as_batch": True})
+    context = MigrationContext.configure(connection, opts=OPTIONS)
     return list(compare_metadata(context, metadata))
 
 

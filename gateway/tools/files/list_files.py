@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.tools.file_arguments import (
+from gateway.tools.files.file_arguments import (
     PATH_SCHEMA,
     has_workspace,
     never_needs_approval,

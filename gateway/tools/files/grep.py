@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.tools.file_arguments import (
+from gateway.tools.files.file_arguments import (
     PATH_SCHEMA,
     has_workspace,
     int_argument,
@@ -15,7 +15,7 @@ from gateway.tools.file_arguments import (
     path_argument,
     with_file_errors,
 )
-from gateway.tools.glob import relative_pattern
+from gateway.tools.files.glob import relative_pattern
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, str_argument
 from sandbox.model import ExecRequest, ExecResult
 from sandbox.paths import relative_path

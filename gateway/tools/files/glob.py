@@ -9,7 +9,7 @@ from typing import Any
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.environments.glob_pattern import ensure_bounded
 from gateway.environments.stored_workspace import StoredWorkspace
-from gateway.tools.file_arguments import (
+from gateway.tools.files.file_arguments import (
     PATH_SCHEMA,
     has_files,
     never_needs_approval,

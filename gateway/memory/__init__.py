@@ -1,0 +1,1 @@
+"""Memory: notes about people, rooms, agents and accounts that outlive conversations."""

@@ -1,0 +1,187 @@
+"""Memories of an account: written, found and deleted within the account's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Database
+from delivery.events.event import new_id
+from gateway.files.storage_quota import StorageQuota
+from gateway.infra.backing_services import BackingServices
+from gateway.memory.prompt import render_notes
+from gateway.memory.search_words import index_text, search_words
+from gateway.memory.visibility import MemoryView, view_of
+from gateway.store.accounts.stored_bytes import ROW_BYTES
+from gateway.store.conversations import conversations
+from gateway.store.conversations import memories as store
+from gateway.store.conversations.memories import Memory, MemoryFilter, MemorySubject
+from gateway.store.turns.turns import Turn
+
+MAX_TEXT = 2000
+"""Characters of a note."""
+
+MAX_CONTEXT_NOTES = 200
+"""Notes that are considered for the context of one turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySettings:
+    """The operator's settings: notes of one account, and bytes of them in the context of a turn (0: none)."""
+
+    limit: int = 10_000
+    context_bytes: int = 4000
+
+
+class TooManyMemories(Exception):
+    """The account has as many notes as it may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMemory:
+    """A note to write; `id` makes a repetition harmless."""
+
+    account: str
+    subject: MemorySubject
+    text: str
+    created_by: str
+    id: str | None = None
+
+
+class Memories:
+    """The notes of all accounts, in transactions of their own."""
+
+    def __init__(self, database: Database, quota: StorageQuota, settings: MemorySettings) -> None:
+        self._database = database
+        self._quota = quota
+        self._settings = settings
+
+    async def write(self, new: NewMemory) -> Memory:
+        """Write a note; a known id returns its note. Raises TooManyMemories, StorageFull."""
+        now = utc_now()
+        memory = Memory(
+            id=new.id or new_id("mem"),
+            account=new.account,
+            scope=new.subject.scope,
+            subject=new.subject.key,
+            text=storable(new.text),
+            created_by=new.created_by,
+            created_at=now,
+            updated_at=now,
+        )
+        async with self._quota.reserve(new.account, _size(memory.text), at_least=ROW_BYTES):
+            return await self._insert(memory)
+
+    async def _insert(self, memory: Memory) -> Memory:
+        async with self._database.begin() as connection:
+            known = await store.get(connection, memory.account, memory.id)
+            if known is not None:
+                return known
+            if await store.count(connection, memory.account) >= self._settings.limit:
+                raise TooManyMemories(
+                    f"the account has {self._settings.limit} memories, which is its limit: delete some, or "
+                    "ask the operator to raise memory_limit"
+                )
+            await store.insert_memory(connection, memory, index_text(memory.text))
+        return memory
+
+    async def change(self, account: str, memory: str, text: str) -> Memory | None:
+        """Replace the text of a note; None if there is none. Raises StorageFull."""
+        text = storable(text)
+        async with (
+            self._quota.reserve(account, _size(text), at_least=ROW_BYTES),
+            self._database.begin() as connection,
+        ):
+            return await store.update_text(
+                connection, account, memory, content=text, words=index_text(text), now=utc_now()
+            )
+
+    async def change_visible(self, view: MemoryView, memory: str, text: str) -> Memory | None:
+        """Replace the text of a note that a conversation may read; None if there is none."""
+        if not await self._is_visible(view, memory):
+            return None
+        return await self.change(view.account, memory, text)
+
+    async def delete_visible(self, view: MemoryView, memory: str) -> bool:
+        """Delete a note that a conversation may read; returns False if there is none."""
+        if not await self._is_visible(view, memory):
+            return False
+        async with self._database.begin() as connection:
+            return await store.delete_memory(connection, view.account, memory)
+
+    async def get_visible(self, view: MemoryView, memory: str) -> Memory | None:
+        """Return a note that a conversation may read."""
+        async with self._database.read() as connection:
+            found = await store.get(connection, view.account, memory)
+        return found if found is not None and view.shows(found) else None
+
+    async def _is_visible(self, view: MemoryView, memory: str) -> bool:
+        return await self.get_visible(view, memory) is not None
+
+    async def search(self, which: MemoryFilter, query: str, *, limit: int) -> Sequence[Memory]:
+        """Return notes in which every word of the query begins a word, the best first; "": the newest."""
+        async with self._database.read() as connection:
+            if not query.strip():
+                return await store.list_newest(connection, which, limit=limit)
+            return await store.search(connection, which, search_words(query), limit=limit)
+
+    async def of_turn(self, turn: Turn) -> TurnMemory | None:
+        """Return the notes that a turn may read and write; None if its conversation was deleted."""
+        async with self._database.read() as connection:
+            conversation = await conversations.get_by_id(connection, turn.conversation)
+            if conversation is None:
+                return None
+            view = await view_of(connection, conversation, turn.asker)
+        return TurnMemory(memories=self, view=view)
+
+    async def notes_for(self, view: MemoryView, text: str) -> str:
+        """Return the notes for a turn's instructions, those first that share words with `text`."""
+        if not (limit := self._settings.context_bytes):
+            return ""
+        async with self._database.read() as connection:
+            newest = await store.list_newest(connection, view.filter, limit=MAX_CONTEXT_NOTES)
+            matching = (
+                await store.search(
+                    connection, view.filter, search_words(text), any_word=True, limit=MAX_CONTEXT_NOTES
+                )
+                if sum(len(one.text.encode()) for one in newest) > limit
+                else ()
+            )
+        return render_notes(matching, newest, limit=limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnMemory:
+    """The notes that a turn may read and write."""
+
+    memories: Memories
+    view: MemoryView
+
+    @property
+    def scopes(self) -> Sequence[str]:
+        """Return the scopes of this conversation, the default first."""
+        return [str(one.scope) for one in self.view.subjects]
+
+    async def notes_for(self, text: str) -> str:
+        """Return the notes for the turn's instructions."""
+        return await self.memories.notes_for(self.view, text)
+
+
+def open_memories(backing: BackingServices, quota: StorageQuota) -> Memories:
+    """Return the notes with the operator's settings."""
+    settings = backing.settings
+    return Memories(
+        backing.database,
+        quota,
+        MemorySettings(limit=settings.memory_limit, context_bytes=settings.memory_context_bytes),
+    )
+
+
+def storable(text: str) -> str:
+    """Return a text that both databases can store, within the limit of a note."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_TEXT]
+
+
+def _size(text: str) -> int:
+    return 2 * len(text.encode()) + ROW_BYTES

@@ -1,0 +1,1 @@
+"""Tools that read and change the files of a workspace."""
