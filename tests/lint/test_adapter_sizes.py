@@ -1,4 +1,4 @@
-"""Adapters stay small: what they share belongs into channels/inbox, and what a library does into no adapter."""
+"""Adapters stay small: what they share belongs into channels/inbox, what a library does into none."""
 
 from __future__ import annotations
 

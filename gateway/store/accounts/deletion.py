@@ -8,8 +8,8 @@ from channels.message import Address
 from delivery.database.engine import Connection
 from delivery.webhooks import endpoints
 from gateway.store.accounts import audit_log
-from gateway.store.room_tables import room_messages
 from gateway.store.memory_tables import memories
+from gateway.store.room_tables import room_messages
 from gateway.store.tables import (
     accounts,
     channel_secrets,
