@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from gateway.tools.tool import Tool, ToolContext
+
+MAX_NAME = 64
+"""Characters of a tool's name; models accept no more."""
+
+_UNUSABLE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,3 +35,12 @@ OpenExternalTools = Callable[[ToolContext], AbstractAsyncContextManager[External
 def no_external_tools(_context: ToolContext) -> AbstractAsyncContextManager[ExternalTools]:
     """Open nothing."""
     return nullcontext(ExternalTools())
+
+
+def tool_name(text: str) -> str:
+    """Return a name that models accept; one that had to be changed ends with a digest of the original."""
+    name = _UNUSABLE.sub("_", text)
+    if name == text and len(name) <= MAX_NAME:
+        return name
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{name[: MAX_NAME - len(digest) - 1]}_{digest}"

@@ -46,8 +46,9 @@ CLOSE_TIMEOUT = 3.0
 BREAK_TIMEOUT = 1.0
 """Seconds in which a broken connection ends, after its pending requests were told so."""
 
-SESSION_GONE = "Session terminated"
-"""The SDK's text for a 404 of a session that the server has forgotten; the request was not processed."""
+SESSION_REFUSED = frozenset({400, 404})
+"""Statuses of a server that has forgotten the session: 404 in the protocol's text, 400 of some servers. The
+request was not processed."""
 
 
 class HttpMcpServer(McpServer):
@@ -98,7 +99,7 @@ class HttpMcpServer(McpServer):
         try:
             return await self._send(send, timeout=timeout)
         except SessionGone as error:
-            raise McpUnavailable("the MCP server forgets its sessions at once") from error
+            raise McpUnavailable(f"the MCP server refused the request: {error}") from error
 
     async def _send(self, send: Callable[[Client], Awaitable[Answer]], *, timeout: float) -> Answer:
         if self._connection is None or self._connection.is_broken:
@@ -119,6 +120,7 @@ class McpConnection:
         self._config = config
         self._guard = guard
         self._stop = asyncio.Event()
+        self._last_status = 0
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._holder = asyncio.create_task(self._hold())
 
@@ -155,8 +157,8 @@ class McpConnection:
             await asyncio.wait({answer})
 
     async def _error(self, error: MCPError) -> Exception:
-        if str(error) == SESSION_GONE:
-            return SessionGone()
+        if self._last_status in SESSION_REFUSED:
+            return SessionGone(str(error)[:MAX_ERROR])
         if error.code == CONNECTION_CLOSED:
             await asyncio.wait({self._holder}, timeout=BREAK_TIMEOUT)
             if self.is_broken:
@@ -176,6 +178,11 @@ class McpConnection:
         if not self._holder.cancelled():
             self._holder.exception()  # it was reported to those who waited for an answer
 
+    async def _note_status(self, response: Any) -> None:
+        """Note the status of the last answer to a POST, which the SDK does not report."""
+        if response.request.method == "POST":
+            self._last_status = response.status_code
+
     async def _hold(self) -> None:
         """Hold the connection until it is closed or breaks."""
         headers = {name: value.get_secret_value() for name, value in self._config.headers.items()}
@@ -185,6 +192,7 @@ class McpConnection:
             read_seconds=float(self._config.timeout) + CONNECT_TIMEOUT,
             max_bytes=MAX_ANSWER_BYTES,
         )
+        http.event_hooks["response"].append(self._note_status)
         async with http:
             transport = streamable_http_client(
                 self._config.url or "", http_client=http, max_sse_event_size=MAX_ANSWER_BYTES

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from egress.guard import EgressGuard
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.mcp_servers import McpServerConfig
 from gateway.records.records import Records
-from gateway.tools.external.external_tools import ExternalTools
+from gateway.tools.external.external_tools import ExternalTools, tool_name
 from gateway.tools.external.mcp_results import to_tool_result
 from gateway.tools.external.mcp_server import McpServer, McpToolSpec, McpUnavailable
 from gateway.tools.external.mcp_stdio import StdioMcpServer
@@ -33,11 +32,6 @@ LIST_SECONDS = 600.0
 
 MAX_LISTS = 1000
 """Lists of tools that are kept in memory."""
-
-MAX_NAME = 64
-"""Characters of a tool's name; models accept no more."""
-
-_UNUSABLE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,15 +143,6 @@ def _named(
     for spec in specs:
         if config.offers(spec.name):
             yield tool_name(prefix + spec.name), spec
-
-
-def tool_name(text: str) -> str:
-    """Return a name that models accept; one that had to be changed ends with a digest of the original."""
-    name = _UNUSABLE.sub("_", text)
-    if name == text and len(name) <= MAX_NAME:
-        return name
-    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
-    return f"{name[: MAX_NAME - len(digest) - 1]}_{digest}"
 
 
 def _to_tool(offered: str, spec: McpToolSpec, config: McpServerConfig, server: McpServer) -> Tool:

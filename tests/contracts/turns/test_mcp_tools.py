@@ -18,7 +18,7 @@ from gateway.store.accounts.records import Record
 from gateway.store.turns import turns
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.external.mcp_tools import McpTools
-from mcp_services import McpService, mcp_service
+from mcp_services import McpService, mcp_service, session_service
 from migrated import migrated_sqlite
 from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker
 
@@ -201,6 +201,21 @@ async def test_a_restarted_server_and_a_changed_list_are_used(harness: TurnWorke
             assert (await tools.call("sums_add", {"a": 1, "b": 1}, call="call-2")).ok
             async with agents.tools() as later:
                 assert "sums_fail" not in {spec.name for spec in later.list()}
+
+
+@pytest.mark.parametrize("refusal", [400, 404])
+async def test_a_call_of_a_forgotten_session_is_sent_once_more(
+    harness: TurnWorkerHarness, refusal: int
+) -> None:
+    """The server refused the call, so it did not run; a new session gets it once."""
+    agents = Agents(harness)
+    async with session_service(refusal) as service:
+        await agents.configure(old={"url": service.url})
+        async with agents.tools() as tools:
+            assert (await tools.call("old_greet", {}, call="call-1")).content == "hello"
+            service.sessions.clear()
+            assert (await tools.call("old_greet", {}, call="call-2")).content == "hello"
+        assert service.calls == 2
 
 
 async def test_a_server_that_cannot_be_reached_is_named_to_the_model(harness: TurnWorkerHarness) -> None:
