@@ -60,6 +60,7 @@ from gateway.schedules.firing import ScheduleFiring
 from gateway.schedules.schedules import Schedules, ScheduleSettings
 from gateway.services import Services
 from gateway.store.turn_state import RetryPeriods
+from gateway.tools.external.sources import open_external_tools
 from gateway.turns.worker import TurnWorker
 
 CHANNEL_ROLES = frozenset({Role.INGRESS, Role.TURNS, Role.DELIVERY})
@@ -332,6 +333,7 @@ def _turn_worker(
         agent_files=AgentFiles(backing.database, resolver),
         schedules=Schedules(backing.database, _schedule_settings(settings)),
         memories=open_memories(backing, file_services.quota),
+        open_external_tools=open_external_tools(base.records),
         get_agent=get_agent,
         operator_model=OperatorModel.from_settings(settings.agent),
         worker_id=backing.worker_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from gateway.config.setting_types import (
     WebUrl,
 )
 from gateway.records.fields import EventPattern, HookUrl, Reference, Whsec
+from gateway.records.mcp_servers import McpServers
 from gateway.store.accounts.records import Record
 
 
@@ -75,6 +77,7 @@ class AgentConfig(_AgentConfigModel):
     tools: tuple[Annotated[str, Field(min_length=1, max_length=60)], ...] | None = Field(
         default=None, max_length=100
     )
+    mcp: McpServers = Field(default_factory=dict)
     hooks: AgentHooks = AgentHooks()
     limits: LimitSettings = LimitSettings()
     queue: QueueConfig = QueueConfig()
@@ -89,6 +92,13 @@ class AgentConfig(_AgentConfigModel):
 def agent_config(record: Record) -> AgentConfig:
     """Return a stored agent's config."""
     return AgentConfig.model_validate(record.config)
+
+
+def agent_urls(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the pointers and URLs of a config to which the agent's tools connect."""
+    for name, server in AgentConfig.model_validate(dict(config)).mcp.items():
+        if server.url is not None:
+            yield f"/mcp/{name}/url", server.url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ This is an early answer for the account. The guarded client decides when it conn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NewType
 
 from pydantic import BaseModel
@@ -56,6 +56,17 @@ def callable_url(url: str, policy: EgressPolicy, pointer: str) -> CallableUrl:
         detail = f"{url} would never be called: {error}; {NEVER_CALLED}"
         raise InvalidRecord([ConfigProblem(pointer=pointer, detail=detail)]) from None
     return CallableUrl(url)
+
+
+def disallowed_urls(
+    urls: Iterable[tuple[str, str]], policy: EgressPolicy, below: str
+) -> Iterator[ConfigProblem]:
+    """Yield a problem for every URL, given with its pointer, to which no connection would be allowed."""
+    for pointer, url in urls:
+        try:
+            callable_url(url, policy, below + pointer)
+        except InvalidRecord as error:
+            yield from error.problems
 
 
 def _is_allowed(value: EndpointUrl, policy: EgressPolicy) -> bool:

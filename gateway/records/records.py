@@ -17,11 +17,12 @@ from egress.policy import EgressPolicy
 from gateway.accounts.vault import AssociatedData, Vault, associated_data
 from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records import webhooks
-from gateway.records.agent import AgentConfig, agent_config
+from gateway.records.agent import AgentConfig, agent_config, agent_urls
 from gateway.records.connection_rules import shared_connections
-from gateway.records.endpoint_rules import CallableUrl, callable_url, disallowed_endpoints
+from gateway.records.endpoint_rules import CallableUrl, callable_url, disallowed_endpoints, disallowed_urls
 from gateway.records.errors import InUse, InvalidRecord, ManagedByOperator, RecordNameTaken, RecordNotFound
 from gateway.records.kinds import ChannelConfig, ValidatedConfig, validate
+from gateway.records.mcp_servers import McpServerConfig
 from gateway.records.patches import insert_secrets, merge_patch
 from gateway.records.sandbox_ceilings import is_first_account, lowered, problems_above, unlowered_problems
 from gateway.records.workspace_rules import agent_workspace_problems, workspace_problems
@@ -120,6 +121,8 @@ class Records:
             plugin = channel_plugins.plugin(config["kind"])
             settings = plugin.settings.model_validate(config.get("settings", {}))
             found = list(disallowed_endpoints(settings, self._egress_policy, f"{below}/settings"))
+        elif kind == "agent":
+            found = list(disallowed_urls(agent_urls(config), self._egress_policy, below))
         if found:
             raise InvalidRecord(found)
 
@@ -258,6 +261,10 @@ class Records:
         is_first = await is_first_account(connection, account)
         found = next(unlowered_problems(config, self._ceilings, is_first=is_first), None)
         return None if found is None else f"{found.pointer}: {found.detail}"
+
+    def mcp_servers(self, record: Record) -> Mapping[str, McpServerConfig]:
+        """Return the MCP servers of an agent record, with decrypted secrets."""
+        return AgentConfig.model_validate(self.with_secrets(record)).mcp if record.config.get("mcp") else {}
 
     def channel_config(self, record: Record) -> ChannelConfig:
         """Return a channel record's config, with decrypted secrets."""

@@ -88,7 +88,7 @@ BeginTransaction = Callable[[str], AbstractAsyncContextManager[Transaction]]
 
 
 class ToolExecutor(Tools):
-    """The tools of one attempt at one turn."""
+    """The tools of one attempt at one turn; of two with one name, the built-in one is offered."""
 
     def __init__(
         self,
@@ -98,6 +98,7 @@ class ToolExecutor(Tools):
         check: Callable[[], None],
         allowed: Sequence[str] | None,
         show_step: ShowStep | None = None,
+        external: Mapping[str, Tool] | None = None,
     ) -> None:
         self._context = context
         self._show_step = show_step or (lambda _step: None)
@@ -110,6 +111,7 @@ class ToolExecutor(Tools):
             if (allowed is None or name in allowed)
             and any(tool.is_offered(one) for one in _contexts(context))
         }
+        self._tools = {**(external or {}), **self._tools}
 
     def list(self) -> Sequence[ToolSpec]:
         """Return the tools of this turn."""
@@ -264,7 +266,7 @@ class ToolExecutor(Tools):
     def _validate(self, tool: Tool, args: Mapping[str, Any], context: ToolContext) -> None:
         """Raise InvalidArguments unless the arguments match the schema that the model was given."""
         spec = _with_workspace_argument(tool.spec(context), tool, self._context)
-        validate_arguments(spec.schema, args)
+        (tool.validate or validate_arguments)(spec.schema, args)
 
     async def _end_step(self, call: str, name: str, result: ToolResult) -> ToolResult:
         turn = self._context.turn

@@ -99,6 +99,8 @@ class Tool:
     """Whether its calls are questions, which wait for an answer (`ToolContext.answer`)."""
     uses_workspace: bool = True
     """Whether it works in a workspace; with several workspaces a call names one."""
+    validate: Callable[[Mapping[str, Any], Mapping[str, Any]], None] | None = None
+    """Raises InvalidArguments for arguments that do not match the schema; None: `validate_arguments`."""
 
     def is_offered(self, context: ToolContext) -> bool:
         """Return whether a call can succeed in the context's environment."""

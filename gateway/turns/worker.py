@@ -37,6 +37,7 @@ from gateway.store.turn_state import RetryPeriods, TurnState
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
+from gateway.tools.external.external_tools import OpenExternalTools, no_external_tools
 from gateway.tools.tool import ToolContext
 from gateway.turns.attempt import TurnAttempt
 from gateway.turns.cancellation import POLL_SECONDS, CancellationWatcher
@@ -92,6 +93,7 @@ class TurnWorker:
         schedules: Schedules,
         memories: Memories | None = None,
         get_agent: Callable[[AgentSpec], Agent],
+        open_external_tools: OpenExternalTools = no_external_tools,
         operator_model: OperatorModel | None = None,
         worker_id: str,
         size: PoolSize = DEFAULT_SIZE,
@@ -113,6 +115,7 @@ class TurnWorker:
         self._schedules = schedules
         self._memories = memories
         self._get_agent = get_agent
+        self._open_external_tools = open_external_tools
         self._operator_model = operator_model or OperatorModel()
         self._histories = HistoryCache()
         self._claimer = TurnClaimer(
@@ -247,6 +250,11 @@ class TurnWorker:
         await asyncio.sleep(self._drain_timeout)
 
     async def _run_agent(self, claim: ClaimedTurn, attempt: TurnAttempt) -> None:
+        async with AsyncExitStack() as stack:
+            await self._run_with(stack, claim, attempt)
+
+    async def _run_with(self, stack: AsyncExitStack, claim: ClaimedTurn, attempt: TurnAttempt) -> None:
+        """Run the agent; what its attempt opens is closed by the stack."""
         turn = claim.turn
         spec = await self._agent_files.with_instructions(
             claim.agent, agent_spec(claim.agent, self._operator_model)
@@ -267,7 +275,17 @@ class TurnWorker:
         environment = next(iter(environments.values()))
         attempt.set_environments(environments, environment)
         attempt.set_file_saver(partial(save_files, self._environment_resolver, environments.values(), turn))
-        tools = await self._tools(claim, attempt, environments, memory)
+        context = await self._tool_context(claim, environments, memory)
+        external = await stack.enter_async_context(self._open_external_tools(context))
+        spec = replace(spec, instructions=external.add_notes(spec.instructions))
+        tools = ToolExecutor(
+            context,
+            begin=attempt.begin,
+            check=attempt.ensure_held,
+            allowed=agent_config(claim.agent).tools,
+            show_step=attempt.show_step,
+            external=external.tools,
+        )
         attempt.set_change_previews(tools.preview_changes)
         if await attempt.renew_approvals(claim.approvals):
             return
@@ -287,39 +305,28 @@ class TurnWorker:
             images=attachments.images,
         )
         collect = partial(self._file_collector.collect, turn, environment)
-        async with AsyncExitStack() as stack:
-            for one in environments.values():
-                await stack.enter_async_context(
-                    self._environment_resolver.in_use(one, changed=turn.trigger == "job")
-                )
-            await attempt.run(self._get_agent(spec), turn_input, tools, collect)
+        for one in environments.values():
+            await stack.enter_async_context(
+                self._environment_resolver.in_use(one, changed=turn.trigger == "job")
+            )
+        await attempt.run(self._get_agent(spec), turn_input, tools, collect)
 
-    async def _tools(
-        self,
-        claim: ClaimedTurn,
-        attempt: TurnAttempt,
-        environments: Mapping[str, Environment],
-        memory: TurnMemory | None,
-    ) -> ToolExecutor:
-        return ToolExecutor(
-            ToolContext(
-                turn=claim.turn,
-                environment=next(iter(environments.values())),
-                environment_resolver=self._environment_resolver,
-                jobs=self._jobs,
-                files=self._file_collector,
-                schedules=self._schedules,
-                memory=memory,
-                agent=claim.agent,
-                agent_files=self._agent_files,
-                skills=await self._agent_files.list_skills(claim.turn.account),
-                environments=environments,
-                interruption=claim.interruption,
-            ),
-            begin=attempt.begin,
-            check=attempt.ensure_held,
-            allowed=agent_config(claim.agent).tools,
-            show_step=attempt.show_step,
+    async def _tool_context(
+        self, claim: ClaimedTurn, environments: Mapping[str, Environment], memory: TurnMemory | None
+    ) -> ToolContext:
+        return ToolContext(
+            turn=claim.turn,
+            environment=next(iter(environments.values())),
+            environment_resolver=self._environment_resolver,
+            jobs=self._jobs,
+            files=self._file_collector,
+            schedules=self._schedules,
+            memory=memory,
+            agent=claim.agent,
+            agent_files=self._agent_files,
+            skills=await self._agent_files.list_skills(claim.turn.account),
+            environments=environments,
+            interruption=claim.interruption,
         )
 
     async def _fail_unexpectedly(self, attempt: TurnAttempt, error: Exception) -> None:

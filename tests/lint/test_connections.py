@@ -32,6 +32,7 @@ A TLS context takes 0.75 MB and 36 ms, so clients use the one that aiohttp makes
 
 GUARDED = {
     "egress/sessions.py": "the factory of guarded aiohttp sessions",
+    "egress/httpx2_client.py": "the guarded client of httpx2",
     "channels/slack/api.py": "a WebSocket of a guarded session",
     "channels/discord/rest.py": "discord.py's client, with a guarded session",
 }

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ("channel-example", "provider-example")
+CONTRACT_EXAMPLES = ("channel-example", "provider-example")
+EXAMPLES = (*CONTRACT_EXAMPLES, "tool-example")
 
 
 def install(example: str, site: Path) -> Path:

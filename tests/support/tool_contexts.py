@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,6 +24,12 @@ class SingleSandboxEnvironments:
     async def sandbox(self, _bench: Environment) -> Sandbox:
         """Return it."""
         return self.only_sandbox
+
+    @asynccontextmanager
+    async def in_use(self, _bench: Environment, *, changed: bool) -> AsyncIterator[None]:
+        """Do nothing: the sandbox stays."""
+        del changed
+        yield
 
 
 def make_tool_context(config: SandboxConfig, sandbox: Sandbox | None, rig: ProviderRig) -> ToolContext:

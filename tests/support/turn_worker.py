@@ -175,10 +175,10 @@ class TurnWorkerHarness:
                     return found
                 await asyncio.sleep(0.01)
 
-    async def tools(self, turn: Turn, memory: TurnMemory | None = None) -> ToolExecutor:
-        """Return the tools of an attempt at a turn; every write of theirs is a plain transaction."""
+    async def tool_context(self, turn: Turn, memory: TurnMemory | None = None) -> ToolContext:
+        """Return the context of a turn's tools."""
         environment = await self.environment_resolver.resolve(self.agent, turn.conversation)
-        context = ToolContext(
+        return ToolContext(
             turn=turn,
             environment=environment,
             environment_resolver=self.environment_resolver,
@@ -186,6 +186,10 @@ class TurnWorkerHarness:
             files=self.file_collector,
             memory=memory,
         )
+
+    async def tools(self, turn: Turn, memory: TurnMemory | None = None) -> ToolExecutor:
+        """Return the tools of an attempt at a turn; every write of theirs is a plain transaction."""
+        context = await self.tool_context(turn, memory)
         return ToolExecutor(context, begin=self.transactions.begin, check=lambda: None, allowed=None)
 
 

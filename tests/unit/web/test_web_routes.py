@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter
 
+from gateway.web.compat.mcp_tools import TOOLS
 from gateway.web.http.auth import (
     Access,
     AdminAccess,
@@ -37,8 +38,11 @@ OPEN = {
 CAMEL = {"turnId", "conversationId", "statusUrl", "resultId", "workspaceId"}
 """The names outside of configs that are not in snake case."""
 
-OTHERS = ("/v1/", "/agui")
+OTHERS = ("/v1/", "/agui", "/mcp")
 """Where somebody else's protocol gives the names."""
+
+SCOPE_OF_EACH_TOOL = {"/mcp"}
+"""Where a request names a tool, and each tool has a scope of its own."""
 
 BY_NAME = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 
@@ -57,7 +61,13 @@ def test_every_change_needs_more_than_reading(route: ApiRoute) -> None:
     """No key that may only read changes anything."""
     if route.method != "GET":
         assert isinstance(route.access, KeyAccess | AdminAccess | PlatformAccess | JobTokenAccess)
-        assert route.access != KeyAccess("read")
+        assert route.access != KeyAccess("read") or route.path in SCOPE_OF_EACH_TOOL
+
+
+def test_every_tool_that_changes_something_needs_more_than_reading() -> None:
+    """A key that may only read is neither shown such a tool of the MCP server, nor can it call one."""
+    changing = {name: tool.scope for name, tool in TOOLS.items() if tool.changes}
+    assert changing == {"ask": "chat", "send": "chat", "approve": "chat"}
 
 
 @BY_NAME

@@ -1,0 +1,91 @@
+"""The MCP servers of an agent record: `config.mcp.SERVER`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StrictStr, model_validator
+
+from egress.urls import CallbackUrl
+
+MAX_SERVERS = 20
+DEFAULT_TIMEOUT = 60
+MAX_TIMEOUT = 600
+
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]*\Z")
+_RESERVED_HEADERS = frozenset(
+    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"}
+    | {"mcp-protocol-version", "mcp-session-id", "transfer-encoding", "upgrade"}
+)
+_RESERVED_VARIABLES = re.compile(r"(?:LD_|DYLD_|GIT_|BASH_ENV\Z|NODE_OPTIONS\Z|PYTHONSTARTUP\Z)")
+
+
+def _header_name(name: str) -> str:
+    if name.lower() in _RESERVED_HEADERS:
+        raise ValueError(f"the header {name} is set by the gateway: leave it out")
+    return name
+
+
+def _header_value(secret: SecretStr) -> SecretStr:
+    if not _HEADER_VALUE.match(secret.get_secret_value()):
+        raise ValueError("must consist of visible ASCII characters and spaces")
+    return secret
+
+
+def _variable(name: str) -> str:
+    if _RESERVED_VARIABLES.match(name):
+        raise ValueError(f"the variable {name} changes how programs are loaded: leave it out")
+    return name
+
+
+HeaderName = Annotated[
+    StrictStr, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=100), AfterValidator(_header_name)
+]
+HeaderSecret = Annotated[SecretStr, Field(max_length=4096), AfterValidator(_header_value)]
+VariableName = Annotated[
+    StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100), AfterValidator(_variable)
+]
+VariableSecret = Annotated[SecretStr, Field(max_length=4096)]
+ToolPattern = Annotated[StrictStr, Field(min_length=1, max_length=128)]
+ServerName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=40)]
+
+
+class McpServerConfig(BaseModel):
+    """An MCP server: a `url` (streamable HTTP), or a `command` that runs in the agent's sandbox (stdio).
+
+    `tools` are the offered tools, by name or with `*` at the end; null offers all. `prefix` begins the names
+    under which the model sees them; null is the server's name and `_`. `approval` "default" follows the
+    sandbox's permission mode. `timeout` is in seconds, for one call.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: CallbackUrl | None = None
+    headers: dict[HeaderName, HeaderSecret] = Field(default_factory=dict, max_length=20)
+    command: Annotated[StrictStr, Field(min_length=1, max_length=4000)] | None = None
+    env: dict[VariableName, VariableSecret] = Field(default_factory=dict, max_length=50)
+    tools: tuple[ToolPattern, ...] | None = Field(default=None, max_length=100)
+    prefix: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]*$", max_length=40)] | None = None
+    approval: Literal["default", "always", "never"] = "default"
+    timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT, strict=True)] = DEFAULT_TIMEOUT
+
+    @model_validator(mode="after")
+    def _one_transport(self) -> McpServerConfig:
+        if (self.url is None) == (self.command is None):
+            raise ValueError("give either url (streamable HTTP) or command (stdio, in the sandbox)")
+        if self.url is None and self.headers:
+            raise ValueError("headers belong to url: use env with command")
+        if self.command is None and self.env:
+            raise ValueError("env belongs to command: use headers with url")
+        return self
+
+    def offers(self, tool: str) -> bool:
+        """Return whether the filter offers a tool of this name."""
+        return self.tools is None or any(
+            tool.startswith(pattern[:-1]) if pattern.endswith("*") else tool == pattern
+            for pattern in self.tools
+        )
+
+
+McpServers = Annotated[dict[ServerName, McpServerConfig], Field(max_length=MAX_SERVERS)]

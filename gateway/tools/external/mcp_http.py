@@ -1,0 +1,222 @@
+"""An MCP server over streamable HTTP, through the official client and guarded connections.
+
+Importing this module loads the SDK, which takes a second and 60 MB; only turns with such a server need it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import (
+    CONNECTION_CLOSED,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    ListToolsResult,
+    PaginatedRequestParams,
+)
+from pydantic import ValidationError
+
+from egress.guard import EgressGuard
+from egress.httpx2_client import open_httpx2_client
+from egress.policy import refusal
+from gateway.records.mcp_servers import McpServerConfig
+from gateway.tools.external.mcp_results import MAX_ERROR, MAX_TOOLS, parse_tools
+from gateway.tools.external.mcp_server import (
+    CLIENT_NAME,
+    CLIENT_VERSION,
+    MAX_ANSWER_BYTES,
+    McpServer,
+    McpToolSpec,
+    McpUnavailable,
+)
+from gateway.tools.tool import ToolContext
+
+Answer = TypeVar("Answer")
+
+CONNECT_TIMEOUT = 15.0
+"""Seconds to connect and agree on a version, or to list the tools."""
+
+CLOSE_TIMEOUT = 3.0
+BREAK_TIMEOUT = 1.0
+"""Seconds in which a broken connection ends, after its pending requests were told so."""
+
+SESSION_REFUSED = frozenset({400, 404})
+"""Statuses of a server that has forgotten the session: 404 in the protocol's text, 400 of some servers. The
+request was not processed."""
+
+
+class HttpMcpServer(McpServer):
+    """A connection that the first use opens, and that is opened again after it broke.
+
+    A task of its own holds it, so that a failure of the connection never cancels the turn.
+    """
+
+    def __init__(self, config: McpServerConfig, guard: EgressGuard) -> None:
+        self._config = config
+        self._guard = guard
+        self._connection: McpConnection | None = None
+
+    async def list_tools(self, context: ToolContext) -> Sequence[McpToolSpec]:
+        """Return the tools of all pages, MAX_TOOLS at most."""
+        del context
+        listed: list[object] = []
+        params = PaginatedRequestParams()
+        while True:
+            page = await self._request(_list_page(params), timeout=CONNECT_TIMEOUT)
+            listed += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
+            if page.next_cursor is None or not page.tools or len(listed) >= MAX_TOOLS:
+                return parse_tools(listed)
+            params = PaginatedRequestParams(cursor=page.next_cursor)
+
+    async def call_tool(self, context: ToolContext, name: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Call a tool. The result is not checked against the server's own schema of it."""
+        del context
+        request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=dict(args)))
+        result = await self._request(
+            lambda client: client.session.send_request(request, CallToolResult),
+            timeout=float(self._config.timeout),
+        )
+        return result.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.aclose()
+
+    async def _request(self, send: Callable[[Client], Awaitable[Answer]], *, timeout: float) -> Answer:
+        """Send a request; one that the server refused because it forgot the session is sent once more."""
+        try:
+            return await self._send(send, timeout=timeout)
+        except SessionGone:
+            await self.aclose()
+        try:
+            return await self._send(send, timeout=timeout)
+        except SessionGone as error:
+            raise McpUnavailable(f"the MCP server refused the request: {error}") from error
+
+    async def _send(self, send: Callable[[Client], Awaitable[Answer]], *, timeout: float) -> Answer:
+        if self._connection is None or self._connection.is_broken:
+            await self.aclose()
+            self._connection = McpConnection(self._config, self._guard)
+            await self._connection.open()
+        return await self._connection.send(send, timeout=timeout)
+
+
+class SessionGone(Exception):
+    """The server has forgotten the session, for example because it was restarted."""
+
+
+class McpConnection:
+    """One connection, from its handshake to its end."""
+
+    def __init__(self, config: McpServerConfig, guard: EgressGuard) -> None:
+        self._config = config
+        self._guard = guard
+        self._stop = asyncio.Event()
+        self._last_status = 0
+        self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._holder = asyncio.create_task(self._hold())
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the connection has ended."""
+        return self._holder.done()
+
+    async def open(self) -> None:
+        """Wait for the handshake; raises McpUnavailable."""
+        ends: set[asyncio.Future[Any]] = {self._client, self._holder}
+        await asyncio.wait(ends, timeout=CONNECT_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+        if not self._client.done():
+            problem = _reason(self._holder) if self.is_broken else f"no answer within {CONNECT_TIMEOUT:g} s"
+            await self.aclose()
+            raise McpUnavailable(f"the MCP server cannot be reached: {problem}")
+
+    async def send(self, send: Callable[[Client], Awaitable[Answer]], *, timeout: float) -> Answer:
+        """Send a request and return its answer; raises McpUnavailable, SessionGone."""
+        answer = asyncio.ensure_future(send(self._client.result()))
+        try:
+            await asyncio.wait({answer, self._holder}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            if self.is_broken:
+                raise self._broken()
+            raise McpUnavailable(f"the MCP server did not answer within {timeout:g} s", may_have_run=True)
+        except MCPError as error:
+            raise await self._error(error) from error
+        except ValidationError as error:
+            raise McpUnavailable("the MCP server's answer does not follow the protocol") from error
+        finally:
+            answer.cancel()
+            await asyncio.wait({answer})
+
+    async def _error(self, error: MCPError) -> Exception:
+        if self._last_status in SESSION_REFUSED:
+            return SessionGone(str(error)[:MAX_ERROR])
+        if error.code == CONNECTION_CLOSED:
+            await asyncio.wait({self._holder}, timeout=BREAK_TIMEOUT)
+            if self.is_broken:
+                return self._broken()
+        return McpUnavailable(f"the MCP server answered with an error: {str(error)[:MAX_ERROR]}")
+
+    def _broken(self) -> McpUnavailable:
+        reason = _reason(self._holder)
+        return McpUnavailable(f"the connection to the MCP server broke: {reason}", may_have_run=True)
+
+    async def aclose(self) -> None:
+        """End the connection."""
+        self._stop.set()
+        await asyncio.wait({self._holder}, timeout=CLOSE_TIMEOUT)
+        self._holder.cancel()
+        await asyncio.wait({self._holder})
+        if not self._holder.cancelled():
+            self._holder.exception()  # it was reported to those who waited for an answer
+
+    async def _note_status(self, response: Any) -> None:
+        """Note the status of the last answer to a POST, which the SDK does not report."""
+        if response.request.method == "POST":
+            self._last_status = response.status_code
+
+    async def _hold(self) -> None:
+        """Hold the connection until it is closed or breaks."""
+        headers = {name: value.get_secret_value() for name, value in self._config.headers.items()}
+        http = open_httpx2_client(
+            self._guard,
+            headers=headers,
+            read_seconds=float(self._config.timeout) + CONNECT_TIMEOUT,
+            max_bytes=MAX_ANSWER_BYTES,
+        )
+        http.event_hooks["response"].append(self._note_status)
+        async with http:
+            transport = streamable_http_client(
+                self._config.url or "", http_client=http, max_sse_event_size=MAX_ANSWER_BYTES
+            )
+            client = Client(
+                transport,
+                client_info=Implementation(name=CLIENT_NAME, version=CLIENT_VERSION),
+                cache=None,
+            )
+            async with client:
+                self._client.set_result(client)
+                await self._stop.wait()
+
+
+def _list_page(params: PaginatedRequestParams) -> Callable[[Client], Awaitable[ListToolsResult]]:
+    return lambda client: client.session.list_tools(params=params)
+
+
+def _reason(holder: asyncio.Task[None]) -> str:
+    """Return why a connection ended, without addresses or other details of the gateway."""
+    error: BaseException | None = None if holder.cancelled() else holder.exception()
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if error is None:
+        return "it was closed"
+    refused = refusal(error)
+    return str(refused or error)[:MAX_ERROR] or type(error).__name__

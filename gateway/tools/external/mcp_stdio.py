@@ -1,0 +1,157 @@
+"""An MCP server that is a command in the agent's sandbox and speaks the protocol over stdin and stdout.
+
+The command is started for each request and ended after it, so that nothing is left running, and so that each
+limit of a command in the sandbox applies. It therefore keeps no state in its memory between two calls.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateway.records.mcp_servers import McpServerConfig
+from gateway.tools.external.mcp_results import MAX_ERROR, parse_tools
+from gateway.tools.external.mcp_server import (
+    CLIENT_NAME,
+    CLIENT_VERSION,
+    MAX_ANSWER_BYTES,
+    McpServer,
+    McpToolSpec,
+    McpUnavailable,
+)
+from gateway.tools.tool import ToolContext
+from sandbox.errors import SandboxError
+from sandbox.model import ExecRequest, ExecResult
+
+PROTOCOL_VERSION = "2025-06-18"
+LIST_TIMEOUT = 60.0
+"""Seconds to start a server and list its tools. Some are downloaded at their first start."""
+
+_FIRST, _SECOND = "dovecote-initialize", "dovecote-request"
+
+_SCRIPT = """
+set -m
+dir=$(mktemp -d) || exit 1
+trap '' PIPE
+trap 'kill -- -"$server" 2>/dev/null; rm -rf "$dir"' EXIT
+cat > "$dir/requests"
+mkfifo "$dir/in"
+: > "$dir/out"; : > "$dir/err"
+{exports}
+bash -c {command} < "$dir/in" > "$dir/out" 2> "$dir/err" &
+server=$!
+exec 3> "$dir/in"
+fail() {{
+  tail -c 2000 "$dir/err" >&2
+  [ -z "$1" ] || echo "$1" >&2
+  exit 1
+}}
+is_written() {{ grep -qF "$1" "$dir/out" && [ -z "$(tail -c 1 "$dir/out")" ]; }}
+wait_for() {{
+  until is_written "$1"; do
+    if ! kill -0 -- -"$server" 2>/dev/null; then
+      is_written "$1" && return
+      fail
+    fi
+    size=$(($(wc -c < "$dir/out") + $(wc -c < "$dir/err")))
+    [ "$size" -gt {limit} ] && fail 'it wrote more than {limit} bytes'
+    sleep 0.05
+  done
+}}
+sed -n 1p "$dir/requests" >&3 2>/dev/null
+wait_for '"{first}"'
+sed -n '2,$p' "$dir/requests" >&3 2>/dev/null
+wait_for '"{second}"'
+grep -F '"{second}"' "$dir/out" | tail -n 1
+exec 3>&-
+"""
+
+
+class StdioMcpServer(McpServer):
+    """A command in the first of the agent's sandboxes."""
+
+    def __init__(self, config: McpServerConfig) -> None:
+        self._config = config
+
+    async def list_tools(self, context: ToolContext) -> Sequence[McpToolSpec]:
+        """Start the server and return its tools."""
+        resolver, environment = context.environment_resolver, context.environment
+        async with resolver.in_use(environment, changed=False):
+            result = await self._request(context, "tools/list", {}, timeout=LIST_TIMEOUT)
+        tools = result.get("tools")
+        return parse_tools(tools if isinstance(tools, list) else [])
+
+    async def call_tool(self, context: ToolContext, name: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Start the server and call a tool."""
+        params = {"name": name, "arguments": dict(args)}
+        return await self._request(context, "tools/call", params, timeout=float(self._config.timeout))
+
+    async def aclose(self) -> None:
+        """Do nothing: no server outlives its request."""
+
+    async def _request(
+        self, context: ToolContext, method: str, params: Mapping[str, Any], *, timeout: float
+    ) -> Mapping[str, Any]:
+        try:
+            sandbox = await context.environment_resolver.sandbox(context.environment)
+            done = await sandbox.run(
+                ExecRequest(
+                    script=self._script(),
+                    stdin=_messages(method, params),
+                    timeout=timeout,
+                    output_limit=MAX_ANSWER_BYTES,
+                )
+            )
+        except SandboxError as error:
+            raise McpUnavailable(f"the sandbox of the MCP server cannot be used: {error}") from error
+        return _result(done, timeout)
+
+    def _script(self) -> str:
+        exports = "\n".join(
+            f"export {name}={shlex.quote(value.get_secret_value())}"
+            for name, value in self._config.env.items()
+        )
+        return _SCRIPT.format(
+            exports=exports,
+            command=shlex.quote(self._config.command or ""),
+            limit=MAX_ANSWER_BYTES,
+            first=_FIRST,
+            second=_SECOND,
+        )
+
+
+def _messages(method: str, params: Mapping[str, Any]) -> bytes:
+    """Return the messages of a request, one a line: the handshake of two messages, and the request."""
+    client = {"name": CLIENT_NAME, "version": CLIENT_VERSION}
+    begin = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": client}
+    messages = (
+        {"jsonrpc": "2.0", "id": _FIRST, "method": "initialize", "params": begin},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": _SECOND, "method": method, "params": params},
+    )
+    return "".join(f"{json.dumps(message)}\n" for message in messages).encode()
+
+
+def _result(done: ExecResult, timeout: float) -> Mapping[str, Any]:
+    """Return the result in what the script printed; raises McpUnavailable."""
+    if done.timed_out:
+        raise McpUnavailable(f"the MCP server did not answer within {timeout:g} s", may_have_run=True)
+    if not done.ok:
+        said = done.stderr.decode("utf-8", "replace").strip()[-MAX_ERROR:]
+        raise McpUnavailable(f"the MCP server ended without an answer: {said or 'it wrote no error'}")
+    try:
+        answer = json.loads(done.stdout)
+    except (ValueError, RecursionError) as error:
+        raise McpUnavailable("the MCP server's answer is not JSON, or is too long") from error
+    if not isinstance(answer, Mapping):
+        raise McpUnavailable("the MCP server's answer does not follow the protocol")
+    problem, result = answer.get("error"), answer.get("result")
+    if isinstance(problem, Mapping):
+        raise McpUnavailable(
+            f"the MCP server answered with an error: {str(problem.get('message'))[:MAX_ERROR]}"
+        )
+    if not isinstance(result, Mapping):
+        raise McpUnavailable("the MCP server's answer does not follow the protocol")
+    return result

@@ -1,0 +1,196 @@
+"""Offer the tools of an agent's MCP servers in a turn, under names that a model accepts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import structlog
+
+from egress.guard import EgressGuard
+from gateway.agents.port import ToolResult, ToolSpec
+from gateway.records.mcp_servers import McpServerConfig
+from gateway.records.records import Records
+from gateway.tools.external.external_tools import ExternalTools, tool_name
+from gateway.tools.external.mcp_results import to_tool_result
+from gateway.tools.external.mcp_server import McpServer, McpToolSpec, McpUnavailable
+from gateway.tools.external.mcp_stdio import StdioMcpServer
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext
+from sandbox.config import SandboxConfig
+
+log = structlog.get_logger(__name__)
+
+LIST_SECONDS = 600.0
+"""Seconds for which the list of a stdio server is used again: each listing starts it in the sandbox."""
+
+MAX_LISTS = 1000
+"""Lists of tools that are kept in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownList:
+    digest: str
+    listed_at: float
+    tools: Sequence[McpToolSpec]
+
+
+class McpTools:
+    """Opens the MCP servers of agents for their turns.
+
+    The last list of each server is kept, for a server that does not answer at the start of a turn.
+    """
+
+    def __init__(self, records: Records, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._records = records
+        self._clock = clock
+        self._lists: OrderedDict[tuple[str, str], _KnownList] = OrderedDict()
+
+    @asynccontextmanager
+    async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
+        """Yield the tools of the agent's servers; connections are closed with the block."""
+        configs = self._records.mcp_servers(context.agent) if context.agent is not None else {}
+        if context.agent is None or not configs:
+            yield ExternalTools()
+            return
+        guard = self._records.guard_of(context.agent)
+        servers = {name: _open_server(config, guard) for name, config in configs.items()}
+        try:
+            listed = await asyncio.gather(
+                *(self._list(context, name, configs[name], server) for name, server in servers.items())
+            )
+            yield _offer(configs, servers, dict(zip(servers, listed, strict=True)))
+        finally:
+            await asyncio.gather(*(server.aclose() for server in servers.values()))
+
+    async def _list(
+        self, context: ToolContext, name: str, config: McpServerConfig, server: McpServer
+    ) -> Sequence[McpToolSpec] | str:
+        """Return the tools of a server, or why there are none."""
+        key, digest = (context.turn.agent, name), _digest(config)
+        known = self._lists.get(key)
+        if known is not None and known.digest != digest:
+            known = None
+        if known is not None and config.command and self._clock() - known.listed_at < LIST_SECONDS:
+            return known.tools
+        try:
+            tools = await server.list_tools(context)
+        except McpUnavailable as error:
+            log.warning("mcp.server_unavailable", agent=context.turn.agent, server=name, error=str(error))
+            return str(error) if known is None else known.tools
+        self._lists[key] = _KnownList(digest=digest, listed_at=self._clock(), tools=tools)
+        self._lists.move_to_end(key)
+        if len(self._lists) > MAX_LISTS:
+            self._lists.popitem(last=False)
+        return tools
+
+
+def _open_server(config: McpServerConfig, guard: EgressGuard) -> McpServer:
+    if config.command is not None:
+        return StdioMcpServer(config)
+    if find_spec("mcp") is None:
+        return _MissingLibrary()
+    from gateway.tools.external.mcp_http import HttpMcpServer
+
+    return HttpMcpServer(config, guard)
+
+
+class _MissingLibrary(McpServer):
+    """A server over HTTP in a gateway without the client library."""
+
+    async def list_tools(self, context: ToolContext) -> Sequence[McpToolSpec]:
+        """Raise McpUnavailable with the remedy."""
+        del context
+        raise McpUnavailable("the gateway has no MCP client: the operator must install the extra `mcp`")
+
+    async def call_tool(self, context: ToolContext, name: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Raise McpUnavailable with the remedy."""
+        del name, args
+        await self.list_tools(context)
+        return {}
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+def _offer(
+    configs: Mapping[str, McpServerConfig],
+    servers: Mapping[str, McpServer],
+    listed: Mapping[str, Sequence[McpToolSpec] | str],
+) -> ExternalTools:
+    tools: dict[str, Tool] = {}
+    notes: list[str] = []
+    for name, found in listed.items():
+        if isinstance(found, str):
+            notes.append(f"The tools of the MCP server {name} are missing in this turn: {found}")
+            continue
+        for offered, spec in _named(name, configs[name], found):
+            tools.setdefault(offered, _to_tool(offered, spec, configs[name], servers[name]))
+    return ExternalTools(tools=tools, notes=tuple(notes))
+
+
+def _named(
+    server: str, config: McpServerConfig, specs: Sequence[McpToolSpec]
+) -> Iterator[tuple[str, McpToolSpec]]:
+    """Yield the tools that the filter offers, with their names for the model."""
+    prefix = f"{server}_" if config.prefix is None else config.prefix
+    for spec in specs:
+        if config.offers(spec.name):
+            yield tool_name(prefix + spec.name), spec
+
+
+def _to_tool(offered: str, spec: McpToolSpec, config: McpServerConfig, server: McpServer) -> Tool:
+    shown = ToolSpec(name=offered, description=spec.description, schema=spec.schema)
+
+    async def run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
+        limit = context.environment.config.output_limit
+        try:
+            async with asyncio.timeout(config.timeout + 1.0):
+                result = await server.call_tool(context, spec.name, args)
+        except McpUnavailable as error:
+            return _failed(str(error), may_have_run=error.may_have_run)
+        except TimeoutError:
+            return _failed(f"no answer within {config.timeout} s", may_have_run=True)
+        return to_tool_result(result, limit=limit)
+
+    return Tool(
+        spec=lambda _context: shown,
+        needs_approval=lambda sandbox: _needs_approval(config, sandbox),
+        run=run,
+        idempotent=spec.repeatable,
+        validate=_validate,
+        uses_workspace=False,
+    )
+
+
+def _failed(reason: str, *, may_have_run: bool) -> ToolResult:
+    advice = "\nThe call may have run: check before you repeat it." if may_have_run else ""
+    return ToolResult(ok=False, content=f"{reason}{advice}")
+
+
+def _needs_approval(config: McpServerConfig, sandbox: SandboxConfig) -> bool:
+    if config.approval == "default":
+        return sandbox.permission_mode in {"ask", "edit"}
+    return config.approval == "always"
+
+
+def _validate(schema: Mapping[str, Any], args: Mapping[str, Any]) -> None:
+    """Raise InvalidArguments for a missing argument; the server checks the rest.
+
+    Its schema is foreign: a pattern in it could keep the gateway busy.
+    """
+    required = schema.get("required")
+    for name in required if isinstance(required, list) else ():
+        if isinstance(name, str) and name not in args:
+            raise InvalidArguments(f"{name} is missing")
+
+
+def _digest(config: McpServerConfig) -> str:
+    secrets = {name: value.get_secret_value() for name, value in (config.headers | config.env).items()}
+    return hashlib.sha256(f"{config!r}{sorted(secrets.items())}".encode()).hexdigest()

@@ -1,0 +1,126 @@
+"""The gateway as an MCP server over streamable HTTP: one JSON answer for each request, without sessions.
+
+Follows the protocol's transport for servers that never stream and keep no session: POST answers with JSON,
+and other methods are not allowed. Newer clients that ask for `server/discover` fall back to `initialize`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+
+from gateway.web.compat.mcp_tools import TOOLS, argument_problem
+from gateway.web.http.auth import KeyAccess
+from gateway.web.http.problems import HttpProblem
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent
+
+PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""The supported versions; the first is offered to a client that asks for another one."""
+
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+
+INSTRUCTIONS = (
+    "Agents of a Dovecote gateway. `ask` starts a turn; its result and those of background jobs are kept, "
+    "and job_status shows them later."
+)
+
+
+class McpMessage(BaseModel):
+    """A JSON-RPC request or notification of an MCP client; other messages are accepted and ignored."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    jsonrpc: Literal["2.0"]
+    id: StrictStr | StrictInt | None = None
+    method: StrictStr | None = Field(default=None, max_length=200)
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
+class JsonRpcError(Exception):
+    """The error of a request, with its code."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def handle_message(call: ApiCall[McpMessage, NoContent]) -> web.Response:
+    """Answer a request; a notification is accepted without an answer."""
+    message = call.body
+    if message.id is None or message.method is None:
+        return web.Response(status=202)
+    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.id}
+    try:
+        answer["result"] = await _result(call, message.method, message.params)
+    except JsonRpcError as error:
+        answer["error"] = {"code": error.code, "message": str(error)}
+    return web.json_response(answer, headers={"Cache-Control": "no-store"})
+
+
+async def _result(
+    call: ApiCall[McpMessage, NoContent], method: str, params: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    match method:
+        case "initialize":
+            return _initialize(params)
+        case "ping":
+            return {}
+        case "tools/list":
+            scopes = call.principal.scopes
+            return {"tools": [tool.describe(name) for name, tool in TOOLS.items() if tool.scope in scopes]}
+        case "tools/call":
+            return await _call_tool(call, params)
+    raise JsonRpcError(METHOD_NOT_FOUND, f"there is no method {method!r}")
+
+
+def _initialize(params: Mapping[str, Any]) -> dict[str, Any]:
+    wanted = params.get("protocolVersion")
+    return {
+        "protocolVersion": wanted if wanted in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
+        "capabilities": {"tools": {"listChanged": False}},
+        "serverInfo": {"name": "dovecote", "title": "Dovecote", "version": "1"},
+        "instructions": INSTRUCTIONS,
+    }
+
+
+async def _call_tool(call: ApiCall[McpMessage, NoContent], params: Mapping[str, Any]) -> dict[str, Any]:
+    name, args = params.get("name"), params.get("arguments") or {}
+    tool = TOOLS.get(name) if isinstance(name, str) else None
+    if tool is None or tool.scope not in call.principal.scopes:
+        raise JsonRpcError(INVALID_PARAMS, f"there is no tool {str(name)[:80]!r} for this key")
+    if not isinstance(args, Mapping):
+        raise JsonRpcError(INVALID_PARAMS, "arguments must be an object")
+    try:
+        result = (await tool.call(call, args)).model_dump(mode="json", by_alias=True)
+    except ValidationError as error:
+        return _failure(f"wrong arguments: {argument_problem(error, args)}")
+    except HttpProblem as problem:
+        return _failure(f"{problem.status}: {problem.detail}")
+    text = json.dumps(result, ensure_ascii=False)
+    return {"content": [{"type": "text", "text": text}], "structuredContent": result, "isError": False}
+
+
+def _failure(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+ROUTES = (
+    ApiRoute(
+        method="POST",
+        path="/mcp",
+        access=KeyAccess("read"),
+        handler=handle_message,
+        summary="speak to the gateway as an MCP server",
+        request_model=McpMessage,
+        response_model=None,
+        media_type="application/json",
+        error_responses={202: "a notification was accepted"},
+        tag="mcp",
+    ),
+)
+"""The routes of this module."""

@@ -1,0 +1,161 @@
+"""The gateway between two sides of MCP: clients that ask its agents, and servers whose tools these use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+
+from api_server import ApiClient
+from gateway_process import GatewayProcess, gateway
+from mcp_services import McpService, mcp_service
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
+
+ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
+
+
+def model(body: dict[str, Any]) -> ScriptedTurn:
+    """Call the server's tool for a sum, and repeat its result; repeat any other text."""
+    last = body["messages"][-1]
+    if last["role"] == "tool":
+        return ScriptedTurn(text=f"the tool said: {last['content']}")
+    if "sum" in last_text(body):
+        return ScriptedTurn(calls=[ToolCall(name="sums_add", args={"a": 40, "b": 2})])
+    return ScriptedTurn(text=f"echo: {last_text(body)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpGateway:
+    """A gateway whose default agent has an MCP server, and an API client of its account."""
+
+    process: GatewayProcess
+    mine: ApiClient
+    service: McpService
+
+    @asynccontextmanager
+    async def client(self, key: str | None = None) -> AsyncIterator[Client]:
+        """Connect the official client with a key."""
+        headers = {"Authorization": f"Bearer {self.mine.key if key is None else key}"}
+        async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+            transport = streamable_http_client(f"{self.process.url}/mcp", http_client=http)
+            async with Client(transport, cache=None) as client:
+                yield client
+
+    async def new_key(self, *scopes: str) -> str:
+        """Return a further key of the account."""
+        made = await self.mine.call("POST", "/accounts/me/keys", {"name": "k", "scopes": list(scopes)})
+        return str(made.body["key"])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mcp_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[McpGateway]:
+    """Run a gateway with a loopback model and an MCP server."""
+    async with OpenAIServer(model) as server, mcp_service() as service:
+        env = {
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": server.base_url,
+            "DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8",
+            "DOVECOTE_ADMIN_KEY": ADMIN_KEY,
+        }
+        data = tmp_path_factory.mktemp("mcp") / "data"
+        async with gateway(data, env=env) as process, process.http() as session:
+            mine = ApiClient(session=session, url=process.url, key=process.key)
+            config = {"mcp": {"sums": {"url": service.url}}}
+            changed = await mine.call("PATCH", "/accounts/me/agents/default", {"config": config})
+            assert changed.status == 200, changed.body
+            yield McpGateway(process=process, mine=mine, service=service)
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def _call(client: Client, tool: str, **args: Any) -> dict[str, Any]:
+    """Call a tool and return its structured result."""
+    result = await client.call_tool(tool, args)
+    assert not result.is_error, result.content
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content
+
+
+async def test_a_client_asks_an_agent_whose_tool_needs_an_approval(mcp_gateway: McpGateway) -> None:
+    """The question is asked about the whole call; approved over MCP, the server's tool runs once."""
+    async with mcp_gateway.client() as client:
+        asked = await _call(client, "ask", text="the sum please", conversation="sums")
+        assert (asked["state"], len(asked["approvals"])) == ("waiting", 1)
+        assert mcp_gateway.service.calls == []
+        (question,) = (await mcp_gateway.mine.call("GET", "/approvals?state=pending")).body["items"]
+        assert (question["tool"], question["args"]) == ("sums_add", {"a": 40, "b": 2})
+        assert "42" not in question["question"]
+        assert "40" in question["question"]
+        await _call(client, "approve", approval=asked["approvals"][0], decision="approve")
+        told = await _call(client, "ask", text="and then", conversation="sums")
+        assert (told["state"], told["output"]) == ("completed", "echo: and then")
+        first = await _call(client, "job_status", id=asked["turnId"])
+        assert (first["state"], first["output"]) == ("completed", "the tool said: the sum is 42")
+        found = await _call(client, "search", query="SUM IS")
+        assert [one["conversation"] for one in found["items"]] == [asked["conversationId"]]
+    assert mcp_gateway.service.calls == [("add", {"a": 40, "b": 2})]
+
+
+async def test_a_key_gets_the_tools_of_its_scopes(mcp_gateway: McpGateway) -> None:
+    """A tool without its scope is neither listed nor callable."""
+    async with mcp_gateway.client() as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert names == {"ask", "send", "job_status", "job_logs", "approve", "search"}
+    async with mcp_gateway.client(await mcp_gateway.new_key("read")) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert names == {"job_status", "job_logs", "search"}
+        for name in ("ask", "send", "approve"):
+            with pytest.raises(MCPError, match="no tool"):
+                await client.call_tool(name, {"text": "hello", "conversation": "c"})
+
+
+async def test_ids_of_another_account_do_not_exist(mcp_gateway: McpGateway) -> None:
+    """A turn, a conversation and an approval of somebody else are not found, and searching finds nothing."""
+    operator = ApiClient(session=mcp_gateway.mine.session, url=mcp_gateway.process.url, key=ADMIN_KEY)
+    other = (await operator.call("POST", "/accounts", {"name": "other"})).body["key"]
+    async with mcp_gateway.client() as client:
+        asked = await _call(client, "ask", text="the sum of secrets", conversation="private")
+    theirs = {
+        "job_status": {"id": asked["turnId"]},
+        "job_logs": {"resultId": "job_unknown"},
+        "send": {"conversation": asked["conversationId"], "text": "hello"},
+        "approve": {"approval": asked["approvals"][0], "decision": "approve"},
+    }
+    async with mcp_gateway.client(other) as client:
+        for name, args in theirs.items():
+            result = await client.call_tool(name, args)
+            assert result.is_error, name
+            assert "404" in json.dumps(result.model_dump(mode="json")["content"]), name
+        assert (await _call(client, "search", query="secrets"))["items"] == []
+
+
+async def test_wrong_arguments_are_results_that_name_the_field(mcp_gateway: McpGateway) -> None:
+    """The model that called can correct them."""
+    async with mcp_gateway.client() as client:
+        result = await client.call_tool("approve", {"approval": "apr_1", "decision": "perhaps"})
+    assert result.is_error
+    assert "/decision" in json.dumps(result.model_dump(mode="json")["content"])
+
+
+async def test_other_methods_and_keys_are_refused(mcp_gateway: McpGateway) -> None:
+    """There is no stream to GET, no session to DELETE, and nothing without a key."""
+    mine = mcp_gateway.mine
+    assert (await mine.call("GET", "/mcp")).status == 405
+    assert (await mine.call("DELETE", "/mcp")).status == 405
+    nobody = ApiClient(session=mine.session, url=mine.url, key="no-key")
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    assert (await nobody.call("POST", "/mcp", message)).status == 401
+    assert (await mine.call("POST", "/mcp", message, Origin="https://evil.example.org")).status == 403
+    unknown = await mine.call("POST", "/mcp", {**message, "method": "tools/burn"})
+    assert unknown.body["error"]["code"] == -32601
+    accepted = await mine.call("POST", "/mcp", {"jsonrpc": "2.0", "method": "notifications/initialized"})
+    assert accepted.status == 202

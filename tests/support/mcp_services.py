@@ -1,0 +1,130 @@
+"""MCP servers on loopback, made with the official package, whose tools a test can change."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from aiohttp import web
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+
+@dataclass(kw_only=True)
+class McpService:
+    """A running server: the calls it got, the headers of its requests, and its tools."""
+
+    server: MCPServer
+    url: str
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+
+def build_service(url: str) -> McpService:
+    """Return a server with the tools `add`, `fail`, `fill` and `wait`."""
+    service = McpService(server=MCPServer("sums"), url=url)
+
+    @service.server.tool()
+    async def add(a: int, b: int) -> str:
+        """Add two numbers."""
+        service.calls.append(("add", {"a": a, "b": b}))
+        return f"the sum is {a + b}"
+
+    @service.server.tool()
+    async def fail() -> str:
+        """Fail."""
+        raise ToolError("the pigeon is lost")
+
+    @service.server.tool()
+    async def fill(size: int) -> str:
+        """Return much text."""
+        return "x" * size
+
+    @service.server.tool()
+    async def wait() -> str:
+        """Never return."""
+        service.calls.append(("wait", {}))
+        await asyncio.Event().wait()
+        return ""
+
+    return service
+
+
+@asynccontextmanager
+async def mcp_service(port: int = 0) -> AsyncIterator[McpService]:
+    """Serve the tools over streamable HTTP until the block ends."""
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        address = listening.getsockname()
+        service = build_service(f"http://127.0.0.1:{address[1]}/mcp")
+        app = service.server.streamable_http_app()
+
+        async def observed(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                service.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+            await app(scope, receive, send)
+
+        config = uvicorn.Config(observed, log_config=None, timeout_graceful_shutdown=1, lifespan="on")
+        runner = uvicorn.Server(config)
+        serving = asyncio.create_task(runner.serve(sockets=[listening]))
+        try:
+            yield service
+        finally:
+            runner.should_exit = True
+            runner.force_exit = True
+            await serving
+
+
+@dataclass(kw_only=True)
+class SessionService:
+    """A server of an older version of the protocol, which keeps sessions and answers with JSON."""
+
+    refusal: int
+    url: str = ""
+    sessions: set[str] = field(default_factory=set)
+    calls: int = 0
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Answer a message of a known session; the status `refusal` for an unknown one."""
+        if request.method != "POST":
+            return web.Response(status=405)
+        message = await request.json()
+        if message["method"] == "initialize":
+            session = f"session-{secrets.token_hex(8)}"
+            self.sessions.add(session)
+            about = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+            result = {**about, "serverInfo": {"name": "old", "version": "1"}}
+            return _json_rpc(message, result, **{"Mcp-Session-Id": session})
+        if request.headers.get("Mcp-Session-Id") not in self.sessions:
+            return web.Response(status=self.refusal, text="no such session")
+        if message["method"] == "tools/list":
+            tool = {"name": "greet", "inputSchema": {"type": "object"}}
+            return _json_rpc(message, {"tools": [tool]})
+        if message["method"] == "tools/call":
+            self.calls += 1
+            return _json_rpc(message, {"content": [{"type": "text", "text": "hello"}]})
+        return web.Response(status=202)
+
+
+def _json_rpc(message: dict[str, Any], result: dict[str, Any], **headers: str) -> web.Response:
+    answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+    return web.json_response(answer, headers=headers)
+
+
+@asynccontextmanager
+async def session_service(refusal: int) -> AsyncIterator[SessionService]:
+    """Serve a server with sessions until the block ends."""
+    service = SessionService(refusal=refusal)
+    app = web.Application()
+    app.router.add_route("*", "/mcp", service.answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    service.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    yield service
+    await runner.cleanup()
