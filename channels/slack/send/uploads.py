@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 from channels.errors import Rejected
 from channels.message import Address, File, SentMessage
 from channels.port import RECENT_PREFIX, ChannelState
 from channels.slack import text
-from channels.slack.api import Api, answer_of
+from channels.slack.api import Api
 from channels.slack.send import rendering
 
 UPLOAD_LIMIT = 50_000_000
@@ -35,14 +36,10 @@ class FileTransfers:
         file_id, url = await self._request_upload_url(name, len(file.content))
         await self._api.upload(url, file.content)
         await self._state.set({STATE_PREFIX + key: file_id})
-        await answer_of(
-            self._api.web.files_completeUploadExternal(
-                files=[{"id": file_id, "title": name}],
-                channel_id=address.room,
-                thread_ts=address.thread,
-                initial_comment=rendering.escape(file.caption) if file.caption else None,
-            )
-        )
+        shared: dict[str, Any] = {"files": [{"id": file_id, "title": name}], "channel_id": address.room}
+        shared |= {"thread_ts": address.thread} if address.thread else {}
+        shared |= {"initial_comment": rendering.escape(file.caption)} if file.caption else {}
+        await self._api.call("files.completeUploadExternal", shared)
         return SentMessage(platform_id=file_id)
 
     async def get_file_id(self, key: str) -> str | None:

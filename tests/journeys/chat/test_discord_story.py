@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -19,6 +20,8 @@ from story_model import FULL_STORY, PARTIAL_STORY, StoryModel
 
 CHAT = 4711
 ROOM = 4004
+OTHER_TOKEN = base64.b64encode(b"700700700700700701").decode().rstrip("=") + ".simulated.discord-token_2"
+LOOPBACK = {"DOVECOTE_EGRESS_ALLOW": '["127.0.0.0/8"]'}
 
 
 @pytest.fixture
@@ -144,6 +147,9 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
         story = await wait_for_bot_message(platform, FULL_STORY)
         await ask(platform, thread, mode, "start the job")
         question = await wait_for_bot_message(platform, "May I run this?")
+        await until_delivered(process, 2)
+        await process.kill()
+        await process.start()
         opened = await platform.press(thread, question.id, "Approve with comment…")
         await platform.wait_until(lambda: opened.modal is not None, seconds=20)
         await platform.submit(opened, "but only once")
@@ -270,3 +276,41 @@ async def test_a_posted_command_is_answered_in_its_place(platform: Simulator, tm
     assert (status, told["type"], order.notices) == (200, 4, [told["data"]["content"]])
     assert asked.original is not None
     assert (post.id, "hello" in post.text) == (asked.original["id"], True)
+
+
+async def add_bot(process: GatewayProcess, platform: Simulator) -> None:
+    """Add a second channel with another bot, and wait until it receives."""
+    body = {"name": "second", "kind": "discord", "settings": platform.settings(allow=["*"])}
+    async with process.http() as session, asyncio.timeout(60):
+        async with session.post("/accounts/me/channels", json=body) as answer:
+            assert answer.status == 201, await answer.text()
+        await platform.wait_until(lambda: platform.sessions.identified == 1, seconds=60)
+
+
+async def test_two_bots_live_in_one_gateway_through_kill_9(platform: Simulator, tmp_path: Path) -> None:
+    """Each answers its own people with its own token, once, also what was said while the gateway was down."""
+    async with (
+        simulate(token=OTHER_TOKEN) as other,
+        gateway(tmp_path / "data", env=settings_of(platform) | LOOPBACK) as process,
+    ):
+        await add_bot(process, other)
+        both = {"east": platform, "west": other}
+        for name, place in both.items():
+            await place.say(CHAT, f"!echo first {name}")
+        for place in both.values():
+            await place.wait_for_messages(1, chat=CHAT, seconds=60)
+        await until_delivered(process, 2)
+        await process.kill()
+        for name, place in both.items():
+            await place.say(CHAT, f"!echo missed {name}")
+        await process.start()
+        for place in both.values():
+            await place.wait_for_messages(2, chat=CHAT, seconds=60)
+        await until_delivered(process, 4)
+    for name, place in both.items():
+        texts = [post.text for post in place.messages()]
+        assert [f"{when} {name}" in text for when, text in zip(("first", "missed"), texts, strict=True)] == [
+            True,
+            True,
+        ], texts
+        assert place.sessions.resumed == 1

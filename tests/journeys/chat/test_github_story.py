@@ -10,7 +10,7 @@ from story_model import FULL_STORY, PARTIAL_STORY
 
 
 async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> None:
-    """Everything is said once, in the issue of the mention, through two kills and a redelivery."""
+    """Everything is said once, in the issue of the mention, through three kills and a redelivery."""
     async with simulate() as platform:
         secret = {"mode": "webhook", "webhook_secret": platform.secret, "sends_per_second": 100}
         settings = platform.settings(**secret, groups="mention")
@@ -22,6 +22,7 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> N
             await wait_for_text(platform, FULL_STORY)
             await platform.say("", "@dovecote start the job")
             asked = await wait_for_text(platform, "May I run this?")
+            await kill_and_restart(process)
             await platform.say("", asked.text.rpartition("\n")[2].partition(" or ")[0])
             await wait_for_text(platform, "It is under way.")
             await kill_and_restart(process)

@@ -125,6 +125,8 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
             await wait_for_bot_message(platform, FULL_STORY)
             await platform.say(ROOM, "<@U0BOT> start the job", thread=thread)
             question = await wait_for_bot_message(platform, "May I run this?")
+            await until_delivered(process, 2)
+            await kill_and_restart(process)
             deny, approve = "deny_with:", "approve_with:"
             values = [button["value"] for button in question.buttons]
             assert [value for value in values if value.startswith(deny)]
@@ -216,3 +218,19 @@ async def test_a_full_channel_keeps_to_slacks_pace_and_holds_no_other(
     assert platform.messages()[-1].room == ROOM
     assert len({post.text for post in platform.messages(ROOM)}) == 6
     assert platform.rate_limits.refused <= 1
+
+
+async def test_a_long_call_is_a_task_while_it_runs(platform: Simulator, running: GatewayProcess) -> None:
+    """The call appears in a message of its own before its answer, and is complete after it."""
+
+    def plans() -> list[Post]:
+        return [post for post in platform.messages(ROOM) if post.tasks]
+
+    thread = await platform.say(ROOM, "<@U0BOT> !while [ ! -e go ]; do sleep 0.1; done; echo arrived")
+    await platform.wait_until(lambda: bool(plans()), seconds=60)
+    (plan,) = plans()
+    ((title, status),) = plan.tasks.values()
+    assert (title.startswith("bash: while"), status, plan.thread) == (True, "in_progress", thread)
+    await platform.say(ROOM, "<@U0BOT> /stop", thread=thread)
+    await platform.wait_until(lambda: plan.streaming is None, seconds=60)
+    assert len(plans()) == 1

@@ -22,6 +22,8 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> N
             await wait_for_text(platform, FULL_STORY)
             await platform.say("", "start the job")
             asked = await wait_for_text(platform, "May I run this?")
+            await wait_until_settled(process, 2)
+            await kill_and_restart(process)
             await platform.say("", asked.text.rpartition("\n")[2].partition(" or ")[0])
             await wait_for_text(platform, "It is under way.")
             await wait_until_settled(process, 3)  # Zalo cannot be asked whether it got a message

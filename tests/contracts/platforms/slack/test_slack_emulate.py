@@ -73,7 +73,7 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
         async with asyncio.timeout(30):
             while b"Ready" not in await child.stdout.readline():
                 assert not child.stdout.at_eof()
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://localhost:{port}"  # the host of the addresses that it gives out
     finally:
         child.terminate()
         await child.wait()
