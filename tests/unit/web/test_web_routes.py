@@ -17,6 +17,7 @@ from gateway.web.http.auth import (
     KeyAccess,
     PlatformAccess,
     PublicAccess,
+    SignatureAccess,
     SocketAccess,
 )
 from gateway.web.http.route import PATH_PARAMETER, ApiRoute
@@ -40,6 +41,9 @@ CAMEL = {"turnId", "conversationId", "statusUrl", "resultId", "workspaceId"}
 OTHERS = ("/v1/", "/agui")
 """Where somebody else's protocol gives the names."""
 
+CHANGING = KeyAccess | AdminAccess | PlatformAccess | SignatureAccess | JobTokenAccess
+"""Who may change something."""
+
 BY_NAME = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 
 
@@ -56,7 +60,7 @@ def test_every_route_says_who_may_ask(route: ApiRoute) -> None:
 def test_every_change_needs_more_than_reading(route: ApiRoute) -> None:
     """No key that may only read changes anything."""
     if route.method != "GET":
-        assert isinstance(route.access, KeyAccess | AdminAccess | PlatformAccess | JobTokenAccess)
+        assert isinstance(route.access, CHANGING)
         assert route.access != KeyAccess("read")
 
 
