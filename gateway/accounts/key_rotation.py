@@ -15,6 +15,7 @@ _REENCRYPT = (
     encrypted_columns.reencrypt_endpoints,
     encrypted_columns.reencrypt_channel_secrets,
     encrypted_columns.reencrypt_jobs,
+    encrypted_columns.reencrypt_triggers,
     encrypted_columns.reencrypt_idempotency,
     encrypted_columns.reencrypt_key_checks,
 )

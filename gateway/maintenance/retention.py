@@ -70,6 +70,7 @@ RULES: Mapping[str, str] = {
     "schedules": "30 days after it ended",
     "steps": WITH_TURN,
     "streams": WITH_CONVERSATION,
+    "triggers": WITH_CONVERSATION,
     "turns": "retention.turns",
     "usage": "retention.usage; the sums stay",
     "usage_totals": "one row for each agent",

@@ -1,4 +1,4 @@
-"""The table of schedules."""
+"""The tables of schedules and triggers."""
 
 from __future__ import annotations
 
@@ -36,3 +36,17 @@ schedules = Table(
 
 `fired` is raised with each firing, so that one due time starts one turn although replicas compete for it.
 """
+
+triggers = Table(
+    "triggers",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("conversation", String(40), ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
+    Column("template", Text, nullable=False),
+    Column("sealed", Text, nullable=False),
+    Column("created_by", String(200), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Index("ix_triggers_conversation", "conversation"),
+)
+"""Signed requests that start a turn; `sealed` is the encrypted secret of their signatures."""

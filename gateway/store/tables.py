@@ -32,6 +32,7 @@ ELSEWHERE = (
     memory_tables.memories,
     sandbox_tables.sandboxes,
     schedule_tables.schedules,
+    schedule_tables.triggers,
 )
 """Tables with a module of their own; it is loaded with this one, for the migrations."""
 

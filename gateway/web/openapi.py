@@ -21,6 +21,7 @@ from gateway.web.http.auth import (
     KeyAccess,
     PlatformAccess,
     PublicAccess,
+    SignatureAccess,
     SignedLinkAccess,
     SocketAccess,
 )
@@ -37,6 +38,7 @@ _SECURITY: dict[type, list[dict[str, list[str]]]] = {
     SignedLinkAccess: [{}, {"key": []}],
     PublicAccess: [],
     PlatformAccess: [],
+    SignatureAccess: [],
 }
 _SCHEMES = {
     "key": {"type": "http", "scheme": "bearer", "description": "an account's API key (dvk_…)"},

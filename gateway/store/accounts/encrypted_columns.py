@@ -8,6 +8,7 @@ from sqlalchemy import select, update
 
 from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import endpoints
+from gateway.store.schedule_tables import triggers
 from gateway.store.tables import channel_secrets, jobs, marks, records, replies
 
 Reencrypt = Callable[[str, str, str, str], str | None]
@@ -91,6 +92,26 @@ async def reencrypt_channel_secrets(
             renewed += (
                 await connection.execute(update(table).where(unchanged).values(sealed=fresh))
             ).rowcount
+    return last, renewed
+
+
+async def reencrypt_triggers(
+    connection: Connection, after: str, reencrypt: Reencrypt
+) -> tuple[str | None, int]:
+    """Renew the secrets of a batch of triggers after this id."""
+    rows = await connection.execute(
+        select(triggers.c.id, triggers.c.sealed)
+        .where(triggers.c.id > after)
+        .order_by(triggers.c.id)
+        .limit(BATCH_SIZE)
+    )
+    last, renewed = None, 0
+    for row in rows.all():
+        last, fresh = row.id, reencrypt("triggers", row.id, "secret", row.sealed)
+        if fresh is not None:
+            unchanged = (triggers.c.id == row.id) & (triggers.c.sealed == row.sealed)
+            done = await connection.execute(update(triggers).where(unchanged).values(sealed=fresh))
+            renewed += done.rowcount
     return last, renewed
 
 

@@ -16,12 +16,14 @@ from gateway.web.api import (
     memories,
     schedules,
     trace,
+    triggers,
     turn_list,
     turns,
     workspace_files,
 )
 from gateway.web.http import attachments
-from gateway.web.http.pagination import ListPage
+from gateway.web.http.auth import SignatureAccess
+from gateway.web.http.pagination import ListPage, PageQuery
 from gateway.web.http.route import ApiRoute
 from gateway.web.http.route_table import (
     ADMIN,
@@ -253,6 +255,48 @@ def _memories() -> tuple[ApiRoute, ...]:
     )
 
 
+def _triggers() -> tuple[ApiRoute, ...]:
+    t, collection = triggers, f"{ME}/triggers"
+    return (
+        post_route(
+            collection,
+            CHAT,
+            t.create,
+            "create a trigger: signed requests that start a turn",
+            status=201,
+            request_model=t.TriggerCreate,
+            response_model=t.TriggerCreated,
+            error_responses={
+                409: "the conversation belongs to another agent",
+                429: "the account has as many triggers as it may have",
+            },
+        ),
+        get_route(
+            collection,
+            READ,
+            t.list_triggers,
+            "list the triggers",
+            query_model=PageQuery,
+            response_model=ListPage[t.TriggerResponse],
+        ),
+        delete_route(f"{collection}/{{id}}", CHAT, t.delete, "delete a trigger"),
+        post_route(
+            "/triggers/{id}",
+            SignatureAccess(),
+            t.fire,
+            "start a trigger's turn with a signed request (Standard Webhooks or X-Hub-Signature-256)",
+            status=202,
+            raw=True,
+            response_model=t.TriggerFired,
+            error_responses={
+                401: "no such trigger signed the request",
+                409: "the id was used for another request",
+                429: "the conversation's queue is full: send the request again later",
+            },
+        ),
+    )
+
+
 API_ROUTES: tuple[ApiRoute, ...] = (
     *workspace_files.ROUTES,
     *_turns(),
@@ -265,4 +309,5 @@ API_ROUTES: tuple[ApiRoute, ...] = (
     *trace.ROUTES,
     *_schedules(),
     *_memories(),
+    *_triggers(),
 )

@@ -46,6 +46,11 @@ class PlatformAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class SignatureAccess:
+    """Access for whoever signs the body with a secret of the resource; the route verifies the signature."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobTokenAccess:
     """Access with the token of the job that the path names."""
 
@@ -61,7 +66,14 @@ class SignedLinkAccess:
 
 
 Access = (
-    PublicAccess | KeyAccess | AdminAccess | PlatformAccess | JobTokenAccess | SocketAccess | SignedLinkAccess
+    PublicAccess
+    | KeyAccess
+    | AdminAccess
+    | PlatformAccess
+    | SignatureAccess
+    | JobTokenAccess
+    | SocketAccess
+    | SignedLinkAccess
 )
 
 PRINCIPAL = web.RequestKey("principal", Principal)

@@ -19,7 +19,9 @@ from gateway.records.endpoint_rules import CallableUrl
 from gateway.records.records import Records
 from gateway.store.accounts import idempotency, records
 from gateway.store.conversations import conversations as conversation_store
+from gateway.store.conversations import triggers
 from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.triggers import Trigger
 from gateway.store.turns import jobs as job_store
 from gateway.store.turns.jobs import Job
 
@@ -72,12 +74,31 @@ def _job(account: str, conversation: str, vault: Vault) -> Job:
     )
 
 
+async def _add_trigger(database: Database, account: str, vault: Vault) -> str:
+    now, trigger = datetime.now(UTC), new_id("trg")
+    conversation = Conversation(id=new_id("cnv"), account=account, agent="agt", created_at=now)
+    made = Trigger(
+        id=trigger,
+        account=account,
+        conversation=conversation.id,
+        template="look",
+        sealed=vault.encrypt(associated_data("triggers", trigger, "secret"), "whsec_canary"),
+        created_by="key",
+        created_at=now,
+    )
+    async with database.begin() as connection:
+        await conversation_store.insert_conversation(connection, conversation)
+        await triggers.insert_trigger(connection, made)
+    return trigger
+
+
 async def test_after_a_rotation_the_old_key_can_go(database: Database) -> None:
     """Variables, both webhook secrets, job tokens and stored answers decrypt with the new key alone."""
     account, job_id = await _fill(database, Vault([OLD]), 3)
     for channel in ("chn_1", "chn_2"):
         await SqlChannelSecrets(database, channel, Vault([OLD])).set("installation:T1", channel)
-    assert await reencrypt_all(database, Vault([NEW, OLD])) == 8
+    trigger = await _add_trigger(database, account, Vault([OLD]))
+    assert await reencrypt_all(database, Vault([NEW, OLD])) == 9
     after = Vault([NEW])
     for channel in ("chn_1", "chn_2"):
         assert await SqlChannelSecrets(database, channel, after).get("installation:T1") == channel
@@ -89,6 +110,9 @@ async def test_after_a_rotation_the_old_key_can_go(database: Database) -> None:
         endpoint = await webhooks.get(connection, account, "h")
         job = await job_store.get_by_id(connection, job_id)
         kept = await idempotency.get(connection, account, "k")
+        signed = await triggers.get_by_id(connection, trigger)
+    assert signed is not None
+    assert after.decrypt(associated_data("triggers", trigger, "secret"), signed.sealed) == "whsec_canary"
     assert len(webhooks.active_secrets(after, endpoint)) == 2
     assert job is not None
     assert after.decrypt(associated_data("jobs", job.id, "token"), job.token_sealed) == "job token"

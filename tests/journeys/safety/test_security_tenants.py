@@ -143,6 +143,8 @@ async def _make_conversation(mine: ApiClient) -> tuple[str, list[str]]:
     ids += [one["id"] for one in (await mine.call("GET", "/deliveries")).body["items"]]
     remind = {"conversation": CANARY, "text": CANARY, "kind": "reminder", "every": "P1D"}
     ids.append((await mine.call("POST", "/accounts/me/schedules", remind)).body["id"])
+    trigger = {"conversation": CANARY, "template": CANARY}
+    ids.append((await mine.call("POST", "/accounts/me/triggers", trigger)).body["id"])
     note = {"scope": "room", "subject": taken["conversationId"], "text": CANARY}
     ids.append((await mine.call("POST", "/accounts/me/memories", note)).body["id"])
     ids += [one["id"] for one in (await mine.call("GET", "/sandboxes")).body["items"]]

@@ -18,6 +18,7 @@ from gateway.web.http.auth import (
     KeyAccess,
     PlatformAccess,
     PublicAccess,
+    SignatureAccess,
     SocketAccess,
 )
 from gateway.web.http.route import PATH_PARAMETER, ApiRoute
@@ -43,6 +44,8 @@ OTHERS = ("/v1/", "/agui", "/mcp")
 
 SCOPE_OF_EACH_TOOL = {"/mcp"}
 """Where a request names a tool, and each tool has a scope of its own."""
+CHANGING = KeyAccess | AdminAccess | PlatformAccess | SignatureAccess | JobTokenAccess
+"""Who may change something."""
 
 BY_NAME = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 
@@ -60,7 +63,7 @@ def test_every_route_says_who_may_ask(route: ApiRoute) -> None:
 def test_every_change_needs_more_than_reading(route: ApiRoute) -> None:
     """No key that may only read changes anything."""
     if route.method != "GET":
-        assert isinstance(route.access, KeyAccess | AdminAccess | PlatformAccess | JobTokenAccess)
+        assert isinstance(route.access, CHANGING)
         assert route.access != KeyAccess("read") or route.path in SCOPE_OF_EACH_TOOL
 
 

@@ -1,0 +1,60 @@
+"""Triggers from outside: a signed request starts one turn, and a repeated one starts none."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+
+from delivery.webhooks.signing import sign
+from gateway_process import gateway
+
+PATH = "/accounts/me/triggers"
+
+
+async def test_a_signed_request_starts_one_turn(tmp_path: Path) -> None:
+    """Both kinds of signatures start a turn once for each id; everything else starts none."""
+    async with (
+        gateway(tmp_path / "data") as process,
+        process.http() as session,
+        aiohttp.ClientSession(process.url) as stranger,
+    ):
+        new = {"conversation": "alerts", "template": "!echo something happened"}
+        async with session.post(PATH, json=new) as answer:
+            assert answer.status == 201
+            made = await answer.json()
+        assert made["id"].startswith("trg_")
+        async with session.get(PATH) as answer:
+            (listed,) = (await answer.json())["items"]
+        assert "secret" not in listed
+        async with session.post(PATH, json=new | {"template": "!echo {{body}}"}) as answer:
+            assert (answer.status, (await answer.json())["errors"][0]["pointer"]) == (422, "/template")
+        body = json.dumps({"action": "opened"}).encode()
+
+        async def post(headers: dict[str, str], content: bytes = body) -> tuple[int, str]:
+            async with stranger.post(made["path"], data=content, headers=headers) as response:
+                found = await response.json()
+                return response.status, str(found.get("turnId"))
+
+        standard = sign([made["secret"]], message_id="one", moment=datetime.now(UTC), body=body)
+        first = await post(standard)
+        assert first[0] == 202
+        assert await post(standard) == first
+        digest = hmac.new(made["secret"].encode(), body, "sha256").hexdigest()
+        hub = {"X-Hub-Signature-256": f"sha256={digest}", "X-GitHub-Delivery": "two"}
+        second = await post(hub)
+        assert (second[0], second[1] != first[1]) == (202, True)
+        assert await post(hub) == second
+        assert (await post(standard, body + b" "))[0] == 401
+        assert (await post({}))[0] == 401
+        assert (await post({"X-Hub-Signature-256": f"sha256={digest}"}))[0] == 400
+        assert (await post(standard, b"x" * 300_000))[0] == 413
+        async with session.get(f"/conversations/{listed['conversation']}/snapshot") as answer:
+            messages = (await answer.json())["messages"]
+        assert len([one for one in messages if one["role"] == "user"]) == 2
+        async with session.delete(f"{PATH}/{made['id']}") as answer:
+            assert answer.status == 204
+        assert (await post(hub))[0] == 401
