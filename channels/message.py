@@ -166,7 +166,16 @@ class RoomMigrated:
     new: Address
 
 
-Update = Message | Command | ButtonPress | Reaction | RoomMigrated
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageDeleted:
+    """Somebody deleted the message `platform_id` of a room."""
+
+    key: str
+    address: Address
+    platform_id: str
+
+
+Update = Message | Command | ButtonPress | Reaction | RoomMigrated | MessageDeleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

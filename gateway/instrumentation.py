@@ -10,7 +10,7 @@ from datetime import datetime
 
 import structlog
 
-from channels.message import ButtonPress, Command, Message, Reaction, RoomMigrated, Update
+from channels.message import ButtonPress, Command, Message, MessageDeleted, Reaction, RoomMigrated, Update
 from channels.port import Accept
 from delivery.broker.port import Lease, Leases
 from delivery.database.clock import utc_now
@@ -64,6 +64,7 @@ UPDATE_KINDS: dict[type[Update], str] = {
     ButtonPress: "press",
     Reaction: "reaction",
     RoomMigrated: "moved",
+    MessageDeleted: "deleted",
 }
 """Values of the metric label `kind`."""
 

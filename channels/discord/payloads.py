@@ -76,6 +76,15 @@ class Message(PayloadModel):
     channel: Channel | None = None
 
 
+class MessageDelete(PayloadModel):
+    """A message that was deleted; the event handler adds `channel`."""
+
+    id: Id
+    channel_id: Id
+    guild_id: Id | None = None
+    channel: Channel | None = None
+
+
 class Emoji(PayloadModel):
     """An emoji: a character, or a server's custom emoji with an id."""
 

@@ -60,6 +60,7 @@ class MessageEvent(PayloadModel):
     bot_id: str | None = None
     ts: Timestamp
     thread_ts: Timestamp | None = None
+    deleted_ts: Timestamp | None = None
     text: str | None = None
     files: tuple[File, ...] | None = None
     edited: MessageEdit | None = None

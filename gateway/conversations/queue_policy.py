@@ -73,8 +73,23 @@ async def cancel_running(connection: Connection, queue: Sequence[Turn]) -> list[
 async def edit_message(connection: Connection, turn: Turn, message: str, text: str) -> bool:
     """Change one message of a turn that has not started; returns False if it has."""
     rows = await messages.list_for_turn(connection, turn.id)
-    whole = SEPARATOR.join(text if one.id == message else one.text for one in rows)
+    texts = [text if one.id == message else one.text for one in rows]
+    whole = SEPARATOR.join(one for one in texts if one)
     if not is_not_started(turn) or not await turn_queue.set_input(connection, turn, whole):
         return False
     await messages.update_text(connection, message, text)
     return True
+
+
+async def delete_message(connection: Connection, turn: Turn, message: str) -> bool:
+    """Take one message out of a turn that has not started; returns False if it has.
+
+    A turn without another message is cancelled.
+    """
+    rows = await messages.list_for_turn(connection, turn.id)
+    rest = [one.text for one in rows if one.id != message and one.text]
+    if not is_not_started(turn):
+        return False
+    if not rest:
+        return await turns.request_cancel(connection, turn.id, reason="stopped in line") is not None
+    return await turn_queue.set_input(connection, turn, SEPARATOR.join(rest))

@@ -1,12 +1,18 @@
-"""The event about a message that was received, as clients see it."""
+"""The events about messages that were received or deleted, as clients see them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from channels.message import MessageDeleted
+from delivery.broker.port import WorkQueue
+from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType
-from gateway.store.conversations.messages import visible_attachment
+from gateway.conversations import queue_policy, room_context
+from gateway.store.conversations import conversations, messages
+from gateway.store.conversations.messages import ChatMessageRow, visible_attachment
+from gateway.store.turns import turns
 
 
 class ReceivedMessage(Protocol):
@@ -53,3 +59,31 @@ def received_event(received: ReceivedMessage, place: MessagePlace, *, merged: bo
     if merged:
         data["joined"] = True
     return Event.now(EventType.MESSAGE_RECEIVED, place.conversation, data, turn=place.turn)
+
+
+async def delete_message(tx: Transaction, account: str, deletion: MessageDeleted) -> None:
+    """Forget a message that was deleted at its platform: in the context, in its turn, and as it is shown."""
+    conversation = await conversations.get_by_address(tx.connection, account, deletion.address.key)
+    await room_context.drop_deleted(tx.connection, account, deletion, conversation)
+    stored = await messages.get_by_platform_id(tx.connection, deletion.address, deletion.platform_id)
+    if stored is None:
+        return
+    turn = await turns.get(tx.connection, account, stored.turn or "")
+    if turn is not None and await queue_policy.delete_message(tx.connection, turn, stored.id):
+        tx.wake(WorkQueue.TURN, stored.conversation, account=account)
+    else:
+        await room_context.keep_deletion(tx.connection, account, deletion, author=stored.author)
+    await messages.update_text(tx.connection, stored.id, "")
+    tx.emit(_deleted_event(stored))
+
+
+def _deleted_event(stored: ChatMessageRow) -> Event:
+    data: dict[str, Any] = {
+        "message": stored.id,
+        "role": "user",
+        "text": "",
+        "author": stored.author,
+        "files": [],
+        "deleted": True,
+    }
+    return Event.now(EventType.MESSAGE_RECEIVED, stored.conversation, data, turn=stored.turn)

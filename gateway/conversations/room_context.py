@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from channels.message import Address, Message
+from channels.message import Address, Message, MessageDeleted
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from gateway.store.conversations import handover, room_messages
+from gateway.store.conversations import conversations, handover, room_messages
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.handover import HandoverMessage
 from gateway.store.conversations.room_messages import ROOM_MESSAGE_AGE, RoomMessage
@@ -69,9 +69,7 @@ async def keep(connection: Connection, account: str, message: Message, *, kind: 
     await room_messages.add(connection, account, message.address.destination, message.key, kept)
 
 
-async def keep_edit(
-    connection: Connection, account: str, message: Message, conversation: Conversation | None
-) -> None:
+async def keep_edit(connection: Connection, account: str, message: Message) -> None:
     """Change a kept message; a conversation that got it before gets the change as well."""
     found = await room_messages.find(connection, message.address.destination, message.platform_id)
     if found is None:
@@ -81,8 +79,38 @@ async def keep_edit(
     if kept.author != message.author.id or kept.text == text:
         return
     await room_messages.set_text(connection, position, text)
+    conversation = await conversations.get_by_address(connection, account, message.address.key)
     if conversation is not None and await room_messages.get_seen(connection, conversation.id) >= position:
         await keep(connection, account, message, kind="edited")
+
+
+async def drop_deleted(
+    connection: Connection, account: str, deletion: MessageDeleted, conversation: Conversation | None
+) -> None:
+    """Delete a kept message; a conversation that got it before gets to know that it was deleted."""
+    found = await room_messages.find(connection, deletion.address.destination, deletion.platform_id)
+    if found is None:
+        return
+    position, kept = found
+    await room_messages.remove(connection, position)
+    if conversation is not None and await room_messages.get_seen(connection, conversation.id) >= position:
+        await keep_deletion(connection, account, deletion, author=kept.author, name=kept.name)
+
+
+async def keep_deletion(
+    connection: Connection, account: str, deletion: MessageDeleted, *, author: str, name: str = ""
+) -> None:
+    """Keep for the next turn that a message was deleted, without its text."""
+    kept = RoomMessage(
+        thread=_cut_name(deletion.address.thread or ""),
+        platform_id=_cut_name(deletion.platform_id),
+        kind="deleted",
+        author=author,
+        name=name,
+        text="",
+        sent_at=utc_now(),
+    )
+    await room_messages.add(connection, account, deletion.address.destination, deletion.key, kept)
 
 
 async def collect(

@@ -8,7 +8,17 @@ from typing import Protocol
 
 import structlog
 
-from channels.message import Address, ButtonPress, Command, Message, Reaction, RoomKind, RoomMigrated, Update
+from channels.message import (
+    Address,
+    ButtonPress,
+    Command,
+    Message,
+    MessageDeleted,
+    Reaction,
+    RoomKind,
+    RoomMigrated,
+    Update,
+)
 from channels.port import Accept
 from delivery.database.clock import utc_now
 from delivery.deliveries import destinations, store
@@ -21,6 +31,7 @@ from gateway.conversations import queue_policy, room_context
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.full_queues import FullQueues, render_refusal
 from gateway.conversations.notices import post_notice
+from gateway.conversations.received import delete_message
 from gateway.conversations.room_context import TurnContext
 from gateway.conversations.submission import QueueFull, Submission, Submissions
 from gateway.conversations.titles import NO_TEXT
@@ -96,6 +107,8 @@ class UpdateHandler:
                 await buttons.on_button_press(context, update)
             case Reaction():
                 await self._on_reaction(context, update)
+            case MessageDeleted():
+                await self._on_deletion(context, update)
             case RoomMigrated():
                 await self._on_room_migrated(context, update)
 
@@ -318,7 +331,7 @@ class UpdateHandler:
             await self._dropped_keys.write(tx.connection)
             if not await self._is_new(tx, context, message.key):
                 return
-            await self._edit_kept(tx, context, message)
+            await room_context.keep_edit(tx.connection, context.record.account, message)
             if await authorize(tx.connection, message, context) is not AdmissionResult.ADMITTED:
                 return
             refused = self._admission.rate_limit_reply(context, inbound)
@@ -327,13 +340,6 @@ class UpdateHandler:
             elif refused is None and not await self._apply_edit(tx, context, inbound):
                 await self._process(tx, context, inbound, after_commit)
         await self._after_commit(context, inbound, after_commit)
-
-    @staticmethod
-    async def _edit_kept(tx: Transaction, context: ChannelContext, message: Message) -> None:
-        """Change a message that was kept as context."""
-        account = context.record.account
-        conversation = await conversations.get_by_address(tx.connection, account, message.address.key)
-        await room_context.keep_edit(tx.connection, account, message, conversation)
 
     @staticmethod
     async def _apply_edit(tx: Transaction, context: ChannelContext, inbound: InboundMessage) -> bool:
@@ -364,6 +370,12 @@ class UpdateHandler:
     async def _on_reaction(self, context: ChannelContext, reaction: Reaction) -> None:
         if self._admission.allows_reaction(context, reaction):
             await self._approval_replies.on_reaction(context, reaction)
+
+    async def _on_deletion(self, context: ChannelContext, deletion: MessageDeleted) -> None:
+        """Forget a deleted message; if its turn has begun, the next turn gets to know of it."""
+        async with self._transactions.begin("reception") as tx:
+            if await self._is_new(tx, context, deletion.key):
+                await delete_message(tx, context.record.account, deletion)
 
     async def _on_room_migrated(self, context: ChannelContext, migration: RoomMigrated) -> None:
         """Move a room's conversation, routes and open deliveries to its new id."""

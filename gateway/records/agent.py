@@ -65,7 +65,7 @@ class QueueConfig(_AgentConfigModel):
 class AgentConfig(_AgentConfigModel):
     """An agent record's `config`, defaults filled in. `model` "default" is the operator's model.
 
-    `roomPrompt` explains messages of rooms to the model; null is the gateway's text, "" none.
+    `roomPrompt` says where the agent is and explains messages of rooms; null is the gateway's text, "" none.
     """
 
     model: AgentModelName = DEFAULT_MODEL

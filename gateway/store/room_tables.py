@@ -24,8 +24,10 @@ room_messages = Table(
     Column("created_at", UtcDateTime, nullable=False, index=True),
     UniqueConstraint("room", "event_key"),
     Index("ix_room_messages_room", "room", "position"),
+    sqlite_autoincrement=True,
 )
 """Context for the next turn of a room: messages that were not for the bot, and changes of messages.
 
 `room` is a channel and a room (`Address.destination`). The newest rows of each room are kept, for a week.
+Conversations remember positions, so that of a deleted row is never used again (`sqlite_autoincrement`).
 """

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -23,7 +24,7 @@ from delivery.fair_scheduler import PoolSize
 from gateway.agents.history import UnreadableHistory
 from gateway.agents.port import Agent, AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.config.setting_types import SHELL
-from gateway.conversations.message_frame import frame_message, with_room_prompt
+from gateway.conversations.message_frame import RoomPlace, frame_message, with_room_prompt
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files.attachments import AttachmentFetcher
@@ -265,9 +266,6 @@ class TurnWorker:
             memory = await self._memories.of_turn(turn) if self._memories else None
             notes = await memory.notes_for(turn.input) if memory else ""
             spec = replace(spec, instructions=with_notes(spec.instructions, notes))
-            if turn.origin is not None:
-                prompt = agent_config(claim.agent).room_prompt
-                spec = replace(spec, instructions=with_room_prompt(spec.instructions, prompt))
         attempt.set_input_text(input_text)
         environments = await self._environment_resolver.resolve_all(
             claim.agent, turn.conversation, person=turn.asker
@@ -287,6 +285,8 @@ class TurnWorker:
             external=external.tools,
         )
         attempt.set_change_previews(tools.preview_changes)
+        if spec.models[0] != SHELL and turn.origin is not None:
+            spec = _in_room(claim, spec, turn.origin, environments, tools)
         if await attempt.renew_approvals(claim.approvals):
             return
         attachments = await self._attachments.fetch(turn, environment)
@@ -358,6 +358,25 @@ class TurnWorker:
         async with attempt.begin("turn.release") as tx:
             await turns.requeue(tx.connection, attempt.turn.id, from_state=TurnState.RUNNING)
             tx.wake(WorkQueue.TURN, attempt.turn.conversation, account=attempt.turn.account)
+
+
+def _in_room(
+    claim: ClaimedTurn,
+    spec: AgentSpec,
+    origin: Mapping[str, Any],
+    environments: Mapping[str, Environment],
+    tools: ToolExecutor,
+) -> AgentSpec:
+    """Return the spec with instructions that say in which room the agent is."""
+    place = RoomPlace(
+        agent=claim.agent.name,
+        platform=str(origin.get("platform", "")),
+        room=str(origin.get("room", "")),
+        workspaces=[name for name, one in environments.items() if name and one.workspace],
+        tools=[tool.name for tool in tools.list()],
+    )
+    prompt = agent_config(claim.agent).room_prompt
+    return replace(spec, instructions=with_room_prompt(spec.instructions, prompt, place))
 
 
 def _plain_input(turn: Turn) -> str:

@@ -26,6 +26,7 @@ from channels.message import (
     Command,
     IgnoredUpdate,
     Message,
+    MessageDeleted,
     QuotedMessage,
     Reaction,
     RoomKind,
@@ -106,6 +107,15 @@ def _message_edited(raw: object, context: _EventContext) -> Message | IgnoredUpd
         return IgnoredUpdate(reason=reason)
     text, mentioned, _ = _text(message, context.bot)
     return _message(message, context, text, mentioned=mentioned, edited=True)
+
+
+def _message_deleted(raw: object, context: _EventContext) -> MessageDeleted:
+    message = payloads.MessageDelete.model_validate(raw)
+    return MessageDeleted(
+        key=context.key(message.id, "deleted"),
+        address=_address(message.channel, message.channel_id, message.guild_id, context.channel),
+        platform_id=message.id,
+    )
 
 
 def _ignore_reason(message: payloads.Message, bot: Bot) -> str:
@@ -268,6 +278,7 @@ def _modal_text(content: payloads.InteractionData) -> str:
 _DECODERS: Mapping[str, Callable[[object, _EventContext], Update | IgnoredUpdate]] = {
     "MESSAGE_CREATE": _message_created,
     "MESSAGE_UPDATE": _message_edited,
+    "MESSAGE_DELETE": _message_deleted,
     "MESSAGE_REACTION_ADD": _reaction,
     "MESSAGE_REACTION_REMOVE": _reaction,
     "INTERACTION_CREATE": _interaction,

@@ -92,7 +92,7 @@ class EventHandler:
                 self._channel_types.remember(content)
             case "MESSAGE_CREATE" | "MESSAGE_UPDATE":
                 await self._on_message(event, content, accept)
-            case "MESSAGE_REACTION_ADD" | "MESSAGE_REACTION_REMOVE":
+            case "MESSAGE_REACTION_ADD" | "MESSAGE_REACTION_REMOVE" | "MESSAGE_DELETE":
                 await self._on_reaction(event, content, accept)
             case "INTERACTION_CREATE":
                 await self._on_interaction(event, content, accept)
@@ -163,7 +163,7 @@ class EventHandler:
             await self._markers.save(at_once=True)
 
     async def _on_reaction(self, event: Raw, reaction: Raw, accept: Accept) -> None:
-        """Accept a reaction, unless it is the bot's own."""
+        """Accept a reaction, unless it is the bot's own, or the deletion of a message."""
         channel = reaction.get("channel_id")
         if isinstance(channel, str) and channel.isdecimal() and reaction.get("user_id") != self._bot.id:
             await self._accept({**event, "d": await self._with_channel(reaction)}, accept)

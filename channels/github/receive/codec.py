@@ -20,6 +20,7 @@ from channels.message import (
     Command,
     IgnoredUpdate,
     Message,
+    MessageDeleted,
     RoomKind,
     RoomMigrated,
     Update,
@@ -52,6 +53,8 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     if event == "repository":
         return _moved(payload, room, key=key, channel=channel)
     action, subject = payload.get("action"), mapping(payload.get(_SUBJECTS.get(event, "")))
+    if action == "deleted" and event.endswith("_comment") and subject:
+        return _deleted(event, payload, subject, Address(channel=channel, room=room), key=key)
     if not isinstance(action, str) or action not in _ACTIONS or not subject:
         return IgnoredUpdate(reason=f"an event of another kind: {event[:40]} {clean(action)[:40]}")
     if _ACTIONS[action] and "body" not in mapping(payload.get("changes")):
@@ -93,6 +96,18 @@ def _message(
     if not text:
         return IgnoredUpdate(reason="a message without text")
     return Message(text=text, mentions_bot=mention, edited=edited, **common)
+
+
+def _deleted(
+    event: str, payload: Mapping[str, Any], subject: Mapping[str, Any], room: Address, *, key: str
+) -> MessageDeleted | IgnoredUpdate:
+    thread = _thread(event, payload, subject)
+    if thread is None:
+        return IgnoredUpdate(reason="an event without a thread or a sender")
+    address = Address(
+        channel=room.channel, room=room.room, thread=thread.id, extras=_extras(event, payload, subject)
+    )
+    return MessageDeleted(key=key, address=address, platform_id=_platform_id(event, thread, subject))
 
 
 def _thread(event: str, payload: Mapping[str, Any], subject: Mapping[str, Any]) -> Thread | None:

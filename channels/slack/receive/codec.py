@@ -15,6 +15,7 @@ from channels.message import (
     Command,
     IgnoredUpdate,
     Message,
+    MessageDeleted,
     Reaction,
     RoomKind,
     Update,
@@ -59,6 +60,8 @@ def _event(callback: EventCallback, channel: str, bot: Bot) -> Update | IgnoredU
     team = bot.team or callback.team_id
     if event.subtype == "message_changed":
         return _message_changed(event, team, channel, bot)
+    if event.subtype == "message_deleted" and event.deleted_ts:
+        return _message_deleted(event, event.deleted_ts, f"{team}:{event.channel}", channel, bot)
     if event.subtype not in _MESSAGE_SUBTYPES:
         return IgnoredUpdate(reason=f"a message of the subtype {event.subtype[:40]}" if event.subtype else "")
     return _message(event, f"{team}:{event.channel}:{event.ts}", channel, bot)
@@ -92,6 +95,20 @@ def _message_changed(event: MessageEvent, team: str, channel: str, bot: Bot) -> 
         return IgnoredUpdate(reason="a change that leaves the text as it was")
     key = f"{team}:{event.channel}:{inner.ts}:{inner.edited.ts}"
     return _message(inner, key, channel, bot, edited_at=inner.edited.ts)
+
+
+def _message_deleted(
+    event: MessageEvent, deleted: str, place: str, channel: str, bot: Bot
+) -> MessageDeleted | IgnoredUpdate:
+    previous = event.previous_message or {}
+    if previous.get("user") == bot.id:
+        return IgnoredUpdate(reason="a deletion of the bot's own message")
+    thread = previous.get("thread_ts")
+    return MessageDeleted(
+        key=slack_text.clean(f"{place}:{deleted}:deleted"),
+        address=address_of(channel, event.channel, thread if isinstance(thread, str) else None, deleted),
+        platform_id=deleted,
+    )
 
 
 def _message(

@@ -37,6 +37,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("position", name=op.f("pk_room_messages")),
         sa.UniqueConstraint("room", "event_key", name=op.f("uq_room_messages_room_event_key")),
+        sqlite_autoincrement=True,
     )
     with op.batch_alter_table("room_messages", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_room_messages_account"), ["account"], unique=False)

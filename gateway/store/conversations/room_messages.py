@@ -107,7 +107,7 @@ async def list_newest(
 
 
 async def find(connection: Connection, room: str, platform_id: str) -> tuple[int, RoomMessage] | None:
-    """Return a kept message by its platform's id, with its position."""
+    """Return a kept message, and no change of one, by its platform's id, with its position."""
     rows = await connection.execute(
         select(room_messages.c.position, *_COLUMNS)
         .where(

@@ -11,7 +11,7 @@ import pytest
 from channels.message import RoomKind
 from delivery.database.engine import Database
 from gateway.agents.port import Agent, AgentEvent, Finished, Tools, TurnInput
-from gateway.conversations.message_frame import ROOM_PROMPT, frame_message
+from gateway.conversations.message_frame import frame_message
 from gateway.conversations.retry import retry_in
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import turns
@@ -88,7 +88,9 @@ async def test_a_model_gets_the_frame_and_a_shell_the_text(
     assert (alone.input, alone.agent.instructions) == ("alone", "")
     assert asked.input == (frame_message(room.id, ORIGIN, "hello") if framed else "hello")
     explained = framed and config.get("roomPrompt") != ""
-    assert asked.agent.instructions == (ROOM_PROMPT if explained else "")
+    said = asked.agent.instructions
+    assert said.startswith('You are the agent "ada". This conversation takes place on "memory"') == explained
+    assert bool(said) == explained
 
 
 async def test_a_retried_turn_keeps_the_author(database: Database, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from channels.message import Address, Author, QuotedMessage
+from channels.message import Address, Author, MessageDeleted, QuotedMessage
 from channels.settings import RoomSettings
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
@@ -190,3 +190,44 @@ async def _open_turns(harness: IngressHarness, *addresses: Address) -> list[Turn
             assert conversation is not None
             found += await turns.list_open(connection, conversation.id)
     return found
+
+
+async def delete(harness: IngressHarness, message: str, **more: Any) -> None:
+    """Delete a message in the room."""
+    values = {"key": f"d{message}", "address": harness.address(), "platform_id": message}
+    await harness.receive(MessageDeleted(**(values | more)))
+
+
+async def test_deleted_messages_leave_the_context(database: Database) -> None:
+    """A kept message is forgotten, and a turn that comes after one that had it gets to know of it."""
+    harness = await open_ingress_harness(database)
+    gone = await say(harness, "a secret", by=BOB)
+    kept = await say(harness, "no secret", by=BOB)
+    await delete(harness, gone)
+    assert earlier(await ask(harness, "one")) == ["no secret"]
+    await delete(harness, kept)
+    turn = await ask(harness, "two")
+    assert turn.context is not None
+    (deleted,) = turn.context["earlier"]
+    assert (deleted["kind"], deleted["message"], deleted["id"], deleted["text"]) == ("deleted", kept, "8", "")
+
+
+async def test_a_deleted_message_is_not_answered_or_is_known_as_deleted(database: Database) -> None:
+    """A turn that waits is cancelled, or loses the message; after it began, the next turn is told."""
+    harness = await open_ingress_harness(database)
+    await harness.send_command("queue", QueueMode.COLLECT)
+    first = await harness.send_message("first", **in_group(mentions_bot=True))
+    await harness.start_first_turn()
+    second = await harness.send_message("second", **in_group(mentions_bot=True))
+    third = await harness.send_message("third", **in_group(mentions_bot=True))
+    await delete(harness, second)
+    assert [turn.input for turn in await harness.list_open_turns()] == ["first", "third"]
+    await delete(harness, third)
+    await delete(harness, first)
+    _running, waiting = await harness.list_open_turns()
+    assert waiting.cancel
+    last = await ask(harness, "fourth")
+    assert last.context is not None
+    assert [(one["kind"], one["message"]) for one in last.context["earlier"]] == [("deleted", first)]
+    deleted = [event.data for event in await harness.list_events() if event.data.get("deleted")]
+    assert [data["text"] for data in deleted] == ["", "", ""]

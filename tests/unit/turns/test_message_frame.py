@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.conversations.message_frame import (
-    ROOM_PROMPT,
     MessageOrigin,
+    RoomPlace,
     frame_mark,
     frame_message,
     with_room_prompt,
@@ -101,6 +101,13 @@ def test_the_frame_is_json_with_the_author_the_time_and_the_room() -> None:
 
 def test_an_agent_can_replace_the_explanation() -> None:
     """The gateway's text stands before the instructions, the agent's in its place, "" leaves it out."""
-    assert with_room_prompt("Be brief.", None) == f"{ROOM_PROMPT}\n\nBe brief."
-    assert with_room_prompt("Be brief.", "A room.") == "A room.\n\nBe brief."
-    assert with_room_prompt("Be brief.", "") == "Be brief."
+    place = RoomPlace(
+        agent="ada", platform="slack", room='C"1\n{tools}', workspaces=("code",), tools=("bash", "read")
+    )
+    whole = with_room_prompt("Be brief.", None, place)
+    assert whole.startswith('You are the agent "ada". This conversation takes place on "slack", in the chat')
+    assert 'room "C\\"1\\n{tools}" with several people' in whole
+    assert "Your workspace is code; your tools are bash, read." in whole
+    assert whole.endswith("\n\nBe brief.")
+    assert with_room_prompt("Be brief.", "In {room}.", place) == 'In "C\\"1\\n{tools}".\n\nBe brief.'
+    assert with_room_prompt("Be brief.", "", place) == "Be brief."
