@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from channels.adapter_modules import probe_of, simulator_of
 from channels.discord.settings import DiscordSettings
+from channels.inbox.adapter_modules import probe_of, simulator_of
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from egress.guard import EgressGuard
 

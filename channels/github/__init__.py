@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from channels.adapter_modules import probe_of, simulator_of
 from channels.github.settings import GitHubSettings
 from channels.github.threads import measure
+from channels.inbox.adapter_modules import probe_of, simulator_of
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from egress.guard import EgressGuard
 

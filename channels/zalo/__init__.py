@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from channels.adapter_modules import probe_of, simulator_of
+from channels.inbox.adapter_modules import probe_of, simulator_of
 from channels.inbox.plain import utf16_length
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from channels.zalo.settings import TEXT_LIMIT, ZaloSettings
