@@ -34,9 +34,10 @@ from gateway.environments.job_replicas import JobReplicas
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.wiring import FileServices, open_file_services
 from gateway.infra.backing_services import BackgroundTask, BackingServices
+from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.ingress.commands import ChatCommands, ClientCommands
-from gateway.ingress.receive import UpdateAcceptor, UpdateHandler
+from gateway.ingress.receive import UpdateHandler
 from gateway.ingress.sandbox_commands import SandboxCommands
 from gateway.ingress.status_reactions import StatusReactions
 from gateway.instrumentation import InstrumentedLeases, InstrumentedStream, InstrumentedUpdateHandler

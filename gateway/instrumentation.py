@@ -18,8 +18,7 @@ from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.errors import DeliveryError, LeaseBusy, LeaseLost
 from delivery.events.event import Event, EventType
 from delivery.events.port import EventStream, StoredEvent, StreamBounds, Tail
-from gateway.ingress.channel_context import ChannelContext
-from gateway.ingress.receive import UpdateAcceptor
+from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.observability.metrics import Metrics
 from gateway.store.turn_state import DEAD_LETTER_PREFIX
 from gateway.tools.executor import TOOLS

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from channels.message import Address
+from channels.port import Accept
 from channels.settings import ChannelSettings, RoomSettings
 from gateway.conversations.approver_rules import ApproverRule, DecisionContext
 from gateway.conversations.room_context import ContextLimits
@@ -71,3 +74,11 @@ class ChannelContext:
     def decision_context(self, address: Address) -> DecisionContext:
         """Return the decision context of a chat of this channel."""
         return DecisionContext(address=address, rule=self.approvers)
+
+
+class UpdateAcceptor(Protocol):
+    """Accepts the updates of a channel."""
+
+    @abstractmethod
+    def accept(self, context: ChannelContext) -> Accept:
+        """Return the function that a channel's receiver calls with each update."""

@@ -25,8 +25,9 @@ from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.sink import ConnectedBot
 from delivery.deliveries.attempt import AmbiguityPolicy
 from delivery.deliveries.port import Delivery
+from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_health import ReceiverHealth
-from gateway.ingress.receive import ChannelContext, UpdateAcceptor
+from gateway.ingress.receive import ChannelContext
 from gateway.store.accounts.records import Record
 
 log = structlog.get_logger(__name__)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
@@ -394,11 +392,3 @@ class UpdateHandler:
             )
             await store.move(connection, old=migration.old, new=migration.new)
         log.info("ingress.room_migrated", channel=context.record.name, at=utc_now().isoformat())
-
-
-class UpdateAcceptor(Protocol):
-    """Accepts the updates of a channel."""
-
-    @abstractmethod
-    def accept(self, context: ChannelContext) -> Accept:
-        """Return the function that a channel's receiver calls with each update."""

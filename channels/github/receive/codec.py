@@ -28,8 +28,8 @@ from channels.message import (
 
 __all__ = ["Bot", "decode"]
 
-_ACTIONS = {"opened": False, "created": False, "submitted": False, "edited": True}
-"""The actions that bring text, and whether it replaces an earlier one."""
+_ACTIONS = {"opened": False, "created": False, "submitted": False, "edited": True, "deleted": False}
+"""The actions that bring or delete text, and whether it replaces an earlier one."""
 
 _SUBJECTS = {
     "issues": "issue",
@@ -53,8 +53,6 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     if event == "repository":
         return _moved(payload, room, key=key, channel=channel)
     action, subject = payload.get("action"), mapping(payload.get(_SUBJECTS.get(event, "")))
-    if action == "deleted" and event.endswith("_comment") and subject:
-        return _deleted(event, payload, subject, Address(channel=channel, room=room), key=key)
     if not isinstance(action, str) or action not in _ACTIONS or not subject:
         return IgnoredUpdate(reason=f"an event of another kind: {event[:40]} {clean(action)[:40]}")
     if _ACTIONS[action] and "body" not in mapping(payload.get("changes")):
@@ -64,7 +62,7 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
 
 def _message(
     event: str, payload: Mapping[str, Any], subject: Mapping[str, Any], room: Address, *, key: str, bot: Bot
-) -> Message | Command | IgnoredUpdate:
+) -> Message | Command | MessageDeleted | IgnoredUpdate:
     user = mapping(payload.get("sender"))
     thread = _thread(event, payload, subject)
     if thread is None or not identifier(user.get("id")):
@@ -89,6 +87,8 @@ def _message(
         "room": RoomKind.GROUP,
         "platform_id": _platform_id(event, thread, subject),
     }
+    if payload["action"] == "deleted":
+        return MessageDeleted(**{name: common[name] for name in ("key", "address", "platform_id")})
     command = parse_mentioned(body) if mention else parse_decision(body)
     if command is not None and not edited and not title:
         return Command(name=command[0], rest=command[1], **common)
@@ -96,18 +96,6 @@ def _message(
     if not text:
         return IgnoredUpdate(reason="a message without text")
     return Message(text=text, mentions_bot=mention, edited=edited, **common)
-
-
-def _deleted(
-    event: str, payload: Mapping[str, Any], subject: Mapping[str, Any], room: Address, *, key: str
-) -> MessageDeleted | IgnoredUpdate:
-    thread = _thread(event, payload, subject)
-    if thread is None:
-        return IgnoredUpdate(reason="an event without a thread or a sender")
-    address = Address(
-        channel=room.channel, room=room.room, thread=thread.id, extras=_extras(event, payload, subject)
-    )
-    return MessageDeleted(key=key, address=address, platform_id=_platform_id(event, thread, subject))
 
 
 def _thread(event: str, payload: Mapping[str, Any], subject: Mapping[str, Any]) -> Thread | None:

@@ -41,7 +41,7 @@ class HandoverResponse(ResponseModel):
 class OperatorMessageSent(ResponseModel):
     """A message of the operator that was sent."""
 
-    messageId: str
+    message: str
     conversationId: str
 
 
@@ -113,4 +113,4 @@ async def send_as_operator(
         await conversations.add_message(tx.connection, now.id, row)
         data = {"message": message, "role": "operator", "author": name, "text": text, "files": []}
         tx.emit(Event.now(EventType.MESSAGE_COMPLETED, now.id, data))
-    return OperatorMessageSent(messageId=message, conversationId=conversation.id)
+    return OperatorMessageSent(message=message, conversationId=conversation.id)

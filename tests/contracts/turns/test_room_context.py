@@ -192,10 +192,9 @@ async def _open_turns(harness: IngressHarness, *addresses: Address) -> list[Turn
     return found
 
 
-async def delete(harness: IngressHarness, message: str, **more: Any) -> None:
+async def delete(harness: IngressHarness, message: str) -> None:
     """Delete a message in the room."""
-    values = {"key": f"d{message}", "address": harness.address(), "platform_id": message}
-    await harness.receive(MessageDeleted(**(values | more)))
+    await harness.receive(MessageDeleted(key=f"d{message}", address=harness.address(), platform_id=message))
 
 
 async def test_deleted_messages_leave_the_context(database: Database) -> None:
