@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from channels.message import Address, Author
 from delivery.broker.port import WorkQueue
 from delivery.deliveries.transactions import Transaction, Transactions
+from gateway.accounts.usage_report import render_usage
 from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.notices import post_notice
 from gateway.conversations.queue_policy import queue_policy
@@ -33,7 +34,7 @@ HELP = (
     "`/queue` shows what happens to messages "
     "that arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` "
     "changes it), `/schedule` and `/remind` start something or remind you at a time (`/remind in 20m tea`), "
-    "`/memory` lists my notes for this chat, "
+    "`/memory` lists my notes for this chat, `/usage` shows what this conversation has used, "
     "`/title TEXT` names this conversation in lists, `/help` shows this."
 )
 
@@ -101,7 +102,7 @@ class ChatCommands:
 
     NAMES = (
         *("new", "stop", "retry", "status", "jobs", "approve", "deny", "answer", "queue"),
-        *("schedule", "remind", "memory", "title", "help"),
+        *("schedule", "remind", "memory", "usage", "title", "help"),
     )
     ALWAYS = ("stop", "approve", "deny", "answer")
     """Commands that are executed over the rate limit, and in groups without a mention."""
@@ -154,6 +155,7 @@ class ChatCommands:
             "memory": lambda: execute_memory_command(
                 tx, conversation, command.args, by=by.id, is_owner=decision_context is None
             ),
+            "usage": lambda: render_usage(tx.connection, conversation.account, conversation.id),
             "title": lambda: self._title(tx, conversation, " ".join(command.args)),
             "schedule": lambda: self._schedule(tx, conversation, command, by),
             "remind": lambda: self._schedule(tx, conversation, command, by),

@@ -86,6 +86,7 @@ usage = Table(
     Column("ended_at", UtcDateTime, nullable=False),
     Index("ix_usage_account", "account", "ended_at"),
     Index("ix_usage_ended_at", "ended_at"),
+    Index("ix_usage_conversation", "conversation"),
 )
 """An activity span of a sandbox (`kind` sandbox), or a turn's use of a model (`kind` model).
 

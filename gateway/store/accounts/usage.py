@@ -131,6 +131,19 @@ async def sum_by_reason(connection: Connection, account: str) -> Sequence[tuple[
     return [(row.kind, row.what, row.reason, _amount(row)) for row in rows]
 
 
+async def sum_of_conversation(
+    connection: Connection, account: str, conversation: str
+) -> Mapping[str, Amount]:
+    """Return the usage of a conversation by kind (`model`, `sandbox`)."""
+    sums = [func.coalesce(func.sum(usage.c[name]), 0).label(name) for name in _NUMBERS]
+    rows = await connection.execute(
+        select(usage.c.kind, *sums)
+        .where(usage.c.account == account, usage.c.conversation == conversation)
+        .group_by(usage.c.kind)
+    )
+    return {row.kind: _amount(row) for row in rows}
+
+
 async def delete_before(connection: Connection, *, before: datetime) -> int:
     """Delete some usage rows that ended before a moment; return their number. Totals stay."""
     return await delete_batch(connection, usage, usage.c.ended_at < before)

@@ -1,0 +1,15 @@
+"""Index the usage of conversations."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0015"
+down_revision = "0014"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Create the index."""
+    op.create_index("ix_usage_conversation", "usage", ["conversation"])
