@@ -77,7 +77,9 @@ def handle(event: Event, context: Any) -> Mapping[str, Any]:
     prepare(event)
     try:
         output = run(event, request, deadline)
-        return _finish(event, output) if output is not None else _finish(event, b"", state="killed")
+        if output is not None:
+            return _finish(event, output)
+        return _finish(event, b"", state="removed" if is_removed(event) else "killed")
     finally:
         clean_up()
 
@@ -105,6 +107,11 @@ def is_cancelled(url: str) -> bool:
     except (urllib.error.URLError, OSError):
         return False
     return True
+
+
+def is_removed(event: Event) -> bool:
+    """Return whether the sandbox's directory has been removed, so that its command must end."""
+    return bool(event.get("directory")) and not (FILES / event["directory"]).is_dir()
 
 
 def _request(
@@ -177,7 +184,7 @@ def run(event: Event, request: Event, deadline: float) -> bytes | None:
     ) as child:
         reader = OutputReader(child)
         try:
-            has_ended = wait(reader, deadline, lambda: is_cancelled(event["cancel"]))
+            has_ended = wait(reader, deadline, lambda: is_removed(event) or is_cancelled(event["cancel"]))
         finally:
             kill_descendants()
             reader.join()

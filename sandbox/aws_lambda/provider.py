@@ -50,7 +50,7 @@ class LambdaProvider(Provider):
         return self._sandbox(sandbox_id, spec)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Delete a sandbox's files, then its record. Idempotent."""
+        """Delete a sandbox's files, which ends a command that runs there, then its record. Idempotent."""
         try:
             await self._records.check(sandbox_id)
         except SandboxGone:

@@ -21,11 +21,13 @@ from sandbox.errors import (
     ProviderUnauthorized,
     ProviderUnreachable,
     SandboxError,
+    SandboxGone,
 )
 from sandbox.model import BackgroundJob, ExecRequest, Network
 from sandbox.port import Provider, Sandbox
 from sandbox.registry import built_in
 from sandbox.testing.rig import ProviderRig
+from sandbox.testing.waiting import until
 
 COUNT = ExecRequest(script="echo once >> runs; echo done")
 MEBIBYTE = 1 << 20
@@ -215,6 +217,19 @@ async def test_a_destroyed_sandbox_leaves_no_files(
     listed = await other.run(ExecRequest(script="ls /mnt/files"))
     assert sandbox.id.encode() not in listed.stdout
     assert other.id.encode() in listed.stdout
+
+
+async def test_destroying_a_sandbox_ends_its_command(provider: Provider, sandbox: Sandbox) -> None:
+    """The command is killed where it runs, and its caller learns that the sandbox is gone."""
+    running = asyncio.ensure_future(sandbox.run(ExecRequest(script="touch begun; sleep 100")))
+
+    async def begun() -> bool:
+        return (await sandbox.run(ExecRequest(script="test -e begun"))).ok
+
+    await until(begun)
+    await provider.destroy(sandbox.id)
+    with pytest.raises(SandboxGone):
+        await running
 
 
 async def test_a_job_is_refused_with_the_alternative(sandbox: Sandbox) -> None:

@@ -14,6 +14,7 @@ import pytest
 import daytona_service
 import e2b_service
 import kubernetes_service
+import lambda_service
 from api_server import ApiClient, ApiResponse
 from gateway_process import gateway
 from service_processes import service_url
@@ -49,6 +50,19 @@ def _kubernetes() -> Mapping[str, str]:
 PROVIDERS = {"e2b": _e2b, "daytona": _daytona}
 if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
     PROVIDERS["kubernetes"] = _kubernetes
+
+
+def _lambda() -> Mapping[str, str]:
+    endpoint, s3_endpoint = service_url("lambda_service").split()
+    return {
+        "DOVECOTE_SANDBOX__LAMBDA__ENDPOINT": endpoint,
+        "DOVECOTE_SANDBOX__LAMBDA__S3_ENDPOINT": s3_endpoint,
+        "DOVECOTE_SANDBOX__LAMBDA__BUCKET": lambda_service.BUCKET,
+        "DOVECOTE_SANDBOX__LAMBDA__ACCESS_KEY": lambda_service.ACCESS_KEY,
+        "DOVECOTE_SANDBOX__LAMBDA__SECRET_KEY": lambda_service.SECRET_KEY,
+        "SANDBOX_FN_MOUNT_NONET": "sandbox-mount-nonet",
+        "SANDBOX_FN_NOMOUNT_NONET": "sandbox-nomount-nonet",
+    }
 
 
 async def _ended(client: ApiClient, path: str) -> ApiResponse:
@@ -188,3 +202,38 @@ async def test_a_workspace_needs_a_sandbox_that_lasts(tmp_path: Path) -> None:
         use = {"name": "files", "workspaceId": "files", "sandbox": None}
         read = {"sandbox": "spare", "workspaces": [use]}
         assert (await mine.call("POST", "/accounts/me/agents", {"name": "b", "config": read})).status == 201
+
+
+@pytest.mark.skipif(not os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"), reason="needs every provider")
+async def test_a_workspace_on_lambda_keeps_its_files_and_refuses_jobs(tmp_path: Path) -> None:
+    """Turns find each other's files; jobs and reserved sandboxes are refused in words."""
+    async with gateway(tmp_path / "data", env=_lambda()) as process, aiohttp.ClientSession() as session:
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+
+        async def turn(agent: str, text: str) -> str:
+            taken = await mine.call(
+                "POST", f"/agents/{agent}/turns", {"input": text, "conversation": f"demo-{agent}"}
+            )
+            assert taken.status == 202, taken.body
+            return str((await _ended(mine, f"/status/{taken.body['turnId']}")).body["output"])
+
+        sandbox: dict[str, Any] = {"provider": "lambda", "permissionMode": "bypass"}
+        refused = await mine.call(
+            "POST", "/accounts/me/sandboxes", {"name": "kept", "config": {**sandbox, "persistent": True}}
+        )
+        assert refused.status == 422
+        assert "persistent" in str(refused.body)
+        await mine.call("POST", "/accounts/me/workspaces", {"name": "work"})
+        made = await mine.call("POST", "/accounts/me/sandboxes", {"name": "box", "config": sandbox})
+        assert made.status == 201, made.body
+        work = [{"name": "work", "workspaceId": "work"}]
+        for name, config in (("a", {"sandbox": "box", "workspaces": work}), ("b", {"sandbox": "box"})):
+            made = await mine.call("POST", "/accounts/me/agents", {"name": name, "config": config})
+            assert made.status == 201, made.body
+        assert "made" in await turn("a", "!echo made | tee note.txt")
+        assert "made" in await turn("a", "!cat note.txt")
+        assert "nothing" in await turn("b", "!ls; touch left; echo nothing")
+        assert "left" not in await turn("b", "!ls")
+        assert "foreground" in await turn("a", "!& sleep 1; echo late")
+        listed = await mine.call("GET", "/accounts/me/workspaces/work/files")
+        assert {one["name"] for one in listed.body["items"]} == {"note.txt"}
