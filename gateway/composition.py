@@ -223,7 +223,12 @@ async def _delivery_tasks(
 def _maintenance_tasks(base: _Foundation, services: Services) -> tuple[BackgroundTask, ...]:
     backing = base.backing
     return (
-        _janitor(base).run,
+        Janitor(
+            backing.database,
+            base.relay,
+            base.transactions.wake_soon,
+            event_retention=timedelta(seconds=backing.settings.event_max_age),
+        ).run,
         services.schedule_firing.run,
         RetentionTask(backing.database, backing.settings.retention).run,
         QueueGauges(backing.database, backing.metrics).run,
@@ -392,13 +397,4 @@ def _process_gauges(backing: BackingServices, channel_supervisor: ChannelSupervi
         is_broker_up=lambda: backing.nats.is_connected,
         stream_fill_ratio=lambda: backing.stream.fill,
         count_channels=channel_supervisor.count_by_state,
-    )
-
-
-def _janitor(base: _Foundation) -> Janitor:
-    return Janitor(
-        base.backing.database,
-        base.relay,
-        base.transactions.wake_soon,
-        event_retention=timedelta(seconds=base.backing.settings.event_max_age),
     )

@@ -112,10 +112,6 @@ async def untyped(name) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
     return str(name)
 
 
-async def undocumented(name: str) -> str:  # noqa: D103
-    return name
-
-
 def blocking(name: str) -> str:
     """Say a name."""
     return name
@@ -126,7 +122,14 @@ async def collecting(*names: str) -> str:
     return " ".join(names)
 
 
-@pytest.mark.parametrize("function", [untyped, undocumented, blocking, collecting, "text"])
+def _undocumented() -> object:
+    async def function(name: str) -> str:
+        return name
+
+    return function
+
+
+@pytest.mark.parametrize("function", [untyped, _undocumented(), blocking, collecting, "text"])
 def test_a_function_that_cannot_be_described_is_refused(function: object) -> None:
     """The error names the tool."""
     with pytest.raises(BrokenTool, match="'one'"):

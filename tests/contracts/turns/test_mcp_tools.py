@@ -242,6 +242,16 @@ async def test_a_private_address_is_refused_when_it_is_saved_and_when_it_is_used
     assert service.headers == []
 
 
+async def test_a_server_of_the_operators_file_may_have_any_address(
+    harness: TurnWorkerHarness, service: McpService
+) -> None:
+    """The configuration file belongs to the operator, whose own network it may name."""
+    record = await Agents(harness).configure(sums={"url": service.url})
+    harness.agent = replace(record, managed=True)
+    async with Agents(harness, allow="").tools() as tools:
+        assert (await tools.call("sums_add", {"a": 1, "b": 1}, call="call-1")).content == "the sum is 2"
+
+
 async def test_secrets_are_masked_and_encrypted(harness: TurnWorkerHarness) -> None:
     """The record has a mask; a patch that contains the mask keeps the secret."""
     agents = Agents(harness)
