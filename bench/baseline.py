@@ -1,15 +1,17 @@
 """The raw limit: the minimum that a durable gateway does for each message.
 
-    python -m bench.baseline DELAY [TELEGRAM_URL TOKEN]
+    python -m bench.baseline DELAY [TELEGRAM_URL TOKEN [MODEL_URL]]
 
 For each message: three commits to SQLite (WAL, synchronous=FULL), three acknowledged publishes to a file
 stream of a nats-server of its own, DELAY seconds of a model, and the answer, to Telegram (long polling) or
-on the WebSocket it came from. It prints `ready URL` and runs until it is ended.
+on the WebSocket it came from. With MODEL_URL it publishes six times and streams the answer from that model.
+It prints `ready URL` and runs until it is ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sqlite3
 import sys
@@ -35,16 +37,41 @@ class Baseline:
         self._database = database
         self._stream = stream
         self._delay = delay
+        self.model: StreamedModel | None = None
 
     async def handle(self, text: str) -> str:
         """Commit and publish three times, think, and return the answer."""
+        answer = f"raw: {text}"
         for step in range(STEPS):
             with self._database:
                 self._database.execute("INSERT INTO steps (step, body) VALUES (?, ?)", (step, text))
             await self._stream.publish("raw.e", text.encode())
+            if self.model is not None:
+                await self._stream.publish("raw.e", text.encode())
             if step == 0 and self._delay:
                 await asyncio.sleep(self._delay)
-        return f"raw: {text}"
+            if step == 0 and self.model is not None:
+                answer = await self.model.ask(text)
+        return answer
+
+
+class StreamedModel:
+    """Streams answers from a server of OpenAI's chat completions."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = f"{url}/chat/completions"
+
+    async def ask(self, text: str) -> str:
+        """Return the answer to a message, read piece by piece."""
+        asked = {"model": "raw", "stream": True, "messages": [{"role": "user", "content": text}]}
+        pieces: list[str] = []
+        async with self._session.post(self._url, json=asked) as response:
+            async for line in response.content:
+                if line.startswith(b"data: {"):
+                    choices = json.loads(line[6:])["choices"]
+                    pieces.append((choices[0]["delta"].get("content") or "") if choices else "")
+        return "".join(pieces)
 
 
 async def telegram(baseline: Baseline, base: str, token: str) -> None:
@@ -106,7 +133,10 @@ async def serve(delay: float, directory: Path, *platform: str) -> None:
         ):
             database.execute(statement)
         raw = Baseline(database, stream, delay)
-        work = asyncio.ensure_future(telegram(raw, *platform) if platform else websocket(raw))
+        for url in platform[2:]:
+            session = await stack.enter_async_context(aiohttp.ClientSession())
+            raw.model = StreamedModel(session, url)
+        work = asyncio.ensure_future(telegram(raw, *platform[:2]) if platform else websocket(raw))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
         await asyncio.wait({work})
         if not work.cancelled():

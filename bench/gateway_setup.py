@@ -28,10 +28,13 @@ class BenchGateway:
 
 
 @asynccontextmanager
-async def open_bench_gateway(directory: Path, *, model: str | None = None) -> AsyncIterator[BenchGateway]:
+async def open_bench_gateway(
+    directory: Path, *, model: str | None = None, env: Mapping[str, str] | None = None
+) -> AsyncIterator[BenchGateway]:
     """Run a gateway with a Telegram bot that is open to everybody; `model` is the model's base URL."""
+    more = env or {}
     async with simulate() as platform:
-        env = settings_for(platform)
+        env = {**settings_for(platform), **more}
         if model is not None:
             env |= env_variables("AGENT", {"model": "openai:loopback", "base_url": model})
             env["OPENAI_API_KEY"] = "a key for a loopback model"
@@ -51,9 +54,9 @@ def env_variables(prefix: str, settings: Mapping[str, object]) -> dict[str, str]
 
 
 @asynccontextmanager
-async def run_model(delay: float = 0.0) -> AsyncIterator[str]:
+async def run_model(delay: float = 0.0, *, pieces: int = 1) -> AsyncIterator[str]:
     """Run a model that echoes after so many seconds, in a process of its own; yields its base URL."""
-    async with _child(str(MODEL), "--delay", str(delay)) as (_, url):
+    async with _child(str(MODEL), "--delay", str(delay), "--pieces", str(pieces)) as (_, url):
         yield url
 
 
@@ -66,9 +69,12 @@ class BaselineProcess:
 
 
 @asynccontextmanager
-async def run_baseline(platform: Simulator | None, *, delay: float = 0.0) -> AsyncIterator[BaselineProcess]:
+async def run_baseline(
+    platform: Simulator | None, *, delay: float = 0.0, model: str | None = None
+) -> AsyncIterator[BaselineProcess]:
     """Run the raw limit on Telegram (or, without it, on a WebSocket) in a process of its own."""
     arguments = [] if platform is None else [platform.url, platform.token]
+    arguments += [] if model is None else [model]
     async with _child("-m", "bench.baseline", str(delay), *arguments) as (pid, url):
         yield BaselineProcess(url=url, pid=pid)
 

@@ -29,6 +29,11 @@ def read(pid: int) -> Reading:
     )
 
 
+def alone(pid: int) -> float:
+    """Return the CPU seconds of one process, without its children."""
+    return sum(_times(pid)[:2]) / _TICKS
+
+
 def resident(pid: int) -> float:
     """Return the resident megabytes of one process alone."""
     return _resident(pid) / 1024

@@ -253,10 +253,11 @@ def echo(body: dict[str, Any]) -> ScriptedTurn:
     return ScriptedTurn(text=f"echo: {text}", pieces=1)
 
 
-async def _serve(port: int, delay: float) -> None:
+async def _serve(port: int, delay: float, pieces: int) -> None:
     def script(body: dict[str, Any]) -> ScriptedTurn:
         turn = echo(body)
-        return ScriptedTurn(text=turn.text, calls=turn.calls, pieces=turn.pieces, delay=delay)
+        text = turn.text if pieces == 1 else f"{turn.text} {'words ' * pieces}"
+        return ScriptedTurn(text=text, calls=turn.calls, pieces=pieces, delay=delay)
 
     async with OpenAIServer(script, port=port) as server:
         print(f"ready {server.base_url}", flush=True)  # noqa: T201 - a process says where it listens
@@ -268,8 +269,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A loopback OpenAI-compatible model that echoes.")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
+    parser.add_argument("--pieces", type=int, default=1, help="pieces of each answer; more make it longer")
     arguments = parser.parse_args()
-    asyncio.run(_serve(arguments.port, arguments.delay))
+    asyncio.run(_serve(arguments.port, arguments.delay, arguments.pieces))
 
 
 if __name__ == "__main__":
