@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from delivery.fair_event_loop import FairEventLoop
+from delivery.fair_event_loop import MAX_TRACKED, FairEventLoop, FairTimeScheduler
 from delivery.fair_gate import ahead_of_accounts, working_for
-from delivery.fair_time import MAX_TRACKED, FairTimeScheduler
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
