@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from functools import partial
 
 from delivery.fair_scheduler import SYSTEM, FairScheduler, PoolSize
 
 _ACCOUNT: ContextVar[str] = ContextVar("account", default=SYSTEM)
+_IS_AHEAD: ContextVar[bool] = ContextVar("is_ahead", default=False)
 
 
 def current_account() -> str:
@@ -31,6 +32,25 @@ def working_for(account: str) -> Iterator[None]:
         yield
     finally:
         _ACCOUNT.reset(token)
+
+
+@contextmanager
+def ahead_of_accounts() -> Iterator[None]:
+    """Let the steps of this task run at once during the block, whichever account it works for.
+
+    For short blocks in which the task holds what others wait for, such as the lock of the database's writer:
+    they would wait for the account of this task too.
+    """
+    token = _IS_AHEAD.set(True)
+    try:
+        yield
+    finally:
+        _IS_AHEAD.reset(token)
+
+
+def scheduling_account(context: Context) -> str:
+    """Return the account by whose time a callback in this context is scheduled; SYSTEM: at once."""
+    return SYSTEM if context.get(_IS_AHEAD) else context.get(_ACCOUNT, SYSTEM)
 
 
 class FairGate:

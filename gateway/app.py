@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError
+from delivery.fair_event_loop import FairEventLoop
 from delivery.fair_threads import FairThreadPool
 from gateway import listeners
 from gateway.composition import build_components
@@ -76,7 +77,8 @@ def run(settings: Settings) -> int:
 def _serve_unwrapped(settings: Settings) -> None:
     """Serve; raises a single error as itself, without the exception groups of the tasks around it."""
     try:
-        asyncio.run(_serve(settings))
+        with asyncio.Runner(loop_factory=FairEventLoop) as runner:
+            runner.run(_serve(settings))
     except BaseExceptionGroup as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

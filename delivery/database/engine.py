@@ -38,8 +38,11 @@ metadata = MetaData(
 
 
 _POSTGRES_CONNECTIONS = 20
-_CONNECTION_SECONDS = 5.0
-"""Seconds to wait for a free connection."""
+_SQLITE_READERS = 8
+_SQLITE_WRITERS = 2
+"""Connections beside those of readers: for the writer, and for checks at the start."""
+_CONNECTION_SECONDS = {"postgresql": 5.0, "sqlite": 30.0}
+"""Seconds to wait for a free connection. Reads of SQLite use the processor, so they wait for each other."""
 
 
 class DatabaseUnavailable(RuntimeError):
@@ -94,7 +97,8 @@ class Database:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = self._open()
         self._group_commit = GroupCommit(self._connect) if self.is_sqlite else None
-        self._connections = FairGate(PoolSize(places=_POSTGRES_CONNECTIONS))
+        places = _SQLITE_READERS if self.is_sqlite else _POSTGRES_CONNECTIONS
+        self._connections = FairGate(PoolSize(places=places))
 
     def _open(self) -> AsyncEngine:
         if not self.is_sqlite:
@@ -102,14 +106,14 @@ class Database:
                 self.url,
                 pool_size=_POSTGRES_CONNECTIONS // 2,
                 max_overflow=_POSTGRES_CONNECTIONS // 2,
-                pool_timeout=_CONNECTION_SECONDS,
+                pool_timeout=_CONNECTION_SECONDS["postgresql"],
                 pool_pre_ping=True,
                 hide_parameters=True,  # a logged error must not contain messages of users
             )
         engine = create_async_engine(
             self.url,
-            pool_size=5,
-            max_overflow=5,
+            pool_size=_SQLITE_READERS + _SQLITE_WRITERS,
+            max_overflow=0,
             hide_parameters=True,
             connect_args={"async_creator_fn": lambda path, **_: sqlite.open_connection(path)},
         )
@@ -133,18 +137,16 @@ class Database:
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Connection]:
         """Open a connection for reading; anything written on it is rolled back."""
-        async with self._connect() if self.is_sqlite else self._connect_in_turn() as connection:
+        async with self._connect_in_turn() as connection:
             yield connection
 
     @asynccontextmanager
     async def _connect_in_turn(self) -> AsyncIterator[Connection]:
-        """Take one of the connections to PostgreSQL, which the accounts share fairly.
-
-        Readers of SQLite need no turn: each of their statements takes microseconds.
-        """
+        """Take one of the connections, which the accounts share fairly."""
+        timeout = _CONNECTION_SECONDS[self.url.get_backend_name()]
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(self._connections.hold(timeout=_CONNECTION_SECONDS))
+                await stack.enter_async_context(self._connections.hold(timeout=timeout))
             except TimeoutError as error:
                 raise DatabaseUnavailable("all database connections are in use") from error
             yield await stack.enter_async_context(self._connect())

@@ -20,7 +20,7 @@ import aiosqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncTransaction
 
 from delivery.database import sqlite
-from delivery.fair_gate import current_account
+from delivery.fair_gate import ahead_of_accounts, current_account
 from delivery.fair_scheduler import FairScheduler, PoolSize
 
 MAX_BATCH = 32
@@ -186,14 +186,16 @@ class GroupCommit:
     @asynccontextmanager
     async def begin(self, *, urgent: bool) -> AsyncIterator[AsyncConnection]:
         """Open a transaction; when the block has ended, its changes are on disk."""
-        async with self._lock.acquire(WriteOrder.URGENT if urgent else WriteOrder.NORMAL):
-            batch = await self._join_batch()
-            batch.missing -= 1
-            is_last = urgent or batch.missing <= 0
-            async with batch.entry(alone=batch.entries == 0 and is_last):
-                yield batch.connection
-            if is_last:
-                await asyncio.shield(self._start(self._commit(batch)))
+        order = WriteOrder.URGENT if urgent else WriteOrder.NORMAL
+        with ahead_of_accounts():  # the other writers wait for each step of this one
+            async with self._lock.acquire(order):
+                batch = await self._join_batch()
+                batch.missing -= 1
+                is_last = urgent or batch.missing <= 0
+                async with batch.entry(alone=batch.entries == 0 and is_last):
+                    yield batch.connection
+                if is_last:
+                    await asyncio.shield(self._start(self._commit(batch)))
         await asyncio.shield(batch.done)
 
     async def close(self) -> None:

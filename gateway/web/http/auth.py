@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -15,6 +16,7 @@ from gateway.accounts.api_keys import KeyScope, Principal, key_digest
 from gateway.store.turns.jobs import Job
 from gateway.web.http import connection_limit
 from gateway.web.http.auth_lockout import FailureLockout, client_address
+from gateway.web.http.connection import address_account
 from gateway.web.http.connection_limit import CONNECTION_LIMITER
 from gateway.web.http.context import WebContext
 from gateway.web.http.problems import Handler, HttpProblem
@@ -103,9 +105,12 @@ class Authenticator:
         @web.middleware
         async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
             try:
-                connection_limit.begin_request(request, self.client_address(request))
+                client = self.client_address(request)
+                connection_limit.begin_request(request, client)
                 if request.match_info.http_exception is None:
+                    set_current_account(address_account(client))
                     await self.authorize(request, self.access_by_route[request.match_info.route])
+                    await asyncio.sleep(0)  # the rest is done when the account is next
                 return await handler(request)
             finally:
                 connection_limit.end_request(request)
@@ -127,7 +132,8 @@ class Authenticator:
             case JobTokenAccess():
                 self._check_lockout(request, b"")
                 self._check_rate_limit(request, self.client_address(request))
-                request[JOB] = await self._authenticate_job(request, bearer_token(request))
+                request[JOB] = job = await self._authenticate_job(request, bearer_token(request))
+                set_current_account(job.account)
             case _:
                 self._check_rate_limit(request, self.client_address(request))
 

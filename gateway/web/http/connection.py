@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from aiohttp import web
 
+from delivery.fair_gate import working_for
 from gateway.web.http.problems import HttpProblem
 
 log = logging.getLogger("dovecote.web")
+
+
+def address_account(address: str) -> str:
+    """Return the account for which the gateway works before a request from an address is authenticated."""
+    return f"address {address}"
 
 
 class RequestAbandoned(HttpProblem):
@@ -29,6 +36,12 @@ class HttpConnection(web.RequestHandler):
     """aiohttp's connection, with a problem as the reply to bytes that are no HTTP."""
 
     __slots__ = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Share the time of unauthenticated requests by the address of the connection."""
+        peer = transport.get_extra_info("peername")
+        with working_for(address_account(peer[0] if isinstance(peer, tuple) else "unix")):
+            super().connection_made(transport)
 
     def handle_error(
         self,
