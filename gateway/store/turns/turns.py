@@ -12,8 +12,8 @@ from sqlalchemy import and_, bindparam, case, func, insert, literal_column, sele
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.database.partial_indexes import has_others
-from gateway.store.tables import IS_OPEN, OPEN, conversations, steps, turns
-from gateway.store.turn_state import TurnState
+from gateway.store.tables import IS_OPEN, conversations, steps, turns
+from gateway.store.turn_state import OPEN, TurnState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
