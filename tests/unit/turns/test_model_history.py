@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
+from gateway.agents.clients.errors import ModelCallError
 from gateway.agents.clients.http import ModelAddress, ModelHttp
 from gateway.agents.clients.messages import (
     ChatMessage,
@@ -22,7 +23,7 @@ from gateway.agents.clients.messages import (
     tool_return,
     user_prompt,
 )
-from gateway.agents.clients.openai_chat import OpenAIChat, stream_error
+from gateway.agents.clients.openai_chat import OpenAIChat
 from gateway.agents.clients.port import EarlierTurn, ModelQuery
 from gateway.agents.history import (
     HistoryEntry,
@@ -254,9 +255,14 @@ class CountedMessages(list[ChatMessage]):
         return super().__iter__()
 
 
+def refused(model: str, _status: int, body: str, _after: float | None) -> ModelCallError:
+    """Return an error of a model."""
+    return ModelCallError(model, body)
+
+
 def body_of(query: ModelQuery) -> object:
     """Return the request that asks an OpenAI-compatible server."""
-    address = ModelAddress(model="m", url="http://model", headers={}, error_of=stream_error)
+    address = ModelAddress(model="m", url="http://model", headers={}, error_of=refused)
     client = OpenAIChat(cast("ModelHttp", None), address, provider="openai", is_strict=False)
     return json.loads(client._body(query))
 
