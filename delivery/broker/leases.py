@@ -52,15 +52,11 @@ class LeaseHolder:
 
     `sole`: no other process of this instance can be alive, because this one has locked the data directory.
     Leases of earlier boots are then free.
-
-    `alone`: no other process can reach the broker. Nobody can take a lease over then, so it does not expire
-    for its holder, however late this process renews it.
     """
 
     instance: str
     boot: str
     sole: bool = False
-    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +70,10 @@ class _StoredLease:
 class HeldLease(Lease):
     """A lease that this process holds; renewed inside `JetStreamLeases.acquire`."""
 
-    def __init__(self, name: str, subject: str, ttl: float, *, expires: bool = True) -> None:
+    def __init__(self, name: str, subject: str, ttl: float) -> None:
         self.name = name
         self.subject = subject
         self.ttl = ttl
-        self._expires = expires
         self.nonce = secrets.token_hex(8)
         self.seq = 0
         self._trusted_until = 0.0
@@ -89,7 +84,7 @@ class HeldLease(Lease):
     def extend(self, seq: int, sent: float) -> None:
         """Record a renewal that was sent at the monotonic moment `sent`."""
         self.seq = seq
-        self._trusted_until = sent + self.ttl - SAFETY_MARGIN if self._expires else float("inf")
+        self._trusted_until = sent + self.ttl - SAFETY_MARGIN
 
     def taken(self) -> None:
         """Record that another holder has acquired the lease."""
@@ -128,7 +123,6 @@ class JetStreamLeases(Leases):
         self._renewals = renewals
         self._renewing_nats = renewals.connection if renewals else nats
         self._own_nonces: set[str] = set()
-        self._held_names: set[str] = set()
         self._releasing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -137,16 +131,12 @@ class JetStreamLeases(Leases):
 
         Raises LeaseBusy, BrokerUnreachable, BrokerRefused.
         """
-        lease = HeldLease(name, lease_subject(name), ttl, expires=not self._holder.alone)
-        if self._holder.alone and name in self._held_names:
-            raise LeaseBusy(f"the lease {name} is held by this process")
+        lease = HeldLease(name, lease_subject(name), ttl)
         self._own_nonces.add(lease.nonce)
-        if self._holder.alone:
-            self._held_names.add(name)
         try:
             await self._acquire(lease)
         except BaseException:
-            self._forget(lease)
+            self._own_nonces.discard(lease.nonce)
             raise
         stop = asyncio.Event()
         renewing = self._start_renewing(lease, stop)
@@ -283,8 +273,6 @@ class JetStreamLeases(Leases):
             stored = await self._read(lease.subject, self._renewing_nats)
             if stored is not None and stored.value.get("nonce") == lease.nonce:
                 lease.seq = stored.seq
-            elif stored is None and self._holder.alone:
-                lease.seq = 0  # it expired before it was renewed, and nobody else could acquire it
             else:
                 lease.taken()
 
@@ -294,11 +282,7 @@ class JetStreamLeases(Leases):
             with log_errors("leases.release", lease=lease.name):  # the lease then expires by itself
                 await self._write(lease, lease.seq, state=_RELEASED, ttl=1.0)
         lease.lose()
-        self._forget(lease)
-
-    def _forget(self, lease: HeldLease) -> None:
         self._own_nonces.discard(lease.nonce)
-        self._held_names.discard(lease.name)
 
 
 def lease_subject(name: str) -> str:
@@ -317,7 +301,11 @@ def _decode(encoded: str) -> dict[str, Any]:
 
 
 class MemoryLeases(Leases):
-    """Leases in one process, for tests; `revoke` simulates an expiry."""
+    """Leases of a process that has its broker and its database to itself.
+
+    No other process could acquire them, so they do not expire, however late this process is. They end with
+    the process. `revoke` simulates an expiry, for tests.
+    """
 
     def __init__(self) -> None:
         self._held: dict[str, HeldLease] = {}
@@ -326,7 +314,7 @@ class MemoryLeases(Leases):
     async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
         """Acquire a lease at once or raise LeaseBusy."""
         if name in self._held:
-            raise LeaseBusy(f"the lease {name} is held")
+            raise LeaseBusy(f"the lease {name} is held by this process")
         lease = self._held[name] = HeldLease(name, lease_subject(name), ttl)
         lease.extend(1, float("inf"))
         try:

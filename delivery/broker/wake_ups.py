@@ -247,7 +247,11 @@ class _PullSubscription:
 
 
 class MemoryWakeUps(WakeUps):
-    """Wake-ups in one process, for tests; timers run on the loop's clock."""
+    """Wake-ups of a process that has its broker and its database to itself.
+
+    Timers run on the event loop's clock. The janitor repeats what ends with the process, and what a change of
+    the clock delays.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[WorkQueue, dict[str, str]] = {queue: {} for queue in WorkQueue}
@@ -269,8 +273,12 @@ class MemoryWakeUps(WakeUps):
             earlier.cancel()
         seconds = max(0.0, (moment - utc_now()).total_seconds())
         self._timers[queue, key] = asyncio.get_running_loop().call_later(
-            seconds, self._add, queue, key, account
+            seconds, self._on_timer, queue, key, account
         )
+
+    def _on_timer(self, queue: WorkQueue, key: str, account: str) -> None:
+        del self._timers[queue, key]
+        self._add(queue, key, account)
 
     async def subscribe(
         self, queue: WorkQueue, *, at_most: int, stop: asyncio.Event

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Index, MetaData, literal_column, text
+from sqlalchemy import ColumnElement, Index, MetaData, Table, literal_column, text
 
 WHERE = "where"
 """The key of the condition in the `info` of an index."""
@@ -40,3 +40,15 @@ def set_postgresql_conditions(metadata: MetaData) -> None:
 def quoted(values: Iterable[str]) -> str:
     """Return values as `literal_in` writes them."""
     return ", ".join(f"'{value}'" for value in values)
+
+
+def has_others(table: Table, key: str, states: Iterable[str]) -> ColumnElement[bool]:
+    """Return, for RETURNING, whether another row with the same `key` has one of these states.
+
+    It is text, because SQLAlchemy leaves the names of tables out of what SQLite returns.
+    """
+    name = table.name
+    return literal_column(
+        f"EXISTS (SELECT 1 FROM {name} AS other WHERE other.{key} = {name}.{key}"  # noqa: S608 - own names
+        f" AND other.id <> {name}.id AND other.state IN ({quoted(states)}))"
+    )

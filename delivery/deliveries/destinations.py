@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import bindparam, case, select, update
+from sqlalchemy import ColumnElement, Row, Select, bindparam, case, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
@@ -62,6 +63,35 @@ class DestinationState:
         """Return the seconds for which nothing may be sent there; 0 when nothing is paused."""
         ends = [moment for moment in (self.paused_until, self.bot_paused_until) if moment is not None]
         return max([0.0, *((moment - now).total_seconds() for moment in ends)])
+
+
+_own, _bot = destinations.alias("own"), destinations.alias("bot")
+
+
+def with_state(query: Select[Any], destination: ColumnElement[str]) -> Select[Any]:
+    """Return a query with the columns of `to_state` for the destination of its rows.
+
+    Its parameter `bot` is the destination of all chats of the bot.
+    """
+    return (
+        query.add_columns(
+            _own.c.held_until.label("own_held_until"),
+            _own.c.dead_at.label("own_dead_at"),
+            _own.c.dead_why.label("own_dead_why"),
+            _bot.c.held_until.label("bot_held_until"),
+        )
+        .outerjoin(_own, _own.c.destination == destination)
+        .outerjoin(_bot, _bot.c.destination == bindparam("bot"))
+    )
+
+
+def to_state(row: Row[Any]) -> DestinationState:
+    """Return the state of a destination from a row of a query that `with_state` has extended."""
+    return DestinationState(
+        paused_until=row.own_held_until,
+        bot_paused_until=row.bot_held_until,
+        dead_reason=(row.own_dead_why or "the chat is dead") if row.own_dead_at else None,
+    )
 
 
 async def get_state(connection: Connection, destination: str, *, bot: str = "") -> DestinationState:

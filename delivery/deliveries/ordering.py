@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -23,8 +23,9 @@ from sqlalchemy import Executable, and_, bindparam, case, func, or_, select, upd
 from delivery.database.engine import Connection
 from delivery.database.partial_indexes import literal_in
 from delivery.database.tables import IS_OPEN, OPEN_DELIVERIES, deliveries
-from delivery.deliveries import store
+from delivery.deliveries import destinations, store
 from delivery.deliveries.attempt import DeliveryState
+from delivery.deliveries.destinations import DestinationState
 from delivery.deliveries.part import Part
 from delivery.deliveries.port import Delivery
 from delivery.deliveries.store import DueDelivery
@@ -76,7 +77,7 @@ def _due_heads() -> Executable:
         .exists()
     )
     return (
-        select(deliveries)
+        destinations.with_state(select(deliveries), deliveries.c.destination)
         .where(
             deliveries.c.destination == bindparam("at"),
             IS_OPEN,
@@ -99,12 +100,23 @@ _NEXT_DUE = select(func.min(deliveries.c.next_at)).where(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueHeads:
+    """The due deliveries of a destination that wait for no other one, urgent notices first; its state."""
+
+    deliveries: Sequence[DueDelivery]
+    state: DestinationState
+
+
 async def list_due_heads(
-    connection: Connection, destination: str, *, now: datetime, limit: int
-) -> list[DueDelivery]:
-    """Return the due deliveries of a destination that wait for no other one, urgent notices first."""
-    rows = await connection.execute(_DUE_HEADS, {"at": destination, "now": now, "most": limit})
-    return [store.to_due(row) for row in rows]
+    connection: Connection, destination: str, *, bot: str, now: datetime, limit: int
+) -> DueHeads:
+    """Return what is due at a destination; `bot` is the destination of all chats of its bot."""
+    found = await connection.execute(_DUE_HEADS, {"at": destination, "bot": bot, "now": now, "most": limit})
+    rows = found.all()
+    if not rows:
+        return DueHeads(deliveries=(), state=await destinations.get_state(connection, destination, bot=bot))
+    return DueHeads(deliveries=[store.to_due(row) for row in rows], state=destinations.to_state(rows[0]))
 
 
 async def next_due_at(connection: Connection, destination: str, *, now: datetime) -> datetime | None:
@@ -173,9 +185,9 @@ class InFlight:
     """The sends in progress at one destination: their tasks, and when each began."""
 
     slow_seconds: float
-    sends: dict[asyncio.Task[None], tuple[str, float]] = field(default_factory=dict)
+    sends: dict[asyncio.Task[bool], tuple[str, float]] = field(default_factory=dict)
 
-    def add(self, delivery: str, task: asyncio.Task[None]) -> None:
+    def add(self, delivery: str, task: asyncio.Task[bool]) -> None:
         """Add the task that sends a delivery."""
         self.sends[task] = (delivery, time.monotonic())
 
@@ -191,8 +203,12 @@ class InFlight:
         newest = max((began for _, began in self.sends.values()), default=float("-inf"))
         return max(0.0, newest + self.slow_seconds - time.monotonic())
 
-    async def wait(self, seconds: float) -> None:
-        """Wait until a send has ended, at most this long."""
+    async def wait(self, seconds: float) -> bool:
+        """Wait until a send has ended, at most this long; return whether more may be unfinished.
+
+        The result of a send's task is whether anything was unfinished at the destination after it.
+        """
         done, _ = await asyncio.wait(self.sends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             del self.sends[task]
+        return all(task.cancelled() or task.exception() or task.result() for task in done)

@@ -13,7 +13,8 @@ from sqlalchemy import Executable, Row, bindparam, func, insert, select, update
 from channels.message import Address
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from delivery.database.tables import IS_OPEN, attempts, deliveries, endpoints
+from delivery.database.partial_indexes import has_others
+from delivery.database.tables import IS_OPEN, OPEN_DELIVERIES, attempts, deliveries, endpoints
 from delivery.deliveries import destinations
 from delivery.deliveries.attempt import DeliveryState, Transition
 from delivery.deliveries.port import Delivery, Outcome
@@ -88,6 +89,23 @@ _BEGIN = (
     )
 )
 _ATTEMPT = insert(attempts)
+_SETTLE = (
+    update(deliveries)
+    .where(deliveries.c.id == bindparam("delivery"))
+    .values(
+        state=bindparam("to"),
+        next_at=bindparam("due_at"),
+        updated_at=bindparam("now"),
+        error=bindparam("failed"),
+        uncertain=bindparam("unsure"),
+        platform_id=func.coalesce(bindparam("confirmed"), deliveries.c.platform_id),
+    )
+    .returning(has_others(deliveries, "destination", OPEN_DELIVERIES))
+)
+_SETTLE_DELIVERED = _SETTLE.where(IS_OPEN)
+_SETTLE_OTHERWISE = _SETTLE.where(
+    deliveries.c.state == str(DeliveryState.SENDING), deliveries.c.attempts == bindparam("number")
+)
 _ENDED = (
     update(attempts)
     .where(attempts.c.delivery == bindparam("of"), attempts.c.number == bindparam("attempt_number"))
@@ -99,6 +117,16 @@ _ENDED = (
         excerpt=bindparam("excerpt_text"),
     )
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedAttempt:
+    """An attempt whose outcome is the delivery's state; `has_others`: more at its destination is unfinished.
+
+    The transaction that creates a delivery later wakes the worker after its commit.
+    """
+
+    has_others: bool
 
 
 @cache
@@ -227,27 +255,26 @@ async def end_attempt(
     transition: Transition,
     *,
     duration_ms: float,
-) -> bool:
-    """Record the outcome of an attempt and the delivery's new state; return whether the state was changed.
+) -> EndedAttempt | None:
+    """Record the outcome of an attempt and the delivery's new state; None if the state was not changed.
 
     A worker that was frozen finds a newer state and does not change it, unless its attempt has succeeded and
     the delivery is unfinished.
     """
-    values: dict[str, object] = {
-        "state": str(transition.state),
-        "next_at": transition.next_at,
-        "updated_at": utc_now(),
-        "error": None if transition.state is DeliveryState.DELIVERED else outcome.detail[:2000],
-        "uncertain": transition.uncertain,
+    delivered = transition.state is DeliveryState.DELIVERED
+    arguments: dict[str, object] = {
+        "delivery": delivery,
+        "to": str(transition.state),
+        "due_at": transition.next_at,
+        "now": utc_now(),
+        "failed": None if delivered else outcome.detail[:2000],
+        "unsure": transition.uncertain,
+        "confirmed": outcome.platform_id,
     }
-    if outcome.platform_id is not None:
-        values["platform_id"] = outcome.platform_id
-    unchanged = [deliveries.c.state == str(DeliveryState.SENDING), deliveries.c.attempts == number]
-    if transition.state is DeliveryState.DELIVERED:
-        unchanged = [IS_OPEN]
-    changed = await connection.execute(
-        update(deliveries).where(deliveries.c.id == delivery, *unchanged).values(**values)
-    )
+    if not delivered:
+        arguments["number"] = number
+    changed = await connection.execute(_SETTLE_DELIVERED if delivered else _SETTLE_OTHERWISE, arguments)
+    row = changed.first()
     await connection.execute(
         _ENDED,
         {
@@ -260,7 +287,7 @@ async def end_attempt(
             "excerpt_text": outcome.excerpt[:1024],
         },
     )
-    return changed.rowcount == 1
+    return None if row is None else EndedAttempt(has_others=bool(row[0]))
 
 
 async def set_state(

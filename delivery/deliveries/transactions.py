@@ -61,7 +61,7 @@ class Transactions:
         self._wake_ups = wake_ups
         self._checkpoint = checkpoint
         self._full_text_url = full_text_url
-        self._pending: asyncio.Queue[tuple[WorkQueue, str, datetime | None, str]] = asyncio.Queue()
+        self._pending: asyncio.Queue[tuple[WorkQueue, str, datetime | None, str] | None] = asyncio.Queue()
 
     @asynccontextmanager
     async def begin(self, step: str, *, urgent: bool = False) -> AsyncIterator[Transaction]:
@@ -99,17 +99,16 @@ class Transactions:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send the queued wake-ups until `stop`."""
-        stopping = asyncio.create_task(stop.wait())
+        ending = asyncio.create_task(self._end_with(stop))
         try:
-            while not stop.is_set():
-                waiting = asyncio.create_task(self._pending.get())
-                await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if not waiting.done():
-                    waiting.cancel()
-                    return
-                await self._send(*waiting.result())
+            while (wake_up := await self._pending.get()) is not None and not stop.is_set():
+                await self._send(*wake_up)
         finally:
-            stopping.cancel()
+            ending.cancel()
+
+    async def _end_with(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._pending.put_nowait(None)
 
     async def _send(self, queue: WorkQueue, key: str, moment: datetime | None, account: str) -> None:
         with log_errors("wake_ups", key=key):  # a wake-up is a hint; the janitor repeats it

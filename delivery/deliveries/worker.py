@@ -107,7 +107,8 @@ class DeliveryWorker:
                         in_flight.add(due.delivery.id, group.create_task(self._attempt_in_turn(due, lease)))
                     elif not in_flight.sends:
                         return
-                    await in_flight.wait(wait or self._config.slow_seconds)
+                    if not await in_flight.wait(wait or self._config.slow_seconds):
+                        return
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
 
@@ -118,21 +119,24 @@ class DeliveryWorker:
         now = utc_now()
         bot = self._config.bot_destination(destination)
         async with self._transactions.database.read() as connection:
-            state = await destinations.get_state(connection, destination, bot=bot)
-            if state.dead_reason is not None:
-                doomed = await store.list_open(connection, destination, limit=BATCH)
-            else:
-                heads = await ordering.list_due_heads(connection, destination, now=now, limit=BATCH)
-        if state.dead_reason is not None:
-            await self._suppress(doomed, state.dead_reason, lease)
-            return await self._next_in_order(destination, lease, in_flight) if doomed else None
-        if not heads:
+            heads = await ordering.list_due_heads(connection, destination, bot=bot, now=now, limit=BATCH)
+        if heads.state.dead_reason is not None:
+            suppressed = await self._suppress_open(destination, heads.state.dead_reason, lease)
+            return await self._next_in_order(destination, lease, in_flight) if suppressed else None
+        if not heads.deliveries:
             await self._wake_for_retry(destination, now)
             return None
-        if state.remaining_pause(now) > 0:
-            self._wake_after_pause(destination, state, now)
+        if heads.state.remaining_pause(now) > 0:
+            self._wake_after_pause(destination, heads.state, now)
             return None
-        return next((due for due in heads if due.delivery.id not in in_flight), None)
+        return next((due for due in heads.deliveries if due.delivery.id not in in_flight), None)
+
+    async def _suppress_open(self, destination: str, why: str, lease: Lease) -> bool:
+        """End the first unfinished deliveries of a dead destination; return whether there were any."""
+        async with self._transactions.database.read() as connection:
+            doomed = await store.list_open(connection, destination, limit=BATCH)
+        await self._suppress(doomed, why, lease)
+        return bool(doomed)
 
     async def _wake_for_retry(self, destination: str, now: datetime) -> None:
         """Schedule a wake-up for the next retry at a destination, if there is one."""
@@ -178,10 +182,13 @@ class DeliveryWorker:
             await self._wake_for_retry(destination, now)
         return found
 
-    async def _attempt_in_turn(self, due: DueDelivery, lease: Lease) -> None:
-        """Attempt a delivery once it finds a place: the batch of one destination may not fill the pool."""
+    async def _attempt_in_turn(self, due: DueDelivery, lease: Lease) -> bool:
+        """Attempt a delivery once it finds a place: the batch of one destination may not fill the pool.
+
+        Returns whether anything may be unfinished at its destination.
+        """
         async with self._sending.hold():
-            await self._attempt(due, lease)
+            return await self._attempt(due, lease)
 
     def _wake_after_pause(self, destination: str, state: DestinationState, now: datetime) -> None:
         """Schedule a wake-up for the end of the pause; report a pause of the whole bot to the channel."""
@@ -204,11 +211,11 @@ class DeliveryWorker:
                 await store.set_state(tx.connection, due.delivery.id, state=transition.state, error=why)
                 self._emit(tx, due, transition, due.delivery.attempt, None)
 
-    async def _attempt(self, due: DueDelivery, lease: Lease) -> None:
+    async def _attempt(self, due: DueDelivery, lease: Lease) -> bool:
         if due.state is DeliveryState.SENDING and (
             await self._settle_from_receipt(due) or not await self._recover(due)
         ):
-            return
+            return True
         body = due.delivery.body
         if due.delivery.attempt == 0:
             body = await self._config.complete_body(due.delivery)
@@ -233,9 +240,10 @@ class DeliveryWorker:
             self._checkpoint("delivery.after_send")
             duration_ms = (time.monotonic() - started) * 1000
             self._save_receipt(due, number, outcome, duration_ms)
-            await self._settle(due, number, outcome, duration_ms)
+            more = await self._settle(due, number, outcome, duration_ms)
         if self._receipts is not None:
             self._receipts.remove(due.delivery.id)
+        return more
 
     def _save_receipt(self, due: DueDelivery, number: int, outcome: Outcome, duration_ms: float) -> None:
         """Write a receipt as soon as a platform has accepted a delivery."""
@@ -282,7 +290,8 @@ class DeliveryWorker:
             self._emit(tx, due, transition, due.delivery.attempt, None)
         return False
 
-    async def _settle(self, due: DueDelivery, number: int, outcome: Outcome, duration_ms: float) -> None:
+    async def _settle(self, due: DueDelivery, number: int, outcome: Outcome, duration_ms: float) -> bool:
+        """Record the outcome of an attempt; return whether anything may be unfinished at the destination."""
         transition = next_state(
             DeliveryState.SENDING,
             outcome,
@@ -303,8 +312,8 @@ class DeliveryWorker:
             ended = await store.end_attempt(
                 tx.connection, due.delivery.id, number, outcome, transition, duration_ms=duration_ms
             )
-            if not ended:
-                return
+            if ended is None:
+                return True
             if transition.pause_until:
                 paused = self._config.bot_destination(destination) if outcome.pause_bot else destination
                 await destinations.pause(
@@ -318,6 +327,7 @@ class DeliveryWorker:
             await self._settle_order(tx, due, transition, number)
             self._emit(tx, due, transition, number, outcome.platform_id or due.delivery.platform_id)
         self._log(due, transition, outcome, number)
+        return ended.has_others or transition.state is not DeliveryState.DELIVERED
 
     async def _failing_since(self, due: DueDelivery, outcome: Outcome) -> datetime | None:
         if outcome.kind is OutcomeKind.DELIVERED or self._config.schedule.park_after is None:

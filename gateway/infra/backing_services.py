@@ -16,9 +16,10 @@ import structlog
 
 from delivery.broker import epochs, jetstream_events, stream_config
 from delivery.broker.connection import NatsConnection, connect
-from delivery.broker.leases import JetStreamLeases, LeaseHolder
-from delivery.broker.renewal_thread import RenewalThread, renewal_thread
-from delivery.broker.wake_ups import JetStreamWakeUps
+from delivery.broker.leases import JetStreamLeases, LeaseHolder, MemoryLeases
+from delivery.broker.port import Leases, WakeUps
+from delivery.broker.renewal_thread import renewal_thread
+from delivery.broker.wake_ups import JetStreamWakeUps, MemoryWakeUps
 from delivery.database.clock import synchronized_with, utc_now
 from delivery.database.engine import Database
 from gateway.accounts.vault import Vault, open_vault
@@ -48,8 +49,8 @@ class BackingServices:
     vault: Vault
     fault_points: FaultPoints
     stream: jetstream_events.JetStreamEvents
-    leases: JetStreamLeases
-    wake_ups: JetStreamWakeUps
+    leases: Leases
+    wake_ups: WakeUps
     nats: NatsConnection
     stream_config: stream_config.StreamConfig
     worker_id: str
@@ -87,8 +88,8 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
         )
         boot = secrets.token_hex(8)
         is_sole = lock is not None and not _is_shared(settings)
-        holder = _lease_holder(lock, boot, sole_process=is_sole, own_broker=broker is not None)
-        leases = JetStreamLeases(nats, holder, await _open_renewals(settings, stack))
+        holder = _lease_holder(lock, boot, sole_process=is_sole)
+        leases = await _open_leases(settings, nats, holder, stack)
         presence = ReplicaPresence(leases, instance=holder.instance, boot=boot, ttl=settings.lease_ttl)
         yield BackingServices(
             settings=settings,
@@ -97,7 +98,7 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
             fault_points=faults,
             stream=await stack.enter_async_context(jetstream_events.open_events(nats, epoch=epoch)),
             leases=leases,
-            wake_ups=JetStreamWakeUps(nats, stream_settings),
+            wake_ups=MemoryWakeUps() if broker is not None else JetStreamWakeUps(nats, stream_settings),
             nats=nats,
             stream_config=stream_settings,
             worker_id=boot,
@@ -124,9 +125,7 @@ def _lock_data_dir(settings: Settings, stack: AsyncExitStack) -> DataDirLock | N
         return None
 
 
-def _lease_holder(
-    lock: DataDirLock | None, boot: str, *, sole_process: bool, own_broker: bool
-) -> LeaseHolder:
+def _lease_holder(lock: DataDirLock | None, boot: str, *, sole_process: bool) -> LeaseHolder:
     """Return the lease holder: the process that locks the directory takes over a killed one's leases.
 
     Replicas on several machines may see one directory through a file system whose locks do not span
@@ -137,7 +136,7 @@ def _lease_holder(
     name = lock.instance_id()
     if not sole_process:
         name = f"{name}@{socket.gethostname()}:{lock.directory.stat().st_ino}"
-    return LeaseHolder(instance=name, boot=boot, sole=True, alone=sole_process and own_broker)
+    return LeaseHolder(instance=name, boot=boot, sole=True)
 
 
 async def _open_embedded_nats(
@@ -161,11 +160,14 @@ async def _open_nats(
     return await connect_nats(settings.nats_url, stack)
 
 
-async def _open_renewals(settings: Settings, stack: AsyncExitStack) -> RenewalThread | None:
-    """Open the thread that renews leases; with an embedded broker nobody else can take them."""
+async def _open_leases(
+    settings: Settings, nats: NatsConnection, holder: LeaseHolder, stack: AsyncExitStack
+) -> Leases:
+    """Open the leases: in memory with a broker of our own, because no other process could take them."""
     if settings.nats_url is None:
-        return None
-    return await stack.enter_async_context(renewal_thread(settings.nats_url.get_secret_value()))
+        return MemoryLeases()
+    renewals = await stack.enter_async_context(renewal_thread(settings.nats_url.get_secret_value()))
+    return JetStreamLeases(nats, holder, renewals)
 
 
 def _stream_config(settings: Settings, embedded: EmbeddedNats | None) -> stream_config.StreamConfig:

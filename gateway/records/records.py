@@ -258,8 +258,9 @@ class Records:
         self, connection: Connection, account: str, config: SandboxConfig
     ) -> str | None:
         """Return why a stored sandbox config may not be used now, or None."""
-        is_first = await is_first_account(connection, account)
-        found = next(unlowered_problems(config, self._ceilings, is_first=is_first), None)
+        found = next(unlowered_problems(config, self._ceilings, is_first=False), None)
+        if found is not None and await is_first_account(connection, account):  # it is allowed more
+            found = next(unlowered_problems(config, self._ceilings, is_first=True), None)
         return None if found is None else f"{found.pointer}: {found.detail}"
 
     def mcp_servers(self, record: Record) -> Mapping[str, McpServerConfig]:

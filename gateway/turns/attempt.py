@@ -81,6 +81,8 @@ class TurnAttempt:
         self._save_files: Callable[[], Awaitable[str | None]] | None = None
         self._unsaved: str | None = None
         self.end_state: TurnState | None = None
+        self.has_successor = True
+        """False when no other turn of the conversation was open as this one was settled."""
 
     def ensure_held(self) -> None:
         """Raise LeaseLost unless this process certainly still holds the conversation's lease."""
@@ -300,7 +302,8 @@ class TurnAttempt:
             files=await self.list_files(tx.connection, self.turn) if self.turn.notify else (),
         )
         self.end_state = state if settled else None
-        return settled
+        self.has_successor = settled is None or settled.has_successor
+        return settled is not None
 
     async def list_files(self, connection: Connection, turn: Turn) -> Sequence[dict[str, Any]]:
         """Return the files of a turn, and of the job that it follows."""

@@ -101,8 +101,6 @@ class TurnClaimer:
 
         `may_retry`: a turn that waits for a retry is claimed now, because its agent answers again.
         """
-        if fence is not None and not await self.has_work(conversation, may_retry=may_retry):
-            return None
         async with self._transactions.begin("turn.claim") as tx:
             lease.ensure_held()
             turn = await turns.next_turn(tx.connection, conversation)
@@ -162,14 +160,8 @@ class TurnClaimer:
         ended = await end_turn(
             tx, turn, fence=fence, histories=self._histories, state=state, error=error, files=files
         )
-        _ensure_fenced(ended)
+        _ensure_fenced(ended is not None)
         return EndedUnrun(turn=turn, state=state, fence=fence)
-
-    async def has_work(self, conversation: str, *, may_retry: bool = False) -> bool:
-        """Return whether there is a turn to claim, without a write transaction."""
-        async with self._transactions.database.read() as connection:
-            turn = await turns.next_turn(connection, conversation)
-        return turn is not None and not _must_wait(turn, may_retry=may_retry)
 
     async def _begin(
         self, tx: Transaction, turn: Turn, fence: int, agent: Record, crashes: int

@@ -13,7 +13,7 @@ from gateway.jobs.report import finished_data, post_report
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import turns
-from gateway.store.turns.turns import Turn
+from gateway.store.turns.turns import SettledTurn, Turn
 from gateway.turns.histories import HistoryCache
 
 NO_REASON = "no reason was given"
@@ -37,12 +37,12 @@ async def end_turn(
     error: str | None = None,
     usage: dict[str, object] | None = None,
     files: Sequence[dict[str, Any]] = (),
-) -> bool:
+) -> SettledTurn | None:
     """Settle a turn once under the fence: its final state, its events, its open approvals.
 
     The progress of a turn that did not complete becomes part of the conversation's history. If it was a
     job's follow-up turn, the chat and `agent.finished` get the job's own report instead of an answer.
-    Returns False if the turn was settled before.
+    Returns None if the turn was settled before.
     """
     if state is not TurnState.COMPLETED:
         error = error or NO_REASON
@@ -50,8 +50,8 @@ async def end_turn(
     settled = await turns.settle(
         tx.connection, turn, fence=fence, state=state, output=output, error=error, usage=usage
     )
-    if not settled:
-        return False
+    if settled is None:
+        return None
     if turn.attempt > 1 or turn.state is not TurnState.RUNNING:  # the first attempt ends with its requests
         await approval_store.expire_for_turn(tx.connection, turn.id)
     result: dict[str, object] = {"state": str(state), "output": output or "", "attempt": turn.attempt}
@@ -66,7 +66,7 @@ async def end_turn(
     if turn.notify:
         finished = finished_data(turn, result | (report or {}), files)
         tx.emit(Event.now(EventType.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
-    return True
+    return settled
 
 
 def emit_merged(tx: Transaction, turn: Turn, into: str) -> None:

@@ -146,8 +146,6 @@ class TurnWorker:
         self._cancellations.cancel(turn)
 
     async def _work_on(self, conversation: str) -> None:
-        if not await self._claimer.has_work(conversation):
-            return
         async with self._leases.acquire(f"t:{conversation}", ttl=self._lease_ttl) as lease:
             fence: int | None = None
             answered = False
@@ -158,7 +156,10 @@ class TurnWorker:
                 fence = claim.fence
                 answered = False
                 if isinstance(claim, ClaimedTurn):
-                    answered = await self._run_turn(claim, lease)
+                    attempt = await self._run_turn(claim, lease)
+                    if not attempt.has_successor:
+                        return
+                    answered = attempt.end_state is TurnState.COMPLETED
                 elif isinstance(claim, Quarantined):
                     if claim.is_delayed:
                         return
@@ -175,15 +176,15 @@ class TurnWorker:
             if isinstance(claim, ClaimedTurn):
                 await self._run_turn(claim, lease)
 
-    async def _run_turn(self, claim: ClaimedTurn, lease: Lease) -> bool:
-        """Run one attempt; returns whether the turn has completed."""
+    async def _run_turn(self, claim: ClaimedTurn, lease: Lease) -> TurnAttempt:
+        """Run one attempt, and return it when it has ended."""
         turn = claim.turn
         async with self._draft_context(turn.conversation, turn.id, turn.asker) as display:
-            return await self._run_attempt(claim, lease, display) is TurnState.COMPLETED
+            return await self._run_attempt(claim, lease, display)
 
     async def _run_attempt(
         self, claim: ClaimedTurn, lease: Lease, display: TurnDisplay | None
-    ) -> TurnState | None:
+    ) -> TurnAttempt:
         turn = claim.turn
         deltas = Deltas(
             turn.conversation,
@@ -224,7 +225,7 @@ class TurnWorker:
             await self._fail_unexpectedly(attempt, error)
         if attempt.end_state is not None:
             self._on_turn_ended(turn, attempt.end_state)
-        return attempt.end_state
+        return attempt
 
     async def _run_bounded(self, claim: ClaimedTurn, attempt: TurnAttempt, lease: Lease) -> None:
         """Run the agent until it ends, is cancelled, times out, is drained or the lease is lost."""

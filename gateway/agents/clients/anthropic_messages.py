@@ -11,7 +11,7 @@ from gateway.agents.clients import messages as stored
 from gateway.agents.clients.anthropic_reply import REDACTED, MessagesReply
 from gateway.agents.clients.error_responses import Refusal, kind_of_status, read_refusal, refusal_of
 from gateway.agents.clients.errors import ModelCallError, ModelContextExceeded, ModelQuotaUsedUp
-from gateway.agents.clients.http import ModelAddress, ModelHttp
+from gateway.agents.clients.http import ModelAddress, ModelHttp, to_json
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.port import ModelClient, ModelQuery
 from gateway.agents.clients.reply import Deadline, read_reply
@@ -53,7 +53,7 @@ class AnthropicMessages(ModelClient):
         deadline = Deadline(address.model, address.seconds)
         decoder = MessagesReply(address.model, provider=PROVIDER, url=address.url, error_of=stream_error)
         async with (
-            self._http.post(address, request_body(address.model, query), deadline) as response,
+            self._http.post(address, to_json(request_body(address.model, query)), deadline) as response,
             aclosing(read_reply(response, decoder, deadline, address.model)) as reply,
         ):
             async for item in reply:

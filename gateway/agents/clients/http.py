@@ -8,7 +8,6 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -48,6 +47,11 @@ class ModelAddress:
     seconds: float = 0.0
 
 
+def to_json(value: object) -> str:
+    """Return a value as requests contain it; lone surrogates are escaped, so that it can be encoded."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
 class ModelHttp:
     """The connections to all models' servers. Each key is sent to its vendor's origins only."""
 
@@ -69,15 +73,14 @@ class ModelHttp:
 
     @asynccontextmanager
     async def post(
-        self, address: ModelAddress, body: Mapping[str, Any], deadline: Deadline
+        self, address: ModelAddress, body: str, deadline: Deadline
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, again if it fails for a passing reason; yields the response with its headers.
+        """Send a JSON document, again if it fails for a passing reason; yields the response with its headers.
 
         Raises ModelCallError. The connection is closed if the response was not read to its end.
         """
         self._refuse_foreign_keys(address)
-        encoded = json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()
-        response = await self._send_until_accepted(address, encoded, deadline)
+        response = await self._send_until_accepted(address, body.encode(), deadline)
         try:
             yield response
         finally:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from gateway.agents.clients import messages as stored
 from gateway.agents.clients.error_responses import (
@@ -22,10 +23,10 @@ from gateway.agents.clients.errors import (
     ModelQuotaUsedUp,
     ModelUnknown,
 )
-from gateway.agents.clients.http import ModelAddress, ModelHttp
+from gateway.agents.clients.http import ModelAddress, ModelHttp, to_json
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.openai_reply import REASONING_FIELDS, ChatReply
-from gateway.agents.clients.port import ModelClient, ModelQuery
+from gateway.agents.clients.port import EarlierTurn, ModelClient, ModelQuery
 from gateway.agents.clients.reply import Deadline, read_reply
 from gateway.agents.port import ToolSpec
 
@@ -76,25 +77,49 @@ class OpenAIChat(ModelClient):
             async for item in reply:
                 yield item
 
-    def _body(self, query: ModelQuery) -> dict[str, Any]:
+    def _body(self, query: ModelQuery) -> str:
         body: dict[str, Any] = {
             "model": self._address.model,
             "stream": True,
-            "messages": list(_messages(query, self._address.url)),
             "stream_options": {"include_usage": True},
         }
         if query.tools:
             body["tool_choice"] = "auto"
             body["tools"] = [_tool(spec, is_strict=self._is_strict) for spec in query.tools]
-        return body
+        messages = ",".join(filter(None, _encoded(query, self._address.url)))
+        return f'{to_json(body)[:-1]},"messages":[{messages}]}}'
 
 
-def _messages(query: ModelQuery, url: str) -> Iterator[dict[str, Any]]:
-    """Yield a conversation as chat completions has it; reasoning goes back within its turn only."""
+_ENCODED: WeakKeyDictionary[EarlierTurn, str] = WeakKeyDictionary()
+"""Earlier turns as chat completions has them, so that a long conversation is not encoded for each request."""
+
+
+def _encoded(query: ModelQuery, url: str) -> Iterator[str]:
+    """Yield a conversation as JSON, without brackets; reasoning goes back within its turn only."""
     if query.instructions:
-        yield {"role": "system", "content": query.instructions}
-    turn = max((place for place, one in enumerate(query.messages) if stored.is_prompt(one)), default=0)
-    for place, message in enumerate(query.messages):
+        yield to_json({"role": "system", "content": query.instructions})
+    messages, known = query.messages, sum(len(one.messages) for one in query.earlier)
+    turn = next((place for place in reversed(range(len(messages))) if stored.is_prompt(messages[place])), 0)
+    if turn >= known:  # else an earlier turn goes on
+        yield from map(_encoded_turn, query.earlier)
+        messages, turn = messages[known:], turn - known
+    yield _joined(_messages(messages, turn, url))
+
+
+def _encoded_turn(turn: EarlierTurn) -> str:
+    encoded = _ENCODED.get(turn)
+    if encoded is None:
+        encoded = _ENCODED[turn] = _joined(_messages(turn.messages, len(turn.messages), ""))
+    return encoded
+
+
+def _joined(messages: Iterable[dict[str, Any]]) -> str:
+    return ",".join(map(to_json, messages))
+
+
+def _messages(messages: Sequence[ChatMessage], turn: int, url: str) -> Iterator[dict[str, Any]]:
+    """Yield messages as chat completions has them, with the reasoning of those after the place `turn`."""
+    for place, message in enumerate(messages):
         if message["kind"] == "request":
             for part in message["parts"]:
                 yield from _request_part(part)

@@ -11,11 +11,25 @@ from gateway.agents.clients.messages import ChatMessage
 from gateway.agents.port import ToolSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelQuery:
-    """One request: a conversation that `messages.repaired` returned, instructions, and the tools to call."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+class EarlierTurn:
+    """The messages of one earlier turn, which never change.
+
+    A client may keep what it derived from them as long as this object exists (`WeakKeyDictionary`).
+    """
 
     messages: Sequence[ChatMessage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelQuery:
+    """One request: a conversation that `messages.repaired` returned, instructions, and the tools to call.
+
+    `earlier` are the turns whose messages come first in `messages`.
+    """
+
+    messages: Sequence[ChatMessage]
+    earlier: Sequence[EarlierTurn] = ()
     instructions: str = ""
     tools: Sequence[ToolSpec] = ()
 

@@ -161,6 +161,7 @@ class ModelRun:
     def _query(self) -> ModelQuery:
         return ModelQuery(
             messages=self._state.sent_messages(),
+            earlier=self._state.sent_turns(),
             instructions=self._turn_input.agent.instructions,
             tools=self._specs,
         )

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from gateway.agents import history
 from gateway.agents.clients import messages as stored
 from gateway.agents.clients.messages import ChatMessage, ChatPart
+from gateway.agents.clients.port import EarlierTurn
 from gateway.agents.clients.text import repair_surrogates
 from gateway.agents.history import HistoryEntry, TurnProgress, UnreadableHistory
 from gateway.agents.model import compaction, images
@@ -20,8 +21,9 @@ MAX_NOTES = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """The conversation before this turn: its messages, their estimated tokens, and its notes."""
+    """The conversation before this turn: its turns, their messages and estimated tokens, and its notes."""
 
+    turns: Sequence[EarlierTurn] = ()
     messages: Sequence[ChatMessage] = ()
     tokens: int = 0
     notes: Sequence[str] = ()
@@ -94,6 +96,11 @@ class AgentState:
         known, own = self._divided()
         return [*known, *stored.repaired(own)]
 
+    def sent_turns(self) -> Sequence[EarlierTurn]:
+        """Return the earlier turns that `sent_messages` begins with."""
+        known, _ = self._divided()
+        return self.earlier.turns if known else ()
+
     def _divided(self) -> tuple[Sequence[ChatMessage], Sequence[ChatMessage]]:
         """Return the earlier messages, or none if they were replaced, and the messages after them."""
         earlier = self.earlier.messages
@@ -130,7 +137,7 @@ class AgentState:
 
 @dataclass(frozen=True, kw_only=True)
 class _ParsedEntry:
-    messages: Sequence[ChatMessage]
+    turn: EarlierTurn
     tokens: int
 
 
@@ -165,7 +172,8 @@ def initial_state(entries: Sequence[HistoryEntry]) -> AgentState:
     parsed = [_parse(entry) for entry in effective]
     notes = tuple(note for entry in effective for note in entry.notes)[-MAX_NOTES:]
     earlier = Earlier(
-        messages=tuple(message for one in parsed for message in one.messages),
+        turns=tuple(one.turn for one in parsed),
+        messages=tuple(message for one in parsed for message in one.turn.messages),
         tokens=sum(one.tokens for one in parsed),
         notes=notes,
     )
@@ -215,7 +223,8 @@ def _parse(entry: HistoryEntry) -> _ParsedEntry:
             messages = stored.repaired(stored.check_messages(list(entry.messages)))
         except ValueError as error:
             raise _unreadable() from error
-        parsed = _ParsedEntry(messages=messages, tokens=compaction.estimate_tokens(messages))
+        tokens = compaction.estimate_tokens(messages)
+        parsed = _ParsedEntry(turn=EarlierTurn(messages=messages), tokens=tokens)
         _PARSED[entry] = parsed
     return parsed
 

@@ -11,8 +11,9 @@ from sqlalchemy import and_, bindparam, case, func, insert, literal_column, sele
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
+from delivery.database.partial_indexes import has_others
 from gateway.store.tables import IS_OPEN, conversations, steps, turns
-from gateway.store.turn_state import TurnState
+from gateway.store.turn_state import OPEN, TurnState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,17 @@ _SETTLE = _UPDATE_OWNED.values(
     paused=None,
     runner=None,
     finished_at=bindparam("now"),
-)
+).returning(has_others(turns, "conversation", OPEN))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledTurn:
+    """A turn that has been settled; `has_successor`: its conversation has another turn that has not ended.
+
+    The transaction of a turn that is queued later wakes the worker after its commit.
+    """
+
+    has_successor: bool
 
 
 async def insert_turn(connection: Connection, turn: Turn) -> None:
@@ -234,8 +245,8 @@ async def settle(
     output: str | None = None,
     error: str | None = None,
     usage: Mapping[str, Any] | None = None,
-) -> bool:
-    """Set a turn's final state, once; returns False when it has ended or the fence is not current."""
+) -> SettledTurn | None:
+    """Set a turn's final state, once; returns None when it has ended or the fence is not current."""
     settled = await connection.execute(
         _SETTLE,
         {
@@ -249,7 +260,8 @@ async def settle(
             "now": utc_now(),
         },
     )
-    return settled.rowcount == 1
+    row = settled.first()
+    return None if row is None else SettledTurn(has_successor=bool(row[0]))
 
 
 async def save_progress(connection: Connection, turn: Turn, *, fence: int, state: bytes) -> bool:

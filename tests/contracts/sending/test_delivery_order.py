@@ -227,13 +227,14 @@ async def test_a_recovery_retries_what_is_parked(database: Database) -> None:
     async with database.begin() as connection:
         assert parked.next_at is not None
         await ordering.hurry_parked(connection, ROOM.destination, now=parked.updated_at)
-        assert not await ordering.list_due_heads(
-            connection, ROOM.destination, now=parked.updated_at, limit=9
-        ), "it was tried just now"
+        tried = await ordering.list_due_heads(
+            connection, ROOM.destination, bot="", now=parked.updated_at, limit=9
+        )
+        assert not tried.deliveries, "it was tried just now"
         later = parked.next_at - (parked.next_at - parked.updated_at) / 2
         await ordering.hurry_parked(connection, ROOM.destination, now=later)
-        heads = await ordering.list_due_heads(connection, ROOM.destination, now=later, limit=9)
-    assert [due.delivery.id for due in heads] == [parked.id]
+        heads = await ordering.list_due_heads(connection, ROOM.destination, bot="", now=later, limit=9)
+    assert [due.delivery.id for due in heads.deliveries] == [parked.id]
 
 
 async def test_a_long_queue_hides_no_other_conversation(database: Database) -> None:

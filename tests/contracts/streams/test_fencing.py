@@ -31,7 +31,7 @@ FAILED = Outcome(kind=OutcomeKind.RETRY, detail="no answer")
 
 async def _conversation(database: Database) -> Conversation:
     async with database.begin() as connection:
-        account, _ = await api_keys.create_account(connection, "one")
+        account, _ = await api_keys.create_account(connection, new_id("acc"))
         conversation = Conversation(
             id=new_id("cnv"), account=account.id, agent="agt_1", created_at=datetime.now(UTC)
         )
@@ -42,10 +42,8 @@ async def _conversation(database: Database) -> Conversation:
     return conversation
 
 
-async def test_a_holder_from_before_changes_no_turn(database: Database) -> None:
-    """Once another holder has raised the fence, claims, progress, pauses and ends of the old one fail."""
-    conversation = await _conversation(database)
-    turn = Turn(
+def _turn(conversation: Conversation) -> Turn:
+    return Turn(
         id=new_id("trn"),
         account=conversation.account,
         conversation=conversation.id,
@@ -54,6 +52,12 @@ async def test_a_holder_from_before_changes_no_turn(database: Database) -> None:
         input="!echo hi",
         created_at=datetime.now(UTC),
     )
+
+
+async def test_a_holder_from_before_changes_no_turn(database: Database) -> None:
+    """Once another holder has raised the fence, claims, progress, pauses and ends of the old one fail."""
+    conversation = await _conversation(database)
+    turn = _turn(conversation)
     async with database.begin() as connection:
         await turns.insert_turn(connection, turn)
         old = await conversations.raise_fence(connection, conversation.id)
@@ -72,6 +76,35 @@ async def test_a_holder_from_before_changes_no_turn(database: Database) -> None:
     assert (found.state, found.attempt) == (TurnState.COMPLETED, 1)
 
 
+async def test_a_settled_turn_tells_whether_another_one_waits(database: Database) -> None:
+    """Turns of the same conversation count, those that have ended do not."""
+    conversation, other = await _conversation(database), await _conversation(database)
+    first, second = _turn(conversation), _turn(conversation)
+    async with database.begin() as connection:
+        for turn in (first, second, _turn(other)):
+            await turns.insert_turn(connection, turn)
+        fence = await conversations.raise_fence(connection, conversation.id)
+        settled = [
+            await turns.settle(connection, turn, fence=fence, state=TurnState.COMPLETED)
+            for turn in (first, second)
+        ]
+    assert [one.has_successor for one in settled if one is not None] == [True, False]
+
+
+async def test_an_ended_attempt_tells_whether_more_waits_at_its_destination(database: Database) -> None:
+    """Unfinished deliveries of the same destination count, and only those."""
+    first, second = await _make_due_delivery(database), await _make_due_delivery(database)
+    ended = []
+    for due in (first, second):
+        number = await _begin_attempt(database, due)
+        async with database.begin() as connection:
+            delivered = Transition(state=DeliveryState.DELIVERED)
+            ended.append(
+                await store.end_attempt(connection, due.delivery.id, number, SENT, delivered, duration_ms=1.0)
+            )
+    assert [one.has_others for one in ended if one is not None] == [True, False]
+
+
 async def _make_due_delivery(database: Database) -> DueDelivery:
     conversation = await _conversation(database)
     event = Event.now(EventType.MESSAGE_COMPLETED, conversation.id, {"text": "hi"})
@@ -86,8 +119,7 @@ async def _make_due_delivery(database: Database) -> DueDelivery:
     )
     async with database.begin() as connection:
         await store.create(connection, [planned])
-        (due,) = await store.list_open(connection, ROOM.destination, limit=9)
-    return due
+        return (await store.list_open(connection, ROOM.destination, limit=9))[-1]
 
 
 async def _begin_attempt(database: Database, due: DueDelivery) -> int:
@@ -100,9 +132,10 @@ async def _end_attempt(
 ) -> bool:
     async with database.begin() as connection:
         transition = Transition(state=state)
-        return await store.end_attempt(
+        ended = await store.end_attempt(
             connection, due.delivery.id, number, outcome, transition, duration_ms=1.0
         )
+    return ended is not None
 
 
 async def test_a_worker_that_was_frozen_sends_nothing_that_was_sent_meanwhile(database: Database) -> None:

@@ -80,7 +80,7 @@ async def test_a_key_leaves_for_its_vendors_origins_only(url: str, header: str, 
     address = ModelAddress(model="m", url=url, headers={header: key}, error_of=http_error)
     try:
         with pytest.raises(ModelUnreachable, match="not an address to which this key may be sent"):
-            async with http.post(address, {}, Deadline("m", 5)):
+            async with http.post(address, "{}", Deadline("m", 5)):
                 pass
     finally:
         await http.aclose()

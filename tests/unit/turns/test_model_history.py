@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-from gateway.agents.clients.messages import ChatMessage, arguments, request, tool_return, user_prompt
+from gateway.agents.clients.errors import ModelCallError
+from gateway.agents.clients.http import ModelAddress, ModelHttp
+from gateway.agents.clients.messages import (
+    ChatMessage,
+    ChatPart,
+    arguments,
+    request,
+    tool_return,
+    user_prompt,
+)
+from gateway.agents.clients.openai_chat import OpenAIChat
+from gateway.agents.clients.port import EarlierTurn, ModelQuery
 from gateway.agents.history import (
     HistoryEntry,
     UnreadableHistory,
@@ -228,3 +242,58 @@ def test_old_notes_make_room_for_new_ones() -> None:
         progress.add_note(f"note {number}")
     assert len(progress.notes) == 60
     assert progress.notes[-1] == "note 199"
+
+
+class CountedMessages(list[ChatMessage]):
+    """Messages that count how often they are gone through."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[ChatMessage]:
+        """Count this pass."""
+        self.reads += 1
+        return super().__iter__()
+
+
+def refused(model: str, _status: int, body: str, _after: float | None) -> ModelCallError:
+    """Return an error of a model."""
+    return ModelCallError(model, body)
+
+
+def body_of(query: ModelQuery) -> object:
+    """Return the request that asks an OpenAI-compatible server."""
+    address = ModelAddress(model="m", url="http://model", headers={}, error_of=refused)
+    client = OpenAIChat(cast("ModelHttp", None), address, provider="openai", is_strict=False)
+    return json.loads(client._body(query))
+
+
+def thoughtful(answer: str) -> ChatMessage:
+    """Return a response with its reasoning, which goes back to the server that gave it."""
+    thinking: ChatPart = {"part_kind": "thinking", "content": "let me see", "provider_name": "openai"}
+    message = response(answer, tool_call({}, "call_1"))
+    message["parts"].insert(0, thinking)
+    message["provider_url"] = "http://model"
+    return message
+
+
+@given(st.lists(exchanges, max_size=4), st.booleans())
+def test_earlier_turns_are_sent_as_if_they_were_encoded_anew(
+    exchanges: list[tuple[str, str, dict[str, object]]], goes_on: bool
+) -> None:
+    """Whether a request begins with known turns or not, it is the same one, also within a turn."""
+    turns = [EarlierTurn(messages=[*conversation_of([one]), thoughtful("ok")]) for one in exchanges]
+    own = [thoughtful("so be it")] if goes_on else [request([user_prompt("and now?")]), thoughtful("yes")]
+    messages = [message for turn in turns for message in turn.messages] + own
+    query = ModelQuery(messages=messages, instructions="Be brief.", earlier=turns)
+    assert body_of(query) == body_of(replace(query, earlier=()))
+
+
+def test_a_request_encodes_earlier_turns_once() -> None:
+    """What a turn costs does not grow with the turns before it."""
+    counted = CountedMessages(conversation_of([("how?", "so", {})]))
+    query = ModelQuery(
+        messages=[*counted, request([user_prompt("again")])], earlier=[EarlierTurn(messages=counted)]
+    )
+    counted.reads = 0
+    assert body_of(query) == body_of(query)
+    assert counted.reads == 1
