@@ -27,10 +27,10 @@ from delivery.chat.shared_rate_limit import SharedRateLimiter, TokenBucketStore
 from delivery.chat.sink import SEND_SECONDS
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.errors import DeliveryError, LeaseBusy
+from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.ingress.channel_health import ReceiverHealth
 from gateway.ingress.channel_state import SqlChannelState
 from gateway.ingress.open_channels import ChannelTask, OpenChannels
-from gateway.ingress.receive import ChannelContext, UpdateAcceptor
 from gateway.records.records import Records
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record

@@ -20,9 +20,9 @@ from delivery.broker.leases import MemoryLeases
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault
+from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_health import GRACE_SECONDS, STEADY_SECONDS
 from gateway.ingress.channel_supervisor import ChannelSupervisor
-from gateway.ingress.receive import UpdateAcceptor
 from gateway.records.records import Records
 
 

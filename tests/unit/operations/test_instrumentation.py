@@ -20,8 +20,7 @@ from delivery.database.engine import Database
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.errors import LeaseBusy
 from delivery.events.event import Event, EventType
-from gateway.ingress.channel_context import ChannelContext
-from gateway.ingress.receive import UpdateAcceptor
+from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.instrumentation import (
     InstrumentedLeases,
     InstrumentedSink,
