@@ -121,10 +121,7 @@ _ENDED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedAttempt:
-    """An attempt whose outcome is the delivery's state; `has_others`: more at its destination is unfinished.
-
-    The transaction that creates a delivery later wakes the worker after its commit.
-    """
+    """An ended attempt, and whether more was unfinished at its destination; later ones wake the worker."""
 
     has_others: bool
 

@@ -117,10 +117,7 @@ _SETTLE = _UPDATE_OWNED.values(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledTurn:
-    """A turn that has been settled; `has_successor`: its conversation has another turn that has not ended.
-
-    The transaction of a turn that is queued later wakes the worker after its commit.
-    """
+    """A settled turn, and whether another one of its conversation was open; later ones wake the worker."""
 
     has_successor: bool
 
