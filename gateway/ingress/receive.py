@@ -36,7 +36,7 @@ from gateway.conversations.titles import NO_TEXT
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot, is_room_known
 from gateway.ingress.admission import Admission
 from gateway.ingress.approval_replies import ApprovalReplies
-from gateway.ingress.channel_context import ChannelContext
+from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.ingress.commands import ChatCommands, parse, to_command
 from gateway.ingress.inbound import AfterCommit, InboundMessage
 from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
@@ -48,7 +48,7 @@ from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.messages import visible_attachment
 from gateway.store.turns import turns
 
-__all__ = ["ChannelContext", "UpdateHandler"]
+__all__ = ["ChannelContext", "UpdateAcceptor", "UpdateHandler"]
 
 log = structlog.get_logger(__name__)
 
