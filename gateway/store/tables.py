@@ -26,15 +26,8 @@ from gateway.store.turn_state import DEAD_LETTER_PREFIX, OPEN, TurnState
 
 ACCOUNT = "accounts.id"
 
-ELSEWHERE = (
-    history_tables.histories,
-    room_tables.room_messages,
-    memory_tables.memories,
-    sandbox_tables.sandboxes,
-    schedule_tables.schedules,
-    schedule_tables.triggers,
-)
-"""Tables with a module of their own; it is loaded with this one, for the migrations."""
+ELSEWHERE = (history_tables, memory_tables, room_tables, sandbox_tables, schedule_tables)
+"""Modules with further tables; they are loaded with this one, for the migrations."""
 
 
 def _account() -> Column[str]:
