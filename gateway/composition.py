@@ -23,7 +23,6 @@ from gateway.agents.port import Agent, AgentSpec
 from gateway.agents.registry import AgentRegistry, default_models, model_vendors
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
-from gateway.config.settings import Settings
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.full_queues import FullQueues, RefusalReports
 from gateway.conversations.message_ids import full_text_path
@@ -58,7 +57,7 @@ from gateway.records.bootstrap import ensure_defaults
 from gateway.records.declared import DeclaredRecords
 from gateway.records.records import Records
 from gateway.schedules.firing import ScheduleFiring
-from gateway.schedules.schedules import Schedules, ScheduleSettings
+from gateway.schedules.schedules import Schedules, schedule_settings
 from gateway.services import Services
 from gateway.store.turn_state import RetryPeriods
 from gateway.tools.external.sources import open_external_tools
@@ -270,7 +269,7 @@ def _build_services(
         base.channel_supervisor.reply_privately,
         sandbox_commands,
         limit=settings.queue_limit,
-        schedules=_schedule_settings(settings),
+        schedules=schedule_settings(settings),
     )
     submissions = Submissions(transactions, limit=settings.queue_limit, cancel=turn_worker.cancel_local)
     return Services(
@@ -290,7 +289,7 @@ def _build_services(
         conversation_deletion=ConversationDeletion(backing.database, backing.stream, jobs),
         sandbox_control=_sandbox_control(base, backends, resolver, settlement),
         schedule_firing=ScheduleFiring(transactions, submissions),
-        schedule_settings=_schedule_settings(settings),
+        schedule_settings=schedule_settings(settings),
         memories=open_memories(backing, file_services.quota),
     )
 
@@ -300,10 +299,6 @@ def _job_replicas(backing: BackingServices) -> JobReplicas:
     if backing.presence is None or backing.settings.shared_files:
         return JobReplicas()
     return JobReplicas(replica=backing.presence.instance, local_provider=HOST_PROVIDER)
-
-
-def _schedule_settings(settings: Settings) -> ScheduleSettings:
-    return ScheduleSettings(limit=settings.schedule_limit, timezone=settings.timezone)
 
 
 def _sandbox_control(
@@ -337,7 +332,7 @@ def _turn_worker(
         attachments=file_services.attachments,
         file_collector=file_services.collector,
         agent_files=AgentFiles(backing.database, resolver),
-        schedules=Schedules(backing.database, _schedule_settings(settings)),
+        schedules=Schedules(backing.database, schedule_settings(settings)),
         memories=open_memories(backing, file_services.quota),
         open_external_tools=open_external_tools(base.records),
         get_agent=get_agent,

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
 from delivery.events.event import new_id
+from gateway.config.settings import Settings
 from gateway.schedules.recurrence import Recurrence
 from gateway.store.conversations import schedules as store
 from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
@@ -26,6 +27,11 @@ class ScheduleSettings:
 
     limit: int = DEFAULT_LIMIT
     timezone: str = "UTC"
+
+
+def schedule_settings(settings: Settings) -> ScheduleSettings:
+    """Return the operator's settings for schedules."""
+    return ScheduleSettings(limit=settings.schedule_limit, timezone=settings.timezone)
 
 
 class TooManySchedules(Exception):
