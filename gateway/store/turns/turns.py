@@ -67,11 +67,10 @@ def _turn(row: Mapping[Any, Any]) -> Turn:
 HANDED_OVER = "handed over"
 """Cancel reason of turns of a conversation that a person handles."""
 
-_IS_HANDED_OVER = (
-    select(conversations.c.id)
-    .where(conversations.c.id == bindparam("of"), conversations.c.handover_by.is_not(None))
-    .exists()
+_HANDED_OVER = select(1).where(
+    conversations.c.id == bindparam("of"), conversations.c.handover_by.is_not(None)
 )
+_IS_HANDED_OVER = _HANDED_OVER.exists()
 _INSERT = insert(turns).values(
     cancel=_IS_HANDED_OVER, cancel_why=case((_IS_HANDED_OVER, literal_column(f"'{HANDED_OVER}'")), else_=None)
 )
