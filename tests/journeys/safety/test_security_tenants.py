@@ -56,6 +56,8 @@ NEEDS_MORE = {
     "/sandboxes/{id}",  # its id is the provider's, and only while a sandbox stands
     "/files/{id}/{name}",  # another account's is asked for with its own link's words below
     "/deliveries/{id}",
+    "/accounts/me/channels/{id}/installations",  # only while a channel that can be installed is connected
+    "/accounts/me/channels/{id}/installations/{installation}",
 }
 """Read routes whose own account's answer is not asked for here."""
 
