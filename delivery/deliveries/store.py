@@ -69,6 +69,7 @@ _OPEN_AT = (
     .order_by(deliveries.c.position)
     .limit(bindparam("most"))
 )
+_SENDING = select(deliveries).where(deliveries.c.state == str(DeliveryState.SENDING))
 _DUE_AT = _OPEN_AT.where(deliveries.c.next_at.is_(None) | (deliveries.c.next_at <= bindparam("now")))
 _FIRST_ATTEMPT_AT = select(func.min(attempts.c.started_at)).where(
     attempts.c.delivery == bindparam("of"), attempts.c.number > bindparam("after")
@@ -171,24 +172,21 @@ async def create(connection: Connection, planned: Sequence[NewDelivery]) -> None
 
 async def list_open(connection: Connection, destination: str, *, limit: int) -> list[DueDelivery]:
     """Return the unfinished deliveries of a destination, oldest first."""
-    rows = await connection.execute(_OPEN_AT, {"at": destination, "most": limit})
-    return [to_due(row) for row in rows]
+    return await _list(connection, _OPEN_AT, {"at": destination, "most": limit})
 
 
-async def list_due(
-    connection: Connection, destination: str, *, now: datetime, limit: int
-) -> list[DueDelivery]:
+async def list_due(connection: Connection, destination: str, now: datetime, limit: int) -> list[DueDelivery]:
     """Return the unfinished deliveries of a destination that may be attempted now, oldest first."""
-    rows = await connection.execute(_DUE_AT, {"at": destination, "now": now, "most": limit})
-    return [to_due(row) for row in rows]
+    return await _list(connection, _DUE_AT, {"at": destination, "now": now, "most": limit})
 
 
 async def list_in_flight(connection: Connection, ids: Sequence[str]) -> list[DueDelivery]:
     """Return those of the given deliveries whose last attempt has not ended."""
-    wanted = select(deliveries).where(
-        deliveries.c.id.in_(ids), deliveries.c.state == str(DeliveryState.SENDING)
-    )
-    return [to_due(row) for row in await connection.execute(wanted)]
+    return await _list(connection, _SENDING.where(deliveries.c.id.in_(ids)), {})
+
+
+async def _list(connection: Connection, query: Executable, arguments: dict[str, object]) -> list[DueDelivery]:
+    return [to_due(row) for row in await connection.execute(query, arguments)]
 
 
 def to_due(row: Row[Any]) -> DueDelivery:
@@ -334,11 +332,8 @@ async def due_destinations(
 async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -> None:
     """Disable a webhook endpoint and suppress its unfinished deliveries, which can be replayed later."""
     now = utc_now()
-    await connection.execute(
-        update(endpoints)
-        .where(endpoints.c.id == endpoint, endpoints.c.disabled_at.is_(None))
-        .values(disabled_at=now, disabled_why=why)
-    )
+    enabled = update(endpoints).where(endpoints.c.id == endpoint, endpoints.c.disabled_at.is_(None))
+    await connection.execute(enabled.values(disabled_at=now, disabled_why=why))
     await connection.execute(
         update(deliveries)
         .where(deliveries.c.destination == endpoint, IS_OPEN)
