@@ -29,11 +29,13 @@ COMMANDS = {
     "answer": "Answer a question: its id, and the answer",
     "queue": "Set what happens to messages during an answer: followup, collect, steer, interrupt",
     "schedule": "Start something at a time, as in `every day 9:00 report`, or list what is scheduled",
+    "memory": "List my notes for this chat, or `delete ID`",
+    "usage": "Show what this conversation has used",
     "title": "Name this conversation in lists",
     "remind": "Remind me, as in `in 20m drink tea`",
     "help": "Show the commands",
 }
-_WITH_ARGUMENTS = {"jobs", "approve", "deny", "answer", "queue", "schedule", "remind", "title"}
+_WITH_ARGUMENTS = {"jobs", "approve", "deny", "answer", "queue", "schedule", "remind", "memory", "title"}
 
 _SLASH_PATTERN = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DOTALL | re.IGNORECASE)
 _WORDS_PATTERN = re.compile(

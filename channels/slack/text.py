@@ -17,6 +17,8 @@ COMMANDS = frozenset(
         "queue",
         "schedule",
         "remind",
+        "memory",
+        "usage",
         "title",
         "help",
         "start",

@@ -17,6 +17,8 @@ MENU = {
     "queue": "Set what happens to messages during an answer",
     "schedule": "List what is scheduled, or start something at a time",
     "remind": "Remind me, as in: in 20m drink tea",
+    "memory": "List my notes for this chat, or: delete ID",
+    "usage": "Show what this conversation has used",
     "title": "Name this conversation in lists",
     "help": "Show the commands",
 }

@@ -169,6 +169,7 @@ def _responses(route: ApiRoute, references: Any) -> dict[str, Any]:
     if content:
         ok["content"] = content
     also = {str(status): {**problem, "description": text} for status, text in route.error_responses.items()}
+    also |= {str(status): {"description": text} for status, text in route.empty_responses.items()}
     usual = {str(status): {**problem, "description": HTTPStatus(status).phrase} for status in _errors(route)}
     return {**usual, **also, str(route.status): ok}
 

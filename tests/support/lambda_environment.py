@@ -29,6 +29,8 @@ FUNCTION_SECRET = "AKIAFUNCTIONROLEKEY0"
 
 SYSTEM_PATHS = ("/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/nsswitch.conf")
 START_SECONDS = 60.0
+PYTHON = Path("/opt/python")
+"""Where the interpreter's environment is inside, because /tmp, in which it may be outside, is another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ class ExecutionEnvironment:
             str(binary),
             "--args",
             str(read),
-            sys.executable,
+            str(PYTHON / Path(sys.executable).relative_to(sys.prefix)),
             "-m",
             "awslambdaric",
             "handler.handle",
@@ -121,8 +123,9 @@ class ExecutionEnvironment:
             words += ["--ro-bind", place, place]
         for link in ("bin", "sbin", "lib", "lib64"):
             words += ["--symlink", f"usr/{link}", f"/{link}"]
-        for prefix in sorted({sys.prefix, sys.base_prefix}):
-            words += ["--ro-bind", prefix, prefix]
+        if sys.base_prefix != sys.prefix:
+            words += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+        words += ["--ro-bind", sys.prefix, str(PYTHON)]
         words += ["--ro-bind", str(handler.__file__), "/var/task/handler.py"]
         words += ["--symlink", str(handler.WORKSPACES), "/mnt/workspaces"]
         if self.function.mounts:

@@ -119,7 +119,7 @@ ROUTES = (
         request_model=McpMessage,
         response_model=None,
         media_type="application/json",
-        error_responses={202: "a notification was accepted"},
+        empty_responses={202: "a notification or a response was accepted"},
         tag="mcp",
     ),
 )

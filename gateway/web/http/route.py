@@ -105,7 +105,7 @@ class ApiRoute:
 
     `request_model` None means no body. `status` is for handlers that return a model or None. `media_type`
     documents responses that are not JSON. `streams` returns whether a body asks for a stream.
-    `error_responses` are further statuses. `lenient` replaces
+    `error_responses` are further statuses, `empty_responses` further ones without a body. `lenient` replaces
     characters that cannot be stored, for bodies with a program's output. `body_bytes` raises the limit on
     the body's size.
     """
@@ -126,6 +126,7 @@ class ApiRoute:
     media_type: str | None = None
     streams: Callable[[Any], bool] = _is_no_stream
     error_responses: Mapping[int, str] = field(default_factory=dict)
+    empty_responses: Mapping[int, str] = field(default_factory=dict)
     tag: str = ""
     hidden: bool = False
 

@@ -140,6 +140,7 @@ async def test_bots_share_one_tls_context() -> None:
     """A TLS context takes 0.75 MB, so that one for each of many bots would fill the memory."""
 
     def contexts() -> int:
+        gc.collect()  # other tests of this process left some behind
         return sum(isinstance(one, ssl.SSLContext) for one in gc.get_objects())
 
     settings = TelegramSettings.model_validate({"token": TOKEN})
@@ -148,7 +149,7 @@ async def test_bots_share_one_tls_context() -> None:
         before = contexts()
         for _ in range(20):
             await stack.enter_async_context(connect(settings, TRUSTED))
-        assert contexts() == before
+        assert contexts() <= before
 
 
 def test_a_bot_does_not_import_httpx() -> None:
