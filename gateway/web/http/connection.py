@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from aiohttp import web
 
-from delivery.fair_gate import working_for
 from gateway.web.http.problems import HttpProblem
 
 log = logging.getLogger("dovecote.web")
@@ -33,15 +31,13 @@ def raise_if_abandoned(request: web.Request, error: ConnectionError) -> None:
 
 
 class HttpConnection(web.RequestHandler):
-    """aiohttp's connection, with a problem as the reply to bytes that are no HTTP."""
+    """aiohttp's connection, with a problem as the reply to bytes that are no HTTP.
+
+    Its own task works for no account, because it expects to run before `connection_lost`. The task of each
+    request works for the client's address, and for its account when that is known.
+    """
 
     __slots__ = ()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Share the time of unauthenticated requests by the address of the connection."""
-        peer = transport.get_extra_info("peername")
-        with working_for(address_account(peer[0] if isinstance(peer, tuple) else "unix")):
-            super().connection_made(transport)
 
     def handle_error(
         self,

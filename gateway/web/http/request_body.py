@@ -52,11 +52,17 @@ def too_large(limit: int) -> HttpProblem:
 
 
 async def _read_bounded(request: web.Request, limit: int) -> bytes:
+    """Return the body; raises ConnectionError if the connection was lost, also before the reading began."""
     parts = bytearray()
-    async for part in request.content.iter_any():
-        parts += part
-        if len(parts) > limit:
-            raise too_large(limit)
+    try:
+        async for part in request.content.iter_any():
+            parts += part
+            if len(parts) > limit:
+                raise too_large(limit)
+    except RuntimeError as error:  # aiohttp's for a reader without a connection
+        if request.transport is None or request.transport.is_closing():
+            raise ConnectionResetError("the connection was lost before the body was read") from error
+        raise
     return bytes(parts)
 
 

@@ -23,7 +23,15 @@ from channels.discord.send.deferred_replies import (
     decode_note,
 )
 from channels.discord.settings import DiscordSettings
-from channels.message import Address, ButtonPress, Command, IgnoredUpdate, Message, Reaction
+from channels.message import (
+    Address,
+    ButtonPress,
+    Command,
+    IgnoredUpdate,
+    Message,
+    MessageDeleted,
+    Reaction,
+)
 from channels.testing.memory_state import MemoryChannelState
 from egress.guard import TRUSTED
 
@@ -58,7 +66,7 @@ def test_a_payload_with_any_part_replaced_is_an_update_or_ignored(data: st.DataO
     target[way[-1]] = data.draw(JUNK)
     decoded = codec.decode(payload, channel="chn", bot=BOT)
     if not isinstance(decoded, IgnoredUpdate):
-        assert isinstance(decoded, Message | Command | ButtonPress | Reaction)
+        assert isinstance(decoded, Message | MessageDeleted | Command | ButtonPress | Reaction)
         assert "\0" not in repr(decoded).replace("\\0", "")
         decoded.address.encode().encode()
         decoded.key.encode()
