@@ -27,9 +27,9 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from itertools import count
 from time import perf_counter
-from typing import Generic, TypeVar, TypeVarTuple
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
-from delivery.fair_gate import scheduling_account
+from delivery.fair_gate import ahead_of_accounts, scheduling_account
 
 HEAD_START_SECONDS = 0.05
 """The time of this loop by which an account that begins to work is ahead of those that always work."""
@@ -44,6 +44,7 @@ _NO_ACCOUNT = Context()
 
 Arguments = TypeVarTuple("Arguments")
 Callback = TypeVar("Callback")
+Protocol = TypeVar("Protocol", bound=asyncio.BaseProtocol)
 
 
 @dataclass(slots=True)
@@ -132,6 +133,16 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         if not self._serves_accounts:
             self._serve_accounts_soon()
         return handle
+
+    async def subprocess_exec(
+        self, protocol_factory: Callable[[], Protocol], *args: Any, **kwargs: Any
+    ) -> tuple[asyncio.SubprocessTransport, Protocol]:
+        """Start a process whose transport works for no account.
+
+        asyncio reports the end of a process for no account, and expects that to come after the start.
+        """
+        with ahead_of_accounts():
+            return await super().subprocess_exec(protocol_factory, *args, **kwargs)
 
     def _serve_accounts_soon(self) -> None:
         self._serves_accounts = True

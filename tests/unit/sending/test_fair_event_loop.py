@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Coroutine
+from contextvars import copy_context
 from typing import Any
 
 import pytest
 
 from delivery.fair_event_loop import MAX_TRACKED, FairEventLoop, FairTimeScheduler
-from delivery.fair_gate import ahead_of_accounts, working_for
+from delivery.fair_gate import ahead_of_accounts, scheduling_account, working_for
+from delivery.fair_scheduler import SYSTEM
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -179,5 +181,34 @@ def test_an_error_of_a_callback_is_reported_and_the_others_run() -> None:
             loop.call_soon(done.set)
         await done.wait()
         assert len(errors) == 1
+
+    run(check())
+
+
+def test_a_process_is_watched_for_no_account() -> None:
+    """The transport's steps keep asyncio's order: the end, which is for no account, comes after the start."""
+
+    class Watcher(asyncio.SubprocessProtocol):
+        """Records for whom it is told of the process."""
+
+        accounts: list[str]
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            """Note the start."""
+            self.accounts = [scheduling_account(copy_context())]
+
+        def process_exited(self) -> None:
+            """Note the end."""
+            self.accounts.append(scheduling_account(copy_context()))
+            ended.set()
+
+    ended = asyncio.Event()
+
+    async def check() -> None:
+        with working_for("ann"):
+            transport, watcher = await asyncio.get_running_loop().subprocess_exec(Watcher, "true")
+        await ended.wait()
+        transport.close()
+        assert watcher.accounts == [SYSTEM, SYSTEM]
 
     run(check())
