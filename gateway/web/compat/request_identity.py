@@ -5,7 +5,8 @@
     x-stainless-retry-count           an SDK repeats a request on its own, without a key
 
 An SDK's retry has no key, so its digest names it: the same API key, path and body. It repeats the last
-request with this digest that was not answered; a first attempt (count 0) always is a request of its own.
+request with this digest that was not answered. A first attempt (count 0) is a request of its own; it is
+not begun if its client has gone before that.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from delivery.database.clock import utc_now
 from gateway.store.conversations import conversations
+from gateway.web.http.connection import RequestAbandoned, is_abandoned
 from gateway.web.http.route import ApiCall
 
 RETRY_COUNT = "x-stainless-retry-count"
@@ -46,6 +48,8 @@ async def identify(call: ApiCall[Any, Any]) -> RequestIdentity | None:
         return None
     key = digest(call.principal.key, call.request.path, call.body.model_dump_json())
     is_first = count.strip() == "0"
+    if is_first and is_abandoned(call.request):
+        raise RequestAbandoned  # its client repeats it, and the retry may have begun a turn before
     if not is_first:
         async with call.context.database.begin() as connection:
             await conversations.forget_event(
@@ -56,8 +60,7 @@ async def identify(call: ApiCall[Any, Any]) -> RequestIdentity | None:
 
 async def mark_answered(call: ApiCall[Any, Any], identity: RequestIdentity | None, turn: str) -> None:
     """Forget an SDK's request once it is answered, unless its client has gone; a later one is new."""
-    transport = call.request.transport
-    if identity is None or identity.source != SDK_SOURCE or transport is None or transport.is_closing():
+    if identity is None or identity.source != SDK_SOURCE or is_abandoned(call.request):
         return
     async with call.context.database.begin() as connection:
         await conversations.forget_event(connection, call.account, SDK_SOURCE, identity.key, turn=turn)

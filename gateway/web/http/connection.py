@@ -25,9 +25,14 @@ class RequestAbandoned(HttpProblem):
 
 def raise_if_abandoned(request: web.Request, error: ConnectionError) -> None:
     """Raise RequestAbandoned if the error is that of the request's own connection, which is closed."""
-    if request.transport is None or request.transport.is_closing():
+    if is_abandoned(request):
         log.debug("request.abandoned: %s", error)
         raise RequestAbandoned from error
+
+
+def is_abandoned(request: web.Request) -> bool:
+    """Return whether the connection of a request is closed."""
+    return request.transport is None or request.transport.is_closing()
 
 
 class HttpConnection(web.RequestHandler):

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from aiohttp import web
 
 from gateway.records.errors import json_pointer
+from gateway.web.http.connection import is_abandoned
 from gateway.web.http.problems import HttpProblem, invalid
 from sandbox.config import ConfigProblem as Fault
 
@@ -60,7 +61,7 @@ async def _read_bounded(request: web.Request, limit: int) -> bytes:
             if len(parts) > limit:
                 raise too_large(limit)
     except RuntimeError as error:  # aiohttp's for a reader without a connection
-        if request.transport is None or request.transport.is_closing():
+        if is_abandoned(request):
             raise ConnectionResetError("the connection was lost before the body was read") from error
         raise
     return bytes(parts)
