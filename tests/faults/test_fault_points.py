@@ -111,7 +111,10 @@ async def test_a_command_survives_a_kill_at(point: str, platform: Simulator, pro
 
 @pytest.mark.parametrize("point", JOB_POINTS)
 async def test_a_job_survives_a_kill_at(point: str, platform: Simulator, process: GatewayProcess) -> None:
-    """Killed there, the job has run exactly once and its result is reported exactly once."""
+    """Killed there, the job has run exactly once and its result is reported exactly once.
+
+    The job may end while its start is being told: a message that is cut off there is told again.
+    """
     await process.start(env={"DOVECOTE_FAULT_POINT": point})
     await platform.say(CHAT, "!&echo run >> runs; wc -l < runs; echo pigeon")
     assert await process.wait_for_exit() == -9
@@ -121,8 +124,9 @@ async def test_a_job_survives_a_kill_at(point: str, platform: Simulator, process
     )
     await platform.say(CHAT, "!echo second")
     await platform.wait_until(lambda: "second" in _texts(platform), seconds=TIMEOUT_SECONDS)
-    started, result, *others = _texts(platform)
-    assert started.startswith("Started job")
+    started = [text for text in _texts(platform) if text.startswith("Started job")]
+    assert len(started) in {1, 2}
+    result, *others = [text for text in _texts(platform) if text not in started]
     assert "completed, exit code 0" in result
     assert result.endswith("1\npigeon")
     assert others == ["second"]
