@@ -70,8 +70,12 @@ def parse_body(body: bytes) -> Any:
 
 
 def is_command_with_values(template: str) -> bool:
-    """Return whether a template is a command of the built-in shell that a request could change."""
-    return template.lstrip().startswith("!") and _PLACEHOLDER.search(template) is not None
+    """Return whether a template has a command of the built-in shell, in any line, and a value of a request.
+
+    The shell would execute the value: JSON in quotes is no barrier to `$(…)`.
+    """
+    has_command = any(line.lstrip().startswith("!") for line in template.splitlines())
+    return has_command and _PLACEHOLDER.search(template) is not None
 
 
 def render_template(template: str, payload: Any) -> str:

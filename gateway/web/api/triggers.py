@@ -87,7 +87,9 @@ async def create(call: ApiCall[TriggerCreate, NoContent]) -> TriggerCreated:
     """Create a trigger."""
     body, trigger = call.body, new_id("trg")
     if is_command_with_values(body.template):
-        raise invalid_field("/template", "a command (!) cannot contain values of a request: remove them")
+        raise invalid_field(
+            "/template", "a template with a command (!) cannot contain values of a request: remove them"
+        )
     secret = body.secret.get_secret_value() if body.secret else new_secret()
     sealed = call.context.records.vault.encrypt(_secret_context(trigger), secret)
     submission = Submission(

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.webhooks.signing import BadSignature, new_secret, sign
+from gateway.agents.shell import parse_commands
 from gateway.schedules.triggers import (
     UNTRUSTED,
     InvalidDelivery,
     delivery_id,
+    is_command_with_values,
     parse_body,
     render_template,
     verify_delivery,
@@ -100,3 +102,22 @@ def test_a_value_is_one_line_without_brackets(payload: Any) -> None:
     assert "<" not in first
     assert ">" not in first
     assert json.loads(first.removeprefix("A ").removesuffix(" Z")) == payload
+
+
+@pytest.mark.parametrize("template", ["!echo {{title}}", "  !echo {{title}}", "Deploy:\n!echo {{title}}"])
+def test_a_command_in_any_line_takes_no_value_of_a_request(template: str) -> None:
+    """The shell would execute a value such as `$(…)`."""
+    assert is_command_with_values(template)
+
+
+LINES = st.lists(
+    st.sampled_from(["!echo hi", " !ls", "text", "{{title}}", "say {{body}} now", ""]), max_size=5
+)
+
+
+@given(lines=LINES, title=st.text(max_size=30) | st.just("\n!id"))
+def test_no_value_of_a_request_becomes_a_part_of_a_command(lines: list[str], title: str) -> None:
+    """The commands of an accepted template are the same whatever a request says."""
+    template = "\n".join(lines)
+    if not is_command_with_values(template):
+        assert parse_commands(render_template(template, {"title": title})) == parse_commands(template)
