@@ -61,6 +61,7 @@ class LambdaService:
         application.router.add_post("/2015-03-31/functions/{name}/invocations", self._invoke)
         application.router.add_post("/faults", self._set_faults)
         application.router.add_get("/log", self._get_log)
+        application.router.add_get("/late", self._wait_for_late)
         return application
 
     async def _set_faults(self, request: web.Request) -> web.Response:
@@ -70,6 +71,11 @@ class LambdaService:
 
     async def _get_log(self, _request: web.Request) -> web.Response:
         return web.json_response(self.log)
+
+    async def _wait_for_late(self, _request: web.Request) -> web.Response:
+        """Answer when the requests that come late have been carried out."""
+        await asyncio.gather(*self._late, return_exceptions=True)
+        return web.json_response({})
 
     async def _invoke(self, request: web.Request) -> web.StreamResponse:
         payload, tenant = await request.read(), request.headers.get("X-Amz-Tenant-Id", "")
