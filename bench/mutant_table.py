@@ -76,7 +76,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="no lease check before a send",
-        file="delivery/deliveries/worker.py",
+        file="delivery/workers/attempts.py",
         old='        lease.ensure_held()\n        self._checkpoint("delivery.before_send")',
         new='        self._checkpoint("delivery.before_send")',
         tests=("tests/contracts/sending/test_delivery_lease.py",),
@@ -97,7 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a late failure changes a delivery that another worker has claimed",
-        file="delivery/deliveries/store.py",
+        file="delivery/deliveries/attempt_store.py",
         old='deliveries.c.attempts == bindparam("number")',
         new='deliveries.c.attempts >= bindparam("number")',
         tests=("tests/contracts/streams/test_fencing.py",),

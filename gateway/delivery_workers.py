@@ -13,16 +13,17 @@ from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries.port import Delivery
 from delivery.deliveries.retry_schedule import CHAT, RetrySchedule
 from delivery.deliveries.route import bot_destination
-from delivery.deliveries.send_receipts import SendReceipts
-from delivery.deliveries.sink_config import SinkConfig
 from delivery.deliveries.transactions import Transactions
-from delivery.deliveries.worker import DeliveryWorker
 from delivery.events.event import Event
 from delivery.events.relay import Relay
 from delivery.webhooks import endpoints
 from delivery.webhooks.circuit_breaker import CircuitBreakerSink, EndpointHealth
 from delivery.webhooks.egress import Egress
+from delivery.webhooks.shared_lookup import SharedLookup
 from delivery.webhooks.sink import WebhookSink, WebhookTarget
+from delivery.workers.send_receipts import SendReceipts
+from delivery.workers.sink_config import SinkConfig
+from delivery.workers.worker import DeliveryWorker
 from egress.policy import EgressPolicy
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
@@ -125,7 +126,7 @@ def _webhook_targets(backing: BackingServices) -> Callable[[str], Coroutine[Any,
             disabled=endpoint.disabled_at is not None,
         )
 
-    return find
+    return SharedLookup(find).get
 
 
 class SqlEndpointHealth(EndpointHealth):

@@ -12,10 +12,8 @@ conversation holds no other one in the same room.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Executable, and_, bindparam, case, func, or_, select, update
@@ -36,12 +34,6 @@ FILES, URGENT = " files", " urgent"
 
 MIN_PARKED_SECONDS = 60.0
 """A parked delivery is tried earlier than scheduled at most this often."""
-
-MAX_IN_FLIGHT = 8
-"""Sends of one destination that may be in progress at once."""
-
-REFILL_SECONDS = 0.01
-"""Seconds that places of ended sends wait for others, at a destination without an order."""
 
 _PARKED = str(DeliveryState.PARKED)
 _earlier = deliveries.alias("earlier")
@@ -155,60 +147,3 @@ async def hurry_parked(connection: Connection, destination: str, *, now: datetim
         )
         .values(next_at=now)
     )
-
-
-@dataclass(slots=True)
-class ConcurrentSends:
-    """The sends in progress at a destination without an order: their tasks, and the deliveries' ids."""
-
-    tasks: dict[asyncio.Task[object], str] = field(default_factory=dict)
-
-    def add(self, delivery: str, task: asyncio.Task[object]) -> None:
-        """Add the task that sends a delivery."""
-        self.tasks[task] = delivery
-
-    @property
-    def ids(self) -> Collection[str]:
-        """The ids of the deliveries that are being sent."""
-        return set(self.tasks.values())
-
-    async def wait(self) -> None:
-        """Wait until a send has ended, and briefly for others, so that one query finds work for all."""
-        await asyncio.wait(self.tasks, return_when=asyncio.FIRST_COMPLETED)
-        done, _ = await asyncio.wait(self.tasks, timeout=REFILL_SECONDS)
-        for task in done:
-            del self.tasks[task]
-
-
-@dataclass(slots=True)
-class InFlight:
-    """The sends in progress at one destination: their tasks, and when each began."""
-
-    slow_seconds: float
-    sends: dict[asyncio.Task[bool], tuple[str, float]] = field(default_factory=dict)
-
-    def add(self, delivery: str, task: asyncio.Task[bool]) -> None:
-        """Add the task that sends a delivery."""
-        self.sends[task] = (delivery, time.monotonic())
-
-    @property
-    def ids(self) -> Collection[str]:
-        """The ids of the deliveries that are being sent."""
-        return {delivery for delivery, _ in self.sends.values()}
-
-    def remaining(self) -> float:
-        """Return the seconds until every send in progress counts as slow; 0: another one may begin."""
-        if len(self.sends) >= MAX_IN_FLIGHT:
-            return self.slow_seconds
-        newest = max((began for _, began in self.sends.values()), default=float("-inf"))
-        return max(0.0, newest + self.slow_seconds - time.monotonic())
-
-    async def wait(self, seconds: float) -> bool:
-        """Wait until a send has ended, at most this long; return whether more may be unfinished.
-
-        The result of a send's task is whether anything was unfinished at the destination after it.
-        """
-        done, _ = await asyncio.wait(self.sends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            del self.sends[task]
-        return all(task.cancelled() or task.exception() or task.result() for task in done)

@@ -14,13 +14,6 @@ from delivery.database.tables import IS_OPEN, attempts, deliveries, endpoints, o
 from delivery.deliveries.attempt import DeliveryState
 from delivery.events.event import Event
 
-BATCH_ROWS = 500
-"""Rows that one step looks at, in the order of their age; a step is one short transaction."""
-
-_DONE = (str(DeliveryState.DELIVERED), str(DeliveryState.SUPPRESSED))
-_SEEN = [deliveries.c[name] for name in ("position", "id", "state", "created_at", "updated_at")]
-_FAILED = (str(DeliveryState.DEAD), str(DeliveryState.AMBIGUOUS))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryView:

@@ -8,18 +8,16 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, Row, bindparam, func, insert, select, update
+from sqlalchemy import Executable, Row, bindparam, func, select, update
 
 from channels.message import Address
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from delivery.database.partial_indexes import has_others
-from delivery.database.tables import IS_OPEN, OPEN_DELIVERIES, attempts, deliveries, endpoints
+from delivery.database.tables import IS_OPEN, deliveries, endpoints
 from delivery.deliveries import destinations
-from delivery.deliveries.attempt import DeliveryState, Transition
-from delivery.deliveries.port import Delivery, Outcome
+from delivery.deliveries.attempt import DeliveryState
+from delivery.deliveries.port import Delivery
 from delivery.deliveries.route import RouteKind
-from delivery.errors import LeaseLost
 from delivery.events.event import Event, new_id
 
 
@@ -71,60 +69,6 @@ _OPEN_AT = (
 )
 _SENDING = select(deliveries).where(deliveries.c.state == str(DeliveryState.SENDING))
 _DUE_AT = _OPEN_AT.where(deliveries.c.next_at.is_(None) | (deliveries.c.next_at <= bindparam("now")))
-_FIRST_ATTEMPT_AT = select(func.min(attempts.c.started_at)).where(
-    attempts.c.delivery == bindparam("of"), attempts.c.number > bindparam("after")
-)
-_BEGIN = (
-    update(deliveries)
-    .where(
-        deliveries.c.id == bindparam("delivery"),
-        deliveries.c.state == bindparam("found_state"),
-        deliveries.c.attempts == bindparam("found_attempts"),
-    )
-    .values(
-        state=str(DeliveryState.SENDING),
-        attempts=bindparam("number"),
-        body=bindparam("sent"),
-        uncertain=bindparam("unsure"),
-        updated_at=bindparam("now"),
-    )
-)
-_ATTEMPT = insert(attempts)
-_SETTLE = (
-    update(deliveries)
-    .where(deliveries.c.id == bindparam("delivery"))
-    .values(
-        state=bindparam("to"),
-        next_at=bindparam("due_at"),
-        updated_at=bindparam("now"),
-        error=bindparam("failed"),
-        uncertain=bindparam("unsure"),
-        platform_id=func.coalesce(bindparam("confirmed"), deliveries.c.platform_id),
-    )
-    .returning(has_others(deliveries, "destination", OPEN_DELIVERIES))
-)
-_SETTLE_DELIVERED = _SETTLE.where(IS_OPEN)
-_SETTLE_OTHERWISE = _SETTLE.where(
-    deliveries.c.state == str(DeliveryState.SENDING), deliveries.c.attempts == bindparam("number")
-)
-_ENDED = (
-    update(attempts)
-    .where(attempts.c.delivery == bindparam("of"), attempts.c.number == bindparam("attempt_number"))
-    .values(
-        duration_ms=bindparam("duration"),
-        outcome=bindparam("outcome_kind"),
-        status=bindparam("status_code"),
-        detail=bindparam("detail_text"),
-        excerpt=bindparam("excerpt_text"),
-    )
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedAttempt:
-    """An ended attempt, and whether more was unfinished at its destination; later ones wake the worker."""
-
-    has_others: bool
 
 
 @cache
@@ -218,73 +162,6 @@ def to_due(row: Row[Any]) -> DueDelivery:
     )
 
 
-async def begin_attempt(connection: Connection, due: DueDelivery, *, now: datetime, body: bytes) -> int:
-    """Mark a delivery as being sent with this body, record the attempt, and return its number.
-
-    Raises LeaseLost when the row has changed since it was read: another worker has claimed it.
-    """
-    number = due.delivery.attempt + 1
-    begun = await connection.execute(
-        _BEGIN,
-        {
-            "delivery": due.delivery.id,
-            "found_state": str(due.state),
-            "found_attempts": due.delivery.attempt,
-            "number": number,
-            "sent": body,
-            "unsure": due.delivery.uncertain,
-            "now": now,
-        },
-    )
-    if begun.rowcount != 1:
-        raise LeaseLost(f"another worker has claimed the delivery {due.delivery.id}")
-    await connection.execute(_ATTEMPT, {"delivery": due.delivery.id, "number": number, "started_at": now})
-    return number
-
-
-async def end_attempt(
-    connection: Connection,
-    delivery: str,
-    number: int,
-    outcome: Outcome,
-    transition: Transition,
-    *,
-    duration_ms: float,
-) -> EndedAttempt | None:
-    """Record the outcome of an attempt and the delivery's new state; None if the state was not changed.
-
-    A worker that was frozen finds a newer state and does not change it, unless its attempt has succeeded and
-    the delivery is unfinished.
-    """
-    delivered = transition.state is DeliveryState.DELIVERED
-    arguments: dict[str, object] = {
-        "delivery": delivery,
-        "to": str(transition.state),
-        "due_at": transition.next_at,
-        "now": utc_now(),
-        "failed": None if delivered else outcome.detail[:2000],
-        "unsure": transition.uncertain,
-        "confirmed": outcome.platform_id,
-    }
-    if not delivered:
-        arguments["number"] = number
-    changed = await connection.execute(_SETTLE_DELIVERED if delivered else _SETTLE_OTHERWISE, arguments)
-    row = changed.first()
-    await connection.execute(
-        _ENDED,
-        {
-            "of": delivery,
-            "attempt_number": number,
-            "duration": duration_ms,
-            "outcome_kind": str(outcome.kind),
-            "status_code": outcome.status,
-            "detail_text": outcome.detail[:2000],
-            "excerpt_text": outcome.excerpt[:1024],
-        },
-    )
-    return None if row is None else EndedAttempt(has_others=bool(row[0]))
-
-
 async def set_state(
     connection: Connection, delivery: str, *, state: DeliveryState, error: str | None = None
 ) -> None:
@@ -295,13 +172,6 @@ async def set_state(
         .where(deliveries.c.id == delivery, IS_OPEN)
         .values(state=str(state), updated_at=utc_now(), **values)
     )
-
-
-async def first_attempt_at(connection: Connection, delivery: str, *, after: int = 0) -> datetime | None:
-    """Return when the first attempt of a delivery after number `after` began, or None before it."""
-    arguments = {"of": delivery, "after": after}
-    moment: datetime | None = (await connection.execute(_FIRST_ATTEMPT_AT, arguments)).scalar_one()
-    return moment
 
 
 async def due_destinations(
@@ -346,7 +216,6 @@ async def requeue(connection: Connection, account: str, delivery: str) -> tuple[
 
     Returns (kind, destination); None if the account has no such delivery, or it is being sent now.
     """
-    now = utc_now()
     changed = await connection.execute(
         update(deliveries)
         .where(
@@ -354,15 +223,7 @@ async def requeue(connection: Connection, account: str, delivery: str) -> tuple[
             deliveries.c.account == account,
             deliveries.c.state != str(DeliveryState.SENDING),
         )
-        .values(
-            state=str(DeliveryState.PENDING),
-            next_at=None,
-            error=None,
-            uncertain=False,
-            armed_at=now,
-            armed_from=deliveries.c.attempts,
-            updated_at=now,
-        )
+        .values(_due_again())
         .returning(deliveries.c.kind, deliveries.c.destination)
     )
     row = changed.first()
@@ -370,6 +231,38 @@ async def requeue(connection: Connection, account: str, delivery: str) -> tuple[
         return None
     await destinations.mark_alive(connection, row[1])
     return row[0], row[1]
+
+
+async def send_again(connection: Connection, planned: Sequence[NewDelivery]) -> None:
+    """Insert deliveries to one target; those that exist already and have ended are due again."""
+    if not planned:
+        return
+    await create(connection, planned)
+    changed = await connection.execute(
+        update(deliveries)
+        .where(
+            deliveries.c.event_id.in_([one.event.id for one in planned]),
+            deliveries.c.target == planned[0].target,
+            ~IS_OPEN,
+        )
+        .values(_due_again())
+    )
+    if changed.rowcount:
+        await destinations.mark_alive(connection, planned[0].destination)
+
+
+def _due_again() -> dict[str, Any]:
+    """Return the columns of a delivery that is due with a new schedule."""
+    now = utc_now()
+    return {
+        "state": str(DeliveryState.PENDING),
+        "next_at": None,
+        "error": None,
+        "uncertain": False,
+        "armed_at": now,
+        "armed_from": deliveries.c.attempts,
+        "updated_at": now,
+    }
 
 
 async def drop(connection: Connection, account: str, delivery: str) -> bool:

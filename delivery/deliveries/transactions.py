@@ -90,12 +90,10 @@ class Transactions:
         by_conversation: dict[str, list[Event]] = defaultdict(list)
         for event in tx.events:
             by_conversation[event.conversation].append(event.truncated(self._full_text_url(event)))
-        numbered: list[Event] = []
-        for conversation, events in by_conversation.items():
-            recorded = await outbox.record(tx.connection, conversation, events)
-            tx.wakes |= await self._router.plan(tx.connection, conversation, recorded)
-            numbered += recorded.events
-        return numbered
+        recorded = await outbox.record(tx.connection, by_conversation)
+        for conversation, numbered in recorded.items():
+            tx.wakes |= await self._router.plan(tx.connection, conversation, numbered)
+        return [event for numbered in recorded.values() for event in numbered.events]
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send the queued wake-ups until `stop`."""

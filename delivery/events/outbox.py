@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -83,8 +83,35 @@ class RecordedEvents:
     has_endpoints: bool
 
 
-async def record(connection: Connection, conversation: str, events: Sequence[Event]) -> RecordedEvents:
-    """Number the events of one conversation, insert them into the outbox, and return them numbered.
+async def record(
+    connection: Connection, by_conversation: Mapping[str, Sequence[Event]]
+) -> dict[str, RecordedEvents]:
+    """Number the events of conversations, insert them into the outbox, and return them numbered."""
+    # Sorted, because two transactions that count in different orders would deadlock on PostgreSQL.
+    recorded = {
+        conversation: await _number(connection, conversation, by_conversation[conversation])
+        for conversation in sorted(by_conversation)
+    }
+    rows = [
+        {
+            "event_id": event.id,
+            "conversation": event.conversation,
+            "n": event.n,
+            "type": str(event.type),
+            "turn": event.turn,
+            "body": event.encode(),
+            "created_at": event.time,
+        }
+        for numbered in recorded.values()
+        for event in numbered.events
+    ]
+    if rows:
+        await connection.execute(_RECORD, rows)
+    return recorded
+
+
+async def _number(connection: Connection, conversation: str, events: Sequence[Event]) -> RecordedEvents:
+    """Return events of one conversation with their numbers.
 
     Every event except a delivery's is activity of the conversation.
     """
@@ -94,23 +121,10 @@ async def record(connection: Connection, conversation: str, events: Sequence[Eve
     )
     last, has_endpoints = counted.one()
     first = last - len(events) + 1
-    numbered = [event.numbered(n) for n, event in enumerate(events, start=first)]
-    await connection.execute(
-        _RECORD,
-        [
-            {
-                "event_id": event.id,
-                "conversation": conversation,
-                "n": event.n,
-                "type": str(event.type),
-                "turn": event.turn,
-                "body": event.encode(),
-                "created_at": event.time,
-            }
-            for event in numbered
-        ],
+    return RecordedEvents(
+        events=[event.numbered(n) for n, event in enumerate(events, start=first)],
+        has_endpoints=bool(has_endpoints),
     )
-    return RecordedEvents(events=numbered, has_endpoints=bool(has_endpoints))
 
 
 async def exists(connection: Connection, event_id: str) -> bool:

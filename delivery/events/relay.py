@@ -64,6 +64,10 @@ class _PublishedSeqs:
             async with self._changed:
                 self._changed.notify_all()
 
+    def get(self, event_id: str) -> int | None:
+        """Return the seq of an event, or None if this relay has not appended it lately."""
+        return self._known.get(event_id)
+
     async def wait_for(self, event_id: str, timeout: float) -> int | None:
         """Return the seq of an event, waiting up to `timeout` seconds; None: not appended by this relay."""
         self._waiting += 1
@@ -108,8 +112,18 @@ class Relay:
         """
         if event.n is None:
             return None
-        seq = await self._seqs.wait_for(event.id, timeout)
+        seq = self._seqs.get(event.id)
+        if seq is None and not await self._is_published(event):
+            seq = await self._seqs.wait_for(event.id, timeout)
         return seq if seq is not None else await self._find_in_stream(event)
+
+    async def _is_published(self, event: Event) -> bool:
+        """Return whether an event is known to be in the stream, by this relay or by the database."""
+        position, number = self._positions.get(event.conversation), event.n or 0
+        if position is not None:
+            return number <= position.n
+        async with self._database.read() as connection:
+            return number <= await outbox.published_n(connection, event.conversation)
 
     async def _find_in_stream(self, event: Event) -> int | None:
         """Return the seq of an event that another relay, or this one before a restart, has appended."""

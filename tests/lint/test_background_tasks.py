@@ -9,6 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 EXEMPT = {
     "_attempt_in_turn": "its group belongs to one call of KeyedWorker, which logs the error",
+    "_send_in_turn": "as _attempt_in_turn",
+    "_start_lookup": "those who wait for the lookup get its error",
     "_handle": "the outermost loop of KeyedWorker, which logs every error and wakes the key again",
     "_end_with": "waits for an event only",
     "_wake_on_stop": "waits for an event only",

@@ -24,14 +24,14 @@ from delivery.deliveries.queries import DeliveryView
 from delivery.deliveries.retry_schedule import RetrySchedule
 from delivery.deliveries.route import RouteKind, bot_destination
 from delivery.deliveries.router import Router
-from delivery.deliveries.send_receipts import SendReceipts
-from delivery.deliveries.sink_config import SinkConfig
 from delivery.deliveries.store import DueDelivery, NewDelivery
 from delivery.deliveries.transactions import Transaction, Transactions
-from delivery.deliveries.worker import DeliveryWorker
 from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
 from delivery.events.relay import Relay
+from delivery.workers.send_receipts import SendReceipts
+from delivery.workers.sink_config import SinkConfig
+from delivery.workers.worker import DeliveryWorker
 from gateway.ingress.open_channels import UNKNOWN_LIMITS
 from gateway.observability.fault_points import FAULT_POINTS
 

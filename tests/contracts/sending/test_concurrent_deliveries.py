@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,8 @@ from delivery.database.engine import Database
 from delivery.deliveries.part import decode_part
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.deliveries.retry_schedule import RetrySchedule
-from delivery.deliveries.sink_config import SinkConfig
-from delivery.deliveries.worker import BATCH
+from delivery.workers.sink_config import SinkConfig
+from delivery.workers.worker import BATCH
 from delivery_worker import DeliveryWorkerHarness, open_empty_database
 
 ROOM = Address(channel="chn_1", room="7")
@@ -115,3 +116,20 @@ async def test_at_most_a_batch_is_in_flight(database: Database) -> None:
         await worker.wait_for_states(slow, "delivered", seconds=60)
     assert sink.most == BATCH
     assert len(sink.texts) == 2 * BATCH
+
+
+async def test_deliveries_are_claimed_and_settled_in_batches(database: Database) -> None:
+    """The number of commits follows the number of batches, not that of deliveries."""
+    sink, points = MoodySink(), Counter[str]()
+    worker = UnorderedHarness(
+        database=database,
+        bots={},
+        wrap_sink=lambda _sink: sink,
+        checkpoint=lambda point: points.update([point]),
+    )
+    async with worker.running():
+        good = await worker.create_deliveries(ROOM, ["good"] * (3 * BATCH))
+        await worker.wait_for_states(good, "delivered", seconds=60)
+    assert len(sink.texts) == 3 * BATCH
+    assert points["delivery.claim.after_commit"] <= BATCH
+    assert points["delivery.settle.after_commit"] <= BATCH

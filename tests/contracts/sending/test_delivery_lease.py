@@ -9,7 +9,7 @@ from channels.message import Address
 from delivery.broker.leases import MemoryLeases
 from delivery.broker.port import WorkQueue
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
-from delivery.deliveries.sink_config import SinkConfig
+from delivery.workers.sink_config import SinkConfig
 from delivery_worker import FAST_RETRIES, DeliveryWorkerHarness, open_empty_database
 
 ROOM = Address(channel="chn_1", room="7")

@@ -11,7 +11,7 @@ from channels.message import Address
 from channels.port import ChannelFeature
 from delivery.database.engine import Database
 from delivery.deliveries import store
-from delivery.deliveries.send_receipts import SendReceipts
+from delivery.workers.send_receipts import SendReceipts
 from delivery_worker import ACCOUNT, DeliveryWorkerHarness
 from memory_channel import MemoryChannel
 from sink_harnesses import make_bot

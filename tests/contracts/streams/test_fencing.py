@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from sqlalchemy import select
 
 from channels.message import Address
 from delivery.database.engine import Database
-from delivery.deliveries import store
+from delivery.database.tables import attempts
+from delivery.deliveries import attempt_store, store
 from delivery.deliveries.attempt import DeliveryState, Transition
+from delivery.deliveries.attempt_store import EndedAttempt
 from delivery.deliveries.port import Outcome, OutcomeKind
 from delivery.deliveries.route import RouteKind
 from delivery.deliveries.store import DueDelivery, NewDelivery
@@ -26,6 +30,7 @@ from gateway.store.turns.turns import Turn
 
 ROOM = Address(channel="chn_1", room="7")
 SENT = Outcome(kind=OutcomeKind.DELIVERED, platform_id="1")
+ACCEPTED = Outcome(kind=OutcomeKind.DELIVERED)
 FAILED = Outcome(kind=OutcomeKind.RETRY, detail="no answer")
 
 
@@ -94,15 +99,43 @@ async def test_a_settled_turn_tells_whether_another_one_waits(database: Database
 async def test_an_ended_attempt_tells_whether_more_waits_at_its_destination(database: Database) -> None:
     """Unfinished deliveries of the same destination count, and only those."""
     first, second = await _make_due_delivery(database), await _make_due_delivery(database)
-    ended = []
+    others = []
     for due in (first, second):
         number = await _begin_attempt(database, due)
         async with database.begin() as connection:
-            delivered = Transition(state=DeliveryState.DELIVERED)
-            ended.append(
-                await store.end_attempt(connection, due.delivery.id, number, SENT, delivered, duration_ms=1.0)
-            )
-    assert [one.has_others for one in ended if one is not None] == [True, False]
+            ended = _ended(due, number, SENT, DeliveryState.DELIVERED)
+            others.append((await attempt_store.end_attempts(connection, [ended])).has_others)
+    assert others == [True, False]
+
+
+async def test_a_batch_of_claims_is_refused_if_one_row_has_changed(database: Database) -> None:
+    """Another worker has the lease then, so none of them is claimed."""
+    first, second = await _make_due_delivery(database), await _make_due_delivery(database)
+    await _begin_attempt(database, second)
+    with pytest.raises(LeaseLost):
+        await _begin_all(database, [first, second])
+    async with database.read() as connection:
+        states = [due.state for due in await store.list_open(connection, ROOM.destination, limit=9)]
+    assert states == [DeliveryState.PENDING, DeliveryState.SENDING]
+
+
+async def test_a_batch_of_outcomes_changes_what_no_other_worker_has_changed(database: Database) -> None:
+    """Successes are recorded with a failure; a delivery that was settled meanwhile stays as it is."""
+    dues = [await _make_due_delivery(database) for _ in range(4)]
+    await _begin_all(database, dues)
+    settled, failed, *accepted = dues
+    assert await _end_attempt(database, settled, 1, SENT, DeliveryState.DELIVERED)
+    ended = [_ended(due, 1, ACCEPTED, DeliveryState.DELIVERED) for due in (settled, *accepted)]
+    async with database.begin() as connection:
+        recorded = await attempt_store.end_attempts(
+            connection, [*ended, _ended(failed, 1, FAILED, DeliveryState.RETRYING)]
+        )
+    assert recorded.changed == {due.delivery.id for due in (failed, *accepted)}
+    async with database.read() as connection:
+        (remaining,) = await store.list_open(connection, ROOM.destination, limit=9)
+        logged = await connection.execute(select(attempts.c.outcome).order_by(attempts.c.outcome))
+    assert (remaining.delivery.id, remaining.state) == (failed.delivery.id, DeliveryState.RETRYING)
+    assert list(logged.scalars()) == ["delivered", "delivered", "delivered", "retry"]
 
 
 async def _make_due_delivery(database: Database) -> DueDelivery:
@@ -123,19 +156,32 @@ async def _make_due_delivery(database: Database) -> DueDelivery:
 
 
 async def _begin_attempt(database: Database, due: DueDelivery) -> int:
+    await _begin_all(database, [due])
+    return due.delivery.attempt + 1
+
+
+async def _begin_all(database: Database, dues: Sequence[DueDelivery]) -> None:
     async with database.begin() as connection:
-        return await store.begin_attempt(connection, due, now=datetime.now(UTC), body=b"hi")
+        bodies = {due.delivery.id: b"hi" for due in dues}
+        await attempt_store.begin_attempts(connection, dues, now=datetime.now(UTC), bodies=bodies)
+
+
+def _ended(due: DueDelivery, number: int, outcome: Outcome, state: DeliveryState) -> EndedAttempt:
+    return EndedAttempt(
+        delivery=due.delivery.id,
+        number=number,
+        outcome=outcome,
+        transition=Transition(state=state),
+        duration_ms=1.0,
+    )
 
 
 async def _end_attempt(
     database: Database, due: DueDelivery, number: int, outcome: Outcome, state: DeliveryState
 ) -> bool:
     async with database.begin() as connection:
-        transition = Transition(state=state)
-        ended = await store.end_attempt(
-            connection, due.delivery.id, number, outcome, transition, duration_ms=1.0
-        )
-    return ended is not None
+        ended = [_ended(due, number, outcome, state)]
+        return bool((await attempt_store.end_attempts(connection, ended)).changed)
 
 
 async def test_a_worker_that_was_frozen_sends_nothing_that_was_sent_meanwhile(database: Database) -> None:

@@ -25,7 +25,7 @@ async def _record_unpublished(database: Database, texts: list[str], conversation
             await outbox.create_stream(connection, conversation=conversation, account="acc", agent="agt")
         events = [Event.now(EventType.MESSAGE_RECEIVED, conversation, {"text": word}) for word in texts]
         if events:
-            await outbox.record(connection, conversation, events)
+            await outbox.record(connection, {conversation: events})
     return conversation
 
 
@@ -96,7 +96,7 @@ async def _record_and_enqueue(
     """Record events and hand them to this relay alone, as the process that wrote them does."""
     async with database.begin() as connection:
         events = [Event.now(EventType.MESSAGE_RECEIVED, conversation, {"text": word}) for word in texts]
-        numbered = (await outbox.record(connection, conversation, events)).events
+        numbered = (await outbox.record(connection, {conversation: events}))[conversation].events
     with working_for(account):
         relay.enqueue(numbered)
 

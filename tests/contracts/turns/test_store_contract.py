@@ -271,7 +271,7 @@ async def test_nothing_of_a_removed_account_stays(database: Database) -> None:
                 connection, conversation=conversation.id, account=account, agent="agt_1"
             )
             said = Event.now(EventType.MESSAGE_RECEIVED, conversation.id, {"text": "hi"})
-            await outbox.record(connection, conversation.id, [said])
+            await outbox.record(connection, {conversation.id: [said]})
     async with database.begin() as connection:
         assert await deletion.delete_account(connection, one)
     owned = [table for table in metadata.sorted_tables if "account" in table.c]

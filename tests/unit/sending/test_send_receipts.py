@@ -6,7 +6,7 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from delivery.deliveries.send_receipts import SendReceipt, SendReceipts
+from delivery.workers.send_receipts import SendReceipt, SendReceipts
 
 
 def make_receipt(number: int = 1) -> SendReceipt:
