@@ -1,8 +1,8 @@
 """Sample a process that finds this folder on its path: CPU by layer, written to CPU_LAYERS at its end.
 
-It begins with SIGUSR2, so that the start does not count. A timer of the kernel fires for each 4 ms of CPU. A
-sample counts for the innermost frame that is in a layer of the gateway or in a library; the standard library
-counts for what called it.
+It begins with SIGUSR2, so that the start does not count. A timer of the kernel fires for each 4 ms of user
+CPU (the watchdog of the event loop has the timer of all CPU). A sample counts for the innermost frame that is
+in a layer of the gateway or in a library; the standard library counts for what called it.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def _sample(_number: int, frame: FrameType | None) -> None:
 
 
 def _begin(_number: int, _frame: FrameType | None) -> None:
-    signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)
+    signal.setitimer(signal.ITIMER_VIRTUAL, INTERVAL, INTERVAL)
 
 
 def _write(path: str, owner: int) -> None:
-    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     if os.getpid() == owner:  # a fork inherits this function
         Path(path).write_text(json.dumps(_counts))
 
 
 if "CPU_LAYERS" in os.environ:
     atexit.register(_write, os.environ.pop("CPU_LAYERS"), os.getpid())
-    signal.signal(signal.SIGPROF, _sample)
+    signal.signal(signal.SIGVTALRM, _sample)
     signal.signal(signal.SIGUSR2, _begin)
