@@ -9,7 +9,6 @@ from pydantic import AwareDatetime, Field, StrictStr
 
 from delivery.broker.port import WorkQueue
 from delivery.database.engine import Connection
-from delivery.database.tables import OPEN_DELIVERIES
 from delivery.deliveries import queries, routes
 from delivery.deliveries import store as delivery_store
 from delivery.deliveries.route import RouteKind
@@ -82,8 +81,8 @@ async def replay_webhook(call: ApiCall[WebhookReplayCreate, NoContent]) -> Webho
         if endpoint.disabled_at is not None:
             raise HttpProblem(409, "this webhook is disabled; enable it first")
         found = await _events(connection, endpoint, body)
-        for event in found[:MAX_EVENTS]:
-            await _send_again(connection, endpoint, event)
+        again = [_new_delivery(endpoint, event) for event in found[:MAX_EVENTS]]
+        await delivery_store.send_again(connection, again)
     core.transactions.wake_soon(WorkQueue.HOOK, endpoint.id, account=call.account)
     return WebhookReplayResponse(replayed=len(found[:MAX_EVENTS]), more=len(found) > MAX_EVENTS)
 
@@ -99,10 +98,3 @@ async def _events(connection: Connection, endpoint: Endpoint, request: WebhookRe
         if endpoint.conversation in (None, event.conversation)
         and (request.ids or routes.matches(endpoint.events, str(event.type)))
     ]
-
-
-async def _send_again(connection: Connection, endpoint: Endpoint, event: Event) -> None:
-    await delivery_store.create(connection, [_new_delivery(endpoint, event)])
-    for delivery in await queries.list_for_event(connection, event.id, endpoint.id):
-        if delivery.state not in OPEN_DELIVERIES:
-            await delivery_store.requeue(connection, endpoint.account, delivery.id)
