@@ -21,6 +21,18 @@ from typing import ClassVar, Literal
 
 Remedy = Literal["retry", "give_up", "operator"]
 
+MAX_WAIT_SECONDS = 3600.0
+"""The longest wait that a platform may ask for; it is asked again after it."""
+
+
+def parse_wait(value: object) -> float:
+    """Return the seconds of a wait that a platform names, at most an hour; 0 for anything else."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return min(seconds, MAX_WAIT_SECONDS) if seconds > 0 else 0.0
+
 
 class ChannelError(Exception):
     """The platform could not be used."""
@@ -32,11 +44,11 @@ class ChannelError(Exception):
 
 
 class RateLimited(ChannelError):
-    """The platform asks us to wait `retry_after` seconds."""
+    """The platform asks us to wait `retry_after` seconds, at most an hour."""
 
     def __init__(self, retry_after: float, *, scope: Literal["room", "account"] = "room") -> None:
-        super().__init__(f"rate limited: try again in {retry_after:g} s")
-        self.retry_after = retry_after
+        self.retry_after = parse_wait(retry_after)
+        super().__init__(f"rate limited: try again in {self.retry_after:g} s")
         self.scope = scope
 
 

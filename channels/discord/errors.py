@@ -20,6 +20,7 @@ from channels.errors import (
     Unauthorized,
     Undeliverable,
     Unreachable,
+    parse_wait,
 )
 
 DEFAULT_WAIT = 5.0
@@ -122,23 +123,10 @@ def describe(status: int, code: int, answer: Mapping[str, Any]) -> str:
 
 def _rate_limited(headers: Mapping[str, str], answer: Mapping[str, Any]) -> RateLimited:
     """Return a RateLimited; a response without JSON comes from the proxy and limits the whole account."""
-    wait = (
-        positive_float(answer.get("retry_after"))
-        or positive_float(headers.get("Retry-After"))
-        or DEFAULT_WAIT
-    )
+    wait = parse_wait(answer.get("retry_after")) or parse_wait(headers.get("Retry-After")) or DEFAULT_WAIT
     is_global = answer.get("global") is True or "X-RateLimit-Global" in headers
     everywhere = is_global or headers.get("X-RateLimit-Scope") == "global"
     return RateLimited(wait, scope="account" if everywhere or not answer else "room")
-
-
-def positive_float(value: object) -> float:
-    """Return a number above zero, or zero for anything else."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return 0.0
-    return number if 0 < number < float("inf") else 0.0
 
 
 def parse_object(body: bytes) -> Mapping[str, Any]:

@@ -19,9 +19,8 @@ import aiohttp
 import discord
 from discord.http import HTTPClient, MultipartParameters, Ratelimit, Route
 
-from channels.discord.errors import positive_float
 from channels.discord.invalid_requests import InvalidRequests
-from channels.errors import RateLimited
+from channels.errors import RateLimited, parse_wait
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 TIMEOUT_SECONDS = 30.0
@@ -79,7 +78,7 @@ class RefusingBucket(Ratelimit):
     def update(self, response: aiohttp.ClientResponse, *, use_clock: bool = False) -> None:
         """Record what a response says about the bucket; malformed and very long waits are ignored."""
         del use_clock
-        wait = positive_float(response.headers.get("X-RateLimit-Reset-After"))
+        wait = parse_wait(response.headers.get("X-RateLimit-Reset-After"))
         is_empty = response.headers.get("X-RateLimit-Remaining") == "0" and wait < MAX_BUCKET_SECONDS
         self.remaining = 0 if is_empty else 1
         self.expires = asyncio.get_running_loop().time() + wait

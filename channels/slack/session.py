@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from channels.errors import Ambiguous, ChannelError, Rejected, Unauthorized, Unreachable
+from channels.errors import Ambiguous, ChannelError, Rejected, Unauthorized, Unreachable, parse_wait
 from channels.slack.errors import not_found, rate_limited
 from egress.policy import refusal
 
@@ -122,8 +122,7 @@ def http_error(method: str, response: aiohttp.ClientResponse) -> ChannelError:
 
 def retry_after(headers: Mapping[str, str]) -> float:
     """Return the seconds that Slack asks to wait, 30 if it names none."""
-    text = headers.get("Retry-After", "")
-    return float(text) if text.isascii() and text.isdecimal() and int(text[:9]) > 0 else 30.0
+    return parse_wait(headers.get("Retry-After", "")) or 30.0
 
 
 def connection_error(method: str, error: Exception) -> ChannelError:

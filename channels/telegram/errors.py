@@ -17,6 +17,7 @@ from channels.errors import (
     Unauthorized,
     Undeliverable,
     Unreachable,
+    parse_wait,
 )
 from channels.telegram.library import NetworkError, TelegramError
 from egress.policy import refusal
@@ -74,6 +75,10 @@ _SEND_RIGHTS = {
 }
 
 
+DEFAULT_WAIT_SECONDS = 5.0
+"""The wait after a 429 that names none."""
+
+
 class BotApiError(TelegramError):
     """Telegram refused the call."""
 
@@ -86,8 +91,7 @@ class BotApiError(TelegramError):
         parameters = parameters if isinstance(parameters, dict) else {}
         self.status = status
         self.migrated_to: object = parameters.get("migrate_to_chat_id")
-        wait = parameters.get("retry_after")
-        self.retry_after = float(wait) if isinstance(wait, int | float) and wait > 0 else 5.0
+        self.retry_after = parse_wait(parameters.get("retry_after")) or DEFAULT_WAIT_SECONDS
 
 
 class NotSent(NetworkError):

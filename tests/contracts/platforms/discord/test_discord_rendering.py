@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,8 +182,11 @@ async def test_an_empty_bucket_fills_again() -> None:
     bucket.update(
         cast("ClientResponse", SimpleNamespace(headers={**headers, "X-RateLimit-Reset-After": "0.001"}))
     )
-    await asyncio.sleep(0.01)
-    await bucket.acquire()
+    while True:  # until the bucket's millisecond is over
+        with suppress(RateLimitedByDiscord):
+            await bucket.acquire()
+            return
+        await asyncio.sleep(0)
 
 
 HEADERS = st.dictionaries(
