@@ -51,8 +51,12 @@ class KeyedWorker:
         self._work = work
         self._wake = wake
         self._scheduler = FairScheduler[str](size)
-        self._wake_again: dict[str, bool] = {}
+        self._wake_again: dict[str, asyncio.Event] = {}
         self._place_freed = asyncio.Event()
+
+    def woken(self, key: str) -> asyncio.Event:
+        """Return the event that a wake-up sets during the call for a key; who clears it looks for work."""
+        return self._wake_again[key]
 
     async def run(self, stop: asyncio.Event) -> None:
         """Handle wake-ups until `stop`; then wait for the calls in progress, and pass on the waiting keys."""
@@ -78,14 +82,14 @@ class KeyedWorker:
 
     def _receive(self, wake_up: WakeUp) -> None:
         if wake_up.key in self._wake_again:
-            self._wake_again[wake_up.key] = True
+            self._wake_again[wake_up.key].set()
         elif self._scheduler.waiting(wake_up.account) < MAX_WAITING:
             self._scheduler.add(wake_up.account, wake_up.key)
 
     def _start_waiting(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         while not stop.is_set() and (entry := self._scheduler.start_next()) is not None:
             account, key = entry
-            self._wake_again[key] = False
+            self._wake_again[key] = asyncio.Event()
             group.create_task(self._handle(account, key, group, stop))
 
     async def _handle(self, account: str, key: str, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
@@ -94,7 +98,7 @@ class KeyedWorker:
                 retry_after = await self._try(key)
         finally:
             self._scheduler.finish(account)
-            woken = self._wake_again.pop(key)
+            woken = self._wake_again.pop(key).is_set()
             self._start_waiting(group, stop)
             self._place_freed.set()
         if woken:

@@ -107,6 +107,8 @@ class Attempts:
 
         Returns whether anything may be unfinished at the destination.
         """
+        if not ended:
+            return True
         async with AsyncExitStack() as exit_stack:
             for one in ended:
                 exit_stack.push_async_exit(one.exit_stack)

@@ -12,6 +12,9 @@ from delivery.workers.attempts import EndedSend
 MAX_IN_FLIGHT = 8
 """Sends of one destination with an order that may be in progress at once."""
 
+BATCH = 20
+"""Sends of one destination without an order that may be in progress at once."""
+
 REFILL_SECONDS = 0.01
 """Seconds that ended sends wait for others, so that one transaction records them all."""
 
@@ -37,13 +40,19 @@ class ConcurrentSends:
             if task.done() and not task.cancelled() and task.exception() is None:
                 await task.result().exit_stack.aclose()
 
-    async def wait(self) -> list[EndedSend]:
+    async def wait(self, woken: asyncio.Event) -> list[EndedSend]:
         """Wait until a send has ended, and briefly for others; return the results of those that have ended.
 
-        Raises the exception of a send that failed.
+        If more can be sent, a wake-up ends the wait too. Raises the exception of a send that failed.
         """
-        await asyncio.wait(self.tasks, return_when=asyncio.FIRST_COMPLETED)
-        done, _ = await asyncio.wait(self.tasks, timeout=REFILL_SECONDS)
+        waking = asyncio.create_task(woken.wait())
+        listening = {waking} if len(self.tasks) < BATCH else set()
+        await asyncio.wait({*self.tasks, *listening}, return_when=asyncio.FIRST_COMPLETED)
+        waking.cancel()
+        woken.clear()
+        done = {task for task in self.tasks if task.done()}
+        if done:
+            done, _ = await asyncio.wait(self.tasks, timeout=REFILL_SECONDS)
         for task in done:
             del self.tasks[task]
         return [task.result() for task in done]

@@ -23,12 +23,11 @@ from delivery.fair_scheduler import PoolSize
 from delivery.workers import reports
 from delivery.workers.attempts import Attempts, ClaimedDelivery, EndedSend
 from delivery.workers.send_receipts import SendReceipts
-from delivery.workers.sends_in_flight import ConcurrentSends, InFlight
+from delivery.workers.sends_in_flight import BATCH, ConcurrentSends, InFlight
 from delivery.workers.sink_config import SinkConfig
 
 log = structlog.get_logger(__name__)
 
-BATCH = 20
 DEFAULT_SIZE = PoolSize(places=64)
 
 
@@ -145,7 +144,7 @@ class DeliveryWorker:
 
     async def _send_concurrently(self, destination: str, lease: Lease) -> None:
         """Attempt the due deliveries of a destination, up to BATCH at once; none waits for another one."""
-        sends = ConcurrentSends()
+        sends, woken = ConcurrentSends(), self._keyed_worker.woken(destination)
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
@@ -155,7 +154,7 @@ class DeliveryWorker:
                             claimed.due.delivery.id, group.create_task(self._send_in_turn(claimed, lease))
                         )
                     if sends.tasks:
-                        await self._attempts.settle(await sends.wait())
+                        await self._attempts.settle(await sends.wait(woken))
                     elif not dues:
                         return
         except ExceptionGroup as failed:

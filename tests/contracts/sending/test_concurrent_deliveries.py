@@ -16,8 +16,8 @@ from delivery.database.engine import Database
 from delivery.deliveries.part import decode_part
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.deliveries.retry_schedule import RetrySchedule
+from delivery.workers.sends_in_flight import BATCH
 from delivery.workers.sink_config import SinkConfig
-from delivery.workers.worker import BATCH
 from delivery_worker import DeliveryWorkerHarness, open_empty_database
 
 ROOM = Address(channel="chn_1", room="7")
@@ -34,12 +34,14 @@ class MoodySink(Sink):
         self.most = 0
         self.released = asyncio.Event()
         self.full = asyncio.Event()
+        self.began = asyncio.Event()
         self._now = 0
 
     async def send(self, delivery: Delivery) -> Outcome:
         """Answer as the text says."""
         text = decode_part(delivery.body).text
         self._now += 1
+        self.began.set()
         self.most = max(self.most, self._now)
         if self._now == BATCH:
             self.full.set()
@@ -102,6 +104,21 @@ async def test_a_slow_answer_holds_no_later_delivery(database: Database) -> None
         sink.released.set()
         await worker.wait_for_states(slow, "delivered", seconds=60)
     assert sink.texts.count("good") == 3 * BATCH
+
+
+async def test_a_later_delivery_is_sent_while_an_answer_is_awaited(database: Database) -> None:
+    """It was created after the only send in progress had begun."""
+    sink = MoodySink()
+    worker = harness(database, sink)
+    async with worker.running():
+        slow = await worker.create_deliveries(ROOM, ["slow"])
+        async with asyncio.timeout(60):
+            await sink.began.wait()
+        good = await worker.create_deliveries(ROOM, ["good"])
+        await worker.wait_for_states(good, "delivered", seconds=60)
+        assert "slow" not in sink.texts
+        sink.released.set()
+        await worker.wait_for_states(slow, "delivered", seconds=60)
 
 
 async def test_at_most_a_batch_is_in_flight(database: Database) -> None:
