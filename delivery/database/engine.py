@@ -13,6 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from delivery.database import sqlite
+from delivery.database.direct_execution import DirectEngine
 from delivery.database.group_commit import BatchAborted, GroupCommit
 from delivery.errors import Remedy
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
@@ -97,6 +98,7 @@ class Database:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = self._open()
         self._group_commit = GroupCommit(self._connect) if self.is_sqlite else None
+        self._idle: list[Connection] = []
         places = _SQLITE_READERS if self.is_sqlite else _POSTGRES_CONNECTIONS
         self._connections = FairGate(PoolSize(places=places))
 
@@ -118,7 +120,7 @@ class Database:
             connect_args={"async_creator_fn": lambda path, **_: sqlite.open_connection(path)},
         )
         event.listen(engine.sync_engine, "connect", sqlite.prepare)
-        return engine
+        return DirectEngine(engine.sync_engine)
 
     @asynccontextmanager
     async def begin(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
@@ -154,11 +156,30 @@ class Database:
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[Connection]:
         with _translate_errors():
-            async with self._engine.connect() as connection:
-                yield connection
+            if self._group_commit is None:
+                async with self._engine.connect() as connection:
+                    yield connection
+            else:
+                async with self._borrow() as connection:
+                    yield connection
+
+    @asynccontextmanager
+    async def _borrow(self) -> AsyncIterator[Connection]:
+        """Use an open connection of SQLite again: the pool's own steps take longer than a statement."""
+        connection = self._idle.pop() if self._idle else await self._engine.connect()
+        try:
+            yield connection
+            if connection.in_transaction():
+                await connection.rollback()
+        except BaseException:
+            await connection.close()
+            raise
+        self._idle.append(connection)
 
     async def close(self) -> None:
         """Close every connection."""
         if self._group_commit is not None:
             await self._group_commit.close()
+        for connection in self._idle:
+            await connection.close()
         await self._engine.dispose()

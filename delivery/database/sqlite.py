@@ -39,6 +39,11 @@ class InlineSqliteConnection(aiosqlite.Connection):
         self._calls.append(fn)
         return await super()._execute(self._call, fn, *args, **kwargs)  # type: ignore[no-untyped-call]
 
+    @property
+    def idle_database(self) -> sqlite3.Connection | None:
+        """The connection of the standard library; None while a call runs in the thread."""
+        return None if self._calls else self._conn
+
     def _call(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
             return fn(*args, **kwargs)
