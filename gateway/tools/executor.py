@@ -30,10 +30,12 @@ from gateway.tools.deliver_file import deliver_file
 from gateway.tools.expose import expose
 from gateway.tools.files.edit import edit
 from gateway.tools.files.file_arguments import path_argument
+from gateway.tools.files.file_operations import FILE_OPERATIONS
 from gateway.tools.files.glob import glob
 from gateway.tools.files.grep import grep
 from gateway.tools.files.list_files import list_files
 from gateway.tools.files.read import read
+from gateway.tools.files.search import search
 from gateway.tools.files.write import write
 from gateway.tools.load_skill import load_skill
 from gateway.tools.memory import memory_delete, memory_search, memory_write
@@ -52,6 +54,8 @@ TOOLS: Mapping[str, Tool] = {
     "glob": glob,
     "grep": grep,
     "list_files": list_files,
+    "search": search,
+    **FILE_OPERATIONS,
     "load_skill": load_skill,
     "async_status": async_status,
     "deliver_file": deliver_file,

@@ -20,6 +20,7 @@ from gateway.web.api import (
     turn_list,
     turns,
     workspace_files,
+    workspace_operations,
 )
 from gateway.web.http import attachments
 from gateway.web.http.auth import SignatureAccess
@@ -299,6 +300,7 @@ def _triggers() -> tuple[ApiRoute, ...]:
 
 API_ROUTES: tuple[ApiRoute, ...] = (
     *workspace_files.ROUTES,
+    *workspace_operations.ROUTES,
     *_turns(),
     *turn_list.ROUTES,
     *_conversations(),

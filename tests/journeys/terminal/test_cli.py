@@ -107,6 +107,26 @@ async def test_jobs_are_watched_and_stopped(running: GatewayProcess) -> None:
     assert "stopped" in (await run(running, "jobs", "list")).out
 
 
+async def test_files_of_a_workspace_are_managed(running: GatewayProcess, tmp_path: Path) -> None:
+    """They are written from a local file and stdin, listed, searched, moved and removed; never outside."""
+    (tmp_path / "local.txt").write_bytes(b"from a file\n")
+    assert (await run(running, "files", "put", "default", "a/one.txt", str(tmp_path / "local.txt"))).code == 0
+    assert (await run(running, "files", "put", "default", "two.txt", typed="from stdin\n")).code == 0
+    assert (await run(running, "files", "mkdir", "default", "empty")).code == 0
+    assert (await run(running, "files", "mv", "default", "two.txt", "a/two.txt")).code == 0
+    assert (await run(running, "files", "cp", "default", "a", "b")).code == 0
+    listed = (await run(running, "files", "ls", "default", "--json")).json
+    assert [one["name"] for one in listed] == ["a", "b", "empty"]
+    assert (await run(running, "files", "cat", "default", "b/two.txt")).out == "from stdin\n"
+    assert (await run(running, "files", "stat", "default", "a/one.txt", "--json")).json["size"] == 12
+    found = await run(running, "files", "search", "default", "stdin", "b")
+    assert found.out == "b/two.txt:1:from stdin\n"
+    assert (await run(running, "files", "rm", "default", "b")).code == 0
+    assert (await run(running, "files", "cat", "default", "b/two.txt")).code == 1
+    assert (await run(running, "files", "rm", "default", "../..")).code == 2
+    assert (await run(running, "workspaces", "show", "default")).code == 0
+
+
 async def test_webhooks_are_heard(running: GatewayProcess) -> None:
     """`webhooks listen` prints the test event of an endpoint after verifying its signature."""
     with socket.create_server(("127.0.0.1", 0)) as free:
