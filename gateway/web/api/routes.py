@@ -9,7 +9,6 @@ from gateway.web.api import (
     approvals,
     conversations,
     deliveries,
-    downloads,
     handover,
     job_completion,
     jobs,
@@ -19,9 +18,8 @@ from gateway.web.api import (
     triggers,
     turn_list,
     turns,
-    workspace_files,
-    workspace_operations,
 )
+from gateway.web.api.files import downloads, turn_files, workspace_files, workspace_operations
 from gateway.web.http import attachments
 from gateway.web.http.auth import SignatureAccess
 from gateway.web.http.pagination import ListPage, PageQuery
@@ -302,6 +300,7 @@ API_ROUTES: tuple[ApiRoute, ...] = (
     *workspace_files.ROUTES,
     *workspace_operations.ROUTES,
     *_turns(),
+    *turn_files.ROUTES,
     *turn_list.ROUTES,
     *_conversations(),
     *_jobs(),

@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from gateway.environments import workspace_search
 from gateway.environments.workspace_search import WorkspaceQuery
-from gateway.web.api.workspace_files import (
+from gateway.web.api.files.workspace_files import (
     COLLECTION_PATH,
     WorkspaceFileResponse,
     check_quota,
