@@ -16,6 +16,7 @@ from gateway.web.api import (
     schedules,
     trace,
     triggers,
+    turn_continue,
     turn_list,
     turns,
 )
@@ -301,6 +302,7 @@ API_ROUTES: tuple[ApiRoute, ...] = (
     *workspace_operations.ROUTES,
     *_turns(),
     *turn_files.ROUTES,
+    *turn_continue.ROUTES,
     *turn_list.ROUTES,
     *_conversations(),
     *_jobs(),

@@ -121,3 +121,24 @@ async def test_the_files_of_a_turn_are_kept(inspector: Inspector) -> None:
     }
     assert (await inspector.call("GET", f"/turns/{nothing}/files.tar.gz"))[0] == 404
     assert (await inspector.call("GET", "/turns/trn_none/files"))[0] == 404
+
+
+async def test_a_turn_is_continued_in_another_conversation(inspector: Inspector) -> None:
+    """It finds the files of the turn; an agent without a workspace leaves nothing."""
+    turn = await inspector.run("!echo found >left-behind", "one")
+    status, body = await inspector.call("POST", f"/turns/{turn}/continue", json={"conversation": "next"})
+    assert (status, json.loads(body)["shares"]) == (201, ["workspace", "sandbox"])
+    opened = json.loads(body)["conversationId"]
+    later = await inspector.run("!cat left-behind", opened)
+    assert "found" in (await inspector.get(f"/status/{later}"))["output"]
+    assert (await inspector.call("POST", f"/turns/{turn}/continue", json={"conversation": "next"}))[0] == 409
+    assert (await inspector.call("POST", "/turns/trn_none/continue"))[0] == 404
+    alone = {"name": "alone", "config": {"model": "builtin:shell"}}
+    assert (await inspector.call("POST", "/accounts/me/agents", json=alone))[0] == 201
+    started = json.loads(
+        (await inspector.call("POST", "/agents/alone/turns", json={"input": "!echo gone >file"}))[1]
+    )
+    await inspector.finish(started["turnId"])
+    status, body = await inspector.call("POST", f"/turns/{started['turnId']}/continue")
+    assert status == 409
+    assert "nothing of this turn is left" in json.loads(body)["detail"]

@@ -71,6 +71,9 @@ async def test_a_word_and_its_trace(running: GatewayProcess) -> None:
     assert states[0] == "accepted"
     assert "turn.completed" in states
     assert (await run(running, "trace", traced["steps"][0]["id"], "--json")).json["steps"] == traced["steps"]
+    logged = (await run(running, "turns", "log", turn)).out
+    assert 'bash {"command": "echo hello there"}  [done]' in logged
+    assert "hello there\\n" in logged
 
 
 async def test_the_real_command_line_does_the_same(tmp_path: Path) -> None:
@@ -101,7 +104,14 @@ async def test_jobs_are_watched_and_stopped(running: GatewayProcess) -> None:
     assert job["state"] == "running"
     logs = await run(running, "jobs", "logs", job["id"])
     assert logs.code == 0, logs.err
-    assert (await run(running, "jobs", "stop", job["id"])).code == 0
+    following = await start(
+        "jobs", "logs", job["id"], "--follow", "--data", str(running.data), directory=running.data.parent
+    )
+    assert following.stdout is not None
+    async with asyncio.timeout(60):
+        assert await following.stdout.readline() == b"begun\n"
+        assert (await run(running, "jobs", "stop", job["id"])).code == 0
+        assert await following.wait() == 1
     (job,) = (await run(running, "jobs", "list", "--json")).json
     assert job["state"] == "stopped"
     assert "stopped" in (await run(running, "jobs", "list")).out
