@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -60,14 +60,23 @@ class SandboxSpec:
         return f"/mnt/workspaces/{self.namespace}"
 
 
+OutputListener = Callable[[str, bytes], None]
+"""Receives `stdout` or `stderr` and a piece of that stream while a command runs; never waits or raises."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecRequest:
-    """A bash script to run: `timeout` in seconds, `output_limit` in bytes for each stream."""
+    """A bash script to run: `timeout` in seconds, `output_limit` in bytes for each stream.
+
+    A provider that can passes the output that it keeps to `on_output` as it arrives; others never call it. A
+    command that is repeated because its instance was gone may pass output twice.
+    """
 
     script: str
     stdin: bytes = b""
     timeout: float = 120.0
     output_limit: int = 65536
+    on_output: OutputListener | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

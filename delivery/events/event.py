@@ -29,6 +29,7 @@ class EventType(StrEnum):
     MESSAGE_DELTA = "message.delta"
     MESSAGE_COMPLETED = "message.completed"
     TOOL_CALLED = "tool.called"
+    TOOL_DELTA = "tool.delta"
     TOOL_COMPLETED = "tool.completed"
     APPROVAL_REQUESTED = "approval.requested"
     APPROVAL_RESOLVED = "approval.resolved"
@@ -53,7 +54,7 @@ class EventType(StrEnum):
     WEBHOOK_DISABLED = "webhook.disabled"
 
 
-TRANSIENT = frozenset({EventType.MESSAGE_DELTA})
+TRANSIENT = frozenset({EventType.MESSAGE_DELTA, EventType.TOOL_DELTA})
 """Types that have a seq but no n, are stored for about an hour, and are not replayed once superseded."""
 
 MAX_DATA_BYTES = 224 * 1024

@@ -21,6 +21,8 @@ _RETRY_SECONDS = 0.2
 _STALE_SECONDS = 0.05
 _STALE_TRIES = 40
 _MAX_FINISHED = 64
+_SUBJECTS = {EventType.MESSAGE_COMPLETED: "message", EventType.TOOL_COMPLETED: "call"}
+"""The events that complete what deltas are parts of, with the key that names it."""
 _TURN_ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})
 
 
@@ -209,33 +211,39 @@ class _Reader:
         return max(item.previous, item.previous_transient) > self.position
 
     def _remember_finished(self, item: StoredEvent) -> None:
-        """Remember that a message is complete."""
-        if item.type is EventType.MESSAGE_COMPLETED:
-            message = item.event.data.get("message")
-            if isinstance(message, str):
-                self._finished[message] = None
+        """Remember that a message or a tool call is complete."""
+        if item.type in _SUBJECTS:
+            subject = item.event.data.get(_SUBJECTS[item.type])
+            if isinstance(subject, str):
+                self._finished[subject] = None
                 while len(self._finished) > _MAX_FINISHED:
                     del self._finished[next(iter(self._finished))]
 
     def _is_late(self, item: StoredEvent) -> bool:
-        return item.transient and item.event.data.get("message") in self._finished
+        data = item.event.data
+        return item.transient and any(data.get(key) in self._finished for key in _SUBJECTS.values())
 
 
 def _belongs(item: StoredEvent, delta: StoredEvent | None) -> bool:
-    """Return whether a delta is of the same message and attempt as the newest one."""
+    """Return whether a delta is of the same message or call, and attempt, as the newest one."""
     if delta is None:
         return False
     mine, newest = item.event, delta.event
     return mine.turn == newest.turn and all(
-        mine.data.get(key) == newest.data.get(key) for key in ("message", "attempt")
+        mine.data.get(key) == newest.data.get(key) for key in ("message", "call", "attempt")
     )
 
 
 def _ends(item: StoredEvent, delta: StoredEvent) -> bool:
-    """Return whether an event completes or supersedes the message of a delta."""
-    if item.type not in _TURN_ENDS | {EventType.TURN_RESTARTED, EventType.MESSAGE_COMPLETED}:
+    """Return whether an event completes or supersedes the message or call of a delta."""
+    if item.type not in _TURN_ENDS | {EventType.TURN_RESTARTED} | _SUBJECTS.keys():
         return False
     if item.event.turn != delta.event.turn:
         return False
-    message = item.event.data.get("message")
-    return item.type is not EventType.MESSAGE_COMPLETED or message in {None, delta.event.data.get("message")}
+    key = _SUBJECTS.get(item.type)
+    if key is None:
+        return True
+    is_of_call = delta.type is EventType.TOOL_DELTA
+    if is_of_call != (item.type is EventType.TOOL_COMPLETED):
+        return False
+    return item.event.data.get(key) in {None, delta.event.data.get(key)}

@@ -14,6 +14,8 @@ import aiohttp
 from gateway.cli.errors import CommandFailed, GatewayUnreachable, UsageError
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
+TRANSFER_TIMEOUT = aiohttp.ClientTimeout(total=600, connect=5)
+"""The time for a file in either direction."""
 UNAUTHORIZED = 401
 
 
@@ -49,6 +51,23 @@ class GatewayClient:
         """PATCH a resource."""
         return await self._request("PATCH", path, json=body)
 
+    async def download(self, *path: str) -> tuple[bytes, bool]:
+        """Return a resource's bytes, and whether they are JSON, such as a list."""
+        with _connection_errors(self.url):
+            async with self.session.get(
+                self._address(path), allow_redirects=False, timeout=TRANSFER_TIMEOUT
+            ) as answer:
+                await _raise_for_problem(answer)
+                return await answer.read(), answer.content_type == "application/json"
+
+    async def upload(self, *path: str, content: bytes) -> None:
+        """PUT bytes."""
+        with _connection_errors(self.url):
+            async with self.session.put(
+                self._address(path), data=content, allow_redirects=False, timeout=TRANSFER_TIMEOUT
+            ) as answer:
+                await _raise_for_problem(answer)
+
     async def delete(self, *path: str) -> Any:
         """DELETE a resource."""
         return await self._request("DELETE", path)
@@ -65,14 +84,16 @@ class GatewayClient:
             cursor = {"cursor": page["next"]}
 
     async def _request(self, method: str, path: tuple[str, ...], **options: Any) -> Any:
-        url = self.url + "".join(f"/{quote(part, safe='')}" for part in path)
+        url = self._address(path)
         with _connection_errors(self.url):
             async with self.session.request(method, url, allow_redirects=False, **options) as answer:
-                if not answer.ok or answer.status >= 300:  # noqa: PLR2004 - a redirect is not followed with a key
-                    raise ApiError(answer.status, await _problem_text(answer))
+                await _raise_for_problem(answer)
                 if "json" in answer.content_type:
                     return await answer.json()
                 return await answer.text()
+
+    def _address(self, path: tuple[str, ...]) -> str:
+        return self.url + "".join(f"/{quote(part, safe=':')}" for part in path)
 
     @asynccontextmanager
     async def socket(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
@@ -106,6 +127,11 @@ class _connection_errors:  # noqa: N801 - used as a context manager: with _reach
                 f"no gateway answers at {self._url} ({reason}): "
                 "start one with `dovecote serve`, or pass --url"
             ) from error
+
+
+async def _raise_for_problem(answer: aiohttp.ClientResponse) -> None:
+    if not answer.ok or answer.status >= 300:  # noqa: PLR2004 - a redirect is not followed with a key
+        raise ApiError(answer.status, await _problem_text(answer))
 
 
 async def _problem_text(answer: aiohttp.ClientResponse) -> str:

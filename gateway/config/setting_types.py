@@ -263,6 +263,12 @@ class FileSettings(FrozenSettings):
     retention: int = Field(
         default=30 * 86400, ge=1, le=3650 * 86400, description="seconds files are stored, at most"
     )
+    turn_bytes: int = Field(
+        default=16 * MEGABYTE,
+        ge=0,
+        le=500 * MEGABYTE,
+        description="bytes of changed files that are stored with a turn's file tree; 0: turns have no tree",
+    )
     account_bytes: int = Field(
         default=10_000 * MEGABYTE,
         ge=0,

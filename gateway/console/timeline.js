@@ -147,6 +147,8 @@ function turnState(type, known) {
   return "running";
 }
 
+const MAX_LIVE_OUTPUT = 32 * 1024;
+
 const READERS = {
   "turn.retrying": (timeline, event, data) => {
     timeline.dropDrafts(event.turn, () => true);
@@ -176,6 +178,12 @@ const READERS = {
       attempt: data.attempt ?? timeline.attempt(event.turn), time: event.time,
     });
     timeline.calls.add(event.turn, key);
+  },
+  "tool.delta": (timeline, event, data) => {
+    const key = `t:${event.turn}:${data.call}`;
+    const known = timeline.items.get(key);
+    if (known?.state !== "running") return;
+    timeline.put(key, { ...known, output: `${known.output ?? ""}${data.text ?? ""}`.slice(-MAX_LIVE_OUTPUT) });
   },
   "tool.completed": (timeline, event, data) => endCall(timeline, event, data),
   "approval.requested": requestApproval,

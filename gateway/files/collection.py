@@ -25,6 +25,7 @@ from gateway.files import media_types, workspace_outbox
 from gateway.files.file_store import FileStore
 from gateway.files.signed_links import SignedLinks
 from gateway.files.storage_quota import StorageFull
+from gateway.files.turn_trees import TurnTrees
 from gateway.files.workspace_outbox import FileTooLarge, OutboxFile, OutboxLocation
 from gateway.store.conversations import files as store
 from gateway.store.conversations.files import ActivitySpan, FileRow, FileState
@@ -79,9 +80,11 @@ class FileCollector:
         environment_resolver: EnvironmentResolver,
         file_store: FileStore,
         links: SignedLinks,
+        trees: TurnTrees,
         settings: FileSettings,
         checkpoint: Callable[[str], None],
     ) -> None:
+        self.trees = trees
         self._transactions = transactions
         self._environment_resolver = environment_resolver
         self._file_store = file_store

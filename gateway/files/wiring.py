@@ -21,6 +21,7 @@ from gateway.files.file_store import FileStore
 from gateway.files.nats_blob_store import NatsBlobStore
 from gateway.files.signed_links import PURPOSE, SignedLinks
 from gateway.files.storage_quota import StorageQuota, count_usage, read_limit
+from gateway.files.turn_trees import TurnTrees
 from gateway.infra.backing_services import BackingServices
 from gateway.store.conversations import files as store
 from gateway.store.conversations import messages
@@ -72,6 +73,12 @@ def open_file_services(
             environment_resolver=environment_resolver,
             file_store=file_store,
             links=links,
+            trees=TurnTrees(
+                backing.database,
+                environment_resolver.workspaces,
+                file_store,
+                limit=settings.files.turn_bytes,
+            ),
             settings=settings.files,
             checkpoint=checkpoint,
         ),

@@ -62,7 +62,12 @@ async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolR
     sandbox = await context.environment_resolver.sandbox(context.environment)
     config = context.environment.config
     result = await sandbox.run(
-        ExecRequest(script=command, timeout=float(config.timeout), output_limit=config.output_limit)
+        ExecRequest(
+            script=command,
+            timeout=float(config.timeout),
+            output_limit=config.output_limit,
+            on_output=context.on_output,
+        )
     )
     shape = to_response(result) | missing_runtime_note(result)
     return ToolResult(ok=result.ok, content=json.dumps(shape, ensure_ascii=False), detail=shape)

@@ -30,11 +30,14 @@ from gateway.tools.deliver_file import deliver_file
 from gateway.tools.expose import expose
 from gateway.tools.files.edit import edit
 from gateway.tools.files.file_arguments import path_argument
+from gateway.tools.files.file_operations import FILE_OPERATIONS
 from gateway.tools.files.glob import glob
 from gateway.tools.files.grep import grep
 from gateway.tools.files.list_files import list_files
 from gateway.tools.files.read import read
+from gateway.tools.files.search import search
 from gateway.tools.files.write import write
+from gateway.tools.live_output import LiveOutput
 from gateway.tools.load_skill import load_skill
 from gateway.tools.memory import memory_delete, memory_search, memory_write
 from gateway.tools.schedules import schedule_create, schedule_delete, schedule_list
@@ -52,6 +55,8 @@ TOOLS: Mapping[str, Tool] = {
     "glob": glob,
     "grep": grep,
     "list_files": list_files,
+    "search": search,
+    **FILE_OPERATIONS,
     "load_skill": load_skill,
     "async_status": async_status,
     "deliver_file": deliver_file,
@@ -101,6 +106,7 @@ class ToolExecutor(Tools):
         external: Mapping[str, Tool] | None = None,
     ) -> None:
         self._context = context
+        self._live_output = LiveOutput(context.turn, context.publish_transient)
         self._show_step = show_step or (lambda _step: None)
         self._approves_own: bool | None = None
         self._begin_transaction = begin
@@ -253,9 +259,12 @@ class ToolExecutor(Tools):
                 return ToolResult(ok=False, content=objection)
             if tool.asks_person:
                 context = replace(context, answer=await self._get_answer(call))
-            result = await tool.run(
-                context, _without_workspace_argument(args, context), _call_key(context.turn.id, call)
-            )
+            if tool.uses_workspace:
+                trees, environments = context.files.trees, context.environments
+                await trees.begin(context.turn, environments or {"": context.environment})
+            given, key = _without_workspace_argument(args, context), _call_key(context.turn.id, call)
+            async with self._live_output.of_call(call) as listener:
+                result = await tool.run(replace(context, on_output=listener), given, key)
             return replace(result, detail={"note": objection, **result.detail}) if objection else result
         except InvalidArguments as error:
             return ToolResult(ok=False, content=f"wrong arguments: {error}")

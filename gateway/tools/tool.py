@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from delivery.events.event import Event
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.environments.agent_files import AgentFiles, Skill
 from gateway.environments.resolver import Environment, EnvironmentResolver
@@ -18,6 +19,7 @@ from gateway.store.accounts.records import Record
 from gateway.store.turn_state import Interruption
 from gateway.store.turns.turns import Turn
 from sandbox.config import SandboxConfig
+from sandbox.model import OutputListener
 
 SEVERAL = 2
 
@@ -59,6 +61,10 @@ class ToolContext:
     """The agent's environments by the names of their workspaces, if it has several."""
     interruption: Interruption = Interruption.NONE
     """How the attempt before this one ended, if it was interrupted."""
+    publish_transient: PublishTransient | None = None
+    """Publishes an event that is not stored; None: nobody can follow the turn."""
+    on_output: OutputListener | None = None
+    """Receives the output of the call's command while it runs."""
     answer: str | None = None
     """A person's answer to the question that the call asks."""
 
@@ -72,6 +78,7 @@ class ToolContext:
         return replace(self, environment=self.environments[name])
 
 
+PublishTransient = Callable[[Event], Awaitable[None]]
 ToolFunction = Callable[[ToolContext, Mapping[str, Any], str], Awaitable[ToolResult]]
 """Execute a call; the key (third argument) is the same when the same call is executed again."""
 

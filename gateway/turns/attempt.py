@@ -122,9 +122,11 @@ class TurnAttempt:
         self._save_files = save
 
     async def save_files(self) -> None:
-        """Save the files of the turn's sandboxes, before the turn is settled."""
+        """Save the files of the turn's sandboxes, and keep their tree, before the turn is settled."""
         if self._save_files is not None:
             self._unsaved = await self._save_files()
+        if self._file_collector is not None:
+            await self._file_collector.trees.keep(self.turn)
 
     async def renew_approvals(self, decided: Sequence[Approval]) -> bool:
         """Request approvals again if the sandbox was changed since; returns whether the turn waits again."""

@@ -53,7 +53,6 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_SIZE = PoolSize(places=64)
 
-
 INTERNAL_ERROR = "internal error; see the gateway's log for details"
 
 
@@ -328,6 +327,7 @@ class TurnWorker:
             skills=await self._agent_files.list_skills(claim.turn.account),
             environments=environments,
             interruption=claim.interruption,
+            publish_transient=self._stream.publish_transient,
         )
 
     async def _fail_unexpectedly(self, attempt: TurnAttempt, error: Exception) -> None:

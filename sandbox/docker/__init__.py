@@ -66,6 +66,7 @@ plugin = ProviderPlugin(
             Feature.SNAPSHOT,
             Feature.EXPOSE,
             Feature.CALLBACK,
+            Feature.LIVE_OUTPUT,
         }
     ),
     settings=DockerSettings,

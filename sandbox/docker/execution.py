@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiodocker.execs import Exec
@@ -14,7 +15,7 @@ from aiodocker.stream import Stream
 
 from sandbox.docker.errors import translate_errors
 from sandbox.errors import SandboxError, SandboxGone
-from sandbox.model import OUTPUT_CAP, ExecResult
+from sandbox.model import OUTPUT_CAP, ExecResult, OutputListener
 
 STDIN, STDERR = 0, 2
 DROP_PAUSE_SECONDS = 0.002
@@ -35,12 +36,15 @@ class BoundedBuffer:
     limit: int
     content: bytearray = field(default_factory=bytearray)
     truncated: bool = False
+    on_content: Callable[[bytes], None] | None = None
 
     def add(self, chunk: bytes) -> None:
         """Append output; bytes beyond the limit are dropped."""
         free = self.limit - len(self.content)
         self.truncated = self.truncated or len(chunk) > free
         self.content += chunk[:free]
+        if self.on_content is not None and free > 0:
+            self.on_content(chunk[:free])
 
 
 class Execution:
@@ -51,6 +55,11 @@ class Execution:
         self._stream = stream
         self._started = time.monotonic()
         self._out, self._error = BoundedBuffer(limit=limit), BoundedBuffer(limit=limit)
+
+    def listen(self, listener: OutputListener) -> None:
+        """Pass the output that is kept to a listener as it arrives."""
+        self._out.on_content = partial(listener, "stdout")
+        self._error.on_content = partial(listener, "stderr")
 
     async def wait(self, stdin: bytes) -> int:
         """Write the input, read the output until its end and return the exit code."""

@@ -76,6 +76,8 @@ class ContainerHandle:
         try:
             async with asyncio.timeout(command.timeout):
                 await shielded(self._begin(spec, started))
+                if command.on_output is not None:
+                    started[0].listen(command.on_output)
                 code = await started[0].wait(command.stdin)
             clean = mode == "keep" or code < SIGNALLED
         except TimeoutError:

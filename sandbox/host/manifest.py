@@ -55,6 +55,7 @@ plugin = ProviderPlugin(
             Feature.MOUNTS_WORKSPACE,
             Feature.SNAPSHOT,
             Feature.CALLBACK,
+            Feature.LIVE_OUTPUT,
         }
     ),
     settings=HostSettings,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 
+import pytest
+
 from sandbox.model import ExecRequest
-from sandbox.port import Provider, Sandbox
+from sandbox.port import Feature, Provider, Sandbox
 from sandbox.testing.processes import processes_with
 from sandbox.testing.rig import ProviderRig
 from sandbox.testing.waiting import until
@@ -51,6 +53,27 @@ class RunContract:
         assert (len(exact.stdout), exact.stdout_truncated) == (1024, False)
         over = await sandbox.run(ExecRequest(script="printf %1025s x >&2", output_limit=1024))
         assert (len(over.stderr), over.stderr_truncated, over.stdout_truncated) == (1024, True, False)
+
+    async def test_output_is_passed_on_while_a_command_runs(self, sandbox: Sandbox, rig: ProviderRig) -> None:
+        """The command waits for a file that is written when its first output has arrived."""
+        if Feature.LIVE_OUTPUT not in rig.plugin.features:
+            pytest.skip("the provider does not declare LIVE_OUTPUT")
+        heard, arrived = {"stdout": b"", "stderr": b""}, asyncio.Event()
+
+        def listen(stream: str, content: bytes) -> None:
+            heard[stream] += content
+            arrived.set()
+
+        script = "echo first; until [ -e go ]; do sleep 0.05; done; echo second; echo failed >&2"
+        command = ExecRequest(script=script, output_limit=12, timeout=60, on_output=listen)
+        running = asyncio.create_task(sandbox.run(command))
+        async with asyncio.timeout(60):
+            await arrived.wait()
+            assert heard["stdout"].startswith(b"first")
+            await sandbox.write("go", b"")
+            result = await running
+        assert result.stdout_truncated
+        assert heard == {"stdout": b"first\nsecond", "stderr": b"failed\n"}
 
     async def test_a_time_out_kills_the_whole_tree(self, sandbox: Sandbox, sleep_seconds: str) -> None:
         """After a time-out no process of the command is alive, not even in other sessions."""

@@ -122,8 +122,7 @@ def _sync_file_system(directory: Path) -> None:
 
 def _walk(directory: Path) -> Iterator[tuple[str, FileStat]]:
     for parent, names, plain, descriptor in os.fwalk(directory, follow_symlinks=False):
-        if sandbox_transfer.STAGING_DIRECTORY in names:
-            names.remove(sandbox_transfer.STAGING_DIRECTORY)
+        names[:] = [name for name in names if not _is_ours(name)]
         below = Path(parent).relative_to(directory)
         for name in plain:
             if TEMPORARY_NAME.fullmatch(name):
@@ -131,6 +130,11 @@ def _walk(directory: Path) -> Iterator[tuple[str, FileStat]]:
             path, seen = (below / name).as_posix(), _stat(descriptor, name)
             if seen is not None and sandbox_transfer.is_plain_path(path) and _is_utf8(path):
                 yield path, seen
+
+
+def _is_ours(name: str) -> bool:
+    """Return whether a directory exists only while files are transferred or copied."""
+    return name == sandbox_transfer.STAGING_DIRECTORY or TEMPORARY_NAME.fullmatch(name) is not None
 
 
 def _is_utf8(path: str) -> bool:

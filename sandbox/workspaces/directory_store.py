@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sandbox.paths import FileEntry
-from sandbox.workspaces import local_files
+from sandbox.workspaces import local_files, local_tree
 from sandbox.workspaces.directory_replica import DirectoryReplica
 from sandbox.workspaces.port import WorkspaceStore
 from sandbox.workspaces.replica import Replica
@@ -44,6 +44,22 @@ class DirectoryWorkspaceStore(WorkspaceStore):
     async def remove(self, namespace: str, path: str) -> None:
         """Remove a file or a directory."""
         await self._run_in_thread(local_files.remove, namespace, path)
+
+    async def stat(self, namespace: str, path: str) -> FileEntry:
+        """Describe a path."""
+        return await self._run_in_thread(local_tree.describe, namespace, path)
+
+    async def mkdir(self, namespace: str, path: str) -> None:
+        """Create a directory durably."""
+        await self._run_in_thread(local_tree.make_directory, namespace, path)
+
+    async def rename(self, namespace: str, path: str, target: str) -> None:
+        """Rename within the file system."""
+        await self._run_in_thread(local_tree.rename, namespace, path, target)
+
+    async def copy(self, namespace: str, path: str, target: str) -> None:
+        """Copy files, links and directories; the copy appears when it is complete."""
+        await self._run_in_thread(local_tree.copy, namespace, path, target)
 
     async def _run_in_thread(self, work: Callable[..., Returned], namespace: str, *given: object) -> Returned:
         return await asyncio.to_thread(lambda: work(self.directory(namespace), *given))

@@ -36,7 +36,7 @@ class _OpenHow(ctypes.Structure):
 
 def read(workspace: Path, path: str, limit: int) -> bytes:
     """Return at most `limit` bytes of a file; raises UnsafePath, FileNotFoundError, IsADirectoryError."""
-    with _open_root(workspace) as root:
+    with open_root(workspace) as root:
         descriptor = _open(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         kind = os.fstat(descriptor).st_mode
@@ -64,7 +64,7 @@ def write(
     if path in {"", "."}:
         raise UnsafePath("a file needs a name")
     parent, name = os.path.split(path)
-    with _open_root(workspace) as root, _open_parents(root, parent) as directory:
+    with open_root(workspace) as root, open_parents(root, parent) as directory:
         if _is_link(directory, name):
             _write_through(root, path, content)
         else:
@@ -73,16 +73,17 @@ def write(
 
 def list_directory(workspace: Path, path: str) -> list[FileEntry]:
     """Return the entries of a directory by name; raises UnsafePath, FileNotFoundError, NotADirectoryError."""
-    with _open_root(workspace) as root:
+    with open_root(workspace) as root:
         directory = _open(root, path, _DIRECTORY)
     try:
         names = sorted(os.listdir(directory))  # noqa: PTH208 - a descriptor has no path
-        return [entry for name in names if (entry := _entry(directory, name)) is not None]
+        return [found for name in names if (found := entry(directory, name)) is not None]
     finally:
         os.close(directory)
 
 
-def _entry(directory: int, name: str) -> FileEntry | None:
+def entry(directory: int, name: str) -> FileEntry | None:
+    """Return the entry of a name in an open directory; None if there is none."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -98,21 +99,17 @@ def remove(workspace: Path, path: str) -> None:
     """Remove a file, a link (not its target) or a directory with its content; raises UnsafePath."""
     if path in {"", "."}:
         raise UnsafePath("the workspace itself is removed with its record")
-    parent, name = os.path.split(path)
-    with _open_root(workspace) as root:
-        directory = _open(root, parent or ".", _DIRECTORY)
-    try:
+    with open_root(workspace) as root, open_directory(root, path) as (directory, name):
         if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
             shutil.rmtree(name, dir_fd=directory)
         else:
             os.unlink(name, dir_fd=directory)
         os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 @contextmanager
-def _open_root(workspace: Path) -> Iterator[int]:
+def open_root(workspace: Path) -> Iterator[int]:
+    """Open the workspace's directory."""
     descriptor = os.open(workspace, _DIRECTORY)
     try:
         yield descriptor
@@ -121,7 +118,18 @@ def _open_root(workspace: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _open_parents(root: int, path: str) -> Iterator[int]:
+def open_directory(root: int, path: str) -> Iterator[tuple[int, str]]:
+    """Open the directory that contains `path`; yield it and the last name, which is `.` for the workspace."""
+    parent, name = os.path.split(path)
+    directory = _open(root, parent or ".", _DIRECTORY)
+    try:
+        yield directory, name or "."
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def open_parents(root: int, path: str) -> Iterator[int]:
     """Open the directory `path` below `root`, creating missing ones one by one."""
     current, done = os.dup(root), ""
     try:

@@ -41,6 +41,32 @@ class WorkspaceStore(Protocol):
         """Remove a file, or a directory with its content; raises FileNotFoundError, UnsafePath."""
 
     @abstractmethod
+    async def stat(self, namespace: str, path: str) -> FileEntry:
+        """Return the entry of a path; a link is described itself, `.` is a directory.
+
+        Raises FileNotFoundError, NotADirectoryError, UnsafePath.
+        """
+
+    @abstractmethod
+    async def mkdir(self, namespace: str, path: str) -> None:
+        """Create a directory and its parents. Idempotent.
+
+        Raises FileExistsError or NotADirectoryError if a file blocks the path, and UnsafePath.
+        """
+
+    @abstractmethod
+    async def rename(self, namespace: str, path: str, target: str) -> None:
+        """Give a file, or a directory with its content, another path that is free; parents are created.
+
+        Raises FileNotFoundError, FileExistsError, NotADirectoryError, UnsafePath, and OSError if the target
+        is below the path itself.
+        """
+
+    @abstractmethod
+    async def copy(self, namespace: str, path: str, target: str) -> None:
+        """Copy a file, or a directory with its content, to a path that is free; raises as `rename` does."""
+
+    @abstractmethod
     async def delete(self, namespace: str) -> None:
         """Delete a workspace with its content. Idempotent."""
 

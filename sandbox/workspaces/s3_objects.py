@@ -41,14 +41,19 @@ class S3Objects(Replica):
 
     async def list(self, below: str = "") -> FileListing:
         """List the objects; the listing has no permissions, and the ETag is the version."""
-        found: dict[str, FileStat] = {}
+        return (await self.list_tree(below))[0]
+
+    async def list_tree(self, below: str = "") -> tuple[FileListing, FileListing]:
+        """List the files, and the directories that have an object of their own."""
+        files, directories = dict[str, FileStat](), dict[str, FileStat]()
         async for one in self._list_objects(below):
             path = str(one["Key"]).removeprefix(self._bucket.prefix + self._prefix)
-            if is_plain_path(path):
-                found[path] = FileStat(
-                    int(one["Size"]), _nanoseconds(one["LastModified"]), DEFAULT_MODE, _version(one)
+            if is_plain_path(path.removesuffix("/")):
+                found = directories if path.endswith("/") else files
+                found[path.removesuffix("/")] = FileStat(
+                    int(one["Size"]), nanoseconds(one["LastModified"]), DEFAULT_MODE, _version(one)
                 )
-        return found
+        return files, directories
 
     async def list_names(self, below: str) -> Sequence[str]:
         """Return every name, including those that are no plain path."""
@@ -96,7 +101,7 @@ class S3Objects(Replica):
         if len(content) > seen.size:
             return None
         headers = answer.get("Metadata", {})
-        modified = _number(headers, "modified", seen.modified)
+        modified = int_metadata(headers, "modified", seen.modified)
         return path, content, FileStat(len(content), modified, _mode(headers))
 
     async def write(self, source: AsyncIterator[ReplicaFile]) -> FileListing:
@@ -130,6 +135,17 @@ class S3Objects(Replica):
         """Delete objects one by one: not every S3-compatible store deletes many in one call."""
         for start in range(0, len(paths), CONCURRENCY):
             await _gather(self._delete, paths[start : start + CONCURRENCY])
+
+    async def copy(self, path: str, target: str, names: Sequence[str]) -> None:
+        """Copy objects whose names begin with `path` to names that begin with `target`."""
+
+        async def one(name: str) -> None:
+            source, goal = self._key(name), self._key(target + name.removeprefix(path))
+            with translate_errors(name, _STORE):
+                await self._client.copy_object(**goal, CopySource=source)
+
+        for start in range(0, len(names), CONCURRENCY):
+            await _gather(one, names[start : start + CONCURRENCY])
 
     async def flush(self) -> None:
         """Do nothing: a bucket is durable."""
@@ -175,11 +191,13 @@ def _version(response: Any) -> str:
     return str(response.get("ETag", "")).strip('"')
 
 
-def _nanoseconds(when: datetime) -> int:
+def nanoseconds(when: datetime) -> int:
+    """Return an object's time in nanoseconds since 1970."""
     return int((when - _EPOCH).total_seconds() * 1_000_000) * 1000
 
 
-def _number(metadata: Any, name: str, otherwise: int) -> int:
+def int_metadata(metadata: Any, name: str, otherwise: int) -> int:
+    """Return a number from an object's metadata, which others may have written."""
     text = str(metadata.get(name, ""))
     return int(text) if text.isdecimal() and len(text) < 20 else otherwise  # noqa: PLR2004 - of 64 bits
 

@@ -34,6 +34,7 @@ from gateway.files.collection import FileCollector
 from gateway.files.file_store import FileStore
 from gateway.files.signed_links import SignedLinks
 from gateway.files.storage_quota import StorageQuota
+from gateway.files.turn_trees import TurnTrees
 from gateway.jobs.jobs import Jobs
 from gateway.jobs.settlement import JobSettlement
 from gateway.memory.memories import Memories, MemorySettings, TurnMemory
@@ -91,6 +92,7 @@ class TurnWorkerHarness:
             environment_resolver=self.environment_resolver,
             file_store=file_store,
             links=cast("SignedLinks", None),
+            trees=TurnTrees(self.database, self.environment_resolver.workspaces, file_store, limit=1_000_000),
             settings=FileSettings(),
             checkpoint=_no_checkpoint,
         )

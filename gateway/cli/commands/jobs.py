@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.cli.errors import ExitCode
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, clean, print_record, print_rows, short
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
+
+FOLLOW_SECONDS = 1.0
+OVERLAP = 500
+"""Characters at the end of what was printed that are looked up in output whose beginning was dropped."""
 
 jobs = group("Background jobs.")
 approvals = group("Tool calls that wait for a person.")
@@ -47,14 +53,50 @@ async def show_job(gateway: GatewayClient, job: Id, *, as_json: Json = False) ->
 
 
 @remote(jobs, "logs")
-async def show_logs(gateway: GatewayClient, job: Id, *, as_json: Json = False) -> None:
+async def show_logs(
+    gateway: GatewayClient,
+    job: Id,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print until the job ends.")] = False,
+    as_json: Json = False,
+) -> None:
     """Print a job's output; also while it runs."""
+    if follow:
+        await follow_logs(gateway, job)
+        return
     answer = await gateway.get("jobs", job, "logs")
     if as_json or not isinstance(answer, dict | str):
         print_record(answer if isinstance(answer, dict) else {"output": answer}, as_json=True)
         return
     text = answer if isinstance(answer, str) else str(answer.get("output") or "")
     typer.echo(clean(text), nl=not text.endswith("\n"))
+
+
+async def follow_logs(gateway: GatewayClient, job: str) -> None:
+    """Print a job's output as it grows, until the job ends; exit 1 if it did not succeed."""
+    printed = ""
+    while True:
+        ended = (await gateway.get("jobs", job)).get("state") != "running"
+        output = str((await gateway.get("jobs", job, "logs")).get("output") or "")
+        typer.echo(clean(new_output(printed, output)), nl=False)
+        printed = output
+        if ended:
+            break
+        await asyncio.sleep(FOLLOW_SECONDS)
+    now = await gateway.get("jobs", job)
+    code = now.get("exit_code")
+    typer.echo(f"{job}: {now['state']}" + (f", exit code {code}" if code is not None else ""), err=True)
+    if now["state"] != "completed":
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def new_output(printed: str, output: str) -> str:
+    """Return what follows in an output of which only the last part is kept; all of it if nothing matches."""
+    if output.startswith(printed):
+        return output[len(printed) :]
+    overlap = printed[-OVERLAP:]
+    at = output.rfind(overlap)
+    return output[at + len(overlap) :] if overlap and at >= 0 else output
 
 
 @remote(jobs, "stop")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gateway.cli.commands.jobs import Id, State, filter_by_state
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, print_record, print_rows, short
+from gateway.cli.output import Columns, clean, print_json, print_record, print_rows, short
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -46,6 +47,42 @@ async def list_turns(
 async def show_turn(gateway: GatewayClient, turn: Id, *, as_json: Json = False) -> None:
     """Show one turn."""
     print_record(await gateway.get("status", turn), as_json=as_json)
+
+
+@remote(turns, "log")
+async def show_log(gateway: GatewayClient, turn: Id, *, as_json: Json = False) -> None:
+    """Print a turn's run log: every tool call with its result."""
+    steps = (await gateway.get("turns", turn, "log"))["items"]
+    if as_json:
+        print_json(steps)
+        return
+    for step in steps:
+        typer.echo(clean(_render_step(step)))
+    if not steps:
+        typer.echo("no tool calls")
+
+
+def _render_step(step: dict[str, Any]) -> str:
+    """Return a call's time, name, arguments and state, and its result below it."""
+    args = json.dumps(step["args"], ensure_ascii=False)
+    head = f"{step['started_at']}  {step['tool']} {args}  [{step['state']}]"
+    result = (step.get("result") or {}).get("content")
+    if not result:
+        return head
+    return "\n".join([head, *(f"    {line}" for line in str(result).splitlines())])
+
+
+@remote(turns, "continue")
+async def continue_turn(
+    gateway: GatewayClient,
+    turn: Id,
+    *,
+    name: Annotated[str | None, typer.Option(help="A name for the new conversation.")] = None,
+) -> None:
+    """Open a new conversation on the sandbox and workspaces of a turn."""
+    opened = await gateway.post("turns", turn, "continue", body={"conversation": name} if name else {})
+    shared = " and ".join(opened["shares"])
+    typer.echo(f"{opened['conversationId']} shares the {shared} of {turn}")
 
 
 @remote(turns, "retry")

@@ -21,6 +21,7 @@ class FileState(StrEnum):
 
     Outgoing: staged → told (its event is committed); refused → declined (the refusal was reported).
     Incoming: uploaded (belongs to no turn yet), arriving → received or missing.
+    Neither: tree (what a turn's workspaces held at its end).
     """
 
     STAGED = "staged"
@@ -31,6 +32,7 @@ class FileState(StrEnum):
     ARRIVING = "arriving"
     RECEIVED = "received"
     MISSING = "missing"
+    TREE = "tree"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,14 @@ async def add(connection: Connection, row: FileRow) -> bool:
     values["state"] = str(row.state)
     added = await connection.execute(_insert(connection.dialect.name).values(values).returning(files.c.id))
     return added.first() is not None
+
+
+async def replace(connection: Connection, row: FileRow) -> None:
+    """Insert a file in place of one with the same identity in its conversation."""
+    await connection.execute(
+        delete(files).where(files.c.conversation == row.conversation, files.c.identity == row.identity)
+    )
+    await add(connection, row)
 
 
 async def stored_bytes(connection: Connection, account: str, *, at_least: int) -> int:

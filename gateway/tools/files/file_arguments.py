@@ -78,16 +78,20 @@ def with_file_errors(run: ToolFunction) -> ToolFunction:
 async def _run_with_file_errors(run: Callable[[], Awaitable[ToolResult]], path: str) -> ToolResult:
     try:
         return await run()
-    except FileNotFoundError:
-        return _failure(f"there is no file {path}")
-    except IsADirectoryError:
-        return _failure(f"{path} is a directory")
-    except NotADirectoryError:
-        return _failure(f"a part of {path} is a file, not a directory")
+    except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+        return _failure(_REASONS[type(error)].format(path=path))
     except PermissionError as error:
         return _failure(f"{path} cannot be changed: {error.strerror or 'the workspace is read-only'}")
     except UnsafePath as error:
         return _failure(str(error))
+
+
+_REASONS: Mapping[type[OSError], str] = {
+    FileNotFoundError: "there is no file {path}",
+    FileExistsError: "there is a file or directory at the new path already",
+    IsADirectoryError: "{path} is a directory",
+    NotADirectoryError: "a part of {path} is a file, not a directory",
+}
 
 
 def _failure(why: str) -> ToolResult:

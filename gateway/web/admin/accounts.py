@@ -15,7 +15,7 @@ from gateway.store import sandboxes
 from gateway.store.accounts import accounts as store
 from gateway.store.accounts import deletion, records
 from gateway.store.accounts.accounts import ApiKey
-from gateway.web.api import workspace_files
+from gateway.web.api.files import workspace_files
 from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, not_found

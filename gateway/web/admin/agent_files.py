@@ -13,7 +13,7 @@ from aiohttp import web
 from gateway.environments.agent_files import FOLDERS, INSTRUCTIONS_FILE
 from gateway.store.accounts import agent_files as store
 from gateway.store.accounts.records import Record, RecordKind
-from gateway.web.api.workspace_files import DOWNLOAD_HEADERS
+from gateway.web.api.files.workspace_files import DOWNLOAD_HEADERS
 from gateway.web.http import request_body
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.pagination import ListPage

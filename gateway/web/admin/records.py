@@ -15,7 +15,7 @@ from gateway.records.patches import extract_secrets
 from gateway.records.records import SavedRecord
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import Record, RecordKind
-from gateway.web.api import workspace_files
+from gateway.web.api.files import workspace_files
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.config import SandboxConfig

@@ -9,7 +9,6 @@ from gateway.web.api import (
     approvals,
     conversations,
     deliveries,
-    downloads,
     handover,
     job_completion,
     jobs,
@@ -17,10 +16,11 @@ from gateway.web.api import (
     schedules,
     trace,
     triggers,
+    turn_continue,
     turn_list,
     turns,
-    workspace_files,
 )
+from gateway.web.api.files import downloads, turn_files, workspace_files, workspace_operations
 from gateway.web.http import attachments
 from gateway.web.http.auth import SignatureAccess
 from gateway.web.http.pagination import ListPage, PageQuery
@@ -299,7 +299,10 @@ def _triggers() -> tuple[ApiRoute, ...]:
 
 API_ROUTES: tuple[ApiRoute, ...] = (
     *workspace_files.ROUTES,
+    *workspace_operations.ROUTES,
     *_turns(),
+    *turn_files.ROUTES,
+    *turn_continue.ROUTES,
     *turn_list.ROUTES,
     *_conversations(),
     *_jobs(),

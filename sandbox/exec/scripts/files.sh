@@ -119,7 +119,7 @@ hold() {
   is_there
   exec 9<.
   held=$name
-  cd -P -- "$root" || exit 40
+  cd -P -- "$top" || exit 40
 }
 
 rename_one() {

@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from sandbox.errors import ProviderRefused, ProviderUnreachable
@@ -143,6 +144,9 @@ class Run:
     def set_command(self, command: ExecRequest) -> None:
         """Give the run its command: the input and how much of the output is kept."""
         self._out.limit = self._error.limit = min(command.output_limit, OUTPUT_CAP)
+        if command.on_output is not None:
+            self._out.on_content = partial(command.on_output, "stdout")
+            self._error.on_content = partial(command.on_output, "stderr")
         script = command.script.encode("utf-8", "surrogateescape") + b"\0" if self._reads_script else b""
         self._writer = self._open_writer(script + command.stdin)
 

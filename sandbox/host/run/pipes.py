@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Callable
 
 CHUNK = 65536
 
@@ -15,6 +16,7 @@ class PipeReader:
     def __init__(self, descriptor: int, limit: int) -> None:
         self._descriptor = descriptor
         self.limit = limit
+        self.on_content: Callable[[bytes], None] | None = None
         self._loop = asyncio.get_running_loop()
         self.content = bytearray()
         self.truncated = False
@@ -38,6 +40,8 @@ class PipeReader:
         free = self.limit - len(self.content)
         self.truncated = self.truncated or len(chunk) > free
         self.content += chunk[:free]
+        if self.on_content is not None and free > 0:
+            self.on_content(chunk[:free])
 
     def close(self) -> None:
         """Stop reading and close the pipe; the bytes read so far are kept."""

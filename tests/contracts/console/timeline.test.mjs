@@ -32,6 +32,19 @@ test("a turn with a tool call reads from top to bottom", () => {
   assert.deepEqual(timeline.open(), []);
 });
 
+test("the output of a running command grows and is replaced by the whole", () => {
+  const timeline = after(
+    event("tool.called", { name: "bash", args: { command: "make" }, call: "c1", attempt: 1 }),
+    event("tool.delta", { call: "c1", stream: "stdout", text: "one\n" }),
+    event("tool.delta", { call: "c1", stream: "stderr", text: "two\n" }),
+    event("tool.delta", { call: "c9", stream: "stdout", text: "of no call that is known" }),
+  );
+  assert.deepEqual(timeline.list().map((one) => [one.state, one.output]), [["running", "one\ntwo\n"]]);
+  timeline.apply(event("tool.completed", { name: "bash", call: "c1", exit_code: 0, output: "all" }));
+  timeline.apply(event("tool.delta", { call: "c1", stream: "stdout", text: "late" }));
+  assert.deepEqual(timeline.list().map((one) => [one.state, one.output]), [["done", "all"]]);
+});
+
 test("deltas are put together by part and replaced by the whole message", () => {
   const timeline = after(
     event("turn.started", { attempt: 1 }),

@@ -45,6 +45,11 @@ class EventWriter:
             Event.now(EventType.MESSAGE_DELTA, CONVERSATION, data, turn="trn_1")
         )
 
+    async def publish_output(self, text: str, call: str) -> None:
+        """Publish what a command prints."""
+        data = {"call": call, "stream": "stdout", "text": text, "attempt": 1}
+        await self.stream.publish_transient(Event.now(EventType.TOOL_DELTA, CONVERSATION, data, turn="trn_1"))
+
 
 @pytest.fixture(params=["memory", "jetstream"])
 async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventStream]:
@@ -193,6 +198,18 @@ async def test_deltas_overtaken_by_an_earlier_message_are_kept(
     await writer.publish_delta("two", "msg_2")
     await writer.append_event(EventType.MESSAGE_COMPLETED, message="msg_1", text="one")
     assert texts_of(await replayed(stream, 0)) == ["two"]
+
+
+async def test_output_of_a_complete_call_is_not_replayed(stream: EventStream, writer: EventWriter) -> None:
+    """Of a running call it is; the end of a message before it does not matter."""
+    await writer.publish_output("one", "call_1")
+    await writer.append_event(EventType.TOOL_COMPLETED, call="call_1")
+    assert texts_of(await replayed(stream, 0)) == []
+    await writer.publish_output("two", "call_2")
+    await writer.append_event(EventType.MESSAGE_COMPLETED, message="msg_1", text="said")
+    await writer.append_event(EventType.TOOL_COMPLETED, call="call_1")
+    assert texts_of(await replayed(stream, 0)) == ["two"]
+    assert texts_of(await replayed(stream, 0, deltas=False)) == []
 
 
 @asynccontextmanager

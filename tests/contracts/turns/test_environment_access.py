@@ -109,7 +109,7 @@ async def test_a_workspace_without_a_sandbox_offers_read_and_glob(
     account: Account, config: dict[str, Any]
 ) -> None:
     """Nothing runs on the default sandbox instead, and nothing is written; a person may be asked."""
-    assert account.list_tools(await account.environment(**config)) == {"read", "glob", "ask_person"}
+    assert account.list_tools(await account.environment(**config)) == {"read", "glob", "search", "ask_person"}
 
 
 async def test_a_read_only_workspace_offers_no_tool_that_writes(account: Account) -> None:
@@ -117,8 +117,8 @@ async def test_a_read_only_workspace_offers_no_tool_that_writes(account: Account
     reader = await account.environment(workspaces=[READ_ONLY], sandbox="box")
     writer = await account.environment(workspaces=[WRITABLE], sandbox="box")
     difference = account.list_tools(writer) - account.list_tools(reader)
-    assert {"write", "edit"} <= difference
-    assert {"read", "glob", "grep", "bash"} <= account.list_tools(reader)
+    assert {"write", "edit", "mkdir", "rename", "copy", "remove"} <= difference
+    assert {"read", "glob", "grep", "stat", "bash"} <= account.list_tools(reader)
 
 
 @pytest.mark.parametrize("use", [READ_ONLY, WRITABLE], ids=["reader", "writer"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ import pytest
 from gateway.agents.port import ToolResult
 from gateway.environments.resolver import Environment
 from gateway.tools.files.edit import edit
+from gateway.tools.files.file_operations import FILE_OPERATIONS, copy, mkdir, remove, rename, stat
 from gateway.tools.files.glob import glob
 from gateway.tools.files.grep import grep
 from gateway.tools.files.list_files import list_files
@@ -200,10 +201,65 @@ async def test_a_directory_is_listed(harness: ToolHarness) -> None:
     assert not (await harness.run_tool(list_files, path="none")).ok
 
 
+async def test_files_are_described_moved_copied_and_removed(harness: ToolHarness) -> None:
+    """Inside the sandbox; what a model did wrong is a result that it can act on."""
+    await harness.sandbox.write("d/one", b"1234")
+    told = await harness.run_tool(stat, path="d/one")
+    assert (told.detail["kind"], told.detail["size"]) == ("file", 4)
+    assert (await harness.run_tool(mkdir, path="e/f")).ok
+    assert (await harness.run_tool(rename, path="d/one", to="e/f/two")).ok
+    assert (await harness.run_tool(copy, path="e", to="g")).ok
+    assert await harness.sandbox.read("g/f/two", limit=9) == b"1234"
+    assert (await harness.run_tool(remove, path="e")).ok
+    assert (await harness.run_tool(stat, path="e")).content == "there is no file e"
+    listed = await harness.run_tool(list_files)
+    assert sorted(listed.detail["names"]) == ["d", "g"]
+    for tool, args in (
+        (rename, {"path": "none", "to": "free"}),
+        (copy, {"path": "g", "to": "d"}),
+        (remove, {"path": "."}),
+        (remove, {"path": "none"}),
+    ):
+        assert not (await harness.run_tool(tool, **args)).ok
+    with pytest.raises(InvalidArguments):
+        await harness.run_tool(copy, path="g", to="g/below")
+
+
+async def test_no_file_operation_leads_out(harness: ToolHarness) -> None:
+    """Neither climbing nor a link in the sandbox."""
+    await harness.sandbox.run(ExecRequest(script="ln -s /tmp up; printf x >mine; mkdir -p /tmp/out-$$"))
+    for tool, args in (
+        (stat, {"path": "../x"}),
+        (mkdir, {"path": "up/new"}),
+        (rename, {"path": "mine", "to": "up/mine"}),
+        (copy, {"path": "mine", "to": "../mine"}),
+        (remove, {"path": "../x"}),
+        (remove, {"path": "up/anything"}),
+    ):
+        assert not (await harness.run_tool(tool, **args)).ok, (tool, args)
+    assert await harness.sandbox.read("mine", limit=9) == b"x"
+
+
 def test_who_is_asked_follows_the_permission_mode() -> None:
     """Reading never asks, writing asks in `ask` alone."""
     modes = [SandboxConfig.model_validate({"permissionMode": mode}) for mode in ("ask", "edit", "bypass")]
-    for tool in (read, glob, grep, list_files):
+    for tool in (read, glob, grep, list_files, stat):
         assert [tool.needs_approval(mode) for mode in modes] == [False, False, False]
-    for tool in (write, edit):
+    for tool in (write, edit, mkdir, rename, copy, remove):
         assert [tool.needs_approval(mode) for mode in modes] == [True, False, False]
+
+
+def test_file_operations_need_a_sandbox_and_a_workspace_that_can_be_written() -> None:
+    """A read-only workspace offers `stat` alone, one without a sandbox none of them."""
+    harness = _make_harness(cast("Any", None), SandboxSpec(label="l", namespace="n", workspace=Path("/w")))
+    environment = harness.context.environment
+    read_only = replace(environment, spec=replace(environment.spec, read_only=True))
+    offered = {
+        name: [
+            tool.is_offered(replace(harness.context, environment=one))
+            for one in (environment, read_only, replace(environment, files_only=True))
+        ]
+        for name, tool in FILE_OPERATIONS.items()
+    }
+    changing = {name: [True, False, False] for name in ("mkdir", "rename", "copy", "remove")}
+    assert offered == changing | {"stat": [True, True, False]}

@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from gateway.environments.stored_workspace import StoredWorkspace
-from s3_servers import open_empty_store, s3_server
+from s3_servers import open_empty_store
 from sandbox.errors import ProviderRefused, SandboxError, UnsafePath
 from sandbox.s3 import open_client
 from sandbox.testing.names import HOSTILE_NAMES
-from sandbox.workspaces.directory_store import DirectoryWorkspaceStore
 from sandbox.workspaces.port import WorkspaceStore
 from sandbox.workspaces.replica import ReplicaFile
 from sandbox.workspaces.s3_store import S3WorkspaceStore
 from sandbox.workspaces.sync_plan import NANOSECONDS_PER_SECOND, FileListing, FileStat
 
-STORES = ["directory", "s3"]
 SPACE = "space"
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    """Serve S3 for all tests of this file."""
-    with s3_server() as url:
-        yield url
-
-
-@pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WorkspaceStore]:
-    """Open each store, the bucket on a server that speaks its protocol."""
-    async with AsyncExitStack() as stack:
-        match request.param:
-            case "s3":
-                endpoint = request.getfixturevalue("endpoint")
-                yield (await stack.enter_async_context(open_empty_store(endpoint)))[1]
-            case _:
-                yield DirectoryWorkspaceStore(tmp_path / "store")
 
 
 async def _given(*files: ReplicaFile) -> AsyncIterator[ReplicaFile]:

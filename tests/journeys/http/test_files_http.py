@@ -349,6 +349,8 @@ async def test_an_account_stores_no_more_than_its_quota(files_gateway: FilesGate
     answer = await full.call("POST", "/agents/default/turns", turn)
     assert (answer.status, answer.body["errors"][0]["pointer"]) == (413, "/attachments/0/content")
     assert (await put(full, f"{space}/{workspace}/files/more", b"w" * 600_000))[0] == 413
+    copy = await full.call("POST", f"{space}/{workspace}/files:copy", {"path": "kept", "to": "more"})
+    assert copy.status == 413
     assert (await post_file(files_gateway.mine, b"x" * 90_000))[0] == 201
 
 

@@ -93,12 +93,13 @@ async def test_a_call_names_the_workspace_it_works_in(tmp_path: Path) -> None:
 
 
 async def test_without_a_sandbox_a_workspace_is_read_alone(tmp_path: Path) -> None:
-    """`sandbox: null` offers read and glob and nothing else; they read the workspace store."""
+    """`sandbox: null` offers read, glob and search and nothing else; they read the workspace store."""
     script = [
         ScriptedTurn(calls=[ToolCall(name="glob", args={"pattern": "**/*.txt"})]),
         ScriptedTurn(calls=[ToolCall(name="read", args={"path": "which.txt"})]),
         ScriptedTurn(calls=[ToolCall(name="read", args={"path": "../../key"})]),
         ScriptedTurn(calls=[ToolCall(name="bash", args={"command": "id"})]),
+        ScriptedTurn(calls=[ToolCall(name="search", args={"text": "note"})]),
         ScriptedTurn(text="Done."),
     ]
     uses = [{"name": "papers", "workspaceId": "notes", "sandbox": None}]
@@ -108,9 +109,10 @@ async def test_without_a_sandbox_a_workspace_is_read_alone(tmp_path: Path) -> No
             assert await _talk(process, session, "worker") == "Done."
         told = [last_text(body) for body in model.bodies[1:]]
     offered = {one["function"]["name"] for one in model.bodies[0]["tools"]}
-    assert {"read", "glob"} <= offered
-    assert not offered & {"bash", "write", "edit", "grep", "list_files", "deliver_file"}
+    assert {"read", "glob", "search"} <= offered
+    assert not offered & {"bash", "write", "edit", "grep", "list_files", "deliver_file", "stat", "remove"}
     assert told[0] == "which.txt"
     assert told[1] == "     1\tnotes"
     assert "dvk_" not in told[2]
     assert "uid=" not in told[3]
+    assert told[4] == "which.txt:1:notes"

@@ -71,6 +71,9 @@ async def test_a_word_and_its_trace(running: GatewayProcess) -> None:
     assert states[0] == "accepted"
     assert "turn.completed" in states
     assert (await run(running, "trace", traced["steps"][0]["id"], "--json")).json["steps"] == traced["steps"]
+    logged = (await run(running, "turns", "log", turn)).out
+    assert 'bash {"command": "echo hello there"}  [done]' in logged
+    assert "hello there\\n" in logged
 
 
 async def test_the_real_command_line_does_the_same(tmp_path: Path) -> None:
@@ -101,10 +104,37 @@ async def test_jobs_are_watched_and_stopped(running: GatewayProcess) -> None:
     assert job["state"] == "running"
     logs = await run(running, "jobs", "logs", job["id"])
     assert logs.code == 0, logs.err
-    assert (await run(running, "jobs", "stop", job["id"])).code == 0
+    following = await start(
+        "jobs", "logs", job["id"], "--follow", "--data", str(running.data), directory=running.data.parent
+    )
+    assert following.stdout is not None
+    async with asyncio.timeout(60):
+        assert await following.stdout.readline() == b"begun\n"
+        assert (await run(running, "jobs", "stop", job["id"])).code == 0
+        assert await following.wait() == 1
     (job,) = (await run(running, "jobs", "list", "--json")).json
     assert job["state"] == "stopped"
     assert "stopped" in (await run(running, "jobs", "list")).out
+
+
+async def test_files_of_a_workspace_are_managed(running: GatewayProcess, tmp_path: Path) -> None:
+    """They are written from a local file and stdin, listed, searched, moved and removed; never outside."""
+    (tmp_path / "local.txt").write_bytes(b"from a file\n")
+    assert (await run(running, "files", "put", "default", "a/one.txt", str(tmp_path / "local.txt"))).code == 0
+    assert (await run(running, "files", "put", "default", "two.txt", typed="from stdin\n")).code == 0
+    assert (await run(running, "files", "mkdir", "default", "empty")).code == 0
+    assert (await run(running, "files", "mv", "default", "two.txt", "a/two.txt")).code == 0
+    assert (await run(running, "files", "cp", "default", "a", "b")).code == 0
+    listed = (await run(running, "files", "ls", "default", "--json")).json
+    assert [one["name"] for one in listed] == ["a", "b", "empty"]
+    assert (await run(running, "files", "cat", "default", "b/two.txt")).out == "from stdin\n"
+    assert (await run(running, "files", "stat", "default", "a/one.txt", "--json")).json["size"] == 12
+    found = await run(running, "files", "search", "default", "stdin", "b")
+    assert found.out == "b/two.txt:1:from stdin\n"
+    assert (await run(running, "files", "rm", "default", "b")).code == 0
+    assert (await run(running, "files", "cat", "default", "b/two.txt")).code == 1
+    assert (await run(running, "files", "rm", "default", "../..")).code == 2
+    assert (await run(running, "workspaces", "show", "default")).code == 0
 
 
 async def test_webhooks_are_heard(running: GatewayProcess) -> None:

@@ -53,7 +53,7 @@ class WorkspaceFileQuery(RequestModel):
     cursor: Annotated[StrictStr, Field(max_length=1000)] = ""
 
 
-async def _workspace_store(call: ApiCall[Any, Any]) -> tuple[WorkspaceStore, str]:
+async def workspace_store(call: ApiCall[Any, Any]) -> tuple[WorkspaceStore, str]:
     """Return the store and the workspace's namespace; 404 when the account has no such workspace."""
     if call.context.workspaces is None:
         raise HttpProblem(503, "this process has no workspace store")
@@ -68,7 +68,7 @@ async def delete_workspace(context: WebContext, account: str, workspace: str) ->
         await context.workspaces.delete(namespace(account, workspace))
 
 
-async def _translate_errors(operation: Awaitable[Result]) -> Result:
+async def translate_errors(operation: Awaitable[Result]) -> Result:
     """Await the store, and translate its errors into HTTP problems."""
     try:
         return await operation
@@ -79,7 +79,9 @@ async def _translate_errors(operation: Awaitable[Result]) -> Result:
     except SandboxError as error:
         log.warning("workspace_store.failed", error=str(error))
         raise HttpProblem(503, "the workspace store is unavailable; try again") from None
-    except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+    except FileExistsError:
+        raise HttpProblem(409, "there is a file or a directory at this path already") from None
+    except (IsADirectoryError, NotADirectoryError) as error:
         raise HttpProblem(409, f"a file and a directory have the same path: {error.strerror}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "this path cannot be used"
@@ -87,27 +89,31 @@ async def _translate_errors(operation: Awaitable[Result]) -> Result:
 
 
 def _path(call: ApiCall[Any, Any]) -> str:
-    path = call.path.get("path", "")
+    return plain_path(call.path.get("path", ""), PATH_POINTER)
+
+
+def plain_path(path: str, pointer: str) -> str:
+    """Return a path below the workspace; 422 for one that is absolute or leads out."""
     if path.startswith("/"):
-        raise invalid_field(PATH_POINTER, "a path is relative to the workspace")
+        raise invalid_field(pointer, "a path is relative to the workspace")
     try:
         return relative_path(path, "/")
     except UnsafePath as error:
-        raise invalid_field(PATH_POINTER, str(error)) from None
+        raise invalid_field(pointer, str(error)) from None
 
 
 async def get_file(
     call: ApiCall[NoContent, WorkspaceFileQuery],
 ) -> web.Response | ListPage[WorkspaceFileResponse]:
     """Return a file's bytes, or a directory's entries."""
-    (store, space), path = await _workspace_store(call), _path(call)
+    (store, space), path = await workspace_store(call), _path(call)
     most = call.context.limits.file_bytes
     try:
-        content = await _translate_errors(store.read(space, path, most + 1))
+        content = await translate_errors(store.read(space, path, most + 1))
     except HttpProblem as problem:
         if problem.status != 409:  # noqa: PLR2004 - a directory is listed instead
             raise
-        return _to_page(await _translate_errors(store.list_directory(space, path)), path, call.query)
+        return _to_page(await translate_errors(store.list_directory(space, path)), path, call.query)
     if len(content) > most:
         raise HttpProblem(413, f"the file is larger than {most} bytes")
     return web.Response(body=content, headers=DOWNLOAD_HEADERS)
@@ -118,20 +124,22 @@ def _to_page(
 ) -> ListPage[WorkspaceFileResponse]:
     found = [one for one in entries if one.name > page.cursor]
     below = "" if path == "." else f"{path}/"
-    shown = [
-        WorkspaceFileResponse.model_validate(
-            {
-                "name": _readable(one.name),
-                "path": _readable(below + one.name),
-                "kind": one.kind,
-                "size": one.size,
-                "modified_at": one.modified_at,
-            }
-        )
-        for one in found[: page.limit]
-    ]
+    shown = [to_response(one, below + one.name) for one in found[: page.limit]]
     return ListPage[WorkspaceFileResponse](
         items=shown, next=shown[-1].name if len(found) > page.limit else None
+    )
+
+
+def to_response(entry: FileEntry, path: str) -> WorkspaceFileResponse:
+    """Return an entry in its public shape."""
+    return WorkspaceFileResponse.model_validate(
+        {
+            "name": _readable(entry.name),
+            "path": _readable(path),
+            "kind": entry.kind,
+            "size": entry.size,
+            "modified_at": entry.modified_at,
+        }
     )
 
 
@@ -142,46 +150,46 @@ def _readable(name: str) -> str:
 
 async def put_file(call: ApiCall[NoContent, NoContent]) -> None:
     """Write a file; missing directories are created."""
-    (store, space), path = await _workspace_store(call), _path(call)
+    (store, space), path = await workspace_store(call), _path(call)
     if path == ".":
         raise invalid_field(PATH_POINTER, "a file needs a name")
     bounds = call.context.limits
     content = await request_body.read_bytes(
         call.request, limit=bounds.file_bytes, deadline=bounds.body_deadline * 12
     )
-    await _check_quota(call, path, len(content))
+    await check_quota(call, path, len(content))
     quota = call.context.storage_quota
     async with quota.reserve(call.account, len(content)) if quota else nullcontext():
-        await _translate_errors(store.write(space, path, content))
+        await translate_errors(store.write(space, path, content))
 
 
-async def _check_quota(call: ApiCall[NoContent, NoContent], path: str, size: int) -> None:
+async def check_quota(call: ApiCall[Any, Any], path: str, size: int) -> None:
     """Raise 413 for a file that exceeds the workspace's quota."""
     async with call.context.database.read() as connection:
         record = await call.context.records.get(connection, call.account, "workspace", call.path["id"])
         limit = await call.context.quotas.limit(connection, call.context.records, record)
     if limit is None:
         return
-    store, space = await _workspace_store(call)
-    against = await _translate_errors(quota_problem(store, space, limit, path, size))
+    store, space = await workspace_store(call)
+    against = await translate_errors(quota_problem(store, space, limit, path, size))
     if against is not None:
         raise HttpProblem(413, against)
 
 
 async def delete_file(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete a file, or a directory with its contents."""
-    (store, space), path = await _workspace_store(call), _path(call)
-    await _translate_errors(store.remove(space, path))
+    (store, space), path = await workspace_store(call), _path(call)
+    await translate_errors(store.remove(space, path))
 
 
-_COLLECTION_PATH = "/accounts/me/workspaces/{id}/files"
-_FILE_PATH = f"{_COLLECTION_PATH}/{PATH_PARAMETER}"
+COLLECTION_PATH = "/accounts/me/workspaces/{id}/files"
+_FILE_PATH = f"{COLLECTION_PATH}/{PATH_PARAMETER}"
 _BINARY_TYPE = "application/octet-stream"
 
 ROUTES = (
     ApiRoute(
         method="GET",
-        path=_COLLECTION_PATH,
+        path=COLLECTION_PATH,
         access=KeyAccess("read"),
         handler=get_file,
         summary="list a workspace's files",
