@@ -43,6 +43,7 @@ ALLOWED = {
     "gateway/cli/terminal/session.py Queue": "the inputs of one person's terminal",
     "gateway/files/storage_quota.py Lock": "the count of one account's bytes",
     "gateway/infra/callback_sockets.py Semaphore": "the connections of one sandbox",
+    "gateway/infra/egress_sockets.py Semaphore": "the connections of one sandbox",
     "gateway/ingress/open_channels.py Lock": "the configuration of one channel",
     "gateway/ingress/sandbox_commands.py Queue": "commands to start; a gate schedules them by account",
     "gateway/observability/disk.py Lock": "one check for all of the gateway",
