@@ -52,7 +52,9 @@ async def _look_up(target: Target, resolver: AbstractResolver) -> list[tuple[int
         async with asyncio.timeout(LOOKUP_SECONDS):
             found = await resolver.resolve(target.host, target.port, socket.AF_UNSPEC)
     except (OSError, TimeoutError) as error:
-        raise HostUnreachable(f"the name {target.host} cannot be resolved: {error or 'time-out'}") from error
+        raise HostUnreachable(
+            f"the name {target.host} cannot be resolved: {str(error) or 'time-out'}"
+        ) from error
     return list(dict.fromkeys((int(one["family"]), one["host"]) for one in found))
 
 

@@ -17,6 +17,7 @@ from gateway.environments.egress import open_egress
 from gateway.environments.reservations import SqlLocks, SqlReservations
 from gateway.environments.workspaces import Workspaces, open_workspaces
 from gateway.infra.backing_services import BackingServices
+from gateway.records.records import Records
 from gateway.store import sandboxes
 from sandbox import registry as providers
 from sandbox.errors import SandboxError
@@ -46,7 +47,7 @@ class Backends:
 
 
 async def open_backends(
-    backing: BackingServices, transactions: Transactions, stack: AsyncExitStack
+    backing: BackingServices, records: Records, transactions: Transactions, stack: AsyncExitStack
 ) -> Backends:
     """Open the host provider, the configured one, and those that have a table in the settings."""
     reservations = SqlReservations(transactions, backing.metrics)
@@ -54,7 +55,7 @@ async def open_backends(
         installation = await sandboxes.get_or_create_installation(connection, secrets.token_hex(6))
     locks = await _open_locks(backing, stack)
     snapshotter = await _open_snapshotter(backing, stack)
-    provider_context = _provider_context(backing, await open_egress(backing, stack))
+    provider_context = _provider_context(backing, await open_egress(backing, records, stack))
     workspaces = await open_workspaces(backing, installation, stack)
     starts = FairGate(backing.settings.pool(backing.settings.sandbox.starts))
     pools, missing_runtimes = {}, {}

@@ -41,6 +41,7 @@ ALLOWED = {
     "gateway/agents/clients/pydantic_ai_client.py Queue": "the answer to one request",
     "gateway/agents/model/workspace.py Lock": "the sandbox of one turn",
     "gateway/cli/terminal/session.py Queue": "the inputs of one person's terminal",
+    "gateway/environments/credential_headers.py Lock": "the access token of one credential",
     "gateway/files/storage_quota.py Lock": "the count of one account's bytes",
     "gateway/infra/callback_sockets.py Semaphore": "the connections of one sandbox",
     "gateway/infra/egress_sockets.py Semaphore": "the connections of one sandbox",

@@ -63,7 +63,7 @@ class GitServer:
         self.seen.append(request.headers.get("Authorization", ""))
         if self.authorization and self.seen[-1] != self.authorization:
             return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="git"'})
-        body = await request.read()
+        body = await request.content.read()
         headers = {f"HTTP_{name.upper().replace('-', '_')}": text for name, text in request.headers.items()}
         process = await asyncio.create_subprocess_exec(
             str(_BACKEND),
