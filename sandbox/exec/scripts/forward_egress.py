@@ -1,6 +1,7 @@
 """Listen on loopback in a sandbox, carry each connection to the gateway's proxy, and become the command.
 
     python3 -I -S forward_egress.py SOCKET PORT -- COMMAND…
+    python3 -I -S forward_egress.py SOCKET PORT                  without a command: only forward
 
 The sandbox has no other way out than SOCKET. The proxy decides what is reached; this program decides nothing.
 It runs in the sandbox, imports the standard library only, and ends with the sandbox's last command.
@@ -27,9 +28,12 @@ UNAVAILABLE = (
 
 def main() -> None:
     """Start the forwarder beside this process, and execute the command."""
-    path, port, _separator, *command = sys.argv[1:]
+    path, port, *rest = sys.argv[1:]
+    if not rest:
+        SocketForwarder(_listen(port), path).run()
+    command = rest[1:]
     try:
-        listener = socket.create_server(("127.0.0.1", int(port)), backlog=BACKLOG)
+        listener = _listen(port)
     except OSError:  # another command of this sandbox has started one
         os.execvp(command[0], command)  # noqa: S606 - the command of the sandbox
     child = os.fork()
@@ -41,6 +45,10 @@ def main() -> None:
     os.waitpid(child, 0)
     listener.close()
     os.execvp(command[0], command)  # noqa: S606 - the command of the sandbox
+
+
+def _listen(port: str) -> socket.socket:
+    return socket.create_server(("127.0.0.1", int(port)), backlog=BACKLOG)
 
 
 def _detach(kept: int) -> None:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from delivery.database.engine import Database
+from docker_rig import engine_rig
 from egress.addresses import parse_networks
 from egress.policy import EgressPolicy
 from gateway.accounts import api_keys
@@ -104,15 +105,18 @@ async def account(tmp_path: Path) -> AsyncIterator[Account]:
 
 
 @asynccontextmanager
-async def sandboxes(tmp_path: Path, hosts: PublicHosts, account: Account) -> AsyncIterator[Sandboxes]:
-    """Open the host provider with the credential proxy."""
-    rig = VARIANTS["host"]["control_groups"](tmp_path)
+async def sandboxes(
+    tmp_path: Path, hosts: PublicHosts, account: Account, provider: str = "host"
+) -> AsyncIterator[Sandboxes]:
+    """Open a provider with the credential proxy."""
+    host = VARIANTS["host"]["control_groups"](tmp_path)
+    rig = engine_rig("engine", tmp_path) if provider == "docker" else host
     credentials = Credentials(account.database, account.records)
-    async with hosts.sockets(signer=credentials.signer) as rig.egress, rig.open() as provider:
-        opened = Sandboxes(rig, provider, account)
+    async with hosts.sockets(signer=credentials.signer) as rig.egress, rig.open() as opened_provider:
+        opened = Sandboxes(rig, opened_provider, account)
         yield opened
         for sandbox in opened.made:
-            await provider.destroy(sandbox.id)
+            await opened_provider.destroy(sandbox.id)
 
 
 class Sandboxes:
@@ -205,8 +209,9 @@ async def test_git_clones_and_pushes_with_a_password(
     assert await account.audit() == [f"{account.agents['coder']} use credential GET {credential} {GIT}"]
 
 
+@pytest.mark.parametrize("provider", ["host", "docker"])
 async def test_a_credential_is_for_its_agents_host_and_tls(
-    tmp_path: Path, hosts: PublicHosts, account: Account
+    tmp_path: Path, hosts: PublicHosts, account: Account, provider: str
 ) -> None:
     """Other agents, shared sandboxes, other hosts and plain HTTP go without it."""
     await account.add("key", API, "header", PASSWORD)
@@ -215,7 +220,7 @@ async def test_a_credential_is_for_its_agents_host_and_tls(
         hosts.serve(echo_headers, address=OTHER, port=443, tls_name=API),
         hosts.serve(echo_headers, address=OTHER),
         hosts.serve(echo_headers, port=443, tls_name=GIT),
-        sandboxes(tmp_path, hosts, account) as opened,
+        sandboxes(tmp_path, hosts, account, provider) as opened,
     ):
         told = {}
         for agent in ("coder", "reader", ""):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from docker_rig import engine_rig
 from egress.addresses import parse_networks
 from git_server import GitServer, is_git_server_possible
 from public_hosts import OTHER, PUBLIC, PublicHosts
@@ -38,8 +39,9 @@ def hosts(tmp_path: Path) -> PublicHosts:
 
 @pytest.fixture
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
-    """Return the host provider, with control groups unless a test names another variant."""
-    return VARIANTS["host"][getattr(request, "param", "control_groups")](tmp_path)
+    """Return the host provider with control groups, unless a test names another variant."""
+    variant = getattr(request, "param", "control_groups")
+    return engine_rig("engine", tmp_path) if variant == "docker" else VARIANTS["host"][variant](tmp_path)
 
 
 @asynccontextmanager
@@ -76,7 +78,7 @@ async def greet(request: web.BaseRequest) -> web.Response:
     return web.Response(text=f"{request.method} {request.headers['Host']} {request.rel_url}\n")
 
 
-@pytest.mark.parametrize("rig", ["control_groups", "rlimits"], indirect=True)
+@pytest.mark.parametrize("rig", ["control_groups", "rlimits", "docker"], indirect=True)
 async def test_a_listed_host_is_reached_by_curl(rig: ProviderRig, hosts: PublicHosts) -> None:
     """Plain HTTP and HTTPS reach a listed host, by a wildcard too; so does a job, with the same variables."""
     hosts.add(NAME)
@@ -180,6 +182,7 @@ async def test_everything_else_is_refused_in_words(rig: ProviderRig, hosts: Publ
     assert set(hosts.looked_up) == {NAME, "inner.example.org"}
 
 
+@pytest.mark.parametrize("rig", ["control_groups", "docker"], indirect=True)
 async def test_there_is_no_other_way_out(rig: ProviderRig, hosts: PublicHosts) -> None:
     """Direct connections fail, and the only socket beside the callback is the proxy's."""
     hosts.add(NAME)
@@ -239,6 +242,7 @@ for first in (b"GET / HTTP/1.0\\r\\n\\r\\n", b"SSH-2.0-x\\r\\n", b"\\x16\\x03\\x
 """
 
 
+@pytest.mark.parametrize("rig", ["control_groups", "docker"], indirect=True)
 async def test_a_tunnel_carries_tls_for_its_host_alone(rig: ProviderRig, hosts: PublicHosts) -> None:
     """Another server name, none, and other protocols are refused before a byte reaches the host."""
     hosts.add(NAME)
@@ -295,3 +299,18 @@ async def test_the_lists_of_an_open_sandbox_can_be_changed(rig: ProviderRig, hos
         closed = await provider.connect(sandbox.id, rig.spec())
         assert (await run(closed, f"env | grep -i proxy; curl -sS {NAME}")).stdout == b""
         assert b"GET" not in (await run(sandbox, ask)).stdout
+
+
+@pytest.mark.parametrize("rig", ["docker"], indirect=True)
+async def test_the_forwarder_of_a_container_is_started_again(rig: ProviderRig, hosts: PublicHosts) -> None:
+    """Commands may kill the program that carries connections; the next command has a network again."""
+    hosts.add(NAME)
+    kill = "kill -9 $(grep -la forward_egress.py /proc/[0-9]*/cmdline | cut -d/ -f3 | grep -vx 1)"
+    ask = f"curl -sS http://{NAME}/"
+    async with hosts.serve(greet), opened(rig, hosts, NAME) as sandbox:
+        assert b"GET" in (await run(sandbox, ask)).stdout
+        assert not (await run(sandbox, f"{kill}; {ask}")).ok
+        for _ in range(20):
+            if b"GET" in (answer := await run(sandbox, ask)).stdout:
+                break
+        assert b"GET" in answer.stdout

@@ -27,8 +27,7 @@ COMMANDS = """serve chat doctor backup init version tail trace
     webhooks,enable webhooks,replay webhooks,rm
     channels,list channels,add channels,test channels,pair channels,pairings channels,unpair
     sandboxes,list sandboxes,rm
-    keys,create keys,list keys,revoke
-    credentials,add credentials,list credentials,rm"""
+    keys,create keys,list keys,revoke"""
 
 LISTS = {
     "jobs list": "/jobs",
@@ -41,7 +40,6 @@ LISTS = {
     "agents list": "/accounts/me/agents",
     "workspaces list": "/accounts/me/workspaces",
     "skills list": "/accounts/me/skills",
-    "credentials list": "/accounts/me/credentials",
 }
 
 Run = Callable[..., Result]
@@ -184,12 +182,6 @@ ACTIONS: dict[str, tuple[str, str, Any]] = {
         "/accounts/me/agents",
         {"name": "coder", "config": {"model": "builtin:shell", "limits": {"requests": 5}}},
     ),
-    "credentials add git --host a.org --kind basic --agent coder --agent x": (
-        "POST",
-        "/accounts/me/credentials",
-        {"name": "git", "host": "a.org", "kind": "basic", "agents": ["coder", "x"], "secret": "ada:canary"},
-    ),
-    "credentials rm crd_1": ("DELETE", "/accounts/me/credentials/crd_1", None),
     "skills rm deploy": ("DELETE", "/accounts/me/skills/deploy", None),
     "keys create ci --scope read": ("POST", "/accounts/me/keys", {"name": "ci", "scopes": ["read"]}),
     "keys revoke key_1": ("DELETE", "/accounts/me/keys/key_1", None),
@@ -201,7 +193,7 @@ def test_commands_ask_what_they_say(run: Run, gateway: FakeGateway, words: str) 
     """Each command makes its one request, with the key, a quoted path and an idempotency key."""
     method, path, body = ACTIONS[words]
     gateway.responses[method, path] = (200, {"id": "x", "key": "dvk_new"})
-    result = run(*words.split(), "--url", gateway.url, "--key", "dvk_x", typed="ada:canary\n")
+    result = run(*words.split(), "--url", gateway.url, "--key", "dvk_x")
     assert result.exit_code == 0, result.stderr
     ((asked, at, sent, headers),) = gateway.requests
     assert (asked, at, sent) == (method, path, body)
