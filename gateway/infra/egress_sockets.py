@@ -108,12 +108,11 @@ class _SandboxProxy:
             return
         if self.task is not None:
             self.task.cancel()
-        if self._listener is not None:
-            self._listener.close()
-        self._listener = listen_on(path, self._options.budget.backlog)
+        self._listener = listener = listen_on(path, self._options.budget.backlog)
         self._bound = _identity(path)
         with working_for(self._account):
-            self.task = asyncio.create_task(self._accept_forever(self._listener))
+            self.task = asyncio.create_task(self._accept_forever(listener))
+        self.task.add_done_callback(lambda _task: listener.close())  # not earlier: the loop still watches it
 
     async def close(self) -> None:
         """Stop listening and end every connection."""
@@ -121,26 +120,26 @@ class _SandboxProxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._listener is not None:
-            self._listener.close()
         for proxy in self._proxies:
             await proxy.close()
 
     async def _accept_forever(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             with log_errors("egress_socket.accept", socket=self.directory.name):
-                await self._places.acquire()
-                try:
-                    connection, _ = await loop.sock_accept(listener)
-                except BaseException:
-                    self._places.release()
-                    raise
-                task = asyncio.create_task(self._serve(connection))
-                self._connections.add(task)
-                task.add_done_callback(self._forget)
+                await self._accept(listener)
                 continue
             await asyncio.sleep(_ERROR_PAUSE_SECONDS)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        await self._places.acquire()
+        try:
+            connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+        except BaseException:
+            self._places.release()
+            raise
+        task = asyncio.create_task(self._serve(connection))
+        self._connections.add(task)
+        task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._connections.discard(task)
@@ -201,6 +200,7 @@ class EgressSockets(EgressProxies):
         """Stop listening for a sandbox. Idempotent."""
         found = self._proxies.pop(directory.name, None)
         if found is not None:
+            (found.directory / EGRESS_SOCKET).unlink(missing_ok=True)
             task = asyncio.create_task(found.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

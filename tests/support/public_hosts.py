@@ -111,12 +111,13 @@ class PublicHosts:
         *,
         signer: SignerFactory = no_credentials,
         budget: EgressBudget | None = None,
+        places: FairGate | None = None,
         **options: Any,
     ) -> AsyncIterator[EgressSockets]:
         """Open the gateway's egress sockets on this internet."""
         found = EgressOptions(
             resolver=Resolver(executor=ThreadPoolExecutor(2), look_up=self.look_up),
-            places=FairGate(PoolSize(places=64)),
+            places=places or FairGate(PoolSize(places=64)),
             authority=self.gateway_authority,
             bundle=self.bundle,
             signer=signer,
