@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 import structlog
 from aiohttp import web
-from multidict import CIMultiDict
 from yarl import URL
 
 from egress.policy import EgressRefused, refusal
@@ -99,9 +98,9 @@ class Forwarder:
         return url, dict(signed.headers)
 
     async def _forward(self, request: web.BaseRequest, url: URL, added: dict[str, str]) -> web.StreamResponse:
-        headers = _end_to_end(request.headers)
-        for name, value in added.items():
-            headers[name] = value
+        replaced = {name.lower() for name in added}
+        kept = [one for one in _end_to_end(request.headers) if one[0].lower() not in replaced]
+        headers = [*kept, *added.items()]
         try:
             async with self.session.request(
                 request.method,
@@ -131,7 +130,7 @@ class Forwarder:
 
     async def _answer(self, request: web.BaseRequest, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         response = web.StreamResponse(status=answer.status, reason=answer.reason)
-        for name, value in _end_to_end(answer.headers).items():
+        for name, value in _end_to_end(answer.headers):
             response.headers.add(name, value)
         if "Content-Length" not in answer.headers and request.version >= aiohttp.HttpVersion11:
             response.enable_chunked_encoding()
@@ -143,12 +142,11 @@ class Forwarder:
         return response
 
 
-def _end_to_end(headers: Any) -> CIMultiDict[str]:
+def _end_to_end(headers: Any) -> list[tuple[str, str]]:
     """Return the headers that are not only for the next connection."""
     named = {one.strip().lower() for value in headers.getall("Connection", ()) for one in value.split(",")}
-    return CIMultiDict(
-        (name, value) for name, value in headers.items() if name.lower() not in _HOP_BY_HOP | named
-    )
+    dropped = _HOP_BY_HOP | named
+    return [(name, value) for name, value in headers.items() if name.lower() not in dropped]
 
 
 def _refused(status: int, sentence: str) -> web.Response:
