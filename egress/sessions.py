@@ -26,6 +26,9 @@ KEEPALIVE_SECONDS = 15.0
 LOOKUP_THREADS = 16
 """Names that are resolved at once."""
 
+SocketFactory = Callable[[int, int, int], socket.socket]
+"""Returns a new socket of a family, kind and protocol."""
+
 LookUp = Callable[[str, int, int, int], list[Any]]
 """The function `socket.getaddrinfo`, with its host, port, family and type."""
 
@@ -74,6 +77,7 @@ def open_session(
     force_close: bool = False,
     keepalive_timeout: float = KEEPALIVE_SECONDS,
     auto_decompress: bool = True,
+    make_socket: SocketFactory = socket.socket,
 ) -> aiohttp.ClientSession:
     """Return a session whose connections the guard checks; the caller closes it.
 
@@ -84,7 +88,7 @@ def open_session(
     def checked_socket(info: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, address = info
         guard.check(str(address[0]), int(address[1]))
-        return socket.socket(family=family, type=kind, proto=protocol)
+        return make_socket(family, kind, protocol)
 
     connector = aiohttp.TCPConnector(
         socket_factory=checked_socket,

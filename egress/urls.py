@@ -60,7 +60,7 @@ class EndpointUrl(str):
         port = "" if parts.port in {None, _PORTS[scheme]} else f":{parts.port}"
         path = parts.path if cls.keeps_slash else parts.path.rstrip("/")
         query = f"?{parts.query}" if parts.query else ""
-        return cls(f"{scheme}://{_normal_host(parts.hostname)}{port}{path}{query}")
+        return cls(f"{scheme}://{normal_host(parts.hostname)}{port}{path}{query}")
 
     @property
     def origin(self) -> Origin:
@@ -96,9 +96,7 @@ def origin_of(url: str) -> Origin:
     scheme = parts.scheme.lower()
     if scheme not in _PORTS or not parts.hostname or "@" in parts.netloc:
         raise ValueError("is not an absolute http, https, ws or wss URL without credentials")
-    return Origin(
-        _WEB_SCHEMES.get(scheme, scheme), _normal_host(parts.hostname), parts.port or _PORTS[scheme]
-    )
+    return Origin(_WEB_SCHEMES.get(scheme, scheme), normal_host(parts.hostname), parts.port or _PORTS[scheme])
 
 
 def is_same_origin(url: str, home: str) -> bool:
@@ -127,7 +125,7 @@ def _split(text: str) -> SplitResult:
     return parts
 
 
-def _normal_host(host: str) -> str:
+def normal_host(host: str) -> str:
     """Return a host in its normal form; raises ValueError for spellings that resolvers read differently."""
     if "%" in host:
         raise ValueError("must not contain % in its host")

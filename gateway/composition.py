@@ -99,7 +99,7 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
     settings = backing.settings
     base = _build_foundation(backing)
     host_account = await _ensure_defaults(backing, base.records)
-    backends = await open_backends(backing, base.transactions, stack)
+    backends = await open_backends(backing, base.records, base.transactions, stack)
     agents = AgentRegistry(model_vendors(settings.vendors, settings.agent))
     await agents.preload(default_models(settings))
     # Registered before any task is entered, so that the turns have stopped when the clients are closed.

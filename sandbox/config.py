@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
+
+from egress.proxy.rules import parse_domain
 
 RUNTIME_VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
 """Names that the runtime sets. A declared variable with such a name is accepted and overridden."""
@@ -16,6 +19,9 @@ LOADER_VARIABLES = re.compile(
     r"^(LD_.*|DYLD_.*|NODE_OPTIONS|BASH_ENV|ENV|PYTHONSTARTUP|PYTHONHOME|PERL5OPT|RUBYOPT|GIT_.*|IFS|DOVECOTE_.*)$"
 )
 """Names that change what a program loads before it starts. They are rejected (SECURITY M12)."""
+
+MAX_NETWORK_ENTRIES = 256
+"""Domains, and networks, of one sandbox record."""
 
 VARIABLE_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
 
@@ -38,6 +44,24 @@ def unsupported_options(
             yield ConfigProblem(
                 pointer=f"/options/{name}", detail=f"{name} is not supported on {provider}: {remedy}"
             )
+
+
+def proxied_network_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
+    """Yield the problems of the lists of a restricted network that the gateway's proxy serves."""
+    checks: tuple[tuple[str, tuple[str, ...], Callable[[str], object]], ...] = (
+        ("allowDomains", config.network.allow_domains, parse_domain),
+        ("allowCidrs", config.network.allow_cidrs, ip_network),
+    )
+    for name, entries, parse in checks:
+        if len(entries) > MAX_NETWORK_ENTRIES:
+            detail = f"{len(entries)} entries are too many: at most {MAX_NETWORK_ENTRIES}"
+            yield ConfigProblem(pointer=f"/network/{name}", detail=detail)
+        for place, entry in enumerate(entries[:MAX_NETWORK_ENTRIES]):
+            try:
+                parse(entry)
+            except ValueError as error:
+                detail = f"{entry[:80]!r}: {error}"
+                yield ConfigProblem(pointer=f"/network/{name}/{place}", detail=detail)
 
 
 class _StrictModel(BaseModel):

@@ -28,7 +28,8 @@ class SandboxSpec:
     """The specification of a sandbox.
 
     `label` is the idempotency key: creating twice with one label gives one sandbox. `account` owns it; a
-    provider may keep the sandboxes of accounts apart by it. `workspace` is the
+    provider may keep the sandboxes of accounts apart by it. `agent` is the agent that has the
+    sandbox for itself, empty if agents share it. `workspace` is the
     directory of the workspace store that is mounted at `/mnt/workspaces/<namespace>`; None means an empty
     directory that is deleted after the run. `env` holds the declared variables; a run sees only these and the
     runtime's fixed ones. `memory_mb` and `pids` limit the whole sandbox. `idle_timeout` and `max_lifetime`
@@ -39,6 +40,7 @@ class SandboxSpec:
     label: str
     namespace: str
     account: str = ""
+    agent: str = ""
     workspace: Path | None = None
     read_only: bool = False
     network: Network = Network.DENY_ALL

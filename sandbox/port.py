@@ -19,6 +19,15 @@ from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, San
 CALLBACK_SOCKET = "callback.sock"
 """The name of a callback socket in its directory."""
 
+EGRESS_SOCKET = "egress.sock"
+"""The name, beside the callback socket, of the socket of the proxy for a restricted network."""
+
+CA_BUNDLE = "ca-bundle.pem"
+"""The name, beside the egress socket, of the certificates that programs behind the proxy trust."""
+
+EGRESS_PORT = 3128
+"""The port on the sandbox's loopback at which programs find the proxy."""
+
 _SEARCHABLE = 0o711
 """The user of a container may differ from the gateway's; the parent directory is the gateway's alone."""
 
@@ -159,12 +168,50 @@ class CallbackDirectories:
         shutil.rmtree(self.directory(sandbox_id), ignore_errors=True)
 
 
+class EgressProxies:
+    """The proxies through which sandboxes with a restricted network reach what their record lists.
+
+    The gateway listens on the socket `egress.sock` in the sandbox's callback directory. Opening again with
+    another spec changes the lists. A subclass listens; this class does not.
+    """
+
+    def open(self, directory: Path, spec: SandboxSpec) -> None:
+        """Offer the proxy in the directory of a restricted sandbox, else close it. Idempotent."""
+
+    def close(self, directory: Path) -> None:
+        """Close the proxy of a sandbox. Idempotent."""
+
+
+def proxy_environment(directory: Path, inside: str) -> dict[str, str]:
+    """Return the variables by which programs in a sandbox find the proxy and its certificates.
+
+    `directory` is the sandbox's callback directory on this machine, `inside` the same one in the sandbox.
+    """
+    url, local = f"http://127.0.0.1:{EGRESS_PORT}", "localhost,127.0.0.1,::1"
+    found = {"http_proxy": url, "https_proxy": url, "no_proxy": local, "NODE_USE_ENV_PROXY": "1"}
+    found |= {name.upper(): value for name, value in found.items()}
+    if (directory / CA_BUNDLE).exists():
+        found |= dict.fromkeys(_BUNDLE_VARIABLES, f"{inside}/{CA_BUNDLE}")
+    return found
+
+
+_BUNDLE_VARIABLES = (
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "NODE_EXTRA_CA_CERTS",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderContext:
     """The directories, URLs and hooks that the composition root passes to a provider.
 
     `state` is a directory for the provider alone. `callbacks` are the directories of the callback sockets,
     one for each sandbox; a provider that declares CALLBACK opens one with a sandbox and closes it with it.
+    `egress` offers the proxies of sandboxes whose network is restricted, in the same directories.
     `callback_url` is the public base URL for remote providers. `checkpoint(name)` is a fault point.
     """
 
@@ -173,6 +220,17 @@ class ProviderContext:
     callback_url: str = ""
     allow_unsandboxed: bool = False
     checkpoint: Callable[[str], None] = field(default=lambda _name: None)
+    egress: EgressProxies = field(default_factory=EgressProxies)
+
+    def open_sockets(self, sandbox_id: str, spec: SandboxSpec) -> None:
+        """Open the sockets by which a sandbox reaches the gateway. Idempotent."""
+        self.callbacks.open(sandbox_id)
+        self.egress.open(self.callbacks.directory(sandbox_id), spec)
+
+    def close_sockets(self, sandbox_id: str) -> None:
+        """Close the sockets of a sandbox that no longer exists and remove their directory. Idempotent."""
+        self.egress.close(self.callbacks.directory(sandbox_id))
+        self.callbacks.close(sandbox_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

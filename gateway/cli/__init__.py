@@ -21,6 +21,7 @@ from gateway.cli.commands.channels import channels, keys
 from gateway.cli.commands.chat import chat, tail
 from gateway.cli.commands.config import apply, config, init, migrate, version
 from gateway.cli.commands.conversations import conversations
+from gateway.cli.commands.credentials import credentials
 from gateway.cli.commands.doctor import doctor
 from gateway.cli.commands.files import files
 from gateway.cli.commands.jobs import approvals, deliveries, jobs
@@ -60,6 +61,7 @@ app.add_typer(sandboxes, name="sandboxes")
 app.add_typer(workspaces, name="workspaces")
 app.add_typer(files, name="files")
 app.add_typer(skills, name="skills")
+app.add_typer(credentials, name="credentials")
 app.add_typer(keys, name="keys")
 remote(app, "usage")(show_usage)
 remote(app, "audit")(list_audit)

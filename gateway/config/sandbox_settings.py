@@ -7,7 +7,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from gateway.config.setting_types import BucketSettings, FrozenSettings, NonBlankText, split_list
+from gateway.config.setting_types import (
+    BucketSettings,
+    CidrNetworks,
+    FrozenSettings,
+    NonBlankText,
+    split_list,
+)
 
 NetworkModes = Annotated[
     tuple[Literal["allow-all", "deny-all", "restricted"], ...], BeforeValidator(split_list)
@@ -22,6 +28,10 @@ class SandboxCeilings(FrozenSettings):
         default=None,
         description="network modes of all accounts; none: every mode for the first account, "
         "deny-all and restricted for the others",
+    )
+    private_networks: CidrNetworks = Field(
+        default=(),
+        description="private networks that records may list in allowCidrs, as CIDR, separated by commas",
     )
     memory_mb: int | None = Field(default=None, ge=16, description="the most memory of a sandbox, in MiB")
     disk_gb: float | None = Field(default=None, gt=0, description="the most disk of a sandbox, in GB")

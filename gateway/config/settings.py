@@ -121,6 +121,9 @@ class Settings(BaseSettings):
     sandboxes: dict[str, dict[str, Any]] = Field(
         default_factory=dict, repr=False, description="[sandboxes.NAME]: its further sandboxes"
     )
+    credentials: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, repr=False, description="[credentials.NAME]: its credentials for hosts"
+    )
     allow_unsandboxed_host: bool = Field(
         default=False, description="run commands as plain processes where namespaces are forbidden"
     )

@@ -62,8 +62,9 @@ class SettingProblem:
 
 def mask(path: Iterable[str], value: object) -> str:
     """Show a value as it was given, unless its key names a secret."""
-    last = [part for part in path if not part.isdigit()][-1:]
-    if last and SECRET_KEY_PATTERN.search(last[0]) and not _is_plain_url(value):
+    parts = [part for part in path if not part.isdigit()]
+    is_secret = bool(parts) and (SECRET_KEY_PATTERN.search(parts[-1]) is not None or "secret" in parts)
+    if is_secret and not _is_plain_url(value):
         return "'***'" if str(value).strip() else "''"
     shown = repr(value) if isinstance(value, str | bool | int | float | list) else f"<{type(value).__name__}>"
     shown = URL_CREDENTIALS.sub("***@", shown)

@@ -13,9 +13,11 @@ from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transactions
 from delivery.fair_gate import FairGate
 from gateway.config.sandbox_settings import SandboxSettings
+from gateway.environments.egress import open_egress
 from gateway.environments.reservations import SqlLocks, SqlReservations
 from gateway.environments.workspaces import Workspaces, open_workspaces
 from gateway.infra.backing_services import BackingServices
+from gateway.records.records import Records
 from gateway.store import sandboxes
 from sandbox import registry as providers
 from sandbox.errors import SandboxError
@@ -24,7 +26,7 @@ from sandbox.lifecycle.locks import SandboxLocks
 from sandbox.lifecycle.pool import Pool
 from sandbox.lifecycle.reservations import ReservationStore
 from sandbox.lifecycle.snapshotter import Snapshotter
-from sandbox.port import Feature, Provider, ProviderContext, ProviderPlugin
+from sandbox.port import EgressProxies, Feature, Provider, ProviderContext, ProviderPlugin
 from sandbox.snapshots.local import LocalSnapshotStore
 from sandbox.snapshots.port import SnapshotStore
 
@@ -45,7 +47,7 @@ class Backends:
 
 
 async def open_backends(
-    backing: BackingServices, transactions: Transactions, stack: AsyncExitStack
+    backing: BackingServices, records: Records, transactions: Transactions, stack: AsyncExitStack
 ) -> Backends:
     """Open the host provider, the configured one, and those that have a table in the settings."""
     reservations = SqlReservations(transactions, backing.metrics)
@@ -53,7 +55,7 @@ async def open_backends(
         installation = await sandboxes.get_or_create_installation(connection, secrets.token_hex(6))
     locks = await _open_locks(backing, stack)
     snapshotter = await _open_snapshotter(backing, stack)
-    provider_context = _provider_context(backing)
+    provider_context = _provider_context(backing, await open_egress(backing, records, stack))
     workspaces = await open_workspaces(backing, installation, stack)
     starts = FairGate(backing.settings.pool(backing.settings.sandbox.starts))
     pools, missing_runtimes = {}, {}
@@ -137,7 +139,7 @@ async def _open_snapshotter(backing: BackingServices, stack: AsyncExitStack) -> 
     return Snapshotter(store, scratch, limit=settings.snapshot_limit_mb * 1024 * 1024)
 
 
-def _provider_context(backing: BackingServices) -> ProviderContext:
+def _provider_context(backing: BackingServices, egress: EgressProxies) -> ProviderContext:
     settings = backing.settings
     context = ProviderContext(
         state=settings.data_dir / "sandboxes",
@@ -145,6 +147,7 @@ def _provider_context(backing: BackingServices) -> ProviderContext:
         callback_url=settings.public_url or "",
         allow_unsandboxed=settings.allow_unsandboxed_host,
         checkpoint=backing.fault_points.checkpoint,
+        egress=egress,
     )
     for directory in (context.state, context.callbacks.root):
         directory.mkdir(mode=0o700, exist_ok=True)

@@ -39,6 +39,7 @@ log = structlog.get_logger(__name__)
 KEEP_ALIVE_SECONDS = 30.0
 """Seconds between keep-alive calls to a sandbox while a model runs."""
 MAX_PERSON_LENGTH = 200
+_SCOPES_OF_ONE_AGENT = (Scope.AGENT, Scope.SESSION)
 JOB_SYNC_TIMEOUT = 60.0
 MAX_CACHED_PLATFORMS = 10_000
 """Conversations whose platform is kept in memory."""
@@ -356,6 +357,7 @@ class EnvironmentResolver:
             label=label,
             namespace=namespace(owner.account, workspace or owner.conversation),
             account=owner.account,
+            agent=owner.agent if scope in _SCOPES_OF_ONE_AGENT else "",
             workspace=self.directory(owner.account, workspace) if workspace else None,
             read_only=read_only,
             network=Network(config.network.mode),

@@ -79,7 +79,7 @@ class CallbackSocket:
         self._places = asyncio.Semaphore(budget.connections)
         self._requests = RefillingAllowance(budget.requests, budget.requests_per_second)
         self._bytes = RefillingAllowance(budget.received_bytes, budget.bytes_per_second)
-        self._listener = _listen(directory / CALLBACK_SOCKET, budget.backlog)
+        self._listener = listen_on(directory / CALLBACK_SOCKET, budget.backlog)
 
     def count_bytes(self, amount: int) -> None:
         """Count received bytes of the sandbox."""
@@ -179,7 +179,7 @@ class CallbackSockets(CallbackDirectories):
             await asyncio.sleep(_ERROR_PAUSE_SECONDS)
 
 
-def _listen(path: Path, backlog: int) -> socket.socket:
+def listen_on(path: Path, backlog: int) -> socket.socket:
     """Listen on a unix socket that every user inside the sandbox may connect to."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""Records that the settings file declares: `[sandboxes.NAME]`, `[workspaces.NAME]` and `[agents.NAME]`."""
+"""Records that the settings file declares: `[sandboxes.NAME]`, `[agents.NAME]` and further tables."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ _REMEDIES: Mapping[RecordKind, str] = {
 class DeclaredRecords:
     """The tables of the settings file, by name.
 
-    Those of sandboxes, workspaces and agents take what the record's `config` takes over HTTP. That of a
+    Those of sandboxes, workspaces, agents and credentials take what the record takes over HTTP. That of a
     channel has `kind` and `agent` beside the adapter's settings.
     """
 
     sandboxes: Tables = field(default_factory=dict)
     workspaces: Tables = field(default_factory=dict)
     agents: Tables = field(default_factory=dict)
+    credentials: Tables = field(default_factory=dict, repr=False)
     channels: Tables = field(default_factory=dict)
 
     @classmethod
@@ -47,6 +48,7 @@ class DeclaredRecords:
             sandboxes=settings.sandboxes,
             workspaces=settings.workspaces.tables,
             agents=settings.agents,
+            credentials=settings.credentials,
             channels=settings.channels,
         )
 
@@ -55,6 +57,7 @@ class DeclaredRecords:
         yield "sandbox", "sandboxes", self.sandboxes
         yield "workspace", "workspaces", self.workspaces
         yield "agent", "agents", self.agents
+        yield "credential", "credentials", self.credentials
         yield "channel", "channels", {name: _channel_config(name, one) for name, one in self.channels.items()}
 
 

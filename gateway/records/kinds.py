@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from channels import registry as channel_plugins
 from gateway.records.agent import AgentConfig
+from gateway.records.credentials import EVERY_AGENT, SECRETS, CredentialConfig, secret_fields
 from gateway.records.errors import InvalidRecord, json_pointer
 from gateway.records.fields import Reference
 from gateway.records.input_problems import to_problems
@@ -111,6 +112,25 @@ def _validate_skill(config: Mapping[str, Any], below: str) -> ValidatedConfig:
     return ValidatedConfig(config=_dump(_parse(SkillConfig, config, below)), secrets={})
 
 
+def _validate_credential(config: Mapping[str, Any], below: str) -> ValidatedConfig:
+    parsed = _parse(CredentialConfig, config, below)
+    try:
+        fields = secret_fields(parsed)
+    except ValueError as error:
+        raise InvalidRecord([ConfigProblem(pointer=f"{below}/secret", detail=str(error))]) from None
+    secret = _parse(SECRETS[parsed.kind], fields, f"{below}/secret")
+    whole = {
+        **parsed.model_dump(),
+        "agents": list(parsed.agents),
+        "secret": secret.model_dump(exclude_none=True),
+    }
+    stored, secrets = extract_secrets(whole)
+    agents = tuple(
+        (f"/agents/{place}", AGENT) for place, one in enumerate(parsed.agents) if one != EVERY_AGENT
+    )
+    return ValidatedConfig(config=stored, secrets=secrets, references=agents)
+
+
 def _validate_channel(config: Mapping[str, Any], below: str) -> ValidatedConfig:
     parsed = _parse(ChannelConfig, config, below)
     try:
@@ -146,4 +166,5 @@ _VALIDATORS: Mapping[RecordKind, Callable[[Mapping[str, Any], str], ValidatedCon
     "workspace": _validate_workspace,
     "channel": _validate_channel,
     "skill": _validate_skill,
+    "credential": _validate_credential,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config, agent_urls
 from gateway.records.connection_rules import shared_connections
+from gateway.records.credentials import credential_urls
 from gateway.records.endpoint_rules import CallableUrl, callable_url, disallowed_endpoints, disallowed_urls
 from gateway.records.errors import InUse, InvalidRecord, ManagedByOperator, RecordNameTaken, RecordNotFound
 from gateway.records.kinds import ChannelConfig, ValidatedConfig, validate
@@ -30,6 +31,12 @@ from gateway.store.accounts import records as store
 from gateway.store.accounts.records import ID_PREFIXES, Record, RecordKind
 from gateway.store.conversations import channel_secrets, channel_state, pairings
 from sandbox.config import ConfigProblem, SandboxConfig, normalize
+
+_URLS: Mapping[RecordKind, Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]] = {
+    "agent": agent_urls,
+    "credential": credential_urls,
+}
+"""The URLs of an account's records to which the gateway connects."""
 
 HOOK_SECRET = "/hooks/webhook/secret"  # noqa: S105 - a pointer
 
@@ -121,8 +128,8 @@ class Records:
             plugin = channel_plugins.plugin(config["kind"])
             settings = plugin.settings.model_validate(config.get("settings", {}))
             found = list(disallowed_endpoints(settings, self._egress_policy, f"{below}/settings"))
-        elif kind == "agent":
-            found = list(disallowed_urls(agent_urls(config), self._egress_policy, below))
+        elif kind in _URLS:
+            found = list(disallowed_urls(_URLS[kind](config), self._egress_policy, below))
         if found:
             raise InvalidRecord(found)
 
@@ -330,8 +337,12 @@ class Records:
         account = record.account
         if record.kind == "agent":
             channels = await store.list_by_kind(connection, account, "channel")
-            return [f"channel {one.name!r}" for one in channels if one.config["agent"] == record.id]
-        if record.kind == "channel":
+            credentials = await store.list_by_kind(connection, account, "credential")
+            users = [f"channel {one.name!r}" for one in channels if one.config["agent"] == record.id]
+            return users + [
+                f"credential {one.name!r}" for one in credentials if record.id in one.config["agents"]
+            ]
+        if record.kind in ("channel", "credential"):
             return []
         agents = await store.list_by_kind(connection, account, "agent")
         return [f"agent {one.name!r}" for one in agents if record.id in _references(agent_config(one))]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
+from sandbox.config import ConfigProblem, SandboxConfig, proxied_network_problems, unsupported_options
 from sandbox.docker.settings import IMAGE, DockerSettings
 from sandbox.errors import ProviderRefused, install_command
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
@@ -20,10 +20,7 @@ def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
 
 
 def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
-    if config.network.mode == "restricted":
-        yield ConfigProblem(
-            pointer="/network/mode", detail="'restricted' is not possible on docker: allow-all or deny-all"
-        )
+    yield from proxied_network_problems(config)
     yield from unsupported_options(config, "docker", dict.fromkeys(_UNSUPPORTED, "leave it out"))
     image = config.options.image
     if image is not None and not IMAGE.fullmatch(image):
@@ -63,6 +60,7 @@ plugin = ProviderPlugin(
             Feature.PERSISTENT,
             Feature.SUSPEND,
             Feature.MOUNTS_WORKSPACE,
+            Feature.RESTRICTED_NETWORK,
             Feature.SNAPSHOT,
             Feature.EXPOSE,
             Feature.CALLBACK,

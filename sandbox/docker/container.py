@@ -12,11 +12,11 @@ from typing import Any
 
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
 from sandbox.docker.settings import DockerSettings
-from sandbox.errors import FeatureUnsupported, ProviderRefused
+from sandbox.errors import ProviderRefused
 from sandbox.exec.scripts import program
 from sandbox.labels import key_of
 from sandbox.model import Network, SandboxId, SandboxSpec
-from sandbox.port import CALLBACK_SOCKET, CallbackDirectories
+from sandbox.port import CALLBACK_SOCKET, EGRESS_PORT, EGRESS_SOCKET, CallbackDirectories
 
 LABEL, CONFIG_DIGEST = "dovecote.label", "dovecote.shape"
 PREFIX = "dovecote-box-"
@@ -33,6 +33,19 @@ _INIT_SCRIPT = "trap 'kill -KILL -1' USR1; while :; do sleep 2147483647 & wait; 
 That needs no new process, so it works in a container that has reached its process limit.
 """
 
+FORWARDER = "/opt/dovecote/forward_egress.py"
+_FORWARDING_INIT_SCRIPT = (
+    "trap 'kill -KILL -1' USR1; while :; do "
+    f"python3 -I -S {FORWARDER} {CALLBACKS}/{EGRESS_SOCKET} {EGRESS_PORT} & wait $!; sleep 1 & wait $!; done"
+)
+"""The first process of a container with a restricted network: it also keeps the proxy's forwarder running."""
+
+_AWAIT_FORWARDER = (
+    f"for waited in {' '.join('0' * 60)}; do grep -q ' 0100007F:{EGRESS_PORT:04X} 00000000:0000 0A ' "
+    "/proc/net/tcp && break; sleep 0.05; done; unset waited; "
+)
+"""Before a command: wait up to three seconds until the forwarder of a new container listens."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerDefaults:
@@ -46,6 +59,11 @@ class ContainerDefaults:
     def user(self) -> str:
         """Return the user of commands: the owner of the workspace's files, by default the gateway's user."""
         return self.settings.user or f"{os.getuid()}:{os.getgid()}"
+
+    @property
+    def forwarder(self) -> Path:
+        """Return the copy of the forwarder that containers see: the engine knows our state directory only."""
+        return self.state / "forward_egress.py"
 
     def home(self, sandbox_id: SandboxId) -> Path:
         """Return the directory of a persistent sandbox's HOME."""
@@ -65,8 +83,6 @@ def is_container_id(sandbox_id: str) -> bool:
 
 def validate_spec(spec: SandboxSpec, settings: DockerSettings) -> None:
     """Raise FeatureUnsupported or ProviderRefused for a spec that cannot be created."""
-    if spec.network is Network.RESTRICTED:
-        raise FeatureUnsupported("docker cannot restrict the network to domains: allow-all or deny-all")
     if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
         raise ProviderRefused("the namespace must be one plain path component")
     for name, value in spec.env.items():
@@ -89,7 +105,7 @@ def body(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults) 
     described = {
         "Image": image_of(spec, settings),
         "User": defaults.user,
-        "Entrypoint": ["bash", "-c", _INIT_SCRIPT],
+        "Entrypoint": ["bash", "-c", _first_process(spec)],
         "Cmd": [],
         "WorkingDir": spec.mount,
         "Hostname": "sandbox",
@@ -102,6 +118,10 @@ def body(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults) 
         },
     }
     return {**described, "Labels": {LABEL: spec.label, CONFIG_DIGEST: config_digest(described)}}
+
+
+def _first_process(spec: SandboxSpec) -> str:
+    return _FORWARDING_INIT_SCRIPT if spec.network is Network.RESTRICTED else _INIT_SCRIPT
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -150,6 +170,8 @@ def _mounts(
     sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults
 ) -> Iterable[dict[str, Any]]:
     yield _bind(defaults.callbacks.directory(sandbox_id), CALLBACKS, read_only=True)
+    if spec.network is Network.RESTRICTED:
+        yield _bind(defaults.forwarder, FORWARDER, read_only=True)
     if spec.workspace is not None:
         yield _bind(spec.workspace, spec.mount, read_only=spec.read_only)
     if spec.persistent:
@@ -178,8 +200,10 @@ def _tmpfs(spec: SandboxSpec, user: str) -> dict[str, str]:
     return file_systems
 
 
-def environment(spec: SandboxSpec, image: Mapping[str, str], task: str) -> list[str]:
-    """Return a run's whole environment: declared variables, overridden by the runtime's own."""
+def environment(
+    spec: SandboxSpec, image: Mapping[str, str], task: str, proxy: Mapping[str, str]
+) -> list[str]:
+    """Return a run's whole environment: declared variables, overridden by the runtime's and the proxy's."""
     own = {
         "PATH": f"{HOME}/.local/bin:{image.get('PATH') or _PATH}",
         "HOME": HOME,
@@ -195,13 +219,18 @@ def environment(spec: SandboxSpec, image: Mapping[str, str], task: str) -> list[
         "DOVECOTE_CALLBACK": f"{CALLBACKS}/{CALLBACK_SOCKET}",
         TASK_VARIABLE: task,
     }
-    return [f"{name}={value}" for name, value in {**spec.env, **own}.items()]
+    return [f"{name}={value}" for name, value in {**spec.env, **own, **proxy}.items()]
 
 
 def image_variables(declared: Sequence[str], image: Mapping[str, str]) -> list[str]:
     """Return the names of variables that the image and the engine would add to a run's environment."""
     named = {entry.partition("=")[0] for entry in declared}
     return sorted(name for name in {*image, "HOSTNAME"} - named if VARIABLE_NAME.match(name))
+
+
+def awaiting_forwarder(spec: SandboxSpec, script: str) -> str:
+    """Return a script that begins when the sandbox's network is ready."""
+    return _AWAIT_FORWARDER + script if spec.network is Network.RESTRICTED else script
 
 
 def run_command(mode: str, script: str, stdin: bytes, unset: Sequence[str]) -> list[str]:

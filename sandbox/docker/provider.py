@@ -19,10 +19,13 @@ from sandbox.docker.errors import CONFLICT, translate_errors
 from sandbox.docker.sandbox import ContainerHandle, DockerSandbox
 from sandbox.docker.settings import DockerSettings
 from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone
+from sandbox.exec.scripts import program
 from sandbox.model import SandboxId, SandboxSpec
 from sandbox.port import Provider, ProviderContext, Sandbox
+from sandbox.workspaces.local_files import write_durably
 
 _TRIES, _PAUSE = 100, 0.05
+_READABLE = 0o644
 
 
 class DockerProvider(Provider):
@@ -39,7 +42,7 @@ class DockerProvider(Provider):
         sandbox_id = container.container_id(spec.label)
         body = container.body(sandbox_id, spec, self._defaults)
         await asyncio.to_thread(self._create_directories, sandbox_id, spec)
-        self._context.callbacks.open(sandbox_id)
+        self._context.open_sockets(sandbox_id, spec)
         for _ in range(_TRIES):
             try:
                 details = await self._get_or_create(sandbox_id, body)
@@ -63,7 +66,7 @@ class DockerProvider(Provider):
         body = container.body(sandbox_id, spec, self._defaults)
         if details["Config"]["Labels"].get(CONFIG_DIGEST) != body["Labels"][CONFIG_DIGEST]:
             raise SandboxGone("the sandbox was made with another configuration")
-        self._context.callbacks.open(sandbox_id)
+        self._context.open_sockets(sandbox_id, spec)
         return self._sandbox(sandbox_id, spec, details)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
@@ -71,7 +74,7 @@ class DockerProvider(Provider):
         if not container.is_container_id(sandbox_id):
             return
         await self._remove(sandbox_id)
-        self._context.callbacks.close(sandbox_id)
+        self._context.close_sockets(sandbox_id)
         await asyncio.to_thread(_remove, self._defaults.home(sandbox_id))
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
@@ -148,6 +151,8 @@ async def open_provider(settings: DockerSettings, context: ProviderContext) -> A
     """Yield the provider; the engine may be unavailable for a time."""
     context.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     defaults = ContainerDefaults(settings=settings, state=context.state, callbacks=context.callbacks)
+    write_durably(defaults.forwarder, program(defaults.forwarder.name).encode())
+    defaults.forwarder.chmod(_READABLE)
     async with open_engine(settings) as engine:
         yield DockerProvider(engine, defaults, context)
 

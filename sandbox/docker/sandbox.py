@@ -28,7 +28,7 @@ from sandbox.model import (
     SandboxId,
     SandboxSpec,
 )
-from sandbox.port import CALLBACK_SOCKET, Sandbox
+from sandbox.port import CALLBACK_SOCKET, Sandbox, proxy_environment
 from sandbox.workspaces import local_files
 from sandbox.workspaces.disk_quota import is_over_quota, quota_of, run_with_quota
 
@@ -52,11 +52,18 @@ class ContainerHandle:
         """Return how to start a process in it."""
         return ExecSpec(
             argv=argv,
-            environment=container.environment(self.spec, self.image, task),
+            environment=self.environment(task),
             directory=self.spec.mount,
             stdin=attached,
             output_limit=limit,
         )
+
+    def environment(self, task: str) -> list[str]:
+        """Return the environment of its processes."""
+        directory = self.defaults.callbacks.directory(self.sandbox_id)
+        is_proxied = self.spec.network is Network.RESTRICTED
+        proxy = proxy_environment(directory, container.CALLBACKS) if is_proxied else {}
+        return container.environment(self.spec, self.image, task, proxy)
 
     async def start(self, exec_spec: ExecSpec, *, resume: bool = True) -> Execution:
         """Start a process in it; raises SandboxGone."""
@@ -67,8 +74,9 @@ class ContainerHandle:
     async def run(self, command: ExecRequest, *, mode: str, limit: int) -> ExecResult:
         """Run a script; after a time-out, a cancellation, or in mode sweep, its processes are dead."""
         task = f"{mode}-{secrets.token_hex(8)}"
-        unset = container.image_variables(container.environment(self.spec, self.image, task), self.image)
-        argv = container.run_command(mode, command.script, command.stdin, unset)
+        unset = container.image_variables(self.environment(task), self.image)
+        script = container.awaiting_forwarder(self.spec, command.script)
+        argv = container.run_command(mode, script, command.stdin, unset)
         attached = mode == "sweep" or bool(command.stdin)
         spec = self.exec_spec(argv, task, attached=attached, limit=limit)
         started: list[Execution] = []

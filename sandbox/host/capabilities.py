@@ -40,6 +40,14 @@ def _isolation(settings: HostSettings) -> Iterator[Capability]:
         else f"allow-all is refused: {networking.detail}; {network.REMEDY}"
     )
     yield Capability(name="network", present=networking.isolated, detail=network_detail)
+    python = next((one for one in runtimes.find(settings.runtime_directories) if one.name == "python3"), None)
+    yield Capability(
+        name="restricted_network",
+        present=problem is None and python is not None,
+        detail="restricted goes through the gateway's proxy"
+        if python is not None
+        else "restricted is refused: the sandbox needs python3 to reach the gateway's proxy",
+    )
 
 
 def _limits(settings: HostSettings) -> Iterator[Capability]:

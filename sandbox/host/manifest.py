@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
+from sandbox.config import ConfigProblem, SandboxConfig, proxied_network_problems, unsupported_options
 from sandbox.host.settings import HostSettings
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
@@ -18,10 +18,7 @@ def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
 
 
 def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
-    if config.network.mode == "restricted":
-        yield ConfigProblem(
-            pointer="/network/mode", detail="'restricted' is not possible on host: allow-all or deny-all"
-        )
+    yield from proxied_network_problems(config)
     yield from unsupported_options(config, "host", dict.fromkeys(_UNSUPPORTED, "leave it out"))
 
 
@@ -53,6 +50,7 @@ plugin = ProviderPlugin(
             Feature.PERSISTENT,
             Feature.SUSPEND,
             Feature.MOUNTS_WORKSPACE,
+            Feature.RESTRICTED_NETWORK,
             Feature.SNAPSHOT,
             Feature.CALLBACK,
             Feature.LIVE_OUTPUT,

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
-from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxGone
+from sandbox.errors import ProviderRefused, SandboxGone
 from sandbox.host.isolation import bubblewrap, cgroups, network, root_filesystem, runtimes
 from sandbox.host.isolation.cgroups import CgroupLayout, SandboxCgroups
 from sandbox.host.jobs.jobs import HostJobs
@@ -52,7 +52,7 @@ class HostProvider(Provider):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if spec.workspace is not None:
             spec.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._host.context.callbacks.open(sandbox_id)
+        self._host.context.open_sockets(sandbox_id, spec)
         self._host.context.checkpoint("sandbox.create")
         if not paths.label.exists():
             write_durably(paths.label, spec.label.encode("utf-8", "surrogatepass"))
@@ -64,7 +64,7 @@ class HostProvider(Provider):
         paths = self._paths(sandbox_id)
         if not paths.label.exists():
             raise SandboxGone
-        self._host.context.callbacks.open(sandbox_id)
+        self._host.context.open_sockets(sandbox_id, spec)
         return HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
@@ -74,7 +74,7 @@ class HostProvider(Provider):
         await self.prewarmed.stop(sandbox_id)
         await HostJobs(host=self._host, paths=paths).cancel_reports()
         await _retry_until(SandboxCgroups(layout=self._host.layout, name=sandbox_id).remove)
-        self._host.context.callbacks.close(sandbox_id)
+        self._host.context.close_sockets(sandbox_id)
         await asyncio.to_thread(_remove, paths.directory)
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
@@ -97,9 +97,9 @@ class HostProvider(Provider):
             raise ProviderRefused(
                 f"no sandbox can be created on this host: {self._unavailable_reason}; {bubblewrap.REMEDY}"
             )
-        if spec.network is Network.RESTRICTED:
-            raise FeatureUnsupported(
-                "the host provider cannot restrict the network to domains: allow-all or deny-all"
+        if spec.network is Network.RESTRICTED and self._host.restriction_problem is not None:
+            raise ProviderRefused(
+                f"network.mode restricted is not possible on this host: {self._host.restriction_problem}"
             )
         if spec.network is Network.ALLOW_ALL and not self._host.may_connect:
             raise ProviderRefused(

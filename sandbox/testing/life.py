@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from sandbox.errors import FeatureUnsupported, SandboxGone, UnsafePath
+from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxGone, UnsafePath
 from sandbox.model import ExecRequest, Network, SandboxId
 from sandbox.port import Feature, Provider, Sandbox
 from sandbox.testing.names import HOSTILE_NAMES
@@ -162,6 +162,10 @@ class LifeContract:
         """A network of named domains works where it is declared, and is unsupported elsewhere."""
         spec = rig.spec(network=Network.RESTRICTED, allow_domains=("example.com",))
         if Feature.RESTRICTED_NETWORK in rig.plugin.features:
+            if not rig.isolated:
+                with pytest.raises(ProviderRefused, match="restricted"):
+                    await provider.create(spec)
+                return
             await provider.create(spec)
             return
         with pytest.raises(FeatureUnsupported):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.model import SandboxSpec
-from sandbox.port import Feature, Provider, ProviderContext, ProviderPlugin
+from sandbox.port import EgressProxies, Feature, Provider, ProviderContext, ProviderPlugin
 from sandbox.testing.callbacks import CallbackServer
 
 TOKEN = "the-job-token-that-nobody-sees"
@@ -31,6 +31,8 @@ class ProviderRig:
     settings: Any
     directory: Path
     isolated: bool = True
+    egress: EgressProxies = field(default_factory=EgressProxies)
+    """The gateway's proxies for restricted networks; by default none listens."""
     label: str = field(default_factory=lambda: f"label-{secrets.token_hex(4)}")
 
     @property
@@ -40,6 +42,7 @@ class ProviderRig:
             state=self.directory / "state",
             callbacks=self.callback_server,
             allow_unsandboxed=not self.isolated,
+            egress=self.egress,
         )
 
     @property

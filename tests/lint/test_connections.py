@@ -32,6 +32,9 @@ A TLS context takes 0.75 MB and 36 ms, so clients use the one that aiohttp makes
 
 GUARDED = {
     "egress/sessions.py": "the factory of guarded aiohttp sessions",
+    "egress/proxy/connection.py": "streams of accepted connections",
+    "egress/proxy/dialer.py": "connects sandboxes to addresses that their rules allow",
+    "egress/proxy/certificate_authority.py": "the TLS contexts of the proxy as a server",
     "egress/httpx2_client.py": "the guarded client of httpx2",
     "channels/slack/api.py": "a WebSocket of a guarded session",
     "channels/discord/rest.py": "discord.py's client, with a guarded session",

@@ -13,7 +13,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.tables import records
 
-RecordKind = Literal["agent", "workspace", "sandbox", "channel", "skill"]
+RecordKind = Literal["agent", "workspace", "sandbox", "channel", "skill", "credential"]
 
 ID_PREFIXES: Mapping[RecordKind, str] = {
     "agent": "agt",
@@ -21,6 +21,7 @@ ID_PREFIXES: Mapping[RecordKind, str] = {
     "sandbox": "sbx",
     "channel": "chn",
     "skill": "skl",
+    "credential": "crd",
 }
 
 

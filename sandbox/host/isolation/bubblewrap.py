@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from sandbox.exec import scripts
 from sandbox.host.isolation import root_filesystem
 from sandbox.host.isolation.runtimes import Runtime
 from sandbox.model import SandboxSpec
-from sandbox.port import CALLBACK_SOCKET
+from sandbox.port import CALLBACK_SOCKET, proxy_environment
 
 MIN_VERSION = (0, 8)
 """The first version that has --disable-userns, --size and --json-status-fd."""
 
 CALLBACKS = "/run/dovecote"
+FORWARDER = "/opt/dovecote/forward_egress.py"
+_FORWARD_SCRIPT = Path(scripts.__file__).with_name("forward_egress.py")
 _ISOLATE = (
     "--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-cgroup-try --disable-userns "
     f"--uid {root_filesystem.UID} --gid {root_filesystem.UID} --hostname {root_filesystem.HOST_NAME} "
@@ -48,6 +51,8 @@ class Mounts:
     runtimes: tuple[Runtime, ...] = ()
     resolver: Path | None = None
     share_network: bool = False
+    is_restricted: bool = False
+    """Whether the proxy's forwarder is needed inside."""
 
 
 @cache
@@ -116,9 +121,14 @@ def arguments(spec: SandboxSpec, mounts: Mounts) -> list[str]:
         *root_filesystem.kernel_arguments(),
         *_scratch(spec),
         *_files(spec, mounts),
-        *_environment({**spec.env, **fixed_environment(mounts.runtimes), "DOVECOTE_WORKSPACE": spec.mount}),
+        *_environment({**spec.env, **_fixed(mounts), "DOVECOTE_WORKSPACE": spec.mount}),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", spec.mount),
     ]
+
+
+def _fixed(mounts: Mounts) -> Mapping[str, str]:
+    proxy = proxy_environment(mounts.callbacks, CALLBACKS) if mounts.is_restricted else {}
+    return {**fixed_environment(mounts.runtimes), **proxy}
 
 
 def fixed_environment(runtimes: Sequence[Runtime] = ()) -> Mapping[str, str]:
@@ -155,6 +165,8 @@ def _files(spec: SandboxSpec, mounts: Mounts) -> Iterator[str]:
     if mounts.resolver is not None:
         yield from ("--ro-bind", str(mounts.resolver), "/etc/resolv.conf")
     yield from ("--ro-bind", str(mounts.callbacks), CALLBACKS)
+    if mounts.is_restricted:
+        yield from ("--ro-bind", str(_FORWARD_SCRIPT), FORWARDER)
     if spec.workspace is None:
         yield from ("--size", str(spec.memory_mb * 1024 * 1024 // _TMPFS_SHARE), "--tmpfs", spec.mount)
     else:

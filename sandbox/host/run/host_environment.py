@@ -15,7 +15,7 @@ from sandbox.host.isolation.runtimes import Runtime
 from sandbox.host.run.execution import Launch
 from sandbox.host.settings import HostSettings
 from sandbox.model import Network, SandboxSpec
-from sandbox.port import CALLBACK_SOCKET, ProviderContext
+from sandbox.port import CALLBACK_SOCKET, EGRESS_PORT, EGRESS_SOCKET, ProviderContext
 
 _PACKAGES = str(Path(__file__).resolve().parents[3])
 _MAX_ARGUMENT_BYTES = 128 * 1024
@@ -84,11 +84,23 @@ class HostEnvironment:
         """Return whether a networked sandbox is possible; plain processes share the network in any mode."""
         return self.binary is None or self.networking.isolated
 
+    @property
+    def restriction_problem(self) -> str | None:
+        """Return why no sandbox with a restricted network is possible, or None."""
+        if self.binary is None:
+            return "commands run as plain processes, which share the host's network; use namespaces or docker"
+        if self._python() is None:
+            return (
+                "the sandbox needs python3 to reach the proxy, and none was found on this host; install "
+                "python3, or list its directory in sandbox.host.runtime_directories"
+            )
+        return None
+
     def launch(self, spec: SandboxSpec, paths: SandboxPaths, group: Cgroup, script: str) -> Launch:
         """Return how to run a bash script in a sandbox."""
         prefix = rlimits.limit_argv(self.layout, spec, group, self.settings.max_file_bytes)
         process_prefix = rlimits.process_limit(self.layout, spec, own_namespace=self.binary is not None)
-        suffix = [*process_prefix, "/bin/bash", "-c", script]
+        suffix = [*process_prefix, *self._forwarder(spec), "/bin/bash", "-c", script]
         if self.binary is None:
             return self._plain_launch(spec, paths, group, prefix=prefix, suffix=suffix)
         outer = self.networking.wrapper() if spec.network is Network.ALLOW_ALL else ()
@@ -100,6 +112,18 @@ class HostEnvironment:
             environment={},
             group=group,
         )
+
+    def _forwarder(self, spec: SandboxSpec) -> list[str]:
+        """Return the command line before the command by which a restricted sandbox reaches the proxy."""
+        python = self._python()
+        if spec.network is not Network.RESTRICTED or python is None:
+            return []
+        program = f"{python.path}/{python.name}" if python.path else str(python.program)
+        socket = f"{bubblewrap.CALLBACKS}/{EGRESS_SOCKET}"
+        return [program, "-I", "-S", bubblewrap.FORWARDER, socket, str(EGRESS_PORT), "--"]
+
+    def _python(self) -> Runtime | None:
+        return next((one for one in self.runtimes if one.name == "python3"), None)
 
     def completion_argv(self, program: Path, callbacks: Path) -> tuple[list[str], list[str]]:
         """Return the argv and secret arguments that run the callback program in namespaces of its own.
@@ -137,6 +161,7 @@ class HostEnvironment:
             runtimes=self.runtimes,
             resolver=self.networking.resolver if networked else None,
             share_network=networked,
+            is_restricted=spec.network is Network.RESTRICTED,
         )
 
     def _plain_launch(

@@ -277,10 +277,12 @@ def test_a_config_is_judged_field_by_field() -> None:
         "image": "../UP",
         "persistentHome": True,
     }
-    config = SandboxConfig.model_validate({"network": {"mode": "restricted"}, "options": options})
+    config = SandboxConfig.model_validate(
+        {"network": {"mode": "restricted", "allowDomains": ["*"]}, "options": options}
+    )
     found = {problem.pointer for problem in problems(config, plugin)}
     named = {"/options/template", "/options/persistentDiskGb", "/options/memoryGb", "/options/image"}
-    assert found == named | {"/network/mode", "/options/persistentHome"}
+    assert found == named | {"/network/allowDomains/0", "/options/persistentHome"}
     fine = {"network": {"mode": "allow-all"}, "options": {"image": "python:3.12-slim", "cpu": 2}}
     assert not problems(SandboxConfig.model_validate(fine), plugin)
 

@@ -98,7 +98,11 @@ async def test_after_a_rotation_the_old_key_can_go(database: Database) -> None:
     for channel in ("chn_1", "chn_2"):
         await SqlChannelSecrets(database, channel, Vault([OLD])).set("installation:T1", channel)
     trigger = await _add_trigger(database, account, Vault([OLD]))
-    assert await reencrypt_all(database, Vault([NEW, OLD])) == 9
+    login = {"username": "ada", "password": "canary"}
+    credential = {"host": "example.org", "kind": "basic", "secret": login, "agents": ["*"]}
+    async with database.begin() as connection:
+        await Records(Vault([OLD])).create(connection, account, "credential", name="c", config=credential)
+    assert await reencrypt_all(database, Vault([NEW, OLD])) == 10
     after = Vault([NEW])
     for channel in ("chn_1", "chn_2"):
         assert await SqlChannelSecrets(database, channel, after).get("installation:T1") == channel
@@ -111,6 +115,8 @@ async def test_after_a_rotation_the_old_key_can_go(database: Database) -> None:
         job = await job_store.get_by_id(connection, job_id)
         kept = await idempotency.get(connection, account, "k")
         signed = await triggers.get_by_id(connection, trigger)
+        stored = await book.get(connection, account, "credential", "c")
+    assert book.with_secrets(stored) == credential
     assert signed is not None
     assert after.decrypt(associated_data("triggers", trigger, "secret"), signed.sealed) == "whsec_canary"
     assert len(webhooks.active_secrets(after, endpoint)) == 2

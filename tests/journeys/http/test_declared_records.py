@@ -19,10 +19,12 @@ CODER: Config = {
     "sandbox": "heavy",
     "workspaces": [{"name": "a", "workspaceId": "repo"}],
 }
+LOGIN: Config = {"host": "git.example.org", "kind": "basic", "secret": "ada:canary", "agents": ["coder"]}
 FILE = DeclaredRecords(
     sandboxes={"heavy": {"provider": "host", "envVars": {"TOKEN": "canary-one"}}},
     workspaces={"repo": {}},
     agents={"coder": CODER},
+    credentials={"git": LOGIN},
     channels={"telegram": {"token": f"1:{'A' * 35}", "agent": "coder"}},
 )
 
@@ -58,6 +60,7 @@ async def test_a_file_makes_changes_and_deletes_its_own_records(api: ApiServer) 
         "create sandbox heavy",
         "create workspace repo",
         "create agent coder",
+        "create credential git",
         "create channel telegram",
     ]
     agents = await listed(api, "agents")
@@ -67,15 +70,25 @@ async def test_a_file_makes_changes_and_deletes_its_own_records(api: ApiServer) 
     for path in (f"agents/{agents['coder']['id']}", "sandboxes/heavy", "workspaces/repo"):
         assert (await api.mine.call("PATCH", f"/accounts/me/{path}", {"config": {}})).status == 409
         assert (await api.mine.call("DELETE", f"/accounts/me/{path}")).status == 409
+    (shown,) = (await api.mine.call("GET", "/accounts/me/credentials")).body["items"]
+    assert shown["managed"]
+    assert "canary" not in str(shown)
+    assert (await api.mine.call("DELETE", f"/accounts/me/credentials/{shown['id']}")).status == 409
     changed = DeclaredRecords(
         sandboxes={"heavy": {"provider": "host", "envVars": {"TOKEN": "canary-two"}}},
         workspaces=FILE.workspaces,
         agents={"coder": {**CODER, "instructions": "Be thorough."}},
+        credentials={"git": {**LOGIN, "secret": "ada:other"}},
         channels=FILE.channels,
     )
-    assert await apply(api, changed) == ["update sandbox heavy envVars", "update agent coder instructions"]
+    assert await apply(api, changed) == [
+        "update sandbox heavy envVars",
+        "update agent coder instructions",
+        "update credential git secret",
+    ]
     assert await apply(api, DeclaredRecords()) == [
         "delete channel telegram",
+        "delete credential git",
         "delete agent coder",
         "release workspace repo",
         "delete sandbox heavy",

@@ -108,6 +108,8 @@ async def _records(mine: ApiClient) -> list[str]:
     bodies["keys"] = {"name": CANARY, "scopes": ["read"]}
     settings = {"token": "123456:ABC-of-nobody", "base_url": "http://127.0.0.1:9/"}
     bodies["channels"] = {"name": CANARY, "kind": "telegram", "settings": settings}
+    secret = {"host": "git.example.org", "kind": "header", "secret": CANARY, "agents": ["*"]}
+    bodies["credentials"] = {"name": CANARY, **secret}
     for plural, body in bodies.items():
         made = await mine.call("POST", f"/accounts/me/{plural}", body)
         assert made.status == 201, (plural, made.body)

@@ -1,0 +1,1 @@
+"""The proxy through which sandboxes with a restricted network reach the hosts of their record."""

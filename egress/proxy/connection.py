@@ -1,0 +1,215 @@
+"""Serve the connections of one sandbox: tunnels for TLS, plain HTTP, and requests that are signed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import aiohttp
+import structlog
+from aiohttp.abc import AbstractResolver
+
+from egress.policy import EgressRefused
+from egress.proxy.certificate_authority import CertificateAuthority
+from egress.proxy.client_hello import NotClientHello
+from egress.proxy.dialer import BUFFER_BYTES, HostUnreachable, connect
+from egress.proxy.forwarding import ConnectionServer, Forwarder
+from egress.proxy.request_head import (
+    HEAD_END,
+    MAX_HEAD_BYTES,
+    InvalidRequest,
+    RequestHead,
+    Target,
+    forbidden,
+    parse_authority,
+    parse_head,
+    refusal_response,
+)
+from egress.proxy.rules import EgressRules, RulesGuard, is_address
+from egress.proxy.signing import NoCredentials, RequestSigner
+from egress.proxy.tunnel import (
+    ByteAllowance,
+    EgressBudget,
+    ServerNameMismatch,
+    carry_both_ways,
+    read_client_hello,
+    refuse_tls,
+)
+from egress.sessions import SocketFactory, open_session
+
+log = structlog.get_logger(__name__)
+
+HEAD_SECONDS = 30.0
+_HTTPS_PORT, _HTTP_PORT = 443, 80
+_READ_ALL = 1 << 20
+"""More than a stream reader keeps, so that one read returns everything that was received."""
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+@dataclass(kw_only=True)
+class EgressProxy:
+    """The proxy of one sandbox. `serve` is called for each connection; `close` ends what it keeps."""
+
+    rules: EgressRules
+    resolver: AbstractResolver
+    signer: RequestSigner = field(default_factory=NoCredentials)
+    authority: CertificateAuthority | None = None
+    """Without one, no request is signed."""
+    budget: EgressBudget = field(default_factory=EgressBudget)
+    make_socket: SocketFactory = socket.socket
+    tls: ssl.SSLContext | bool = True
+
+    def __post_init__(self) -> None:
+        """Count the bytes of all connections together."""
+        self.allowance = ByteAllowance(self.budget)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the session of plain and signed requests."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def serve(self, connection: socket.socket) -> None:
+        """Serve an accepted connection until its end, and close it."""
+        reader, writer = await asyncio.open_connection(sock=connection, limit=BUFFER_BYTES)
+        try:
+            async with asyncio.timeout(self.budget.connection_seconds):
+                await self._serve(reader, writer)
+        except (OSError, TimeoutError, ssl.SSLError, asyncio.IncompleteReadError) as error:
+            log.debug("egress.connection_ended", error=str(error))
+        finally:
+            writer.close()  # not awaited: the streams do not see the end of what aiohttp has served
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                head = await _read_head(reader)
+            if not head.is_connect:
+                await self._serve_http(writer, self._forwarder().forward_plain, head.received)
+                return
+            await self._open_tunnel(reader, writer, _tunnel_target(head))
+        except InvalidRequest as error:
+            await _answer(writer, refusal_response(400, "Bad Request", str(error)))
+        except EgressRefused as error:
+            log.info("egress.refused", reason=error.why)
+            await _answer(writer, forbidden(error))
+        except HostUnreachable as error:
+            await _answer(writer, refusal_response(502, "Bad Gateway", f"{error}"))
+
+    async def _open_tunnel(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: Target
+    ) -> None:
+        if await self._is_signed(target):
+            await self._serve_signed(writer, target)
+            return
+        is_named = not is_address(target.host)
+        self.rules.check_host(target.host, target.port)
+        if is_named and target.port == _HTTP_PORT:
+            raise EgressRefused(
+                f"A tunnel to port 80 of {target.host} is not possible: send plain HTTP, or use TLS."
+            )
+        outside = await connect(target, self.rules, resolver=self.resolver, make_socket=self.make_socket)
+        try:
+            await _answer(writer, _ESTABLISHED)
+            if is_named:
+                outside[1].write(await read_client_hello(reader, target.host))
+            await carry_both_ways((reader, writer), outside, budget=self.budget, allowance=self.allowance)
+        except (ServerNameMismatch, NotClientHello) as error:
+            log.info("egress.refused", host=target.host, reason=str(error))
+            refuse_tls(writer)
+        finally:
+            outside[1].close()
+            with suppress(OSError):
+                await outside[1].wait_closed()
+
+    async def _is_signed(self, target: Target) -> bool:
+        """Return whether requests to the target are signed: its host has a credential for this sandbox."""
+        is_possible = self.authority is not None and target.port == _HTTPS_PORT
+        return is_possible and await self.signer.has_credential(target.host)
+
+    async def _serve_signed(self, writer: asyncio.StreamWriter, target: Target) -> None:
+        """Stand for the host: terminate TLS with a certificate of the gateway's authority."""
+        assert self.authority is not None, "asked before"
+        context = self.authority.context_for(target.host)
+        await _answer(writer, _ESTABLISHED)
+        forward = partial(self._forwarder().forward_signed, target=target)
+        await self._serve_http(writer, forward, b"", tls=context)
+
+    async def _serve_http(
+        self,
+        writer: asyncio.StreamWriter,
+        handler: Any,
+        received: bytes,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Give the connection to aiohttp's server, with what was received, until it is lost."""
+        server = ConnectionServer(handler)
+        protocol = server()
+        transport: Any = writer.transport
+        if tls is None:
+            transport.set_protocol(protocol)
+        else:
+            loop = asyncio.get_running_loop()
+            transport = await loop.start_tls(transport, protocol, tls, server_side=True)
+            if transport is None:
+                return
+        protocol.connection_made(transport)
+        if received:
+            protocol.data_received(received)
+        try:
+            await server.ended.wait()
+        finally:
+            await server.shutdown(1.0)
+
+    def _forwarder(self) -> Forwarder:
+        if self._session is None:
+            self._session = open_session(
+                RulesGuard(rules=self.rules),
+                resolver=self.resolver,
+                timeout=aiohttp.ClientTimeout(
+                    total=self.budget.connection_seconds, sock_read=self.budget.idle_seconds, sock_connect=30
+                ),
+                limit=self.budget.connections,
+                force_close=True,
+                auto_decompress=False,
+                make_socket=self.make_socket,
+            )
+        return Forwarder(
+            rules=self.rules,
+            session=self._session,
+            signer=self.signer,
+            allowance=self.allowance,
+            tls=self.tls,
+        )
+
+
+async def _read_head(reader: asyncio.StreamReader) -> RequestHead:
+    received = bytearray()
+    while True:
+        chunk = await reader.read(_READ_ALL)
+        if not chunk:
+            raise InvalidRequest("The connection ended before the end of the request's head.")
+        seen = max(0, len(received) - len(HEAD_END))
+        received += chunk
+        end = received.find(HEAD_END, seen)
+        if (end if end >= 0 else len(received)) > MAX_HEAD_BYTES:
+            raise InvalidRequest(f"The head of the request is longer than {MAX_HEAD_BYTES} bytes.")
+        if end >= 0:
+            return parse_head(bytes(received))
+
+
+def _tunnel_target(head: RequestHead) -> Target:
+    if head.behind:
+        raise InvalidRequest("A client sends nothing before its tunnel is established.")
+    return parse_authority(head.target)
+
+
+async def _answer(writer: asyncio.StreamWriter, response: bytes) -> None:
+    writer.write(response)
+    await writer.drain()

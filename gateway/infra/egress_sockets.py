@@ -1,0 +1,233 @@
+"""The egress sockets: the proxy of each sandbox with a restricted network, within the sandbox's budget.
+
+Connections are accepted per sandbox and served by account: an account whose sandboxes hold many connections
+waits, the others do not. Names are looked up by threads that accounts share fairly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+from aiohttp.abc import AbstractResolver
+
+from delivery.background import log_errors
+from delivery.fair_gate import FairGate, working_for
+from egress.addresses import IpNetwork
+from egress.proxy.certificate_authority import CertificateAuthority
+from egress.proxy.connection import EgressProxy
+from egress.proxy.request_head import refusal_response
+from egress.proxy.rules import EgressRules
+from egress.proxy.signing import NoCredentials, RequestSigner
+from egress.proxy.tunnel import EgressBudget
+from egress.sessions import SocketFactory
+from gateway.infra.callback_sockets import listen_on
+from sandbox.model import Network, SandboxSpec
+from sandbox.port import CA_BUNDLE, EGRESS_SOCKET, EgressProxies
+
+log = structlog.get_logger(__name__)
+
+PLACE_SECONDS = 30.0
+"""Seconds that a connection waits for a place among those of all accounts."""
+_ERROR_PAUSE_SECONDS = 5.0
+
+SignerFactory = Callable[[SandboxSpec], RequestSigner]
+"""Returns the credentials that the sandbox of a spec may use."""
+
+
+def no_credentials(_spec: SandboxSpec) -> RequestSigner:
+    """Return the credentials of a sandbox that has none."""
+    return NoCredentials()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressOptions:
+    """What all proxies share."""
+
+    resolver: AbstractResolver
+    places: FairGate
+    """The connections of all accounts that are served at once."""
+    private: tuple[IpNetwork, ...] = ()
+    """Private networks that the operator lets records list."""
+    authority: CertificateAuthority | None = None
+    bundle: Path | None = None
+    """The file of the certificates that sandboxes trust; it is linked into their directories."""
+    signer: SignerFactory = no_credentials
+    budget: EgressBudget = field(default_factory=EgressBudget)
+    make_socket: SocketFactory = socket.socket
+    tls: ssl.SSLContext | bool = True
+    """What verifies the certificates of hosts with a credential."""
+
+
+class _SandboxProxy:
+    """The socket of one sandbox, its present rules, and its open connections."""
+
+    def __init__(self, directory: Path, options: EgressOptions) -> None:
+        self.directory = directory
+        self._options = options
+        self._places = asyncio.Semaphore(options.budget.connections)
+        self._connections = set[asyncio.Task[None]]()
+        self._listener: socket.socket | None = None
+        self._bound: tuple[int, int] | None = None
+        self._proxies: list[EgressProxy] = []
+        """The present proxy, behind those of earlier rules."""
+        self._account = ""
+        self.task: asyncio.Task[None] | None = None
+
+    def configure(self, spec: SandboxSpec, rules: EgressRules) -> None:
+        """Serve by these rules from the next connection on; connections of other rules are closed."""
+        self._account = spec.account
+        if self._proxies and self._proxies[-1].rules == rules:
+            self._proxies[-1].signer = self._options.signer(spec)
+            return
+        for connection in self._connections:
+            connection.cancel()
+        proxy = EgressProxy(
+            rules=rules,
+            resolver=self._options.resolver,
+            signer=self._options.signer(spec),
+            authority=self._options.authority,
+            budget=self._options.budget,
+            make_socket=self._options.make_socket,
+            tls=self._options.tls,
+        )
+        self._proxies.append(proxy)
+
+    def listen(self) -> None:
+        """Listen, again if another process has taken the socket's place, and accept in a task."""
+        path = self.directory / EGRESS_SOCKET
+        if self._listener is not None and self._bound == _identity(path):
+            return
+        if self.task is not None:
+            self.task.cancel()
+        self._listener = listener = listen_on(path, self._options.budget.backlog)
+        self._bound = _identity(path)
+        with working_for(self._account):
+            self.task = asyncio.create_task(self._accept_forever(listener))
+        self.task.add_done_callback(lambda _task: listener.close())  # not earlier: the loop still watches it
+
+    async def close(self) -> None:
+        """Stop listening and end every connection."""
+        tasks = [one for one in (self.task, *self._connections) if one is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for proxy in self._proxies:
+            await proxy.close()
+
+    async def _accept_forever(self, listener: socket.socket) -> None:
+        while True:
+            with log_errors("egress_socket.accept", socket=self.directory.name):
+                await self._accept(listener)
+                continue
+            await asyncio.sleep(_ERROR_PAUSE_SECONDS)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        await self._places.acquire()
+        try:
+            connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+        except BaseException:
+            self._places.release()
+            raise
+        task = asyncio.create_task(self._serve(connection))
+        self._connections.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._connections.discard(task)
+        self._places.release()
+
+    async def _serve(self, connection: socket.socket) -> None:
+        proxy = self._proxies[-1]
+        with log_errors("egress_socket.serve", socket=self.directory.name):
+            try:
+                leave = await self._options.places.enter(self._account, timeout=PLACE_SECONDS)
+            except TimeoutError:
+                sentence = "The gateway has too many connections of this account: close some, and try again."
+                with connection, suppress(OSError):
+                    connection.send(refusal_response(503, "Service Unavailable", sentence))
+                return
+            except BaseException:
+                connection.close()
+                raise
+            try:
+                await proxy.serve(connection)
+            finally:
+                leave()
+
+
+class EgressSockets(EgressProxies):
+    """The egress sockets of this process: those of the sandboxes that its providers have opened.
+
+    A job that outlives the gateway reaches the network again when the gateway has found it again.
+    """
+
+    def __init__(self, options: EgressOptions, *, limit: int | None = None) -> None:
+        self._options = options
+        self._limit = limit or resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
+        self._proxies: dict[str, _SandboxProxy] = {}
+        self._closing = set[asyncio.Task[None]]()
+
+    def open(self, directory: Path, spec: SandboxSpec) -> None:
+        """Listen for a sandbox with a restricted network, by the lists of its spec. Idempotent."""
+        if spec.network is not Network.RESTRICTED:
+            self.close(directory)
+            return
+        try:
+            rules = EgressRules.parse(spec.allow_domains, spec.allow_cidrs, private=self._options.private)
+        except ValueError as error:  # a record from before the lists were checked
+            log.warning("egress_socket.invalid_rules", socket=directory.name, error=str(error))
+            rules = EgressRules()
+        found = self._proxies.get(directory.name)
+        if found is None:
+            if len(self._proxies) >= self._limit:
+                log.warning("egress_socket.limit_reached", limit=self._limit, remedy="raise LimitNOFILE")
+                return
+            found = self._proxies[directory.name] = _SandboxProxy(directory, self._options)
+        found.configure(spec, rules)
+        self._link_bundle(directory)
+        found.listen()
+
+    def close(self, directory: Path) -> None:
+        """Stop listening for a sandbox. Idempotent."""
+        found = self._proxies.pop(directory.name, None)
+        if found is not None:
+            (found.directory / EGRESS_SOCKET).unlink(missing_ok=True)
+            task = asyncio.create_task(found.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[EgressSockets]:
+        """Close every socket and connection at the end."""
+        try:
+            yield self
+        finally:
+            for name in list(self._proxies):
+                self.close(Path(name))
+            await asyncio.gather(*self._closing, return_exceptions=True)
+            await self._options.resolver.close()
+
+    def _link_bundle(self, directory: Path) -> None:
+        """Put the certificates into a sandbox's directory, without a copy of them."""
+        bundle, link = self._options.bundle, directory / CA_BUNDLE
+        if bundle is None or _identity(bundle) == _identity(link):
+            return
+        link.unlink(missing_ok=True)
+        os.link(bundle, link)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,355 @@
+"""Credentials in a real sandbox: git and curl use them, and nothing in the sandbox knows them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from delivery.database.engine import Database
+from docker_rig import engine_rig
+from egress.addresses import parse_networks
+from egress.policy import EgressPolicy
+from gateway.accounts import api_keys
+from gateway.accounts.vault import Vault
+from gateway.environments.credentials import Credentials
+from gateway.records.records import Records
+from gateway.store.accounts import audit_log
+from gateway.store.accounts import records as store
+from git_server import GitServer, is_git_server_possible
+from migrated import migrated_sqlite
+from public_hosts import OTHER, PUBLIC, PublicHosts
+from sandbox.host.isolation import bubblewrap
+from sandbox.model import BackgroundJob, ExecRequest, ExecResult, Network
+from sandbox.port import Provider, Sandbox
+from sandbox.testing.rig import TOKEN, ProviderRig
+from sandbox.testing.waiting import wait_for_job
+from sandbox_rigs import VARIANTS
+
+GIT, API = "git.example.org", "api.example.org"
+PASSWORD = "canary-password-of-the-account"
+
+pytestmark = pytest.mark.skipif(
+    bubblewrap.probe(bubblewrap.find()) is not None, reason="no sandbox can be created on this machine"
+)
+
+
+class Account:
+    """An account with two agents and its credentials."""
+
+    def __init__(self, database: Database, records: Records) -> None:
+        self.database = database
+        self.records = records
+        self.id = ""
+        self.agents: dict[str, str] = {}
+
+    async def create(self) -> None:
+        """Create the account and its agents."""
+        async with self.database.begin() as connection:
+            account, _key = await api_keys.create_account(connection, "one")
+            self.id = account.id
+            for name in ("coder", "reader"):
+                made = await self.records.create(connection, self.id, "agent", name=name, config={})
+                self.agents[name] = made.record.id
+
+    async def add(self, name: str, host: str, kind: str, secret: Any, *agents: str) -> str:
+        """Create a credential and return its id."""
+        config = {"host": host, "kind": kind, "secret": secret, "agents": list(agents or ("coder",))}
+        async with self.database.begin() as connection:
+            made = await self.records.create(
+                connection, self.id, "credential", name=name, config=config, below=""
+            )
+        return made.record.id
+
+    async def delete(self, credential: str) -> None:
+        """Delete a credential."""
+        async with self.database.begin() as connection:
+            record = await self.records.get(connection, self.id, "credential", credential)
+            await self.records.delete(connection, record)
+
+    async def audit(self) -> list[str]:
+        """Return the objects of the audit log, oldest first."""
+        async with self.database.read() as connection:
+            found = await audit_log.list_entries(connection, self.id, before=None, limit=100)
+        return [f"{one.actor} {one.action} {one.object}" for one in reversed(found)]
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> PublicHosts:
+    """Return an internet with two names."""
+    found = PublicHosts(directory=tmp_path)
+    found.add(GIT)
+    found.add(API, OTHER)
+    return found
+
+
+@pytest.fixture
+async def account(tmp_path: Path) -> AsyncIterator[Account]:
+    """Return an account in a database of its own."""
+    await migrated_sqlite(tmp_path / "gateway.db")
+    database = Database(f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}")
+    vault, policy = Vault(["v" * 40]), EgressPolicy(allow=parse_networks(["127.0.0.0/8"]))
+    made = Account(database, Records(vault, policy))
+    await made.create()
+    yield made
+    await database.close()
+
+
+@asynccontextmanager
+async def sandboxes(
+    tmp_path: Path, hosts: PublicHosts, account: Account, provider: str = "host"
+) -> AsyncIterator[Sandboxes]:
+    """Open a provider with the credential proxy."""
+    host = VARIANTS["host"]["control_groups"](tmp_path)
+    rig = engine_rig("engine", tmp_path) if provider == "docker" else host
+    credentials = Credentials(account.database, account.records)
+    async with hosts.sockets(signer=credentials.signer) as rig.egress, rig.open() as opened_provider:
+        opened = Sandboxes(rig, opened_provider, account)
+        yield opened
+        for sandbox in opened.made:
+            await opened_provider.destroy(sandbox.id)
+
+
+class Sandboxes:
+    """The sandboxes of a test."""
+
+    def __init__(self, rig: ProviderRig, provider: Provider, account: Account) -> None:
+        self.made: list[Sandbox] = []
+        self._rig = rig
+        self._provider = provider
+        self._account = account
+
+    async def create(self, agent: str = "coder", *domains: str) -> Sandbox:
+        """Create a restricted sandbox of an agent; an empty name stands for one that agents share."""
+        spec = self._rig.spec(
+            label=f"{self._rig.label}:{agent}",
+            network=Network.RESTRICTED,
+            allow_domains=domains,
+            account=self._account.id,
+            agent=self._account.agents.get(agent, ""),
+        )
+        self.made.append(await self._provider.create(spec))
+        return self.made[-1]
+
+
+async def run(sandbox: Sandbox, script: str) -> ExecResult:
+    """Run a script with a generous time-out."""
+    return await sandbox.run(ExecRequest(script=script, timeout=60))
+
+
+async def echo_headers(request: web.BaseRequest) -> web.Response:
+    """Answer whether and how a request was signed, without its secret."""
+    kind, _, value = request.headers.get("Authorization", "none").partition(" ")
+    body = await request.read()
+    return web.json_response(
+        {
+            "kind": kind,
+            "signed": value == PASSWORD,
+            "key": request.headers.get("X-Key", ""),
+            "path": str(request.rel_url),
+            "body": len(body),
+            "method": request.method,
+        }
+    )
+
+
+ENCODED = base64.b64encode(f"ada:{PASSWORD}".encode()).decode()
+SEARCH = f"""
+pattern='canary-[p]assword|{ENCODED[:20]}[{ENCODED[20]}]'
+env | grep -cE "$pattern"
+cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -acE "$pattern"
+grep -rlE "$pattern" . ~ /tmp /run /etc /opt 2>/dev/null | wc -l
+"""
+
+
+async def test_git_clones_and_pushes_with_a_password(
+    tmp_path: Path, hosts: PublicHosts, account: Account
+) -> None:
+    """Git works with a private repository as it is; the password is nowhere in the sandbox."""
+    if not is_git_server_possible():
+        pytest.skip("git http-backend is not installed")
+    (tmp_path / "git").mkdir()
+    server = GitServer(root=tmp_path / "git")
+    server.create("tool.git", b"content\n")
+    server.require_basic("ada", PASSWORD)
+    credential = await account.add("github", GIT, "basic", {"username": "ada", "password": PASSWORD})
+    async with (
+        hosts.serve(server.handle, port=443, tls_name=GIT),
+        sandboxes(tmp_path, hosts, account) as opened,
+    ):
+        sandbox = await opened.create()
+        script = (
+            f"git clone -q https://{GIT}/tool.git && cd tool && head -c 3000000 /dev/urandom > big &&"
+            " git add big && git -c user.name=Ada -c user.email=ada@example.org commit -qm Second &&"
+            " git push -q origin main && git log --format=%s; cat .git/config;"
+            " GIT_TRACE_CURL=1 git fetch 2>&1"
+        )
+        done = await run(sandbox, script)
+        assert done.stdout.startswith(b"Second\nFirst\n"), done.stderr
+        assert server.log("tool.git") == ["Second", "First"]
+        assert PASSWORD.encode() not in done.stdout + done.stderr
+        assert ENCODED.encode() not in done.stdout + done.stderr
+        assert (await run(sandbox, SEARCH)).stdout.split() == [b"0", b"0", b"0"]
+        ask = f"git ls-remote https://{GIT}/tool.git"
+        await sandbox.spawn(BackgroundJob(id="job_1", script=ask, token=TOKEN))
+        assert b"refs/heads/main" in (await wait_for_job(sandbox, "job_1")).output
+        await account.delete(credential)
+        refused = await run(sandbox, ask)
+        assert not refused.ok
+        assert b"403" in refused.stderr
+    assert await account.audit() == [f"{account.agents['coder']} use credential GET {credential} {GIT}"]
+
+
+@pytest.mark.parametrize("provider", ["host", "docker"])
+async def test_a_credential_is_for_its_agents_host_and_tls(
+    tmp_path: Path, hosts: PublicHosts, account: Account, provider: str
+) -> None:
+    """Other agents, shared sandboxes, other hosts and plain HTTP go without it."""
+    await account.add("key", API, "header", PASSWORD)
+    await account.add("shared", GIT, "header", {"name": "X-Key", "value": "everybody"}, "*")
+    async with (
+        hosts.serve(echo_headers, address=OTHER, port=443, tls_name=API),
+        hosts.serve(echo_headers, address=OTHER),
+        hosts.serve(echo_headers, port=443, tls_name=GIT),
+        sandboxes(tmp_path, hosts, account, provider) as opened,
+    ):
+        told = {}
+        for agent in ("coder", "reader", ""):
+            sandbox = await opened.create(agent, API)
+            script = f"curl -sS https://{API}/a%2Fb?c=d -d body; echo; curl -sS https://{GIT}/"
+            told[agent] = [json.loads(line) for line in (await run(sandbox, script)).stdout.splitlines()]
+        mine = await run(
+            opened.made[0], f"curl -sS http://{API}/; curl -sS -H 'Authorization: Bearer x' https://{API}/"
+        )
+        trace = await run(opened.made[0], f"curl -sS -X TRACE https://{API}/; curl -sSv https://{API}/ 2>&1")
+    assert [one[0]["signed"] for one in told.values()] == [True, False, False]
+    assert [one[1]["key"] for one in told.values()] == ["everybody"] * 3
+    assert told["coder"][0] | {"kind": "", "key": ""} == {
+        "kind": "",
+        "signed": True,
+        "key": "",
+        "path": "/a%2Fb?c=d",
+        "body": 4,
+        "method": "POST",
+    }
+    refused, _, replaced = mine.stdout.decode().partition("\n")
+    assert f"need https: use https://{API}/" in refused
+    assert json.loads(replaced)["signed"] is True
+    assert b"another method than TRACE" in trace.stdout
+    assert b"Dovecote credential proxy" in trace.stdout
+    assert PASSWORD.encode() not in trace.stdout + mine.stdout
+
+
+async def test_the_keep_alive_connection_sees_the_deletion(
+    tmp_path: Path, hosts: PublicHosts, account: Account
+) -> None:
+    """On one TLS connection the request after the deletion is refused in words."""
+    credential = await account.add("key", API, "header", PASSWORD)
+    script = (
+        "import http.client, os, ssl, time\n"
+        "found = http.client.HTTPSConnection('127.0.0.1', 3128, context=ssl.create_default_context())\n"
+        f"found.set_tunnel('{API}', 443)\n"
+        "found.request('GET', '/'); print(found.getresponse().read().decode(), flush=True)\n"
+        "open('asked', 'w').close()\n"
+        "while not os.path.exists('deleted'): time.sleep(0.05)\n"
+        "found.request('GET', '/'); print(found.getresponse().read().decode())\n"
+    )
+    async with (
+        hosts.serve(echo_headers, address=OTHER, port=443, tls_name=API),
+        sandboxes(tmp_path, hosts, account) as opened,
+    ):
+        sandbox = await opened.create()
+        await sandbox.write("ask.py", script.encode())
+        await sandbox.spawn(BackgroundJob(id="job_1", script="python3 ask.py", token=TOKEN))
+        while (await run(sandbox, "test -e asked")).exit_code != 0:
+            pass
+        await account.delete(credential)
+        await sandbox.write("deleted", b"")
+        first, second = (await wait_for_job(sandbox, "job_1")).output.decode().split("\n", 1)
+    assert json.loads(first)["signed"] is True
+    assert f"There is no credential for {API} any more" in second
+
+
+class TokenServer:
+    """Answers requests for access tokens of OAuth and of a GitHub App."""
+
+    def __init__(self, key: rsa.RSAPrivateKey | None = None) -> None:
+        self.forms: list[Mapping[str, str]] = []
+        self.claims: list[Mapping[str, Any]] = []
+        self._key = key
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        """Answer with a token, and with a new refresh token."""
+        if self._key is not None:
+            token = request.headers["Authorization"].removeprefix("Bearer ")
+            self.claims.append(jwt.decode(token, self._key.public_key(), algorithms=["RS256"]))
+            body = {"token": PASSWORD, "expires_at": "2999-01-01T00:00:00Z"}
+            return web.json_response(body, status=201)
+        form = dict(await request.post())
+        self.forms.append({name: str(value) for name, value in form.items()})
+        return web.json_response(
+            {"access_token": PASSWORD, "expires_in": 3600, "refresh_token": f"next-{len(self.forms)}"}
+        )
+
+
+async def test_an_access_token_is_fetched_once(tmp_path: Path, hosts: PublicHosts, account: Account) -> None:
+    """A refresh token is exchanged outside the sandbox, once while its token holds; a new one is stored."""
+    server = TokenServer()
+    async with (
+        hosts.serve(server.handle, port=1),
+        hosts.serve(echo_headers, address=OTHER, port=443, tls_name=API),
+        sandboxes(tmp_path, hosts, account) as opened,
+    ):
+        url = f"http://127.0.0.1:{hosts.ports[PUBLIC, 1]}/token"
+        secret = {"token_url": url, "client_id": "me", "client_secret": "cs", "refresh_token": "first"}
+        credential = await account.add("oauth", API, "oauth", secret)
+        sandbox = await opened.create()
+        told = await run(sandbox, f"for n in 1 2; do curl -sS https://{API}/; echo; done")
+        assert [json.loads(line)["signed"] for line in told.stdout.splitlines()] == [True, True]
+    assert server.forms == [
+        {"grant_type": "refresh_token", "client_id": "me", "client_secret": "cs", "refresh_token": "first"}
+    ]
+    async with account.database.read() as connection:
+        record = await store.get_by_id(connection, credential)
+    assert record is not None
+    assert account.records.with_secrets(record)["secret"]["refresh_token"] == "next-1"
+    assert PASSWORD not in repr(record)
+
+
+async def test_a_github_app_signs_git_and_api_requests(
+    tmp_path: Path, hosts: PublicHosts, account: Account
+) -> None:
+    """A token of the installation is a password for git and a bearer token elsewhere; a failure is told."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    server = TokenServer(key)
+    async with (
+        hosts.serve(server.handle, port=1),
+        hosts.serve(echo_headers, address=OTHER, port=443, tls_name=API),
+        sandboxes(tmp_path, hosts, account) as opened,
+    ):
+        url = f"http://127.0.0.1:{hosts.ports[PUBLIC, 1]}"
+        secret = {"app_id": "1", "installation_id": "2", "private_key": pem, "api_url": url}
+        await account.add("app", API, "github_app", secret)
+        broken = {**secret, "private_key": "no key"}
+        await account.add("broken", GIT, "github_app", broken)
+        sandbox = await opened.create()
+        asked = (
+            f"curl -sS https://{API}/repos; echo; curl -sS 'https://{API}/x.git/info/refs?service=y'; echo"
+        )
+        told = [json.loads(line) for line in (await run(sandbox, asked)).stdout.splitlines()]
+        failed = await run(sandbox, f"curl -sS https://{GIT}/")
+    assert [(one["kind"], one["signed"]) for one in told] == [("Bearer", True), ("Basic", False)]
+    assert [one["iss"] for one in server.claims] == ["1"]
+    assert b"The credential 'broken' for git.example.org: the private key" in failed.stdout
