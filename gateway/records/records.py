@@ -21,6 +21,7 @@ from gateway.records.agent import AgentConfig, agent_config, agent_urls
 from gateway.records.connection_rules import shared_connections
 from gateway.records.endpoint_rules import CallableUrl, callable_url, disallowed_endpoints, disallowed_urls
 from gateway.records.errors import InUse, InvalidRecord, ManagedByOperator, RecordNameTaken, RecordNotFound
+from gateway.records.http_tools import HttpToolConfig
 from gateway.records.kinds import ChannelConfig, ValidatedConfig, validate
 from gateway.records.mcp_servers import McpServerConfig
 from gateway.records.patches import insert_secrets, merge_patch
@@ -266,6 +267,12 @@ class Records:
     def mcp_servers(self, record: Record) -> Mapping[str, McpServerConfig]:
         """Return the MCP servers of an agent record, with decrypted secrets."""
         return AgentConfig.model_validate(self.with_secrets(record)).mcp if record.config.get("mcp") else {}
+
+    def http_tools(self, record: Record) -> Mapping[str, HttpToolConfig]:
+        """Return the HTTP tools of an agent record, with decrypted secrets."""
+        if not isinstance(record.config.get("tools"), dict):
+            return {}
+        return AgentConfig.model_validate(self.with_secrets(record)).http_tools
 
     def channel_config(self, record: Record) -> ChannelConfig:
         """Return a channel record's config, with decrypted secrets."""

@@ -146,6 +146,11 @@ class ToolExecutor(Tools):
             return False
         return tool.call_needs_approval(args) or tool.needs_approval(context.environment.config)
 
+    def call_address(self, call: PendingToolCall) -> str | None:
+        """Return what a call would send a request to, from the gateway."""
+        tool = self._tools.get(call.name)
+        return tool.address(call.args) if tool is not None and tool.address is not None else None
+
     async def preview_changes(self, calls: Sequence[PendingToolCall]) -> Mapping[str, FileChange]:
         """Return how calls would change files that can be read at once; others are left out."""
         found = {call.id: await self._preview_change(call) for call in calls}

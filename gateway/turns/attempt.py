@@ -113,9 +113,10 @@ class TurnAttempt:
         """Set the function that returns a turn's input as the agent gets it."""
         self._input_text = render
 
-    def set_change_previews(self, preview: approvals.PreviewChanges) -> None:
-        """Set the function that computes how calls would change files, for their questions."""
+    def set_question_details(self, preview: approvals.PreviewChanges, address: approvals.FindAddress) -> None:
+        """Set the functions that compute how calls would change files and what they call, for questions."""
         self._preview_changes = preview
+        self._call_targets = approvals.with_addresses(self._call_targets, address)
 
     def set_file_saver(self, save: Callable[[], Awaitable[str | None]]) -> None:
         """Set the function that saves the files of the turn's sandboxes; it returns why it could not."""

@@ -281,11 +281,11 @@ class TurnWorker:
             context,
             begin=attempt.begin,
             check=attempt.ensure_held,
-            allowed=agent_config(claim.agent).tools,
+            allowed=agent_config(claim.agent).tool_names,
             show_step=attempt.show_step,
             external=external.tools,
         )
-        attempt.set_change_previews(tools.preview_changes)
+        attempt.set_question_details(tools.preview_changes, tools.call_address)
         if spec.models[0] != SHELL and turn.origin is not None:
             spec = _in_room(claim, spec, turn.origin, environments, tools)
         if await attempt.renew_approvals(claim.approvals):
