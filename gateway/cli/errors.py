@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-BROKEN_PACKAGES = frozenset({"BrokenAgent", "BrokenTool"})
+BROKEN_PACKAGES = frozenset({"BrokenAgent", "BrokenHook", "BrokenTool"})
 """Errors of installed packages, by name: their modules are not imported for other errors."""
 
 

@@ -18,8 +18,8 @@ from gateway.config.setting_types import (
     LimitSettings,
     WebUrl,
 )
+from gateway.records.agent_requests import AgentTools, HttpHooks, HttpToolConfig, ToolNames
 from gateway.records.fields import EventPattern, HookUrl, Reference, Whsec
-from gateway.records.http_tools import AgentTools, HttpToolConfig, ToolNames
 from gateway.records.mcp_servers import McpServers
 from gateway.store.accounts.records import Record
 
@@ -48,9 +48,10 @@ class AgentHook(_AgentConfigModel):
 
 
 class AgentHooks(_AgentConfigModel):
-    """The agent's webhook."""
+    """The agent's webhook, and the requests that decide about its calls and turns."""
 
     webhook: AgentHook | None = None
+    http: HttpHooks = Field(default_factory=dict)
 
 
 class QueueConfig(_AgentConfigModel):
@@ -113,6 +114,8 @@ def agent_urls(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"/mcp/{name}/url", server.url
     for name, tool in parsed.http_tools.items():
         yield f"/tools/http/{name}/url", tool.url
+    for name, hook in parsed.hooks.http.items():
+        yield f"/hooks/http/{name}/url", hook.url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,10 +18,10 @@ from gateway.accounts.vault import AssociatedData, Vault, associated_data
 from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config, agent_urls
+from gateway.records.agent_requests import HttpHookConfig, HttpToolConfig
 from gateway.records.connection_rules import shared_connections
 from gateway.records.endpoint_rules import CallableUrl, callable_url, disallowed_endpoints, disallowed_urls
 from gateway.records.errors import InUse, InvalidRecord, ManagedByOperator, RecordNameTaken, RecordNotFound
-from gateway.records.http_tools import HttpToolConfig
 from gateway.records.kinds import ChannelConfig, ValidatedConfig, validate
 from gateway.records.mcp_servers import McpServerConfig
 from gateway.records.patches import insert_secrets, merge_patch
@@ -273,6 +273,12 @@ class Records:
         if not isinstance(record.config.get("tools"), dict):
             return {}
         return AgentConfig.model_validate(self.with_secrets(record)).http_tools
+
+    def http_hooks(self, record: Record) -> Mapping[str, HttpHookConfig]:
+        """Return the HTTP hooks of an agent record, with decrypted secrets."""
+        if not record.config.get("hooks", {}).get("http"):
+            return {}
+        return AgentConfig.model_validate(self.with_secrets(record)).hooks.http
 
     def channel_config(self, record: Record) -> ChannelConfig:
         """Return a channel record's config, with decrypted secrets."""

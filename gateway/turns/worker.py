@@ -53,7 +53,6 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_SIZE = PoolSize(places=64)
 
-
 INTERNAL_ERROR = "internal error; see the gateway's log for details"
 
 
@@ -284,8 +283,9 @@ class TurnWorker:
             allowed=agent_config(claim.agent).tool_names,
             show_step=attempt.show_step,
             external=external.tools,
+            hooks=external.hooks,
         )
-        attempt.set_question_details(tools.preview_changes, tools.call_address)
+        attempt.set_tools(tools)
         if spec.models[0] != SHELL and turn.origin is not None:
             spec = _in_room(claim, spec, turn.origin, environments, tools)
         if await attempt.renew_approvals(claim.approvals):
@@ -310,7 +310,7 @@ class TurnWorker:
             await stack.enter_async_context(
                 self._environment_resolver.in_use(one, changed=turn.trigger == "job")
             )
-        await attempt.run(self._get_agent(spec), turn_input, tools, collect)
+        await attempt.run(external.hooks.wrap(self._get_agent(spec)), turn_input, tools, collect)
 
     async def _tool_context(
         self, claim: ClaimedTurn, environments: Mapping[str, Environment], memory: TurnMemory | None

@@ -19,7 +19,7 @@ from egress.policy import EgressRefused, refusal
 from egress.sessions import open_session
 from gateway.agents.clients.text import repair_surrogates
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.records.http_tools import PLACEHOLDER, HttpToolConfig
+from gateway.records.agent_requests import PLACEHOLDER, HttpToolConfig
 from gateway.records.records import Records
 from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.external.mcp_server import MAX_ANSWER_BYTES

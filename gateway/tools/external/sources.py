@@ -5,12 +5,15 @@ from __future__ import annotations
 from gateway.records.records import Records
 from gateway.tools.executor import TOOLS
 from gateway.tools.external.external_tools import OpenExternalTools
+from gateway.tools.external.hooked_tools import HookedTools
 from gateway.tools.external.http_tools import HttpTools
 from gateway.tools.external.installed_tools import InstalledTools, load_tools
 from gateway.tools.external.mcp_tools import McpTools
+from gateway.tools.hooks.functions import load_hooks
 
 
 def open_external_tools(records: Records) -> OpenExternalTools:
-    """Return the function that opens a turn's external tools; raises BrokenTool for a broken package."""
-    mcp = McpTools(records).open
-    return InstalledTools(load_tools(reserved=TOOLS), HttpTools(records, mcp).open).open
+    """Return the function that opens a turn's external tools; raises BrokenTool, BrokenHook."""
+    requests = HttpTools(records, McpTools(records).open)
+    tools = InstalledTools(load_tools(reserved=TOOLS), requests.open)
+    return HookedTools(records, load_hooks(), tools.open).open

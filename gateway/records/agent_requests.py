@@ -1,4 +1,4 @@
-"""The tools of an agent record: `config.tools`, with HTTP requests as tools in `config.tools.http.NAME`."""
+"""The HTTP requests of an agent record: `config.tools.http.NAME` and `config.hooks.http.NAME`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StrictStr, model_validator
 
 from egress.urls import CallbackUrl
+from gateway.records.fields import Whsec
 from gateway.records.mcp_servers import DEFAULT_TIMEOUT, MAX_TIMEOUT, HeaderName, HeaderSecret
 
 MAX_HTTP_TOOLS = 50
@@ -81,3 +82,45 @@ class AgentTools(BaseModel):
     http: Annotated[dict[HttpToolName, HttpToolConfig], Field(max_length=MAX_HTTP_TOOLS)] = Field(
         default_factory=dict
     )
+
+
+Point = Literal["before_turn", "after_turn", "before_tool", "after_tool"]
+OnFailure = Literal["deny", "allow"]
+
+MAX_HOOKS = 10
+MAX_HOOK_TIMEOUT = 60
+DEFAULT_HOOK_TIMEOUT = 10
+
+
+class HttpHookConfig(BaseModel):
+    """An HTTP request that decides about tool calls and turns of the agent.
+
+    The request is signed with `secret` (Standard Webhooks). `tools` limits the tools, by name or with `*`
+    at the end. `on_failure` is what counts if there is no usable answer within `timeout` seconds.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: CallbackUrl
+    secret: Annotated[SecretStr, Whsec]
+    points: tuple[Point, ...] = Field(default=("before_tool",), min_length=1, max_length=4)
+    tools: tuple[Annotated[StrictStr, Field(min_length=1, max_length=128)], ...] | None = Field(
+        default=None, max_length=100
+    )
+    timeout: Annotated[int, Field(ge=1, le=MAX_HOOK_TIMEOUT, strict=True)] = DEFAULT_HOOK_TIMEOUT
+    on_failure: OnFailure = "deny"
+
+    def is_about(self, tool: str | None) -> bool:
+        """Return whether the hook is asked about a tool; None: about a turn."""
+        if tool is None or self.tools is None:
+            return True
+        return any(
+            tool.startswith(pattern[:-1]) if pattern.endswith("*") else tool == pattern
+            for pattern in self.tools
+        )
+
+
+HttpHooks = Annotated[
+    dict[Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=60)], HttpHookConfig],
+    Field(max_length=MAX_HOOKS),
+]
