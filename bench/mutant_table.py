@@ -41,7 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a call that needs an approval runs without one",
         file="gateway/tools/executor.py",
-        old="if await self.needs_approval(name, args, call=call, typed_by_asker=typed_by_asker):",
+        old="if await self._waits_for_person(name, args, call, typed_by_asker=typed_by_asker):",
         new="if False:",
         tests=(_TOOL_CALLS,),
     ),

@@ -20,7 +20,7 @@ from gateway import delivery_workers
 from gateway.accounts.budgets import UsageMeter, with_metering
 from gateway.accounts.key_rotation import reencrypt_all
 from gateway.agents.port import Agent, AgentSpec
-from gateway.agents.registry import AgentRegistry, default_models, model_vendors
+from gateway.agents.registry import open_agents
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
 from gateway.conversations.approvals import Approvals
@@ -100,8 +100,7 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
     base = _build_foundation(backing)
     host_account = await _ensure_defaults(backing, base.records)
     backends = await open_backends(backing, base.records, base.transactions, stack)
-    agents = AgentRegistry(model_vendors(settings.vendors, settings.agent))
-    await agents.preload(default_models(settings))
+    agents = await open_agents(settings)
     # Registered before any task is entered, so that the turns have stopped when the clients are closed.
     stack.push_async_callback(agents.aclose)
     on_model_request = base.span_recorder.on_model_request if base.span_recorder else None

@@ -1,17 +1,19 @@
-"""Select the agent of a turn: the built-in shell, or a language model, which is opened on first use."""
+"""Select the agent of a turn: the built-in shell, an installed agent, or a language model."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
 
+from gateway.agents.custom.installed_agents import entry_problem, load_agents
 from gateway.agents.model import ModelAgent, Vendors, check_chain, open_model_agent
-from gateway.agents.port import Agent, AgentSpec
+from gateway.agents.port import Agent, AgentError, AgentSpec
 from gateway.agents.shell import ShellAgent
-from gateway.config.setting_types import SHELL, AgentSettings, Role, VendorSettings
+from gateway.config.setting_types import ENTRY_PREFIX, SHELL, AgentSettings, Role, VendorSettings
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -46,24 +48,49 @@ def default_models(settings: Settings) -> tuple[str, ...]:
 
 def model_problems(settings: Settings) -> tuple[str, ...]:
     """Return the problems of the default agent's models, one line each; calls no vendor and loads no SDK."""
+    models = default_models(settings)
+    if models and models[0].startswith(ENTRY_PREFIX):
+        problem = entry_problem(models[0])
+        return (problem,) if problem else ()
     vendors = model_vendors(settings.vendors, settings.agent)
-    return check_chain(default_models(settings), vendors, settings.agent.base_url)
+    return check_chain(models, vendors, settings.agent.base_url)
+
+
+async def open_agents(settings: Settings) -> AgentRegistry:
+    """Return the agents of this process; raises BrokenAgent for an installed one that cannot be used.
+
+    Packages are loaded in a thread: their imports may take seconds.
+    """
+    installed = await asyncio.to_thread(load_agents) if Role.TURNS in settings.roles else {}
+    agents = AgentRegistry(model_vendors(settings.vendors, settings.agent), installed)
+    await agents.preload(default_models(settings))
+    return agents
 
 
 class AgentRegistry:
-    """The agents of this process: the shell, and one model agent that is opened when first needed.
+    """The agents of this process: the shell, the installed ones, and one model agent, opened when needed.
 
     Close the registry after the turn worker has stopped: its turns use the model agent's connections.
     """
 
-    def __init__(self, vendors: Vendors) -> None:
+    def __init__(self, vendors: Vendors, installed: Mapping[str, Agent] | None = None) -> None:
         self._vendors = vendors
+        self._installed = installed or {}
         self._shell = ShellAgent()
         self._model: ModelAgent | None = None
 
     def get(self, spec: AgentSpec) -> Agent:
-        """Return the agent for a spec; a model's configuration errors are raised when it runs."""
-        return self._shell if spec.models[0] == SHELL else self._open_model()
+        """Return the agent for a spec; a model's configuration errors are raised when it runs.
+
+        Raises AgentError for an installed agent that this process does not have.
+        """
+        model = spec.models[0]
+        if model.startswith(ENTRY_PREFIX):
+            found = self._installed.get(model.removeprefix(ENTRY_PREFIX))
+            if found is None:
+                raise AgentError(entry_problem(model) or f"{model} was installed after the gateway started")
+            return found
+        return self._shell if model == SHELL else self._open_model()
 
     async def preload(self, models: Sequence[str]) -> None:
         """Load the library that the models need, if any, so that the first turn does not wait for it."""

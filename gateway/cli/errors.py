@@ -20,6 +20,10 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+BROKEN_PACKAGES = frozenset({"BrokenAgent", "BrokenHook", "BrokenTool"})
+"""Errors of installed packages, by name: their modules are not imported for other errors."""
+
+
 class CommandFailed(Exception):
     """The command failed."""
 
@@ -67,6 +71,9 @@ def _report_error(error: BaseException) -> ExitCode:
     if isinstance(error, InvalidSettings):
         for problem in error.problems:
             print_error(str(problem))
+        return ExitCode.USAGE
+    if type(error).__name__ in BROKEN_PACKAGES:
+        print_error(str(error))
         return ExitCode.USAGE
     if isinstance(error, BrokenPipeError):
         _discard_stdout()

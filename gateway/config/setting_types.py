@@ -23,6 +23,9 @@ SHELL = "builtin:shell"
 DEFAULT_MODEL = "default"
 """The name by which an agent record asks for the operator's model."""
 LANGUAGE_MODEL = re.compile(r"^(openai|anthropic|google|ollama):\S+$")
+ENTRY_PREFIX = "entry:"
+ENTRY_MODEL = re.compile(r"^entry:[A-Za-z0-9_.-]{1,100}$")
+"""An agent of an installed package in place of a model."""
 
 
 class Role(StrEnum):
@@ -129,18 +132,22 @@ def _check_database_url(value: SecretStr) -> SecretStr:
     return SecretStr(f"{driver}://{rest}")
 
 
+_MODEL_FORMS = "builtin:shell, openai:NAME, anthropic:NAME, google:NAME, ollama:NAME or entry:NAME"
+
+
 def _check_model(value: str) -> str:
-    if value != SHELL and not LANGUAGE_MODEL.match(value):
-        raise ValueError("must be builtin:shell, openai:NAME, anthropic:NAME, google:NAME or ollama:NAME")
+    if value != SHELL and not LANGUAGE_MODEL.match(value) and not ENTRY_MODEL.match(value):
+        raise ValueError(f"must be {_MODEL_FORMS}")
     return value
 
 
 def _check_agent_model(value: str) -> str:
-    if value not in {DEFAULT_MODEL, SHELL} and not LANGUAGE_MODEL.match(value):
-        raise ValueError(
-            "must be default, builtin:shell, openai:NAME, anthropic:NAME, google:NAME or ollama:NAME"
-        )
-    return value
+    if value == DEFAULT_MODEL:
+        return value
+    try:
+        return _check_model(value)
+    except ValueError as error:
+        raise ValueError(f"must be default, {_MODEL_FORMS}") from error
 
 
 def _check_language_model(value: str) -> str:
@@ -230,7 +237,7 @@ class AgentSettings(FrozenSettings):
 
     model: ModelName = Field(
         default="builtin:shell",
-        description="builtin:shell, openai:NAME, anthropic:NAME, google:NAME or ollama:NAME",
+        description="builtin:shell, openai:NAME, anthropic:NAME, google:NAME, ollama:NAME or entry:NAME",
     )
     instructions: str = Field(
         default="", max_length=100_000, description="instructions for the model (system prompt)"

@@ -18,6 +18,9 @@ PREFIX = "DOVECOTE_"
 SECRET_KEY_PATTERN = re.compile(
     r"(token|secret|password|passphrase|(?<!public_)key)s?$|_url$|^(openai|anthropic|google)$", re.IGNORECASE
 )
+SECRET_TABLES = frozenset({"headers", "env", "envVars", "env_vars"})
+"""Tables whose values are secrets, whatever their keys: headers of requests, variables of programs."""
+
 URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
 VENDOR_VARIABLES: Mapping[str, tuple[str, ...]] = {
@@ -62,9 +65,9 @@ class SettingProblem:
 
 def mask(path: Iterable[str], value: object) -> str:
     """Show a value as it was given, unless its key names a secret."""
-    parts = [part for part in path if not part.isdigit()]
-    is_secret = bool(parts) and (SECRET_KEY_PATTERN.search(parts[-1]) is not None or "secret" in parts)
-    if is_secret and not _is_plain_url(value):
+    *above, last = ["", *(part for part in path if not part.isdigit())]
+    in_table = (bool(SECRET_TABLES.intersection(above[-1:])) and len(above) > 1) or "secret" in above
+    if in_table or (SECRET_KEY_PATTERN.search(last) and not _is_plain_url(value)):
         return "'***'" if str(value).strip() else "''"
     shown = repr(value) if isinstance(value, str | bool | int | float | list) else f"<{type(value).__name__}>"
     shown = URL_CREDENTIALS.sub("***@", shown)

@@ -24,12 +24,16 @@ _VARIATION_SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0), range(0x
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTarget:
-    """Where a tool call would run; None: the name is unknown or there is none."""
+    """Where a tool call would run; None: the name is unknown or there is none.
+
+    `address` is what a tool sends a request to, from the gateway.
+    """
 
     workspace: str | None = None
     sandbox: str | None = None
     provider: str | None = None
     network: str | None = None
+    address: str | None = None
 
 
 def render_question(
@@ -49,6 +53,7 @@ def render_question(
             f"workspace: {_value(target.workspace)}",
             f"sandbox: {sandbox}",
             f"network: {_value(target.network)}",
+            *([f"address: {_value(target.address)}"] if target.address is not None else []),
             *_render_arguments(shown),
             *(_render_change(change, args) if change is not None else ()),
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -36,8 +37,11 @@ from gateway.store.turns.turns import Turn
 SANDBOX_CHANGED = "The sandbox was changed after this approval, so it is needed again."
 
 
-CallTargets = Callable[[Mapping[str, Any]], CallTarget]
-"""Returns where a call with these arguments would run."""
+CallTargets = Callable[[PendingToolCall], CallTarget]
+"""Returns where a call would run."""
+
+FindAddress = Callable[[PendingToolCall], str | None]
+"""Returns the address that a call would send a request to, if it is a tool that does."""
 
 
 PreviewChanges = Callable[[Sequence[PendingToolCall]], Awaitable[Mapping[str, FileChange]]]
@@ -119,8 +123,8 @@ def call_targets(environments: Mapping[str, Environment], default: Environment) 
     """Return a function that finds the target of a call by the workspace it names."""
     names = {environment.workspace: name for name, environment in environments.items()}
 
-    def find(args: Mapping[str, Any]) -> CallTarget:
-        name = args.get("workspace")
+    def find(call: PendingToolCall) -> CallTarget:
+        name = call.args.get("workspace")
         if len(environments) > 1 and isinstance(name, str) and name in environments:
             return call_target(environments[name], name)
         return call_target(default, names.get(default.workspace, ""))
@@ -128,7 +132,12 @@ def call_targets(environments: Mapping[str, Environment], default: Environment) 
     return find
 
 
-def unknown_target(_args: Mapping[str, Any]) -> CallTarget:
+def with_addresses(targets: CallTargets, address: FindAddress) -> CallTargets:
+    """Return the function with the addresses of calls that send requests."""
+    return lambda call: replace(targets(call), address=address(call))
+
+
+def unknown_target(_call: PendingToolCall) -> CallTarget:
     """Return a target without names, for callers that have no environments."""
     return CallTarget()
 
@@ -163,7 +172,7 @@ async def request(
             call=call.id,
             tool=call.name,
             args=call.args,
-            command=render_request(call, targets(call.args), changes.get(call.id)),
+            command=render_request(call, targets(call), changes.get(call.id)),
             digest=call_digest(call.name, call.args, sandbox_fingerprint),
             created_at=utc_now(),
         )

@@ -18,6 +18,7 @@ from gateway.config.setting_types import (
     LimitSettings,
     WebUrl,
 )
+from gateway.records.agent_requests import AgentTools, HttpHooks, HttpToolConfig, ToolNames
 from gateway.records.fields import EventPattern, HookUrl, Reference, Whsec
 from gateway.records.mcp_servers import McpServers
 from gateway.store.accounts.records import Record
@@ -47,9 +48,10 @@ class AgentHook(_AgentConfigModel):
 
 
 class AgentHooks(_AgentConfigModel):
-    """The agent's webhook."""
+    """The agent's webhook, and the requests that decide about its calls and turns."""
 
     webhook: AgentHook | None = None
+    http: HttpHooks = Field(default_factory=dict)
 
 
 class QueueConfig(_AgentConfigModel):
@@ -65,6 +67,8 @@ class QueueConfig(_AgentConfigModel):
 class AgentConfig(_AgentConfigModel):
     """An agent record's `config`, defaults filled in. `model` "default" is the operator's model.
 
+    `tools` are the names of the offered tools; or an object of these `names`, and of `http` tools.
+
     `roomPrompt` says where the agent is and explains messages of rooms; null is the gateway's text, "" none.
     """
 
@@ -74,14 +78,22 @@ class AgentConfig(_AgentConfigModel):
     base_url: WebUrl | None = None
     sandbox: Reference | None = None
     workspaces: tuple[WorkspaceUse, ...] = Field(default=(), max_length=20)
-    tools: tuple[Annotated[str, Field(min_length=1, max_length=60)], ...] | None = Field(
-        default=None, max_length=100
-    )
+    tools: ToolNames | AgentTools | None = None
     mcp: McpServers = Field(default_factory=dict)
     hooks: AgentHooks = AgentHooks()
     limits: LimitSettings = LimitSettings()
     queue: QueueConfig = QueueConfig()
     room_prompt: Annotated[str, Field(max_length=20_000)] | None = Field(default=None, alias="roomPrompt")
+
+    @property
+    def tool_names(self) -> tuple[str, ...] | None:
+        """The names of the built-in and installed tools that are offered; None: all."""
+        return self.tools.names if isinstance(self.tools, AgentTools) else self.tools
+
+    @property
+    def http_tools(self) -> Mapping[str, HttpToolConfig]:
+        """The tools that are HTTP requests."""
+        return self.tools.http if isinstance(self.tools, AgentTools) else {}
 
     @field_validator("queue", mode="before")
     @classmethod
@@ -96,9 +108,14 @@ def agent_config(record: Record) -> AgentConfig:
 
 def agent_urls(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the pointers and URLs of a config to which the agent's tools connect."""
-    for name, server in AgentConfig.model_validate(dict(config)).mcp.items():
+    parsed = AgentConfig.model_validate(dict(config))
+    for name, server in parsed.mcp.items():
         if server.url is not None:
             yield f"/mcp/{name}/url", server.url
+    for name, tool in parsed.http_tools.items():
+        yield f"/tools/http/{name}/url", tool.url
+    for name, hook in parsed.hooks.http.items():
+        yield f"/hooks/http/{name}/url", hook.url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from channels import registry as channel_plugins
+from gateway.agents.custom.installed_agents import entry_problem
+from gateway.config.setting_types import ENTRY_PREFIX
 from gateway.records.agent import AgentConfig
 from gateway.records.credentials import EVERY_AGENT, SECRETS, CredentialConfig, secret_fields
 from gateway.records.errors import InvalidRecord, json_pointer
@@ -91,6 +93,8 @@ def _validate_sandbox(config: Mapping[str, Any], below: str) -> ValidatedConfig:
 
 def _validate_agent(config: Mapping[str, Any], below: str) -> ValidatedConfig:
     parsed = _parse(AgentConfig, config, below)
+    if parsed.model.startswith(ENTRY_PREFIX) and (problem := entry_problem(parsed.model, "model")):
+        raise InvalidRecord([ConfigProblem(pointer=f"{below}/model", detail=problem)])
     stored, secrets = extract_secrets(_dump(parsed))
     return ValidatedConfig(config=stored, secrets=secrets, references=tuple(_agent_references(parsed)))
 

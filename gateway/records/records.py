@@ -18,6 +18,7 @@ from gateway.accounts.vault import AssociatedData, Vault, associated_data
 from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config, agent_urls
+from gateway.records.agent_requests import HttpHookConfig, HttpToolConfig
 from gateway.records.connection_rules import shared_connections
 from gateway.records.credentials import credential_urls
 from gateway.records.endpoint_rules import CallableUrl, callable_url, disallowed_endpoints, disallowed_urls
@@ -273,6 +274,18 @@ class Records:
     def mcp_servers(self, record: Record) -> Mapping[str, McpServerConfig]:
         """Return the MCP servers of an agent record, with decrypted secrets."""
         return AgentConfig.model_validate(self.with_secrets(record)).mcp if record.config.get("mcp") else {}
+
+    def http_tools(self, record: Record) -> Mapping[str, HttpToolConfig]:
+        """Return the HTTP tools of an agent record, with decrypted secrets."""
+        if not isinstance(record.config.get("tools"), dict):
+            return {}
+        return AgentConfig.model_validate(self.with_secrets(record)).http_tools
+
+    def http_hooks(self, record: Record) -> Mapping[str, HttpHookConfig]:
+        """Return the HTTP hooks of an agent record, with decrypted secrets."""
+        if not record.config.get("hooks", {}).get("http"):
+            return {}
+        return AgentConfig.model_validate(self.with_secrets(record)).hooks.http
 
     def channel_config(self, record: Record) -> ChannelConfig:
         """Return a channel record's config, with decrypted secrets."""

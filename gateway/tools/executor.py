@@ -37,6 +37,7 @@ from gateway.tools.files.list_files import list_files
 from gateway.tools.files.read import read
 from gateway.tools.files.search import search
 from gateway.tools.files.write import write
+from gateway.tools.hooks.turn_hooks import TurnHooks, denied_result
 from gateway.tools.live_output import LiveOutput
 from gateway.tools.load_skill import load_skill
 from gateway.tools.memory import memory_delete, memory_search, memory_write
@@ -104,10 +105,12 @@ class ToolExecutor(Tools):
         allowed: Sequence[str] | None,
         show_step: ShowStep | None = None,
         external: Mapping[str, Tool] | None = None,
+        hooks: TurnHooks | None = None,
     ) -> None:
         self._context = context
         self._live_output = LiveOutput(context.turn, context.publish_transient)
         self._show_step = show_step or (lambda _step: None)
+        self._hooks = hooks or TurnHooks()
         self._approves_own: bool | None = None
         self._begin_transaction = begin
         self._check = check
@@ -130,8 +133,20 @@ class ToolExecutor(Tools):
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> bool:
         """Return whether a person must approve this call first (and has not yet)."""
-        tool = self._tools.get(name)
-        if tool is None or not self._mode_requires_approval(tool, args, typed_by_asker=typed_by_asker):
+        if name not in self._tools or await self._is_done(call):
+            return False
+        decided = await self._hooks.before_tool(name, args, call)
+        if decided.denied is not None:
+            return False  # the call returns the reason
+        return await self._waits_for_person(
+            name, decided.call.args or {}, call, typed_by_asker=typed_by_asker
+        )
+
+    async def _waits_for_person(
+        self, name: str, args: Mapping[str, Any], call: str, *, typed_by_asker: bool
+    ) -> bool:
+        tool = self._tools[name]
+        if not self._mode_requires_approval(tool, args, typed_by_asker=typed_by_asker):
             return False
         if typed_by_asker and not tool.asks_person and await self._asker_may_approve():
             return False
@@ -151,6 +166,15 @@ class ToolExecutor(Tools):
         if refused or not tool.is_offered(context):
             return False
         return tool.call_needs_approval(args) or tool.needs_approval(context.environment.config)
+
+    def call_address(self, call: PendingToolCall) -> str | None:
+        """Return what a call would send a request to, from the gateway."""
+        tool = self._tools.get(call.name)
+        return tool.address(call.args) if tool is not None and tool.address is not None else None
+
+    def changed_calls(self, calls: Sequence[PendingToolCall]) -> Sequence[PendingToolCall]:
+        """Return calls with the arguments that hooks gave them: these are what people decide about."""
+        return self._hooks.with_changes(calls)
 
     async def preview_changes(self, calls: Sequence[PendingToolCall]) -> Mapping[str, FileChange]:
         """Return how calls would change files that can be read at once; others are left out."""
@@ -209,11 +233,17 @@ class ToolExecutor(Tools):
             return ToolResult(
                 ok=False, content=f"there is no tool {name!r}; there are {', '.join(self._tools)}"
             )
-        if await self.needs_approval(name, args, call=call, typed_by_asker=typed_by_asker):
-            return ToolResult(ok=False, content="a person must approve this call before it can run")
         earlier = await self._get_step(call)
         if earlier is not None and earlier.state == "done":
             return _recorded_result(earlier)
+        decided = await self._hooks.before_tool(name, args, call)
+        args = decided.call.args or {}
+        if decided.denied is not None:
+            if earlier is None:
+                await self._begin_step(call, name, args)
+            return await self._end_step(call, name, denied_result(decided.denied))
+        if await self._waits_for_person(name, args, call, typed_by_asker=typed_by_asker):
+            return ToolResult(ok=False, content="a person must approve this call before it can run")
         if earlier is not None and not tool.idempotent and not args.get("background"):
             return await self._end_step(call, name, _interrupted_result(args, self._context.interruption))
         if earlier is None:
@@ -221,6 +251,7 @@ class ToolExecutor(Tools):
         step = ToolStep(id=call, title=describe_call(name, args))
         self._show_step(step)
         result = await self._run_tool(tool, args, call, typed_by_asker=typed_by_asker)
+        result = await self._hooks.after_tool(name, args, call, result)
         self._show_step(replace(step, state=StepState.DONE if result.ok else StepState.FAILED))
         return await self._end_step(call, name, result)
 
@@ -229,6 +260,10 @@ class ToolExecutor(Tools):
             return None
         async with self._context.jobs.read() as connection:
             return await turns.get_step(connection, self._context.turn.id, call)
+
+    async def _is_done(self, call: str) -> bool:
+        step = await self._get_step(call)
+        return step is not None and step.state == "done"
 
     async def _begin_step(self, call: str, name: str, args: Mapping[str, Any]) -> None:
         turn = self._context.turn

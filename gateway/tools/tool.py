@@ -106,6 +106,8 @@ class Tool:
     """Whether its calls are questions, which wait for an answer (`ToolContext.answer`)."""
     uses_workspace: bool = True
     """Whether it works in a workspace; with several workspaces a call names one."""
+    address: Callable[[Mapping[str, Any]], str] | None = None
+    """Returns what a call sends a request to, for the question whether it may."""
     validate: Callable[[Mapping[str, Any], Mapping[str, Any]], None] | None = None
     """Raises InvalidArguments for arguments that do not match the schema; None: `validate_arguments`."""
 

@@ -22,6 +22,7 @@ from gateway.agents.port import (
     Delta,
     Finished,
     MessageCompleted,
+    PendingToolCall,
     Tools,
     TurnInput,
 )
@@ -37,6 +38,7 @@ from gateway.store.turn_state import TurnState
 from gateway.store.turns import turn_queue, turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
+from gateway.tools.executor import ToolExecutor
 from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import render_unsaved
 from gateway.turns.histories import History, HistoryCache
@@ -78,6 +80,7 @@ class TurnAttempt:
         self._call_targets: approvals.CallTargets = approvals.unknown_target
         self._input_text: Callable[[Turn], str] = lambda turn: turn.input
         self._preview_changes: approvals.PreviewChanges = approvals.no_previews
+        self._changed_calls: Callable[[Sequence[PendingToolCall]], Sequence[PendingToolCall]] = tuple
         self._save_files: Callable[[], Awaitable[str | None]] | None = None
         self._unsaved: str | None = None
         self.end_state: TurnState | None = None
@@ -113,9 +116,11 @@ class TurnAttempt:
         """Set the function that returns a turn's input as the agent gets it."""
         self._input_text = render
 
-    def set_change_previews(self, preview: approvals.PreviewChanges) -> None:
-        """Set the function that computes how calls would change files, for their questions."""
-        self._preview_changes = preview
+    def set_tools(self, tools: ToolExecutor) -> None:
+        """Set the tools: they know how calls would change files and what they call, for questions."""
+        self._preview_changes = tools.preview_changes
+        self._changed_calls = tools.changed_calls
+        self._call_targets = approvals.with_addresses(self._call_targets, tools.call_address)
 
     def set_file_saver(self, save: Callable[[], Awaitable[str | None]]) -> None:
         """Set the function that saves the files of the turn's sandboxes; it returns why it could not."""
@@ -249,13 +254,14 @@ class TurnAttempt:
         )
 
     async def _pause(self, required: ApprovalRequired) -> None:
-        changes = await self._preview_changes(required.calls)
+        calls = self._changed_calls(required.calls)
+        changes = await self._preview_changes(calls)
         async with self.begin("turn.pause") as tx:
             await turns.pause(tx.connection, self.turn, fence=self._fence, state=required.state)
             await approvals.request(
                 tx,
                 self.turn,
-                required.calls,
+                calls,
                 self._sandbox_fingerprint,
                 targets=self._call_targets,
                 changes=changes,

@@ -280,11 +280,12 @@ class TurnWorker:
             context,
             begin=attempt.begin,
             check=attempt.ensure_held,
-            allowed=agent_config(claim.agent).tools,
+            allowed=agent_config(claim.agent).tool_names,
             show_step=attempt.show_step,
             external=external.tools,
+            hooks=external.hooks,
         )
-        attempt.set_change_previews(tools.preview_changes)
+        attempt.set_tools(tools)
         if spec.models[0] != SHELL and turn.origin is not None:
             spec = _in_room(claim, spec, turn.origin, environments, tools)
         if await attempt.renew_approvals(claim.approvals):
@@ -309,7 +310,7 @@ class TurnWorker:
             await stack.enter_async_context(
                 self._environment_resolver.in_use(one, changed=turn.trigger == "job")
             )
-        await attempt.run(self._get_agent(spec), turn_input, tools, collect)
+        await attempt.run(external.hooks.wrap(self._get_agent(spec)), turn_input, tools, collect)
 
     async def _tool_context(
         self, claim: ClaimedTurn, environments: Mapping[str, Environment], memory: TurnMemory | None

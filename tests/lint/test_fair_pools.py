@@ -39,6 +39,7 @@ ALLOWED = {
     "delivery/fair_threads.py Lock": "guards the scheduler itself",
     "delivery/fair_threads.py ThreadPoolExecutor": "the fair thread pool is built on it",
     "gateway/agents/clients/pydantic_ai_client.py Queue": "the answer to one request",
+    "gateway/agents/custom/runner.py Queue": "the events of one attempt",
     "gateway/agents/model/workspace.py Lock": "the sandbox of one turn",
     "gateway/cli/terminal/session.py Queue": "the inputs of one person's terminal",
     "gateway/environments/credential_headers.py Lock": "the access token of one credential",

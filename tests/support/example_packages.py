@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CONTRACT_EXAMPLES = ("channel-example", "provider-example")
-EXAMPLES = (*CONTRACT_EXAMPLES, "tool-example")
+AGENT_EXAMPLES = ("agent-function", "agent-pydantic-ai", "agent-langgraph")
+EXAMPLES = (*CONTRACT_EXAMPLES, "tool-example", *AGENT_EXAMPLES)
 
 
 def install(example: str, site: Path) -> Path:
@@ -19,6 +23,20 @@ def install(example: str, site: Path) -> Path:
     add_distribution(site, project["name"], project["entry-points"])
     (site / f"{project['name']}.pth").write_text(f"{folder}\n")
     return folder
+
+
+@contextmanager
+def agent_entry(example: str) -> Iterator[EntryPoint]:
+    """Yield the entry point of an example's agent; its module is loaded anew."""
+    folder = ROOT / "examples" / example
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    ((name, value),) = project["entry-points"]["dovecote.agents"].items()
+    sys.path.insert(0, str(folder))
+    try:
+        yield EntryPoint(name=name, value=value, group="dovecote.agents")
+    finally:
+        sys.path.remove(str(folder))
+        sys.modules.pop(value.partition(":")[0], None)
 
 
 def add_distribution(site: Path, name: str, entry_points: Mapping[str, Mapping[str, str]]) -> None:

@@ -200,10 +200,11 @@ def _translated(model: str) -> Iterator[None]:
     except ModelRequestTimeout as error:
         raise ModelTimedOut(model, error.timeout) from error
     except AgentRunError as error:
-        raise _error_of(model, error) from error
+        raise to_call_error(model, error) from error
 
 
-def _error_of(model: str, error: AgentRunError) -> ModelCallError:
+def to_call_error(model: str, error: AgentRunError) -> ModelCallError:
+    """Return an error of the library as an error of model clients."""
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     kind = next((ours for theirs, ours in _ERRORS if isinstance(error, theirs)), None)
     if kind is None and status is not None:

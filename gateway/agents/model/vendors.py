@@ -12,7 +12,7 @@ from sandbox.errors import install_command
 
 Vendor = Literal["openai", "anthropic", "google", "ollama"]
 
-FORMS = '"openai:NAME", "anthropic:NAME", "google:NAME", "ollama:NAME" or "builtin:shell"'
+FORMS = '"openai:NAME", "anthropic:NAME", "google:NAME", "ollama:NAME", "entry:NAME" or "builtin:shell"'
 OPENAI = "https://api.openai.com/v1"
 LIBRARY_VENDORS = frozenset({"google"})
 """Vendors whose models are used through pydantic-ai."""

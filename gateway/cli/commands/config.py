@@ -39,7 +39,7 @@ EXAMPLE = """# Settings of Dovecote. A flag wins over a DOVECOTE_* variable, tha
 # database_url = "postgresql://user:password@127.0.0.1/dovecote"
 
 [agent]
-model = "builtin:shell"                       # or openai:NAME, anthropic:NAME, google:NAME, ollama:NAME
+model = "builtin:shell"     # or openai:NAME, anthropic:NAME, google:NAME, ollama:NAME, entry:NAME
 # instructions = "You are a careful operator of this machine."
 # base_url = "http://127.0.0.1:8000/v1"       # an OpenAI-compatible server
 # fallback = ["anthropic:NAME"]

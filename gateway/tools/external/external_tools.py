@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from gateway.tools.hooks.turn_hooks import TurnHooks
 from gateway.tools.tool import Tool, ToolContext
 
 MAX_NAME = 64
@@ -18,10 +19,11 @@ _UNUSABLE = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalTools:
-    """The further tools of a turn by name, and notes for the model about those that are missing."""
+    """The further tools of a turn by name, notes for the model about those that are missing, and hooks."""
 
     tools: Mapping[str, Tool] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    hooks: TurnHooks = field(default_factory=TurnHooks)
 
     def add_notes(self, instructions: str) -> str:
         """Return an agent's instructions with the notes."""

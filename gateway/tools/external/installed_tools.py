@@ -42,7 +42,7 @@ class InstalledTools:
     @asynccontextmanager
     async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
         """Yield the tools that the agent's `tools` allows, and the others."""
-        allowed = agent_config(context.agent).tools if context.agent is not None else None
+        allowed = agent_config(context.agent).tool_names if context.agent is not None else None
         tools = {name: one for name, one in self._tools.items() if allowed is None or name in allowed}
         async with self._others(context) as others:
             yield replace(others, tools={**others.tools, **tools})

@@ -1,14 +1,19 @@
-"""Where external tools come from: installed packages, then the agent's MCP servers."""
+"""Where external tools come from: installed packages, the agent's HTTP tools, its MCP servers."""
 
 from __future__ import annotations
 
 from gateway.records.records import Records
 from gateway.tools.executor import TOOLS
 from gateway.tools.external.external_tools import OpenExternalTools
+from gateway.tools.external.hooked_tools import HookedTools
+from gateway.tools.external.http_tools import HttpTools
 from gateway.tools.external.installed_tools import InstalledTools, load_tools
 from gateway.tools.external.mcp_tools import McpTools
+from gateway.tools.hooks.functions import load_hooks
 
 
 def open_external_tools(records: Records) -> OpenExternalTools:
-    """Return the function that opens a turn's external tools; raises BrokenTool for a broken package."""
-    return InstalledTools(load_tools(reserved=TOOLS), McpTools(records).open).open
+    """Return the function that opens a turn's external tools; raises BrokenTool, BrokenHook."""
+    requests = HttpTools(records, McpTools(records).open)
+    tools = InstalledTools(load_tools(reserved=TOOLS), requests.open)
+    return HookedTools(records, load_hooks(), tools.open).open

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 import pytest
 
 from agent_tools import RecordingTools, agent_spec, collect_steps, collect_steps_until, turn_input
+from example_packages import agent_entry
+from gateway.agents.custom.installed_agents import load_agents
 from gateway.agents.model import Vendors, open_model_agent
 from gateway.agents.port import (
     Agent,
@@ -70,11 +73,33 @@ async def open_library_case() -> AsyncIterator[AgentCase]:
             yield AgentCase(agent=agent, spec=spec, command_text="run: ls")
 
 
+def open_example(example: str, library: str = "") -> Callable[[], AbstractAsyncContextManager[AgentCase]]:
+    """Return what opens an example package's agent by its entry point; it needs a library."""
+
+    @asynccontextmanager
+    async def open_case() -> AsyncIterator[AgentCase]:
+        if library and find_spec(library) is None:
+            pytest.skip(f"{library} is not installed: it is a dependency of examples/{example} alone")
+        async with OpenAIServer(echo) as server:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("OPENAI_BASE_URL", server.base_url)
+                patch.setenv("OPENAI_API_KEY", "key")
+                with agent_entry(example) as entry:
+                    agent = load_agents([entry])[entry.name]
+                spec = agent_spec(models=(f"entry:{entry.name}",))
+                yield AgentCase(agent=agent, spec=spec, command_text="run: ls")
+
+    return open_case
+
+
 AGENTS: dict[str, Callable[[], AbstractAsyncContextManager[AgentCase]]] = {
     "shell": open_shell_agent,
     "model": open_model_case,
     "anthropic": open_anthropic_case,
     "library": open_library_case,
+    "function": open_example("agent-function"),
+    "pydantic-ai": open_example("agent-pydantic-ai"),
+    "langgraph": open_example("agent-langgraph", "langgraph"),
 }
 
 

@@ -349,6 +349,19 @@ def test_no_secret_is_told(secret: str) -> None:
     assert {secret, f"nats://u:{secret}@h", f"123456:{secret}"} <= settings.secrets()
 
 
+def test_headers_and_variables_are_secrets() -> None:
+    """A header or a variable of a declared record is neither shown nor logged, whatever its name."""
+    env = {
+        f"DOVECOTE_AGENTS__HELPER__{table}": f"zq-canary-{place}"
+        for place, table in enumerate(
+            ["MCP__one__HEADERS__Authorization", "MCP__two__ENV__MODE", "TOOLS__HTTP__look__HEADERS__Cookie"]
+        )
+    }
+    settings = load(env=env, directory=Path("/nowhere"))
+    assert "zq-canary" not in json.dumps(masked(settings))
+    assert set(env.values()) <= settings.secrets()
+
+
 def test_settings_are_fixed(read: Read) -> None:
     """Nobody changes a setting after it was read."""
     settings = read()

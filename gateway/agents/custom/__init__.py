@@ -1,0 +1,1 @@
+"""Agents of installed packages: functions, pydantic-ai agents and LangGraph graphs."""

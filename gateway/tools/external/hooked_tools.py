@@ -1,0 +1,39 @@
+"""Open the hooks of a turn beside its external tools."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from gateway.records.records import Records
+from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
+from gateway.tools.hooks.answer import Hook
+from gateway.tools.hooks.http_hooks import HookSession, HttpHook
+from gateway.tools.hooks.turn_hooks import TurnHooks
+from gateway.tools.tool import ToolContext
+
+
+class HookedTools:
+    """Opens external tools with hooks: those of installed packages, then those of the record."""
+
+    def __init__(self, records: Records, installed: Sequence[Hook], others: OpenExternalTools) -> None:
+        self._records = records
+        self._installed = installed
+        self._others = others
+
+    @asynccontextmanager
+    async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
+        """Yield the others with the hooks; connections are closed with the block."""
+        agent = context.agent
+        configs = self._records.http_hooks(agent) if agent is not None else {}
+        async with self._others(context) as others:
+            if agent is None or not (configs or self._installed):
+                yield others
+                return
+            session = HookSession(self._records.guard_of(agent))
+            hooks = [HttpHook(name, config, session) for name, config in sorted(configs.items())]
+            try:
+                yield replace(others, hooks=TurnHooks(turn=context.turn, hooks=(*self._installed, *hooks)))
+            finally:
+                await session.aclose()

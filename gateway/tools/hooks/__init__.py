@@ -1,0 +1,1 @@
+"""Rules before and after tool calls and turns: functions of installed packages, and HTTP requests."""
