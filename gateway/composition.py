@@ -270,6 +270,7 @@ def _build_services(
         sandbox_commands,
         limit=settings.queue_limit,
         schedules=schedule_settings(settings),
+        operator_model=OperatorModel.from_settings(settings.agent),
     )
     submissions = Submissions(transactions, limit=settings.queue_limit, cancel=turn_worker.cancel_local)
     return Services(

@@ -47,7 +47,8 @@ def default_models(settings: Settings) -> tuple[str, ...]:
 def model_problems(settings: Settings) -> tuple[str, ...]:
     """Return the problems of the default agent's models, one line each; calls no vendor and loads no SDK."""
     vendors = model_vendors(settings.vendors, settings.agent)
-    return check_chain(default_models(settings), vendors, settings.agent.base_url)
+    models = (*default_models(settings), *settings.agent.model_choices)
+    return check_chain(models, vendors, settings.agent.base_url)
 
 
 class AgentRegistry:

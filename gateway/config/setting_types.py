@@ -237,6 +237,9 @@ class AgentSettings(FrozenSettings):
     )
     base_url: WebUrl | None = Field(default=None, description="an OpenAI-compatible server's base URL")
     fallback: ModelNames = Field(default=(), description="models tried in order when the first one fails")
+    model_choices: ModelNames = Field(
+        default=(), alias="modelChoices", description="models that people may select with /model"
+    )
     limits: LimitSettings = Field(default=LimitSettings(), description="ceilings of one turn")
 
 

@@ -13,11 +13,13 @@ from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.notices import post_notice
 from gateway.conversations.queue_policy import queue_policy
 from gateway.conversations.retry import retry_in
+from gateway.conversations.room_verbosity import execute_verbose_command
 from gateway.conversations.titles import rename
 from gateway.ingress.approval_replies import ReplyPrivately, answer_by_command, decide_by_command
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
 from gateway.ingress.schedule_commands import execute_schedule_command
 from gateway.memory.chat_command import execute_memory_command
+from gateway.records.agent import OperatorModel
 from gateway.schedules.schedules import ScheduleSettings
 from gateway.store.conversations import conversations, room_messages
 from gateway.store.conversations.conversations import Conversation
@@ -25,15 +27,21 @@ from gateway.store.job_state import JobState
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode, TurnState
 from gateway.store.turns import jobs, turn_retries, turns
 from gateway.store.turns.turns import Turn
+from gateway.turns.compaction_turn import queue_compaction
+from gateway.turns.model_choice import execute_model_command
+from gateway.turns.undo import undo_last_exchange
 
 HELP = (
     "`/new` starts a new conversation, `/stop` stops what is running, "
-    "`/retry` tries again what failed or waits for another attempt, `/status` shows what is running, "
+    "`/retry` tries again what failed or waits for another attempt, `/undo` takes back the last exchange, "
+    "`/status` shows what is running, "
     "`/jobs` lists background jobs (`/jobs logs ID`, `/jobs stop ID`), "
     "`/approve ID` and `/deny ID` decide about a command, `/answer ID TEXT` answers a question, "
     "`/queue` shows what happens to messages "
     "that arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` "
     "changes it), `/schedule` and `/remind` start something or remind you at a time (`/remind in 20m tea`), "
+    "`/model` shows or selects the model, `/compact` summarises what was said so far, "
+    "`/verbose on` shows the tools that run, "
     "`/memory` lists my notes for this chat, `/usage` shows what this conversation has used, "
     "`/title TEXT` names this conversation in lists, `/help` shows this."
 )
@@ -101,7 +109,8 @@ class ChatCommands:
     """
 
     NAMES = (
-        *("new", "stop", "retry", "status", "jobs", "approve", "deny", "answer", "queue"),
+        *("new", "stop", "retry", "undo", "status", "jobs", "approve", "deny", "answer", "queue"),
+        *("model", "compact", "verbose"),
         *("schedule", "remind", "memory", "usage", "title", "help"),
     )
     ALWAYS = ("stop", "approve", "deny", "answer")
@@ -114,11 +123,13 @@ class ChatCommands:
         *,
         limit: int = QUEUE_LIMIT,
         schedules: ScheduleSettings = ScheduleSettings(),  # noqa: B008 - immutable
+        operator_model: OperatorModel = OperatorModel(),  # noqa: B008 - immutable
     ) -> None:
         self.reply_privately = reply_privately
         self._sandbox_commands = sandbox_commands
         self._limit = limit
         self._schedules = schedules
+        self._operator_model = operator_model
 
     async def execute(
         self,
@@ -152,6 +163,12 @@ class ChatCommands:
             "queue": lambda: self._queue(tx, conversation, command.args),
             "status": lambda: self._status(tx, conversation, by.id),
             "new": lambda: self._new(tx, conversation),
+            "undo": lambda: undo_last_exchange(tx, conversation, by=by.id),
+            "model": lambda: execute_model_command(tx, conversation, command.args, self._operator_model),
+            "compact": lambda: queue_compaction(
+                tx, conversation, self._operator_model, by=by.id, limit=self._limit
+            ),
+            "verbose": lambda: execute_verbose_command(tx, conversation, command.args),
             "memory": lambda: execute_memory_command(
                 tx, conversation, command.args, by=by.id, is_owner=decision_context is None
             ),

@@ -52,6 +52,11 @@ COMPACTION_NOTICE = (
     "the full record is kept.)"
 )
 
+REQUESTED_NOTICE = (
+    "I have summarised the earlier part of this conversation for myself; the full record is kept."
+)
+NOTHING_NOTICE = "There is nothing to summarise yet."
+
 
 def estimate_text_tokens(text: str) -> int:
     """Return about how many tokens a text has."""
@@ -87,6 +92,11 @@ def find_cut(messages: Sequence[ChatMessage], tail_tokens: int) -> int:
     fitting = [place for place in places if estimate_tokens(messages[place:]) <= tail_tokens] or places[-1:]
     turns = [place for place in fitting if is_prompt(messages[place])]
     return (turns or fitting)[0]
+
+
+def find_last_exchange(messages: Sequence[ChatMessage]) -> int:
+    """Return the index of a person's last message, which a requested compaction keeps; 0: none before it."""
+    return max((place for place in range(len(messages)) if is_prompt(messages[place])), default=0)
 
 
 def _may_start(message: ChatMessage) -> bool:
