@@ -26,6 +26,7 @@ from gateway.config.setting_types import Role
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.full_queues import FullQueues, RefusalReports
 from gateway.conversations.message_ids import full_text_path
+from gateway.conversations.room_verbosity import RoomVerbosity
 from gateway.conversations.submission import Submissions
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.backends import HOST_PROVIDER, Backends, open_backends
@@ -148,6 +149,7 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
     relay = Relay(backing.database, stream, checkpoint)
     acceptors: list[UpdateAcceptor] = []
     channels = _channel_supervisor(backing, records, acceptors)
+    verbosity = RoomVerbosity(backing.database).get
     return _Foundation(
         backing=backing,
         records=records,
@@ -163,7 +165,7 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
             checkpoint,
             full_text_url=full_text_path,
         ),
-        drafts=Drafts(get_bot=channels.get_bot, database=backing.database),
+        drafts=Drafts(get_bot=channels.get_bot, database=backing.database, get_verbosity=verbosity),
         status_reactions=StatusReactions(backing.database, channels.react, channels.has_reactions),
     )
 
