@@ -35,6 +35,7 @@ COMMANDS = {
     "compact": "Summarise what was said so far",
     "verbose": "Show which tools run: on or off",
     "usage": "Show what this conversation has used",
+    "link": "Join your accounts on several platforms by a code",
     "title": "Name this conversation in lists",
     "remind": "Remind me, as in `in 20m drink tea`",
     "help": "Show the commands",

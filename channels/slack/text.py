@@ -23,6 +23,7 @@ COMMANDS = frozenset(
         "compact",
         "verbose",
         "usage",
+        "link",
         "title",
         "help",
         "start",

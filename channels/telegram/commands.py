@@ -23,6 +23,7 @@ MENU = {
     "compact": "Summarise what was said so far",
     "verbose": "Show which tools run: on or off",
     "usage": "Show what this conversation has used",
+    "link": "Join your accounts on several platforms",
     "title": "Name this conversation in lists",
     "help": "Show the commands",
 }

@@ -19,6 +19,7 @@ from gateway.ingress.approval_replies import ReplyPrivately, answer_by_command, 
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
 from gateway.ingress.schedule_commands import execute_schedule_command
 from gateway.memory.chat_command import execute_memory_command
+from gateway.memory.link_command import execute_link_command
 from gateway.records.agent import OperatorModel
 from gateway.schedules.schedules import ScheduleSettings
 from gateway.store.conversations import conversations, room_messages
@@ -43,6 +44,7 @@ HELP = (
     "`/model` shows or selects the model, `/compact` summarises what was said so far, "
     "`/verbose on` shows the tools that run, "
     "`/memory` lists my notes for this chat, `/usage` shows what this conversation has used, "
+    "`/link` joins what I know of you on several platforms, "
     "`/title TEXT` names this conversation in lists, `/help` shows this."
 )
 
@@ -110,7 +112,7 @@ class ChatCommands:
 
     NAMES = (
         *("new", "stop", "retry", "undo", "status", "jobs", "approve", "deny", "answer", "queue"),
-        *("model", "compact", "verbose"),
+        *("model", "compact", "verbose", "link"),
         *("schedule", "remind", "memory", "usage", "title", "help"),
     )
     ALWAYS = ("stop", "approve", "deny", "answer")
@@ -173,6 +175,7 @@ class ChatCommands:
                 tx, conversation, command.args, by=by.id, is_owner=decision_context is None
             ),
             "usage": lambda: render_usage(tx.connection, conversation.account, conversation.id),
+            "link": lambda: execute_link_command(tx, conversation, command.args, by=by),
             "title": lambda: self._title(tx, conversation, " ".join(command.args)),
             "schedule": lambda: self._schedule(tx, conversation, command, by),
             "remind": lambda: self._schedule(tx, conversation, command, by),

@@ -41,9 +41,11 @@ class DraftHarness:
     features: frozenset[ChannelFeature] = EDITS
     limits: ChannelLimits = HIGH_LIMITS
     verbosity: bool | None = None
+    verbosity_asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def get_verbosity(self, _address: Address) -> bool | None:
         """Return what the room wants."""
+        self.verbosity_asked.set()
         return self.verbosity
 
     def bot(self, limits: ChannelLimits = HIGH_LIMITS) -> ConnectedBot:

@@ -14,6 +14,7 @@ from gateway.web.api import (
     job_completion,
     jobs,
     memories,
+    persons,
     schedules,
     trace,
     triggers,
@@ -309,5 +310,6 @@ API_ROUTES: tuple[ApiRoute, ...] = (
     *trace.ROUTES,
     *_schedules(),
     *_memories(),
+    *persons.ROUTES,
     *_triggers(),
 )

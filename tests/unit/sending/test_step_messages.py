@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from channels.errors import Ambiguous, Unreachable
-from channels.message import Address, StepState, ToolStep, ToolSteps
+from channels.message import StepState, ToolStep, ToolSteps
 from channels.port import ChannelFeature
 from delivery.chat.drafts import Drafts
 from delivery.chat.step_messages import MAX_STEPS
@@ -174,18 +173,11 @@ async def test_a_room_that_does_not_want_steps_sees_none(
 ) -> None:
     """A status line is shown on request alone; a platform's own steps unless they are turned off."""
     harness.features, harness.verbosity = features, verbosity
-    asked = asyncio.Event()
-
-    async def get_verbosity(address: Address) -> bool | None:
-        asked.set()
-        return await DraftHarness.get_verbosity(harness, address)
-
-    harness.get_verbosity = get_verbosity  # type: ignore[method-assign]
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as display:
         assert display is not None
         display.show_step(BASH)
         if features != STREAMS:
-            await asked.wait()
+            await harness.verbosity_asked.wait()
     assert not {"send", "steps"} & set(harness.platform_calls)
 
 
