@@ -26,7 +26,6 @@ from gateway.config.setting_types import Role
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.full_queues import FullQueues, RefusalReports
 from gateway.conversations.message_ids import full_text_path
-from gateway.conversations.room_verbosity import RoomVerbosity
 from gateway.conversations.submission import Submissions
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.backends import HOST_PROVIDER, Backends, open_backends
@@ -62,6 +61,7 @@ from gateway.schedules.schedules import Schedules, schedule_settings
 from gateway.services import Services
 from gateway.store.turn_state import RetryPeriods
 from gateway.tools.external.sources import open_external_tools
+from gateway.turns.room_verbosity import RoomVerbosity
 from gateway.turns.worker import TurnWorker
 
 CHANNEL_ROLES = frozenset({Role.INGRESS, Role.TURNS, Role.DELIVERY})

@@ -13,7 +13,6 @@ from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.notices import post_notice
 from gateway.conversations.queue_policy import queue_policy
 from gateway.conversations.retry import retry_in
-from gateway.conversations.room_verbosity import execute_verbose_command
 from gateway.conversations.titles import rename
 from gateway.ingress.approval_replies import ReplyPrivately, answer_by_command, decide_by_command
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
@@ -30,6 +29,7 @@ from gateway.store.turns import jobs, turn_retries, turns
 from gateway.store.turns.turns import Turn
 from gateway.turns.compaction_turn import queue_compaction
 from gateway.turns.model_choice import execute_model_command
+from gateway.turns.room_verbosity import execute_verbose_command
 from gateway.turns.undo import undo_last_exchange
 
 HELP = (
