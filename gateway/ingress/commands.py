@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from channels.message import Address, Author
+from channels.message import Author
 from delivery.broker.port import WorkQueue
 from delivery.deliveries.transactions import Transaction, Transactions
 from gateway.accounts.usage_report import render_usage
@@ -21,7 +21,7 @@ from gateway.memory.chat_command import execute_memory_command
 from gateway.memory.link_command import execute_link_command
 from gateway.records.agent import OperatorModel
 from gateway.schedules.schedules import ScheduleSettings
-from gateway.store.conversations import conversations, room_messages
+from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.job_state import JobState
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode, TurnState
@@ -30,6 +30,7 @@ from gateway.store.turns.turns import Turn
 from gateway.turns.compaction_turn import queue_compaction
 from gateway.turns.model_choice import execute_model_command
 from gateway.turns.room_verbosity import execute_verbose_command
+from gateway.turns.session_reset import begin_anew
 from gateway.turns.undo import undo_last_exchange
 
 HELP = (
@@ -192,10 +193,7 @@ class ChatCommands:
 
     @staticmethod
     async def _new(tx: Transaction, conversation: Conversation) -> str:
-        await conversations.detach_address(tx.connection, conversation.id)
-        if conversation.address is not None:
-            address = Address.decode(conversation.address)
-            await room_messages.delete_thread(tx.connection, address.destination, address.thread or "")
+        await begin_anew(tx, conversation)
         return "A new conversation begins with your next message."
 
     @staticmethod
