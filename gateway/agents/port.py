@@ -116,11 +116,13 @@ class ToolSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """What a tool call came to: `content` is for the model, cut to the output limit; `detail` holds the
-    same in parts (exit_code, stdout, …) for those who show it to a person."""
+    same in parts (exit_code, stdout, …) for those who show it to a person. `images` are shown to the model
+    once: a recorded result has none."""
 
     ok: bool
     content: str
     detail: Mapping[str, Any] = field(default_factory=dict)
+    images: tuple[AgentImage, ...] = ()
 
 
 class Tools(Protocol):

@@ -34,6 +34,7 @@ from gateway.tools.files.glob import glob
 from gateway.tools.files.grep import grep
 from gateway.tools.files.list_files import list_files
 from gateway.tools.files.read import read
+from gateway.tools.files.view_image import view_image
 from gateway.tools.files.write import write
 from gateway.tools.load_skill import load_skill
 from gateway.tools.memory import memory_delete, memory_search, memory_write
@@ -52,6 +53,7 @@ TOOLS: Mapping[str, Tool] = {
     "glob": glob,
     "grep": grep,
     "list_files": list_files,
+    "view_image": view_image,
     "load_skill": load_skill,
     "async_status": async_status,
     "deliver_file": deliver_file,
