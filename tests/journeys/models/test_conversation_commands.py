@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -43,9 +44,9 @@ class Talk:
         """Give a command and return its reply."""
         return str((await self.post(text))["reply"])
 
-    async def ask(self, text: str) -> str:
+    async def ask(self, text: str, **more: Any) -> str:
         """Send a message and return what the model answers."""
-        given = {"conversation": "talk", "input": text}
+        given = {"conversation": "talk", "input": text, **more}
         async with self.session.post("/agents/default/turns", json=given) as answer:
             queued = await answer.json()
         async with asyncio.timeout(60):
@@ -75,6 +76,7 @@ async def open_talk(data: Path) -> AsyncIterator[Talk]:
             "DOVECOTE_AGENT__MODEL": "openai:first",
             "DOVECOTE_AGENT__MODEL_CHOICES": "openai:second",
             "DOVECOTE_AGENT__BASE_URL": server.base_url,
+            "DOVECOTE_TRANSCRIPTION__COMMAND": "grep,-ao,good morning",
         }
         async with gateway(data, env=env) as process, process.http() as session:
             yield Talk(process=process, session=session, server=server)
@@ -102,6 +104,24 @@ async def test_model_undo_and_compact_over_http(tmp_path: Path) -> None:
         assert await talk.command("/verbose on") == NOT_IN_A_CHAT
         undone = [one["data"]["text"] for one in await talk.events() if one["type"] == "turn.undone"]
         assert undone == ["two", "four"]
+
+
+async def test_a_voice_message_reaches_the_model_as_text(tmp_path: Path) -> None:
+    """The model gets the words and the file; without words the person and the model get the reason."""
+    async with open_talk(tmp_path / "data") as talk:
+        said = await talk.ask("listen", attachments=[_voice("good morning")])
+        assert '[what the voice message inbox/voice.ogg says: "good morning"]' in said
+        assert "[attached: inbox/voice.ogg, " in said
+        said = await talk.ask("and now", attachments=[_voice("mumble")])
+        assert "could not be transcribed: the command failed with exit code 1]" in said
+        notices = [one["data"]["text"] for one in await talk.events() if one["data"].get("role") == "notice"]
+        assert len([text for text in notices if "I could not understand the voice message" in text]) == 1
+
+
+def _voice(words: str) -> dict[str, str]:
+    """Return a sound with these words as an attachment."""
+    content = base64.b64encode(b"OggS" + bytes(9) + words.encode()).decode()
+    return {"name": "voice.ogg", "type": "audio/ogg", "content": content}
 
 
 def _prompts(body: dict[str, Any]) -> list[str]:
