@@ -251,6 +251,23 @@ class ToolSteps:
     recipient_id: str = ""
     has_ended: bool = False
 
+    @property
+    def text(self) -> str:
+        """The latest calls as CommonMark, where a message of text shows them."""
+        latest = self.steps[-MAX_STEP_LINES:]
+        hidden = len(self.steps) - len(latest)
+        lines = [f"{_STEP_MARKS[step.state]} `{_step_title(step)}`" for step in latest]
+        return "\n".join([*([f"({hidden} earlier)"] if hidden else []), *lines])
+
+
+MAX_STEP_LINES, MAX_STEP_TITLE = 4, 100
+_STEP_MARKS = {StepState.RUNNING: "…", StepState.DONE: "✓", StepState.FAILED: "✗"}
+
+
+def _step_title(step: ToolStep) -> str:
+    title = " ".join(step.title.replace("`", "'").split()) or "…"
+    return title if len(title) <= MAX_STEP_TITLE else f"{title[: MAX_STEP_TITLE - 1]}…"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:

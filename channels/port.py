@@ -38,6 +38,7 @@ class ChannelFeature(StrEnum):
     """Optional abilities of a platform; a method of an undeclared feature raises Unsupported."""
 
     EDIT = "edit"
+    DELETE = "delete"
     TYPING = "typing"
     UPLOAD = "upload"
     DOWNLOAD = "download"
@@ -174,6 +175,11 @@ class Sender(Protocol):
         `platform_id` may be one that `update_draft` returned: then this ends the draft. The returned id is
         the message's own.
         """
+
+    async def delete(self, address: Address, platform_id: str) -> None:
+        """Delete one of the bot's messages; one that no longer exists is no error. Feature DELETE."""
+        del address, platform_id
+        raise Unsupported
 
     async def update_draft(self, address: Address, draft: DraftText) -> SentMessage | None:
         """Show the text generated so far; the result is for the next call and for `edit`. Feature STREAM.

@@ -19,12 +19,14 @@ AllowedUser = Annotated[
 
 MAX_CONTEXT_MESSAGES = 200
 MAX_CONTEXT_BYTES = 65_536
+MAX_RESET_SECONDS = 366 * 86_400
 
 
 class RoomSettings(BaseModel):
     """Overrides for one room: which messages are for the bot, and which agent (by name) answers.
 
     `context_messages` and `context_bytes` limit what the model gets of the messages before the bot's own.
+    `reset_after` are the seconds without messages after which a new conversation begins.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -33,6 +35,7 @@ class RoomSettings(BaseModel):
     agent: str | None = None
     context_messages: int | None = Field(default=None, ge=0, le=MAX_CONTEXT_MESSAGES)
     context_bytes: int | None = Field(default=None, ge=1, le=MAX_CONTEXT_BYTES)
+    reset_after: int | None = Field(default=None, ge=0, le=MAX_RESET_SECONDS)
 
 
 class ChannelSettings(BaseModel):
@@ -80,6 +83,12 @@ class ChannelSettings(BaseModel):
         ge=1,
         le=MAX_CONTEXT_BYTES,
         description="Bytes that the earlier and quoted messages may have together.",
+    )
+    reset_after: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_RESET_SECONDS,
+        description="Seconds without messages after which the next one begins a new conversation (0: never).",
     )
     reactions: bool = Field(
         default=False, description="Whether the bot reacts to a message when it has seen and answered it."

@@ -61,6 +61,7 @@ from gateway.schedules.schedules import Schedules, schedule_settings
 from gateway.services import Services
 from gateway.store.turn_state import RetryPeriods
 from gateway.tools.external.sources import open_external_tools
+from gateway.turns.room_verbosity import RoomVerbosity
 from gateway.turns.worker import TurnWorker
 
 CHANNEL_ROLES = frozenset({Role.INGRESS, Role.TURNS, Role.DELIVERY})
@@ -147,6 +148,7 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
     relay = Relay(backing.database, stream, checkpoint)
     acceptors: list[UpdateAcceptor] = []
     channels = _channel_supervisor(backing, records, acceptors)
+    verbosity = RoomVerbosity(backing.database).get
     return _Foundation(
         backing=backing,
         records=records,
@@ -162,7 +164,7 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
             checkpoint,
             full_text_url=full_text_path,
         ),
-        drafts=Drafts(get_bot=channels.get_bot, database=backing.database),
+        drafts=Drafts(get_bot=channels.get_bot, database=backing.database, get_verbosity=verbosity),
         status_reactions=StatusReactions(backing.database, channels.react, channels.has_reactions),
     )
 
@@ -269,6 +271,7 @@ def _build_services(
         sandbox_commands,
         limit=settings.queue_limit,
         schedules=schedule_settings(settings),
+        operator_model=OperatorModel.from_settings(settings.agent),
     )
     submissions = Submissions(transactions, limit=settings.queue_limit, cancel=turn_worker.cancel_local)
     return Services(

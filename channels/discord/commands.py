@@ -22,6 +22,7 @@ COMMANDS = {
     "new": "Start a new conversation",
     "stop": "Stop what is running",
     "retry": "Try again what failed or waits for another attempt",
+    "undo": "Take back the last exchange",
     "status": "Show what is running",
     "jobs": "List the background jobs, or `logs ID`, `stop ID`",
     "approve": "Approve a waiting command",
@@ -30,12 +31,16 @@ COMMANDS = {
     "queue": "Set what happens to messages during an answer: followup, collect, steer, interrupt",
     "schedule": "Start something at a time, as in `every day 9:00 report`, or list what is scheduled",
     "memory": "List my notes for this chat, or `delete ID`",
+    "model": "Show or select the model",
+    "compact": "Summarise what was said so far",
+    "verbose": "Show which tools run: on or off",
     "usage": "Show what this conversation has used",
+    "link": "Join your accounts on several platforms by a code",
     "title": "Name this conversation in lists",
     "remind": "Remind me, as in `in 20m drink tea`",
     "help": "Show the commands",
 }
-_WITH_ARGUMENTS = {"jobs", "approve", "deny", "answer", "queue", "schedule", "remind", "memory", "title"}
+_WITH_ARGUMENTS = frozenset(COMMANDS) - {"new", "stop", "retry", "undo", "status", "compact", "usage", "help"}
 
 _SLASH_PATTERN = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DOTALL | re.IGNORECASE)
 _WORDS_PATTERN = re.compile(

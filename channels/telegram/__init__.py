@@ -36,6 +36,7 @@ plugin = ChannelPlugin(
     features=frozenset(
         {
             ChannelFeature.EDIT,
+            ChannelFeature.DELETE,
             ChannelFeature.EDITS,
             ChannelFeature.TYPING,
             ChannelFeature.UPLOAD,

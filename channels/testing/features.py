@@ -31,7 +31,10 @@ from channels.testing.rig import ChannelRig
 
 _numbers = count()
 STEP = ToolStep(id="call_1", title="bash: make")
-UNDECLARED = (ChannelFeature.REACT, ChannelFeature.STREAM, ChannelFeature.STEPS, ChannelFeature.FIND)
+UNDECLARED = (
+    *(ChannelFeature.REACT, ChannelFeature.STREAM, ChannelFeature.STEPS),
+    *(ChannelFeature.FIND, ChannelFeature.DELETE),
+)
 """Features whose methods raise Unsupported if they are not declared."""
 
 
@@ -73,6 +76,7 @@ class ChannelFeatureContract:
                 address, user_message.platform_id, StatusReaction.SEEN
             ),
             ChannelFeature.STREAM: lambda: channel.update_draft(address, DraftText(key=new_key(), text="x")),
+            ChannelFeature.DELETE: lambda: channel.delete(address, user_message.platform_id),
             ChannelFeature.STEPS: lambda: channel.show_steps(address, steps),
             ChannelFeature.FIND: lambda: channel.find(address, new_key(), since=since),
         }
@@ -156,6 +160,18 @@ class ChannelFeatureContract:
             removed.emoji,
             user_message.address.room,
         )
+
+    async def test_the_bots_message_is_deleted(
+        self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
+    ) -> None:
+        """It disappears, other messages stay, and deleting it again is no error."""
+        needs(plugin, ChannelFeature.DELETE)
+        channel, address = connection.sender, user_message.address
+        status = await channel.send(address, Reply(text="working", key=new_key()))
+        await channel.send(address, Reply(text="done", key=new_key()))
+        for _ in range(2):
+            await channel.delete(address, status.platform_id)
+        assert [one.text for one in rig.visible_messages()] == ["done"]
 
     async def test_a_draft_ends_as_one_message(
         self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message

@@ -101,6 +101,11 @@ async def withdraw(connection: Connection, message: str, target: str) -> None:
     )
 
 
+async def forget(connection: Connection, message: str, target: str) -> None:
+    """Delete the row of a message that was deleted in the chat."""
+    await connection.execute(delete(drafts).where(drafts.c.message == message, drafts.c.target == target))
+
+
 async def end_write(connection: Connection, message: str, target: str) -> None:
     """Record that no call for a draft is in progress."""
     await connection.execute(_update_one(message, target).values(busy_until=None))

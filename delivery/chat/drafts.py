@@ -34,7 +34,7 @@ from delivery.chat.draft_store import DraftRow
 from delivery.chat.draft_writer import WRITE_SECONDS, Draft, DraftWriter, draft_key, first_part
 from delivery.chat.rate_limit import SendPriority
 from delivery.chat.sink import ClaimedDraft, ConnectedBot, GetBot
-from delivery.chat.step_messages import StepBuffer, StepMessages
+from delivery.chat.step_messages import GetVerbosity, StepBuffer, StepMessages, default_verbosity
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries import routes as route_store
@@ -116,6 +116,7 @@ class Drafts:
         update_interval: float = 1.0,
         write_seconds: float = WRITE_SECONDS,
         step_delay: float = 2.0,
+        get_verbosity: GetVerbosity = default_verbosity,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._get_bot = get_bot
@@ -127,6 +128,7 @@ class Drafts:
             writer=self._writer,
             delay=step_delay,
             update_interval=update_interval,
+            get_verbosity=get_verbosity,
         )
         self._draft_delay = draft_delay
         self._typing_delay = typing_delay

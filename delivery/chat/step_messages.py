@@ -3,18 +3,24 @@
     call begins or ends ──► StepBuffer ──► one task per chat ──► Sender.show_steps, within the rate limit
     the attempt ends ──► the last call, which ends the message
 
-Only platforms with the feature STEPS have such a message. A turn whose calls end within the delay has none.
-The message's platform id is a row of drafts under the turn's name, so that the next attempt continues the
-message. If it is unknown whether the first call arrived, the turn shows no steps any more.
+A turn whose calls end within the delay has none. The message's platform id is a row of drafts under the
+turn's name, so that the next attempt continues the message. If it is unknown whether the first call arrived,
+the turn shows no steps any more.
+
+A platform with the feature STEPS shows them by calls of its own, unless the room does not want that. Where
+the bot can edit and delete its messages, they are a message that is edited and at last deleted, if the room
+wants that.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from channels.message import Address, SentMessage, ToolStep, ToolSteps
+from channels.errors import RateLimited, Unreachable
+from channels.message import Address, Reply, SentMessage, ToolStep, ToolSteps
 from channels.port import ChannelFeature
 from delivery.chat import draft_store
 from delivery.chat.draft_store import DraftWrite
@@ -30,7 +36,18 @@ MAX_STEPS = 40
 """Steps of one message; later ones are not shown."""
 
 CALL_SECONDS = 20.0
+MAX_FAILURES = 5
+"""Calls that may fail one after the other before the message is left as it is."""
+
 _ROW_TEXT = "steps"
+
+GetVerbosity = Callable[[Address], Awaitable[bool | None]]
+"""Return whether a room wants to see tool calls; None: the platform's default."""
+
+
+async def default_verbosity(_address: Address) -> bool | None:
+    """Leave it to the platform."""
+    return None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +85,9 @@ class StepMessages:
         writer: DraftWriter,
         delay: float,
         update_interval: float,
+        get_verbosity: GetVerbosity = default_verbosity,
     ) -> None:
+        self._get_verbosity = get_verbosity
         self._get_bot = get_bot
         self._database = database
         self._writer = writer
@@ -79,28 +98,37 @@ class StepMessages:
         """Show an attempt's steps in a chat until it has ended."""
         address = Address.decode(target)
         bot = self._get_bot(address.channel)
-        if bot is None or ChannelFeature.STEPS not in bot.features or await buffer.wait_closed(self._delay):
+        if bot is None or await buffer.wait_closed(self._delay) or not await self._is_shown(bot, address):
             return
         key = draft_key(_row_name(buffer), target)
         shown: ToolSteps | None = ToolSteps(key=key, steps=(), recipient_id=buffer.asker)
-        while shown is not None:
+        failures = 0
+        while shown is not None and failures < MAX_FAILURES:
             steps = tuple(buffer.steps.values())
             if steps != shown.steps or buffer.closed.is_set():
-                shown = await self._update(
-                    bot, address, buffer, replace(shown, steps=steps, has_ended=buffer.closed.is_set())
-                )
+                wanted = replace(shown, steps=steps, has_ended=buffer.closed.is_set())
+                shown = await self._update(bot, address, buffer, wanted)
             if shown is None or shown.has_ended:
                 return
+            failures = 0 if shown.steps else failures + 1
+            if buffer.closed.is_set():
+                await asyncio.sleep(self._update_interval)
             await buffer.wait_closed(self._update_interval)
+
+    async def _is_shown(self, bot: ConnectedBot, address: Address) -> bool:
+        """Return whether the platform can show steps and the room wants them."""
+        if ChannelFeature.STEPS in bot.features:
+            return await self._get_verbosity(address) is not False
+        return bot.features >= _STATUS_LINE and await self._get_verbosity(address) is True
 
     async def _update(
         self, bot: ConnectedBot, address: Address, buffer: StepBuffer, steps: ToolSteps
     ) -> ToolSteps | None:
-        """Make one call; return what is shown now, or None if no more calls may be made."""
-        wait = await bot.rate_limiter.try_acquire(SendPriority.EDIT, address.destination)
-        while wait > 0:
-            await asyncio.sleep(wait)
-            wait = await bot.rate_limiter.try_acquire(SendPriority.EDIT, address.destination)
+        """Make one call; return what is shown now, or None if no more calls may be made.
+
+        Steps without any are returned when the call failed and may be repeated.
+        """
+        await _wait_for_rate_limit(bot, address)
         target = address.encode()
         if steps.platform_id is None:
             platform_id = await self._begin(address, buffer, target)
@@ -110,16 +138,25 @@ class StepMessages:
         sent: list[SentMessage | None] = []
 
         async def call() -> None:
-            sent.append(await bot.sender.show_steps(address, steps))
+            sent.append(await _show(bot, address, steps))
 
-        await self._writer.attempt(bot, address, call(), asyncio.timeout(CALL_SECONDS))
-        if not sent or sent[0] is None:
-            return None
-        if steps.platform_id is None:
+        error = await self._writer.attempt(bot, address, call(), asyncio.timeout(CALL_SECONDS))
+        if isinstance(error, RateLimited | Unreachable) and steps.platform_id is not None:
+            return replace(steps, steps=(), has_ended=False)
+        return await self._record(buffer, target, steps, sent[0]) if sent else None
+
+    async def _record(
+        self, buffer: StepBuffer, target: str, steps: ToolSteps, sent: SentMessage | None
+    ) -> ToolSteps | None:
+        """Record the message's id for the next attempt; without a message nothing more is shown."""
+        row = _row_name(buffer)
+        if sent is None and steps.has_ended:
             async with self._database.begin() as connection:
-                row = _row_name(buffer)
-                await draft_store.set_platform_id(connection, row, target, sent[0].platform_id)
-        return replace(steps, platform_id=sent[0].platform_id)
+                await draft_store.forget(connection, row, target)
+        elif sent is not None and steps.platform_id is None:
+            async with self._database.begin() as connection:
+                await draft_store.set_platform_id(connection, row, target, sent.platform_id)
+        return None if sent is None else replace(steps, platform_id=sent.platform_id)
 
     async def _begin(self, address: Address, buffer: StepBuffer, target: str) -> str | None:
         """Record that the message begins; return the one of an earlier attempt, "" or None: show none."""
@@ -142,6 +179,30 @@ class StepMessages:
             )
             await draft_store.begin_write(connection, write)
         return ""
+
+
+_STATUS_LINE = frozenset({ChannelFeature.EDIT, ChannelFeature.DELETE})
+
+
+async def _wait_for_rate_limit(bot: ConnectedBot, address: Address) -> None:
+    wait = await bot.rate_limiter.try_acquire(SendPriority.EDIT, address.destination)
+    while wait > 0:
+        await asyncio.sleep(wait)
+        wait = await bot.rate_limiter.try_acquire(SendPriority.EDIT, address.destination)
+
+
+async def _show(bot: ConnectedBot, address: Address, steps: ToolSteps) -> SentMessage | None:
+    """Show steps by the platform's own calls, or as a message that ends by being deleted."""
+    if ChannelFeature.STEPS in bot.features:
+        return await bot.sender.show_steps(address, steps)
+    if steps.has_ended:
+        if steps.platform_id is not None:
+            await bot.sender.delete(address, steps.platform_id)
+        return None
+    reply = Reply(text=steps.text, key=steps.key)
+    if steps.platform_id is None:
+        return await bot.sender.send(address, reply)
+    return await bot.sender.edit(address, steps.platform_id, reply)
 
 
 def _row_name(buffer: StepBuffer) -> str:

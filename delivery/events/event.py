@@ -25,6 +25,7 @@ class EventType(StrEnum):
     TURN_COMPLETED = "turn.completed"
     TURN_FAILED = "turn.failed"
     TURN_CANCELLED = "turn.cancelled"
+    TURN_UNDONE = "turn.undone"
     MESSAGE_RECEIVED = "message.received"
     MESSAGE_DELTA = "message.delta"
     MESSAGE_COMPLETED = "message.completed"

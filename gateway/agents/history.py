@@ -31,12 +31,14 @@ class HistoryEntry:
 
     An agent may keep what it derived from an entry as long as the entry exists (`WeakKeyDictionary`).
     `notes` are facts that compaction keeps verbatim. An entry that `replaces` all earlier ones contains the
-    whole conversation, as after a compaction.
+    whole conversation, as after a compaction. An entry that `undoes` a number of entries takes the last ones
+    before it out of the history.
     """
 
     messages: tuple[StoredMessage, ...]
     notes: tuple[str, ...] = ()
     replaces: bool = False
+    undoes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class TurnProgress:
 
 def encode_entry(entry: HistoryEntry) -> bytes:
     """Return an entry as bytes."""
-    return _encode(entry, {})
+    return _encode(entry, {"undoes": entry.undoes} if entry.undoes else {})
 
 
 def encode_progress(progress: TurnProgress) -> bytes:
@@ -110,9 +112,12 @@ def _whole_conversation(content: Mapping[str, Any]) -> TurnProgress:
 
 def _progress(content: Mapping[str, Any], *, replaces: bool, state: Mapping[str, Any]) -> TurnProgress:
     messages, notes = content.get("messages"), content.get("notes", [])
-    if not isinstance(messages, list) or not isinstance(notes, list):
+    undoes = content.get("undoes", 0)
+    if not isinstance(messages, list) or not isinstance(notes, list) or not isinstance(undoes, int):
         raise _damaged()
-    entry = HistoryEntry(messages=tuple(messages), notes=tuple(map(str, notes)), replaces=replaces)
+    entry = HistoryEntry(
+        messages=tuple(messages), notes=tuple(map(str, notes)), replaces=replaces, undoes=max(undoes, 0)
+    )
     return TurnProgress(entry=entry, state=state)
 
 

@@ -77,7 +77,8 @@ class TurnInput:
 
     `history` is what the conversation's earlier turns added to it, oldest first. `checkpoint` is this turn's
     own progress, which this agent wrote before (`Checkpoint.state` or `ApprovalRequired.state`).
-    `trigger` "job" means that `input` is the result of a background job. `decisions` maps call ids of an
+    `trigger` "job" means that `input` is the result of a background job, "compact" that a person asks for a
+    summary of the history in its place and there is no input. `decisions` maps call ids of an
     earlier `ApprovalRequired` to the decisions; it contains all of them or none.
 
     `read_steering` returns the messages that the turn received while it runs. A returned message is
@@ -92,7 +93,7 @@ class TurnInput:
     turn: str
     conversation: str
     attempt: int
-    trigger: Literal["message", "job"]
+    trigger: Literal["message", "job", "compact"]
     input: str
     agent: AgentSpec
     history: Sequence[HistoryEntry] = ()
@@ -115,11 +116,13 @@ class ToolSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """What a tool call came to: `content` is for the model, cut to the output limit; `detail` holds the
-    same in parts (exit_code, stdout, …) for those who show it to a person."""
+    same in parts (exit_code, stdout, …) for those who show it to a person. `images` are shown to the model
+    once: a recorded result has none."""
 
     ok: bool
     content: str
     detail: Mapping[str, Any] = field(default_factory=dict)
+    images: tuple[AgentImage, ...] = ()
 
 
 class Tools(Protocol):

@@ -53,6 +53,7 @@ def model_problems(settings: Settings) -> tuple[str, ...]:
         problem = entry_problem(models[0])
         return (problem,) if problem else ()
     vendors = model_vendors(settings.vendors, settings.agent)
+    models = (*default_models(settings), *settings.agent.model_choices)
     return check_chain(models, vendors, settings.agent.base_url)
 
 

@@ -113,6 +113,9 @@ class ShellAgent(Agent):
 
     async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
         """Run the commands of a message in order, or return a job's result."""
+        if turn_input.trigger == "compact":
+            yield Finished(output="")
+            return
         given = [] if turn_input.trigger == "job" else parse_commands(turn_input.input)
         if pending := await _calls_needing_approval(given, turn_input, tools):
             yield ApprovalRequired(calls=pending, state=b"")

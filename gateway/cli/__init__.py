@@ -25,7 +25,7 @@ from gateway.cli.commands.credentials import credentials
 from gateway.cli.commands.doctor import doctor
 from gateway.cli.commands.files import files
 from gateway.cli.commands.jobs import approvals, deliveries, jobs
-from gateway.cli.commands.memories import memories
+from gateway.cli.commands.memories import memories, persons
 from gateway.cli.commands.sandboxes import sandboxes
 from gateway.cli.commands.schedules import schedules
 from gateway.cli.commands.serve import serve
@@ -53,6 +53,7 @@ app.add_typer(jobs, name="jobs")
 app.add_typer(approvals, name="approvals")
 app.add_typer(schedules, name="schedules")
 app.add_typer(memories, name="memories")
+app.add_typer(persons, name="persons")
 app.add_typer(deliveries, name="deliveries")
 app.add_typer(webhooks, name="webhooks")
 app.add_typer(channels, name="channels")

@@ -244,6 +244,9 @@ class AgentSettings(FrozenSettings):
     )
     base_url: WebUrl | None = Field(default=None, description="an OpenAI-compatible server's base URL")
     fallback: ModelNames = Field(default=(), description="models tried in order when the first one fails")
+    model_choices: ModelNames = Field(
+        default=(), alias="modelChoices", description="models that people may select with /model"
+    )
     limits: LimitSettings = Field(default=LimitSettings(), description="ceilings of one turn")
 
 
@@ -281,6 +284,21 @@ class FileSettings(FrozenSettings):
         ge=0,
         description="bytes of files, workspaces, messages and agents that one account may store; 0: no limit",
     )
+
+
+class TranscriptionSettings(FrozenSettings):
+    """What turns voice messages into text: an endpoint, else a command, else nothing."""
+
+    base_url: WebUrl | None = Field(
+        default=None, description="a server with OpenAI's /audio/transcriptions, such as .../v1"
+    )
+    api_key: SecretValue | None = Field(default=None, description="the server's key")
+    model: str = Field(default="whisper-1", max_length=200, description="the server's model")
+    command: Annotated[tuple[str, ...], BeforeValidator(split_list)] = Field(
+        default=(), description="a command that reads a voice message and prints its text"
+    )
+    timeout: float = Field(default=120.0, gt=0, le=600, description="seconds that one message may take")
+    max_bytes: int = Field(default=25 * MEGABYTE, ge=1, description="bytes of one message")
 
 
 MIN_RETENTION_DAYS = 30

@@ -41,6 +41,7 @@ from gateway.config.setting_types import (
     SecretValue,
     SecretValues,
     TimeZone,
+    TranscriptionSettings,
     VendorSettings,
     WebUrl,
     WorkspaceSettings,
@@ -109,6 +110,9 @@ class Settings(BaseSettings):
         default=WorkspaceSettings(), description="where workspaces' files live"
     )
     files: FileSettings = Field(default=FileSettings(), description="files both ways")
+    transcription: TranscriptionSettings = Field(
+        default=TranscriptionSettings(), description="voice messages as text"
+    )
     retention: RetentionSettings = Field(
         default=RetentionSettings(), description="days after which old rows are deleted"
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from delivery.database.engine import Connection, Database
+from gateway.accounts.persons import platform_of, subject_of
 from gateway.environments.job_replicas import ANY_REPLICA, JobReplicas
 from gateway.environments.stored_workspace import NO_SANDBOX, StoredWorkspace
 from gateway.environments.workspaces import Workspaces
@@ -126,7 +127,7 @@ class EnvironmentResolver:
                 scope=Scope.SESSION,
                 conversation=conversation,
                 agent=agent.id,
-                person=await self._person_key(connection, conversation, person),
+                person=await self._person_key(connection, agent.account, conversation, person),
             )
             found = [
                 (use.name if use else "", await self._resolve_use(connection, owner, use, config.sandbox))
@@ -270,7 +271,9 @@ class EnvironmentResolver:
             sandbox = await _get_record(connection, job.account, "sandbox", job.sandbox_record)
             workspace = await _get_record(connection, job.account, "workspace", job.workspace)
             row = await sandboxes.get_by_sandbox(connection, job.provider, job.sandbox)
-            person = await self._person_key(connection, job.conversation, job.asker)
+            person = row.owner.person if row is not None else ""  # as it was when the job began
+            if not person:
+                person = await self._person_key(connection, job.account, job.conversation, job.asker)
         return self._assemble(
             Owner(
                 account=job.account,
@@ -326,17 +329,20 @@ class EnvironmentResolver:
             "start the gateway with --allow-shared-host, or choose another provider for the sandbox"
         )
 
-    async def _person_key(self, connection: Connection, conversation: str, asker: str) -> str:
-        """Return the key of a person, distinct across platforms and API keys."""
+    async def _person_key(self, connection: Connection, account: str, conversation: str, asker: str) -> str:
+        """Return the key of a person: the same on joined platforms, and distinct from API keys."""
         if not asker:
             return asker
         if conversation not in self._platforms:
             if len(self._platforms) >= MAX_CACHED_PLATFORMS:
                 self._platforms.pop(next(iter(self._platforms)))
-            self._platforms[conversation] = await _platform_of(connection, conversation)
+            talk = await conversations.get_by_id(connection, conversation)
+            self._platforms[conversation] = await platform_of(connection, talk)
         platform = self._platforms[conversation]
-        name = asker if platform is None else f"{platform}:{asker}"
-        return name if platform is None or len(name) <= MAX_PERSON_LENGTH else key_of("person", name)
+        if platform is None:
+            return asker
+        name = await subject_of(connection, account, platform, asker)
+        return name if len(name) <= MAX_PERSON_LENGTH else key_of("person", name)
 
     def _assemble(self, owner: Owner, *, sandbox: Record | None, read_only: bool) -> Environment:
         """Return the environment of an owner; the sandbox's config decides the scope."""
@@ -378,15 +384,6 @@ class EnvironmentResolver:
 
 def _is_read_only(workspace: Record | None) -> bool:
     return workspace is not None and WorkspaceConfig.model_validate(workspace.config).read_only
-
-
-async def _platform_of(connection: Connection, conversation: str) -> str | None:
-    """Return the kind of the channel of a conversation, None if it has none; it never changes."""
-    talk = await conversations.get_by_id(connection, conversation)
-    if talk is None or talk.channel is None:
-        return None
-    channel = await records.get_by_id(connection, talk.channel)
-    return str(channel.config["kind"]) if channel else talk.channel
 
 
 async def _get_record(

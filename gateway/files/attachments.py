@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files import media_types
 from gateway.files.file_store import FileStore
 from gateway.files.storage_quota import StorageFull
+from gateway.files.transcription import NotTranscribed, Transcriber
 from gateway.store.conversations import files as store
 from gateway.store.conversations import messages
 from gateway.store.conversations.files import FileRow, FileState
@@ -72,6 +74,7 @@ class AttachmentFetcher:
         find: FindBot,
         settings: FileSettings,
         checkpoint: Callable[[str], None],
+        transcriber: Transcriber | None = None,
     ) -> None:
         self._transactions = transactions
         self._environment_resolver = environment_resolver
@@ -79,6 +82,7 @@ class AttachmentFetcher:
         self._find = find
         self._settings = settings
         self._checkpoint = checkpoint
+        self._transcriber = transcriber
         self._reserved_paths: set[tuple[str, str]] = set()
 
     async def fetch(self, turn: Turn, environment: Environment) -> FetchedAttachments:
@@ -96,9 +100,37 @@ class AttachmentFetcher:
         if not rows and not notes:
             return FetchedAttachments()
         images = await self._images(rows)
+        spoken = [
+            await self._words_of(turn, row, str(given.get("type", "")))
+            for row, given in zip(rows, attached, strict=True)
+        ]
         return FetchedAttachments(
-            lines=(*map(render_line, rows), *(f"[{note}]" for note in notes.values())), images=images
+            lines=(*map(render_line, rows), *filter(None, spoken), *(f"[{note}]" for note in notes.values())),
+            images=images,
         )
+
+    async def _words_of(self, turn: Turn, row: FileRow, given_type: str) -> str:
+        """Return the line with what a voice message says; people get a notice once if it has no text."""
+        is_audio = self._transcriber is not None and any(
+            map(self._transcriber.accepts, (row.type, given_type))
+        )
+        if self._transcriber is None or not is_audio or row.state is not FileState.RECEIVED or not row.sha256:
+            return ""
+        try:
+            content = await self._file_store.read_blob(row.sha256) or b""
+            text = await self._transcriber.transcribe(row.name, content, digest=row.sha256)
+        except (NotTranscribed, DeliveryError, DatabaseUnavailable, OSError) as error:
+            log.warning("files.not_transcribed", file=row.id, error=str(error))
+            await self._report_untranscribed(turn, row, str(error))
+            return f"[the voice message {row.path or row.name} could not be transcribed: {error}]"
+        return f"[what the voice message {row.path or row.name} says: {json.dumps(text, ensure_ascii=False)}]"
+
+    async def _report_untranscribed(self, turn: Turn, row: FileRow, reason: str) -> None:
+        message = f"msg_{row.id.removeprefix('fil_')}"
+        async with self._transactions.begin("file.arrive") as tx:
+            if await messages.get_by_id(tx.connection, message) is None:
+                text = f"I could not understand the voice message: {reason}. I go on with the file."
+                await post_notice(tx, turn.conversation, text, turn=turn.id, message=message)
 
     async def _receive_one(
         self, turn: Turn, environment: Environment, index: int, attachment: Mapping[str, Any]

@@ -21,6 +21,7 @@ from gateway.files.file_store import FileStore
 from gateway.files.nats_blob_store import NatsBlobStore
 from gateway.files.signed_links import PURPOSE, SignedLinks
 from gateway.files.storage_quota import StorageQuota, count_usage, read_limit
+from gateway.files.transcription import Transcriber
 from gateway.files.turn_trees import TurnTrees
 from gateway.infra.backing_services import BackingServices
 from gateway.store.conversations import files as store
@@ -89,6 +90,7 @@ def open_file_services(
             find=get_bot,
             settings=settings.files,
             checkpoint=checkpoint,
+            transcriber=Transcriber(settings.transcription),
         ),
         sink=FileSink(
             read_content=_content_reader(backing.database, file_store),

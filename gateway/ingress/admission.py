@@ -6,6 +6,7 @@ import structlog
 
 from channels.message import Command, Message, Reaction
 from delivery.deliveries.transactions import Transaction
+from gateway.accounts.persons import SeenPeople, Sighting, platform_name
 from gateway.conversations.direct_messages import send_direct
 from gateway.conversations.full_queues import FullQueues
 from gateway.ingress.access import AdmissionResult, authorize, is_ignored, pairing_subject
@@ -28,6 +29,7 @@ class Admission:
         self._full_queues = full_queues
         self._unknown_senders = unknown_senders
         self._kept_rate = SenderRateLimiter()
+        self._seen_people = SeenPeople()
 
     def should_drop(self, context: ChannelContext, inbound: InboundMessage) -> bool:
         """Return whether to drop a message without a database access.
@@ -66,6 +68,8 @@ class Admission:
             )
         elif admission is AdmissionResult.ADMITTED:
             reply = self.rate_limit_reply(context, inbound)
+            if reply is None:
+                await self._see(tx, context, inbound)
         else:
             return False
         if reply is None:
@@ -73,6 +77,12 @@ class Admission:
         if reply:
             await self.reply(tx, context, inbound, reply, after_commit)
         return False
+
+    async def _see(self, tx: Transaction, context: ChannelContext, inbound: InboundMessage) -> None:
+        platform = platform_name(str(context.record.config["kind"]), inbound.address)
+        author = inbound.author
+        seen = Sighting(account=context.record.account, platform=platform, author=author.id, name=author.name)
+        await self._seen_people.see(tx.connection, seen)
 
     def rate_limit_reply(self, context: ChannelContext, inbound: InboundMessage) -> str | None:
         """Return the reply to a sender over the rate limit, "" if it was sent before, None if within it."""

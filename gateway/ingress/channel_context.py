@@ -32,6 +32,7 @@ class ChannelContext:
     bot_user_id: str = ""
     context_messages: int = 20
     context_bytes: int = 16_384
+    reset_after: int = 0
 
     @classmethod
     def from_settings(
@@ -49,6 +50,7 @@ class ChannelContext:
             bot_user_id=bot_user_id,
             context_messages=settings.context_messages,
             context_bytes=settings.context_bytes,
+            reset_after=settings.reset_after,
         )
 
     def groups_in(self, room: str) -> str:
@@ -60,6 +62,12 @@ class ChannelContext:
         """Return the agent configured for new conversations of a room, or None."""
         settings = self.rooms.get(room)
         return settings.agent if settings else None
+
+    def reset_after_in(self, room: str) -> int:
+        """Return the seconds without messages after which a conversation of a room ends; 0: never."""
+        settings = self.rooms.get(room)
+        own = settings.reset_after if settings else None
+        return self.reset_after if own is None else own
 
     def context_limits_in(self, room: str) -> ContextLimits:
         """Return how much of what was said before the model gets with a message of a room."""

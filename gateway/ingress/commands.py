@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from channels.message import Address, Author
+from channels.message import Author
 from delivery.broker.port import WorkQueue
 from delivery.deliveries.transactions import Transaction, Transactions
 from gateway.accounts.usage_report import render_usage
@@ -18,23 +18,34 @@ from gateway.ingress.approval_replies import ReplyPrivately, answer_by_command, 
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
 from gateway.ingress.schedule_commands import execute_schedule_command
 from gateway.memory.chat_command import execute_memory_command
+from gateway.memory.link_command import execute_link_command
+from gateway.records.agent import OperatorModel
 from gateway.schedules.schedules import ScheduleSettings
-from gateway.store.conversations import conversations, room_messages
+from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.job_state import JobState
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode, TurnState
 from gateway.store.turns import jobs, turn_retries, turns
 from gateway.store.turns.turns import Turn
+from gateway.turns.compaction_turn import queue_compaction
+from gateway.turns.model_choice import execute_model_command
+from gateway.turns.room_verbosity import execute_verbose_command
+from gateway.turns.session_reset import begin_anew
+from gateway.turns.undo import undo_last_exchange
 
 HELP = (
     "`/new` starts a new conversation, `/stop` stops what is running, "
-    "`/retry` tries again what failed or waits for another attempt, `/status` shows what is running, "
+    "`/retry` tries again what failed or waits for another attempt, `/undo` takes back the last exchange, "
+    "`/status` shows what is running, "
     "`/jobs` lists background jobs (`/jobs logs ID`, `/jobs stop ID`), "
     "`/approve ID` and `/deny ID` decide about a command, `/answer ID TEXT` answers a question, "
     "`/queue` shows what happens to messages "
     "that arrive while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` "
     "changes it), `/schedule` and `/remind` start something or remind you at a time (`/remind in 20m tea`), "
+    "`/model` shows or selects the model, `/compact` summarises what was said so far, "
+    "`/verbose on` shows the tools that run, "
     "`/memory` lists my notes for this chat, `/usage` shows what this conversation has used, "
+    "`/link` joins what I know of you on several platforms, "
     "`/title TEXT` names this conversation in lists, `/help` shows this."
 )
 
@@ -101,7 +112,8 @@ class ChatCommands:
     """
 
     NAMES = (
-        *("new", "stop", "retry", "status", "jobs", "approve", "deny", "answer", "queue"),
+        *("new", "stop", "retry", "undo", "status", "jobs", "approve", "deny", "answer", "queue"),
+        *("model", "compact", "verbose", "link"),
         *("schedule", "remind", "memory", "usage", "title", "help"),
     )
     ALWAYS = ("stop", "approve", "deny", "answer")
@@ -114,11 +126,13 @@ class ChatCommands:
         *,
         limit: int = QUEUE_LIMIT,
         schedules: ScheduleSettings = ScheduleSettings(),  # noqa: B008 - immutable
+        operator_model: OperatorModel = OperatorModel(),  # noqa: B008 - immutable
     ) -> None:
         self.reply_privately = reply_privately
         self._sandbox_commands = sandbox_commands
         self._limit = limit
         self._schedules = schedules
+        self._operator_model = operator_model
 
     async def execute(
         self,
@@ -152,10 +166,17 @@ class ChatCommands:
             "queue": lambda: self._queue(tx, conversation, command.args),
             "status": lambda: self._status(tx, conversation, by.id),
             "new": lambda: self._new(tx, conversation),
+            "undo": lambda: undo_last_exchange(tx, conversation, by=by.id),
+            "model": lambda: execute_model_command(tx, conversation, command.args, self._operator_model),
+            "compact": lambda: queue_compaction(
+                tx, conversation, self._operator_model, by=by.id, limit=self._limit
+            ),
+            "verbose": lambda: execute_verbose_command(tx, conversation, command.args),
             "memory": lambda: execute_memory_command(
                 tx, conversation, command.args, by=by.id, is_owner=decision_context is None
             ),
             "usage": lambda: render_usage(tx.connection, conversation.account, conversation.id),
+            "link": lambda: execute_link_command(tx, conversation, command.args, by=by),
             "title": lambda: self._title(tx, conversation, " ".join(command.args)),
             "schedule": lambda: self._schedule(tx, conversation, command, by),
             "remind": lambda: self._schedule(tx, conversation, command, by),
@@ -172,10 +193,7 @@ class ChatCommands:
 
     @staticmethod
     async def _new(tx: Transaction, conversation: Conversation) -> str:
-        await conversations.detach_address(tx.connection, conversation.id)
-        if conversation.address is not None:
-            address = Address.decode(conversation.address)
-            await room_messages.delete_thread(tx.connection, address.destination, address.thread or "")
+        await begin_anew(tx, conversation)
         return "A new conversation begins with your next message."
 
     @staticmethod

@@ -47,6 +47,7 @@ from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.messages import visible_attachment
 from gateway.store.turns import turns
+from gateway.turns.session_reset import reset_if_idle
 
 __all__ = ["ChannelContext", "UpdateAcceptor", "UpdateHandler"]
 
@@ -190,6 +191,9 @@ class UpdateHandler:
             return await conversations.get_by_address(
                 tx.connection, context.record.account, inbound.address.key
             )
+        if inbound.command is None:
+            after = context.reset_after_in(inbound.address.room)
+            await reset_if_idle(tx, context.record.account, inbound.address, after=after)
         return await self.get_or_create_conversation(tx, context, inbound.address, inbound.update.room)
 
     @staticmethod

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from channels.message import Address
 from delivery.database.engine import Connection
-from gateway.store.accounts import records
+from gateway.accounts import persons
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.memories import Memory, MemoryFilter, MemoryScope, MemorySubject
 
@@ -74,6 +74,8 @@ def room_key(conversation: Conversation) -> str:
 
 
 async def _person(connection: Connection, conversation: Conversation, asker: str) -> str | None:
-    """Return the key of a person, distinct across platforms."""
-    channel = await records.get_by_id(connection, conversation.channel or "")
-    return None if channel is None else f"{channel.config['kind']}:{asker}"
+    """Return the key of a person, the same on all platforms that the person has joined."""
+    platform = await persons.platform_of(connection, conversation)
+    if platform is None:
+        return None
+    return await persons.subject_of(connection, conversation.account, platform, asker)

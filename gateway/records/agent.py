@@ -68,12 +68,15 @@ class AgentConfig(_AgentConfigModel):
     """An agent record's `config`, defaults filled in. `model` "default" is the operator's model.
 
     `tools` are the names of the offered tools; or an object of these `names`, and of `http` tools.
-
+    `modelChoices` are what people may select with `/model`; null: those of the operator.
     `roomPrompt` says where the agent is and explains messages of rooms; null is the gateway's text, "" none.
     """
 
     model: AgentModelName = DEFAULT_MODEL
     fallback: tuple[LanguageModelName, ...] = Field(default=(), max_length=10)
+    model_choices: tuple[LanguageModelName, ...] | None = Field(
+        default=None, max_length=50, alias="modelChoices"
+    )
     instructions: str = Field(default="", max_length=100_000)
     base_url: WebUrl | None = None
     sandbox: Reference | None = None
@@ -120,19 +123,37 @@ def agent_urls(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorModel:
-    """The models of the operator's settings in the order they are tried, and their server's base URL."""
+    """The models of the operator's settings in the order they are tried, and their server's base URL.
+
+    `choices` are the models that people may select, unless the agent's record names others.
+    """
 
     models: tuple[str, ...] = (SHELL,)
     base_url: str | None = None
+    choices: tuple[str, ...] = ()
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> OperatorModel:
         """Return the model of the settings' default agent."""
-        return cls(models=(settings.model, *settings.fallback), base_url=settings.base_url)
+        return cls(
+            models=(settings.model, *settings.fallback),
+            base_url=settings.base_url,
+            choices=settings.model_choices,
+        )
 
 
-def agent_spec(record: Record, operator_model: OperatorModel) -> AgentSpec:
-    """Return a stored agent as a turn needs it; without a model of its own it has the operator's."""
+def model_choices(record: Record, operator_model: OperatorModel) -> tuple[str, ...]:
+    """Return the models that people may select for an agent's turns, its own model first."""
+    choices = agent_config(record).model_choices
+    own = agent_spec(record, operator_model).models[0]
+    return tuple(dict.fromkeys((own, *(operator_model.choices if choices is None else choices))))
+
+
+def agent_spec(record: Record, operator_model: OperatorModel, choice: str | None = None) -> AgentSpec:
+    """Return a stored agent as a turn needs it; without a model of its own it has the operator's.
+
+    A `choice` is tried first, as long as it may be selected; then those to which the agent falls back.
+    """
     config = agent_config(record)
     models: tuple[str, ...] = (config.model, *config.fallback)
     base_url: str | None = config.base_url
@@ -140,6 +161,8 @@ def agent_spec(record: Record, operator_model: OperatorModel) -> AgentSpec:
         first, *fallback = operator_model.models
         models = (first, *(config.fallback or fallback))
         base_url = config.base_url or operator_model.base_url
+    if choice is not None and choice in model_choices(record, operator_model):
+        models = tuple(dict.fromkeys((choice, *models[1:])))
     return AgentSpec(
         id=record.id,
         name=record.name,

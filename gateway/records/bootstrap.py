@@ -117,7 +117,7 @@ async def _ensure_record(
 def _agent_patch(agent: AgentSettings) -> dict[str, Any]:
     """Return the patch: the model from the settings always, other fields only if the settings name them."""
     configured = agent.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {"base_url": None, "fallback": None} | configured | {"model": agent.model}
+    return {"base_url": None, "fallback": None, "modelChoices": None} | configured | {"model": agent.model}
 
 
 async def _apply_settings(

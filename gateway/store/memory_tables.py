@@ -1,8 +1,8 @@
-"""The table of memories."""
+"""The tables of memories, and of the people that they are about."""
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, String, Table, Text
+from sqlalchemy import Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
 
 from delivery.database.engine import metadata
 from delivery.database.tables import BigKey, UtcDateTime
@@ -23,6 +23,38 @@ memories = Table(
     Index("ix_memories_subject", "account", "scope", "subject"),
 )
 """Notes about a person, a room, an agent or the account; `words` is the text as full-text search reads it."""
+
+persons = Table(
+    "persons",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("subject", String(600), nullable=False),
+    Column("code_digest", String(64)),
+    Column("code_expires_at", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+    UniqueConstraint("account", "subject"),
+    Index("ix_persons_code", "account", "code_digest"),
+)
+"""`subject` names the person in notes and in the owners of sandboxes and workspaces; it never changes.
+
+`code_digest` is the hash of the code that joins another identity to the person, until `code_expires_at`.
+"""
+
+identities = Table(
+    "identities",
+    metadata,
+    Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("id", String(600), primary_key=True),
+    Column("person", String(40), ForeignKey("persons.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("platform", String(300), nullable=False),
+    Column("author", String(200), nullable=False),
+    Column("name", String(200), nullable=False),
+    Column("failures", Integer, nullable=False, default=0),
+    Column("failed_at", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+)
+"""A person's account on a platform; `failures` counts wrong codes since `failed_at`."""
 
 SEARCH_INDEX = "memory_words"
 """The full-text index, which SQLAlchemy cannot describe: a table of FTS5, or an index of PostgreSQL."""

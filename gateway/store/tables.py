@@ -89,6 +89,7 @@ conversations = Table(
     Column("address", Text),
     Column("queue_mode", String(20)),
     Column("queue_limit", Integer),
+    Column("model", String(200)),
     Column("direct", Boolean),
     Column("fence", Integer, nullable=False, default=0),
     Column("room_position", BigInteger),
@@ -104,6 +105,7 @@ conversations = Table(
 `room_position` is the last row of `room_messages` that a turn got as context. While `handover_by` is set, a
 person handles the conversation and its turns are cancelled; `carried_context` is what its next turn gets.
 `direct`: the chat has one person beside the bot. It is null if that is unknown, and outside chats.
+`model` was selected by `/model`; turns keep a copy.
 """
 
 inbox = Table(
@@ -165,6 +167,7 @@ turns = Table(
     Column("context", JSON(none_as_null=True)),
     Column("mode", String(20)),
     Column("merged_into", String(40)),
+    Column("model", String(200)),
     Column("retried_as", String(40)),
     Column("notify", Boolean, nullable=False, default=False),
     Column("output", Text),

@@ -36,6 +36,7 @@ from gateway.tools.files.grep import grep
 from gateway.tools.files.list_files import list_files
 from gateway.tools.files.read import read
 from gateway.tools.files.search import search
+from gateway.tools.files.view_image import view_image
 from gateway.tools.files.write import write
 from gateway.tools.hooks.turn_hooks import TurnHooks, denied_result
 from gateway.tools.live_output import LiveOutput
@@ -58,6 +59,7 @@ TOOLS: Mapping[str, Tool] = {
     "list_files": list_files,
     "search": search,
     **FILE_OPERATIONS,
+    "view_image": view_image,
     "load_skill": load_skill,
     "async_status": async_status,
     "deliver_file": deliver_file,

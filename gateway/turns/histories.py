@@ -27,7 +27,7 @@ ENTRY_BYTES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """A conversation's history up to a position; entries that a later one replaces are left out."""
+    """A conversation's history up to a position; entries that a later one replaces or undoes are left out."""
 
     entries: tuple[HistoryEntry, ...] = ()
     position: int = 0
@@ -54,6 +54,9 @@ class History:
         """Return the history with one more entry; None is a row of an agent that is unknown."""
         if entry is None:
             return History(entries=self.entries, position=position, size=self.size + size)
+        if entry.undoes:
+            kept = self.entries[: max(len(self.entries) - entry.undoes, 0)]
+            return History(entries=kept, position=position, size=self.size + size)
         if entry.replaces:
             return History(entries=(entry,), position=position, size=size)
         return History(entries=(*self.entries, entry), position=position, size=self.size + size)

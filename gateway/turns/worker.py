@@ -43,6 +43,7 @@ from gateway.tools.tool import ToolContext
 from gateway.turns.attempt import TurnAttempt
 from gateway.turns.cancellation import POLL_SECONDS, CancellationWatcher
 from gateway.turns.claim import ClaimedTurn, Quarantined, TurnClaimer
+from gateway.turns.compaction_turn import input_trigger
 from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import save_files
 from gateway.turns.histories import HistoryCache
@@ -258,7 +259,7 @@ class TurnWorker:
         """Run the agent; what its attempt opens is closed by the stack."""
         turn = claim.turn
         spec = await self._agent_files.with_instructions(
-            claim.agent, agent_spec(claim.agent, self._operator_model)
+            claim.agent, agent_spec(claim.agent, self._operator_model, turn.model)
         )
         input_text, memory = _plain_input, None
         if spec.models[0] != SHELL:
@@ -295,7 +296,7 @@ class TurnWorker:
             turn=turn.id,
             conversation=turn.conversation,
             attempt=turn.attempt,
-            trigger="job" if turn.trigger == "job" else "message",
+            trigger=input_trigger(turn),
             input=input_text(turn),
             agent=spec,
             history=claim.history.get_entries(),

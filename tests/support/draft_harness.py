@@ -29,6 +29,7 @@ HIGH_LIMITS = ChannelLimits(
 EDITS = frozenset({ChannelFeature.EDIT})
 STREAMS = frozenset({ChannelFeature.EDIT, ChannelFeature.STREAM})
 STEPS = STREAMS | {ChannelFeature.STEPS}
+STATUS_LINE = EDITS | {ChannelFeature.DELETE}
 
 
 @dataclass
@@ -39,6 +40,13 @@ class DraftHarness:
     channel: MemoryChannel = field(default_factory=MemoryChannel)
     features: frozenset[ChannelFeature] = EDITS
     limits: ChannelLimits = HIGH_LIMITS
+    verbosity: bool | None = None
+    verbosity_asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def get_verbosity(self, _address: Address) -> bool | None:
+        """Return what the room wants."""
+        self.verbosity_asked.set()
+        return self.verbosity
 
     def bot(self, limits: ChannelLimits = HIGH_LIMITS) -> ConnectedBot:
         """Return the chat's bot as one process knows it."""
@@ -60,6 +68,7 @@ class DraftHarness:
             typing_delay=typing_after,
             update_interval=0,
             step_delay=after,
+            get_verbosity=self.get_verbosity,
         )
         stop = asyncio.Event()
         async with asyncio.timeout(30), asyncio.TaskGroup() as group:

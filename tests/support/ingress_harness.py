@@ -31,6 +31,7 @@ from gateway.ingress.rate_limit import SenderRateLimiter, UnknownSenders
 from gateway.ingress.receive import UpdateHandler
 from gateway.ingress.sandbox_commands import SandboxCommands
 from gateway.jobs.jobs import Jobs
+from gateway.records.agent import OperatorModel
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
@@ -167,6 +168,7 @@ async def open_ingress_harness(
     limit: int = 50,
     name: str = "one",
     checkpoint: Callable[[str], None] = lambda _name: None,
+    operator_model: OperatorModel | None = None,
 ) -> IngressHarness:
     """Create an account of this name with two agents and a channel, and an update handler for them."""
     async with database.begin() as connection:
@@ -189,7 +191,10 @@ async def open_ingress_harness(
     submissions = Submissions(transactions, limit=limit, cancel=cancelled.append)
     approvals = Approvals(transactions)
     commands = ChatCommands(
-        answer, SandboxCommands(cast("Transactions", None), cast("Jobs", None)), limit=limit
+        answer,
+        SandboxCommands(cast("Transactions", None), cast("Jobs", None)),
+        limit=limit,
+        operator_model=operator_model or OperatorModel(),
     )
     full_queues = FullQueues(clock) if clock else FullQueues()
     handler = UpdateHandler(

@@ -107,6 +107,12 @@ class MemoryChannel(Sender):
         self._finish_call()
         return SentMessage(platform_id=platform_id)
 
+    async def delete(self, address: Address, platform_id: str) -> None:
+        """Remove a message."""
+        await self._record_call("delete", Reply(text=platform_id, key=""))
+        self.rooms[address.room].pop(platform_id, None)
+        self._finish_call()
+
     async def show_steps(self, address: Address, steps: ToolSteps) -> SentMessage | None:
         """Show the steps as the lines of one message."""
         text = "\n".join(f"{step.title} {step.state}" for step in steps.steps)

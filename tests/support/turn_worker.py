@@ -145,14 +145,14 @@ class TurnWorkerHarness:
             finally:
                 stop.set()
 
-    async def add_turn(self, text: str = "hello", *, running: bool = False) -> Turn:
+    async def add_turn(self, text: str = "hello", *, running: bool = False, trigger: str = "message") -> Turn:
         """Queue a turn in the conversation; `running` claims it, as a worker that died since did."""
         turn = Turn(
             id=new_id("trn"),
             account=self.agent.account,
             conversation=self.conversation,
             agent=self.agent.id,
-            trigger="message",
+            trigger=trigger,
             input=text,
             created_at=datetime.now(UTC),
         )

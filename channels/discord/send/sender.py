@@ -36,6 +36,9 @@ EMOJI = {
     StatusReaction.FAILED: "\N{CROSS MARK}",
 }
 MAX_REMEMBERED = 10_000
+UNKNOWN_MESSAGE = "(10008)"
+"""Discord's code in the error about a message that was deleted."""
+
 CLOCK_SKEW = timedelta(minutes=1)
 """How far the local clock and Discord's may differ."""
 
@@ -97,6 +100,15 @@ class DiscordSender(Sender):
 
         await self._call_rendered(edit, address, reply, name="edit")
         return SentMessage(platform_id=platform_id)
+
+    async def delete(self, address: Address, platform_id: str) -> None:
+        """Delete one of the bot's messages."""
+        channel = rendering.channel_id_of(address)
+        try:
+            await self._call(self._api.bot.delete_message(channel, platform_id), address, name="delete")
+        except Rejected as error:
+            if UNKNOWN_MESSAGE not in str(error):
+                raise
 
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
         """Find the bot's message with the key's nonce; raises Unsupported if nonces are hidden."""

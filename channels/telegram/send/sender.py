@@ -55,6 +55,14 @@ class TelegramSender(Sender):
                 raise
         return SentMessage(platform_id=platform_id)
 
+    async def delete(self, address: Address, platform_id: str) -> None:
+        """Delete one of the bot's messages."""
+        try:
+            await self._api.call("deleteMessage", {"chat_id": address.room, "message_id": platform_id})
+        except Rejected as error:
+            if "message to delete not found" not in str(error):
+                raise
+
     async def update_draft(self, address: Address, draft: DraftText) -> SentMessage | None:
         """Preview in private chats, for 30 s at a time; elsewhere send a message and edit it."""
         if await self._drafts.preview(address, draft):

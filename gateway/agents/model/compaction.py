@@ -52,6 +52,11 @@ COMPACTION_NOTICE = (
     "the full record is kept.)"
 )
 
+REQUESTED_NOTICE = (
+    "I have summarised the earlier part of this conversation for myself; the full record is kept."
+)
+NOTHING_NOTICE = "There is nothing to summarise yet."
+
 
 def estimate_text_tokens(text: str) -> int:
     """Return about how many tokens a text has."""
@@ -89,19 +94,29 @@ def find_cut(messages: Sequence[ChatMessage], tail_tokens: int) -> int:
     return (turns or fitting)[0]
 
 
+def find_last_exchange(messages: Sequence[ChatMessage]) -> int:
+    """Return the index of a person's last message, which a requested compaction keeps; 0: none before it."""
+    prompts = [place for place, message in enumerate(messages) if is_prompt(message) and _may_start(message)]
+    return prompts[-1] if prompts else 0
+
+
 def _may_start(message: ChatMessage) -> bool:
     return message["kind"] == "response" or not any(is_result(part) for part in message["parts"])
 
 
 def current_request(messages: Sequence[ChatMessage], cut: int) -> str:
     """Return the request being worked on if cutting at `place` would drop it, else an empty text."""
-    if any(is_prompt(message) for message in messages[cut:]):
+    if any(is_prompt(message) and not _is_viewed(message) for message in messages[cut:]):
         return ""
     for message in reversed(messages[:cut]):
         for part in reversed(message["parts"]):
-            if part["part_kind"] == "user-prompt":
+            if part["part_kind"] == "user-prompt" and not images.is_viewed(part):
                 return shorten(_prompt(part), MAX_QUOTED_PROMPT)
     return ""
+
+
+def _is_viewed(message: ChatMessage) -> bool:
+    return all(is_result(part) or images.is_viewed(part) for part in message["parts"])
 
 
 def transcript(messages: Sequence[ChatMessage]) -> str:

@@ -14,6 +14,13 @@ from gateway.agents.port import AgentImage
 TOKENS_PER_IMAGE = 1000
 """Estimated tokens of an image."""
 
+MAX_VIEWED = 10
+"""Images of results that one attempt shows to the model."""
+
+VIEWED = "[images that you asked to see]"
+"""How the prompt begins that shows the images of results."""
+
+TOO_MANY = f"[at most {MAX_VIEWED} images are shown in one turn: this one is not]"
 NOT_SHOWN = "[the model does not take images: this one was not shown to you]"
 SHOWN_EARLIER = " (shown to you then, not again)"
 _ABOUT_IMAGES = re.compile(r"\bimages?\b|image_url|vision|multi-?modal|mmproj", re.IGNORECASE)
@@ -42,6 +49,19 @@ def prompt(text: str, images: Sequence[AgentImage]) -> str | PromptItems:
 
 def _item(image: AgentImage) -> dict[str, str]:
     return image_item(image.media_type, base64.b64encode(image.content).decode())
+
+
+def viewed(images: Sequence[AgentImage], before: int) -> PromptItems:
+    """Return the prompt that shows the images of results, after `before` others; the rest are named alone."""
+    allowed = max(MAX_VIEWED - before, 0)
+    left = [f"{label(image)} {TOO_MANY}" for image in images[allowed:]]
+    content = prompt(VIEWED, images[:allowed])
+    return [*(content if isinstance(content, list) else [content]), *left]
+
+
+def is_viewed(part: ChatPart) -> bool:
+    """Return whether a part shows images of results, and is no message of a person."""
+    return _items(part)[:1] == [VIEWED]
 
 
 def without_image_bytes(messages: Iterable[ChatMessage]) -> list[ChatMessage]:

@@ -67,6 +67,11 @@ class ModelRun:
             raise failures.to_agent_error(error) from error
 
     async def _run_turn(self) -> Events:
+        if self._turn_input.trigger == "compact":
+            async with aclosing(self._compact_on_request()) as events:
+                async for event in events:
+                    yield event
+            return
         answer = self._state.final_text()
         if answer is not None:
             yield MessageCompleted(text=answer)
@@ -243,10 +248,23 @@ class ModelRun:
         refused = int(self._state.estimate_tokens() * CONTEXT_RETRY_SHARE)
         self._token_budget = min(refused, self._token_budget or refused)
 
-    async def _compact(self) -> Events:
-        """Replace the older part of the conversation by the model's own summary."""
+    async def _compact_on_request(self) -> Events:
+        """Replace all but the last exchange by a summary, and end the turn."""
+        place = compaction.find_last_exchange(self._state.messages)
+        said = compaction.REQUESTED_NOTICE if place else compaction.NOTHING_NOTICE
+        if place:
+            async with aclosing(self._compact(place, said)) as events:
+                async for event in events:
+                    yield event
+        else:
+            yield MessageCompleted(text=said)
+        yield Finished(output=said, history=self._state.to_entry() if place else None, usage=self._usage())
+
+    async def _compact(self, place: int | None = None, notice: str = compaction.COMPACTION_NOTICE) -> Events:
+        """Replace the part of the conversation before a place by the model's own summary."""
         messages, room = self._state.messages, self._token_budget
-        place = compaction.find_cut(messages, int(room * compaction.TAIL_SHARE))
+        if place is None:
+            place = compaction.find_cut(messages, int(room * compaction.TAIL_SHARE))
         prompt = compaction.current_request(messages, place)
         transcript, summary = compaction.transcript(messages[:place]), ""
         for piece in compaction.chunks(transcript, int(room * compaction.CHUNK_SHARE)):
@@ -260,7 +278,7 @@ class ModelRun:
             summary, self._state.all_notes, prompt, messages[place:], room
         )
         self._compacted = True
-        yield MessageCompleted(text=compaction.COMPACTION_NOTICE)
+        yield MessageCompleted(text=notice)
         yield self._checkpoint()
 
     def _approval_required(self) -> ApprovalRequired:
@@ -288,6 +306,8 @@ def initial_state(turn_input: TurnInput) -> AgentState:
         saved.messages[known:] = images.restore_images(saved.messages[known:], turn_input.images)
         return saved
     progress = states.initial_state(turn_input.history)
+    if turn_input.trigger == "compact":
+        return progress
     content = images.prompt(prompts.render_prompt(turn_input), turn_input.images)
     progress.messages.append(stored.request([stored.user_prompt(content)]))
     if turn_input.trigger == "job":

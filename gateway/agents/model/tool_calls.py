@@ -11,8 +11,9 @@ from uuid import uuid4
 from gateway.agents.clients import messages as stored
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.text import repair_surrogates, shorten
+from gateway.agents.model import images
 from gateway.agents.model.state import AgentState
-from gateway.agents.port import AgentError, ApprovalDecision, PendingToolCall, Tools
+from gateway.agents.port import AgentError, AgentImage, ApprovalDecision, PendingToolCall, Tools
 
 MIN_UNIQUE_LENGTH = 16
 MAX_ID_LENGTH = 40
@@ -31,11 +32,13 @@ class CallExecutor:
         self._names = [spec.name for spec in tools.list()]
         self._max_chars = max_chars
         self._broken: Counter[str] = Counter()
+        self._viewed: list[AgentImage] = []
+        self._shown = 0
 
     async def execute(
         self, calls: Iterable[ChatPart], decisions: Mapping[str, ApprovalDecision]
     ) -> tuple[list[ChatPart], list[ChatPart]]:
-        """Execute calls; returns their results, and the calls that wait for an approval."""
+        """Execute calls; returns their results with the images to show, and the calls that wait."""
         results: list[ChatPart] = []
         waiting: list[ChatPart] = []
         for call in calls:
@@ -44,6 +47,10 @@ class CallExecutor:
                 waiting.append(call)
             else:
                 results.append(result)
+        if self._viewed:
+            results.append(stored.user_prompt(images.viewed(self._viewed, self._shown)))
+            self._shown += len(self._viewed)
+            self._viewed = []
         return results, waiting
 
     async def _execute(self, call: ChatPart, decision: ApprovalDecision | None) -> ChatPart | None:
@@ -62,6 +69,7 @@ class CallExecutor:
         if decision is None and await self._tools.needs_approval(name, args, call=identity):
             return None
         result = await self._tools.call(name, args, call=identity)
+        self._viewed += result.images
         return stored.tool_return(call, shorten(repair_surrogates(result.content), self._max_chars))
 
     def _refuse(self, call: ChatPart, why: str) -> ChatPart:

@@ -43,6 +43,7 @@ model = "builtin:shell"     # or openai:NAME, anthropic:NAME, google:NAME, ollam
 # instructions = "You are a careful operator of this machine."
 # base_url = "http://127.0.0.1:8000/v1"       # an OpenAI-compatible server
 # fallback = ["anthropic:NAME"]
+# model_choices = ["openai:OTHER"]           # what people may select with /model
 
 [sandbox]
 provider = "host"                             # commands run in namespaces of this machine

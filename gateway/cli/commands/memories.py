@@ -1,8 +1,9 @@
-"""Commands on memories: notes about people, rooms, agents and the account."""
+"""Commands on memories (notes about people, rooms, agents and the account), and on people."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
 
 memories = group("Notes about people, rooms, agents and the account.")
+persons = group("People, and their identities on platforms.")
 
 PATH = ("accounts", "me", "memories")
+PERSONS = ("accounts", "me", "persons")
 Id = Annotated[str, typer.Argument(help="The id, as the list shows it.")]
 Text = Annotated[str, typer.Argument(help="The note.")]
 Scope = Annotated[str | None, typer.Option(help="person, room, agent or account.")]
@@ -71,3 +74,42 @@ async def delete_memory(gateway: GatewayClient, memory: Id) -> None:
     """Delete a note."""
     await gateway.delete(*PATH, memory)
     typer.echo(f"{memory} deleted")
+
+
+@remote(persons, "list")
+async def list_persons(gateway: GatewayClient, *, as_json: Json = False) -> None:
+    """List the people with their identities."""
+    columns: Columns = {
+        "id": "id",
+        "identities": lambda row: ", ".join(_described(one) for one in row.get("identities", ())),
+        "since": "created_at",
+    }
+    print_rows(await gateway.list_all(*PERSONS), columns, as_json=as_json, empty="nobody was seen yet")
+
+
+def _described(identity: Mapping[str, Any]) -> str:
+    name = identity.get("name")
+    return f"{identity['id']} ({name})" if name else str(identity["id"])
+
+
+@remote(persons, "link")
+async def link_person(
+    gateway: GatewayClient,
+    person: Annotated[str, typer.Argument(help="The id of the person who is joined to another one.")],
+    code: Annotated[str, typer.Argument(help="The code that /link gave to the other one.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Join a person to the one who got a code."""
+    print_record(await gateway.post(*PERSONS, person, "link", body={"code": code}), as_json=as_json)
+
+
+@remote(persons, "unlink")
+async def unlink_identity(
+    gateway: GatewayClient,
+    person: Annotated[str, typer.Argument(help="The person's id.")],
+    identity: Annotated[str, typer.Argument(help="The identity, as the list shows it.")],
+) -> None:
+    """Make an identity a person of its own."""
+    await gateway.delete(*PERSONS, person, "identities", identity)
+    typer.echo(f"{identity} is a person of its own")

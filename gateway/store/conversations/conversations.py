@@ -29,6 +29,7 @@ class Conversation:
     address: str | None = None
     queue_mode: str | None = None
     queue_limit: int | None = None
+    model: str | None = None
     handover_by: str | None = None
     handover_at: datetime | None = None
     carried_context: Mapping[str, Any] | None = None
@@ -60,6 +61,7 @@ COLUMNS = (
     conversations.c.address,
     conversations.c.queue_mode,
     conversations.c.queue_limit,
+    conversations.c.model,
     conversations.c.handover_by,
     conversations.c.handover_at,
     conversations.c.carried_context,
@@ -153,6 +155,13 @@ async def set_queue(
         update(conversations)
         .where(conversations.c.id == conversation)
         .values(queue_mode=mode, queue_limit=limit)
+    )
+
+
+async def set_model(connection: Connection, conversation: str, model: str | None) -> None:
+    """Set the model of a conversation's later turns; None: use the agent's."""
+    await connection.execute(
+        update(conversations).where(conversations.c.id == conversation).values(model=model)
     )
 
 

@@ -19,7 +19,9 @@ _DELETE_BEFORE = delete(histories).where(
 )
 
 
-async def append(connection: Connection, *, account: str, conversation: str, turn: str, body: bytes) -> int:
+async def append(
+    connection: Connection, *, account: str, conversation: str, turn: str | None, body: bytes
+) -> int:
     """Insert what a turn adds, after all earlier rows of its conversation; returns its position."""
     row = {
         "account": account,
@@ -35,6 +37,16 @@ async def list_after(connection: Connection, conversation: str, position: int = 
     """Return (position, body) of a conversation's rows after a position, in order."""
     rows = await connection.execute(_AFTER, {"of": conversation, "after": position})
     return [(row[0], row[1]) for row in rows]
+
+
+async def list_with_turns(connection: Connection, conversation: str) -> list[tuple[str | None, bytes]]:
+    """Return (turn, body) of all rows of a conversation, in order."""
+    rows = await connection.execute(
+        select(histories.c.turn, histories.c.body)
+        .where(histories.c.conversation == conversation)
+        .order_by(histories.c.position)
+    )
+    return [(row.turn, row.body) for row in rows]
 
 
 async def delete_before(connection: Connection, conversation: str, position: int) -> None:

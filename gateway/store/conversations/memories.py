@@ -95,6 +95,15 @@ class MemoryFilter:
         return found
 
 
+async def move_subject(connection: Connection, account: str, *, old: str, new: str) -> None:
+    """Give the notes about a person to the person's other subject."""
+    await connection.execute(
+        table.update()
+        .where(table.c.account == account, table.c.scope == MemoryScope.PERSON, table.c.subject == old)
+        .values(subject=new)
+    )
+
+
 async def insert_memory(connection: Connection, memory: Memory, words: str) -> None:
     """Insert a note; raises IntegrityError if its id exists."""
     await connection.execute(

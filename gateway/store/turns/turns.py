@@ -38,6 +38,7 @@ class Turn:
     cancel_why: str | None = None
     mode: str | None = None
     merged_into: str | None = None
+    model: str | None = None
     retried_as: str | None = None
     notify: bool = False
     output: str | None = None
@@ -72,7 +73,9 @@ _HANDED_OVER = select(1).where(
 )
 _IS_HANDED_OVER = _HANDED_OVER.exists()
 _INSERT = insert(turns).values(
-    cancel=_IS_HANDED_OVER, cancel_why=case((_IS_HANDED_OVER, literal_column(f"'{HANDED_OVER}'")), else_=None)
+    cancel=_IS_HANDED_OVER,
+    cancel_why=case((_IS_HANDED_OVER, literal_column(f"'{HANDED_OVER}'")), else_=None),
+    model=select(conversations.c.model).where(conversations.c.id == bindparam("of")).scalar_subquery(),
 )
 _IS_DELAYED_FOLLOW_UP = and_(
     turns.c.trigger == "job",

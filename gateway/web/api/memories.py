@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, StrictStr
 
 from delivery.database.engine import Connection
+from gateway.accounts import persons
 from gateway.memory.memories import MAX_TEXT, NewMemory, TooManyMemories
 from gateway.memory.visibility import room_key
 from gateway.store.accounts import records
@@ -26,7 +27,7 @@ Subject = Annotated[StrictStr, Field(min_length=1, max_length=600)]
 
 
 class MemoryCreate(RequestModel):
-    """A note. `subject` is a person (`telegram:4711`), a conversation in the room, or an agent.
+    """A note. `subject` is a person (`telegram:4711` or `per_…`), a conversation in the room, or an agent.
 
     A note of the account has no subject.
     """
@@ -131,7 +132,7 @@ async def _subject(
     if given is None:
         raise invalid_field("/subject", f"name the {scope} that the note is about")
     if scope is MemoryScope.PERSON:
-        return MemorySubject(scope=scope, key=given)
+        return MemorySubject(scope=scope, key=await persons.subject_named(connection, account, given))
     if scope is MemoryScope.AGENT:
         agent = await records.get(connection, account, "agent", given)
         if agent is None:

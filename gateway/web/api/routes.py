@@ -13,6 +13,7 @@ from gateway.web.api import (
     job_completion,
     jobs,
     memories,
+    persons,
     schedules,
     trace,
     triggers,
@@ -312,5 +313,6 @@ API_ROUTES: tuple[ApiRoute, ...] = (
     *trace.ROUTES,
     *_schedules(),
     *_memories(),
+    *persons.ROUTES,
     *_triggers(),
 )

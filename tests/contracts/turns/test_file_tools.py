@@ -11,12 +11,14 @@ import pytest
 
 from gateway.agents.port import ToolResult
 from gateway.environments.resolver import Environment
+from gateway.files.attachments import MAX_IMAGE_BYTES
 from gateway.tools.files.edit import edit
 from gateway.tools.files.file_operations import FILE_OPERATIONS, copy, mkdir, remove, rename, stat
 from gateway.tools.files.glob import glob
 from gateway.tools.files.grep import grep
 from gateway.tools.files.list_files import list_files
 from gateway.tools.files.read import read
+from gateway.tools.files.view_image import view_image
 from gateway.tools.files.write import write
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext
 from sandbox.config import SandboxConfig
@@ -263,3 +265,27 @@ def test_file_operations_need_a_sandbox_and_a_workspace_that_can_be_written() ->
     }
     changing = {name: [True, False, False] for name in ("mkdir", "rename", "copy", "remove")}
     assert offered == changing | {"stat": [True, True, False]}
+
+
+PIXEL = (
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x04\0\0\0\xb5\x1c\x0c\x02\0\0\0\0IEND\xaeB`\x82"
+)
+
+
+async def test_an_image_is_shown_and_other_files_are_explained(harness: ToolHarness) -> None:
+    """The result has the image's bytes for the model; what is no image, too large or absent is said."""
+    await harness.sandbox.write("chart.png", PIXEL)
+    shown = await harness.run_tool(view_image, path="chart.png")
+    (image,) = shown.images
+    assert (image.name, image.media_type, image.content) == ("chart.png", "image/png", PIXEL)
+    assert shown.content.startswith("chart.png (image/png, ")
+    await harness.sandbox.write("notes.png", b"only text")
+    await harness.sandbox.write("large.png", PIXEL + bytes(MAX_IMAGE_BYTES))
+    for path, why in {
+        "notes.png": "but text/plain",
+        "large.png": "the most is 5.0 MB",
+        "no": "no file",
+    }.items():
+        refused = await harness.run_tool(view_image, path=path)
+        assert (refused.ok, refused.images) == (False, ())
+        assert why in refused.content

@@ -13,6 +13,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
+from delivery.database.tables import outbox as outbox_table
+from delivery.events.event import Event
 from gateway.agents.history import HistoryEntry, TurnProgress, decode_entry, encode_entry, encode_progress
 from gateway.agents.port import (
     Agent,
@@ -27,8 +29,10 @@ from gateway.agents.port import (
 from gateway.migrations import configuration, migrate_up
 from gateway.store.conversations import conversations, histories
 from gateway.store.history_tables import histories as histories_table
+from gateway.store.tables import conversations as conversations_table
 from gateway.store.turn_state import TurnState
 from gateway.turns.histories import History, HistoryCache
+from gateway.turns.undo import BUSY, NOTHING, SUMMARISED, undo_last_exchange
 from statement_recorder import recorded_statements
 from turn_worker import TurnWorkerHarness, open_turn_worker
 
@@ -214,3 +218,67 @@ def test_an_entry_survives_its_bytes() -> None:
     read = decode_entry(encode_entry(told))
     assert read is not None
     assert (read.messages, read.notes, read.replaces) == (told.messages, told.notes, told.replaces)
+
+
+async def undo(harness: TurnWorkerHarness) -> str:
+    """Take back the last exchange and return the reply."""
+    async with harness.transactions.begin("command") as tx:
+        found = await conversations.get_by_id(tx.connection, harness.conversation)
+        assert found is not None
+        return await undo_last_exchange(tx, found, by="ann")
+
+
+async def test_the_last_exchange_is_taken_back_and_nothing_is_erased(harness: TurnWorkerHarness) -> None:
+    """The next turn does not know it, whether its worker has the history in memory or not."""
+    agent = RememberingAgent()
+    async with harness.running(agent):
+        await run_turns(harness, "one", "two", "three")
+        assert "`three`" in await undo(harness)
+        assert "`two`" in await undo(harness)
+        await run_turns(harness, "four")
+    async with harness.running(agent):
+        await run_turns(harness, "five")
+        assert "`five`" in await undo(harness)
+        await run_turns(harness, "six")
+    assert agent.seen[3:] == [["one"], ["one", "four"], ["one", "four"]]
+    assert await stored(harness) == [["one"], ["two"], ["three"], [], [], ["four"], ["five"], [], ["six"]]
+    async with harness.database.read() as connection:
+        events = (await connection.execute(select(outbox_table.c.body).order_by(outbox_table.c.n))).all()
+    undone = [one for one in map(Event.decode, (row.body for row in events)) if one.type == "turn.undone"]
+    assert [one.data["text"] for one in undone] == ["three", "two", "five"]
+    assert [one.data["by"] for one in undone] == ["ann"] * 3
+
+
+async def test_a_jobs_result_is_taken_back_with_what_asked_for_it(harness: TurnWorkerHarness) -> None:
+    """An exchange is a person's message with all that followed it."""
+    agent = RememberingAgent()
+    async with harness.running(agent):
+        await run_turns(harness, "one", "start a job")
+        result = await harness.add_turn("exit code 0", trigger="job")
+        await harness.wake()
+        await harness.wait_for_state(result, TurnState.COMPLETED)
+        assert "`start a job`" in await undo(harness)
+        await run_turns(harness, "two")
+    assert agent.seen[-1] == ["one"]
+
+
+async def test_what_cannot_be_taken_back_is_explained(harness: TurnWorkerHarness) -> None:
+    """Nothing was said, a turn is open, or the exchange is part of a summary."""
+    assert await undo(harness) == NOTHING
+    agent = RememberingAgent()
+    async with harness.running(agent):
+        await run_turns(harness, "one", "compact")
+        assert await undo(harness) == SUMMARISED
+        await run_turns(harness, "two")
+    waiting = await harness.add_turn("three")
+    async with harness.database.read() as connection:
+        before = await connection.scalar(select(conversations_table.c.fence))
+    assert await undo(harness) == BUSY
+    async with harness.database.read() as connection:
+        assert await connection.scalar(select(conversations_table.c.fence)) == before
+    async with harness.running(agent):
+        await harness.wake()
+        await harness.wait_for_state(waiting, TurnState.COMPLETED)
+        assert "`three`" in await undo(harness)
+        assert "`two`" in await undo(harness)
+        assert await undo(harness) == SUMMARISED

@@ -72,3 +72,15 @@ async def test_stop_ends_a_running_command(platform: Simulator) -> None:
     await wait_for_message(platform, "Stopped.")
     await send_and_wait(platform, "!echo again", containing="again")
     assert not [post for post in platform.messages(CHAT) if "never" in post.text]
+
+
+async def test_a_room_sees_the_tools_that_run(platform: Simulator) -> None:
+    """After `/verbose on` a status line shows the command that runs, and disappears with its end."""
+    await send_and_wait(platform, "/verbose on", containing="Tools are shown here")
+    await platform.say(CHAT, "!sleep 300")
+    shown = await wait_for_message(platform, "sleep 300")
+    assert shown.startswith("… ")
+    await send_and_wait(platform, "/stop", containing="Stopping 1 turn")
+    await platform.wait_until(
+        lambda: not [post for post in platform.messages(CHAT) if "sleep 300" in post.text], seconds=60
+    )

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from channels.errors import Ambiguous
-from channels.message import StepState, ToolStep
+from channels.errors import Ambiguous, Unreachable
+from channels.message import StepState, ToolStep, ToolSteps
+from channels.port import ChannelFeature
 from delivery.chat.drafts import Drafts
 from delivery.chat.step_messages import MAX_STEPS
-from draft_harness import STEPS, STREAMS, DraftHarness, open_draft_harness
+from draft_harness import STATUS_LINE, STEPS, STREAMS, DraftHarness, open_draft_harness
 
 BASH = ToolStep(id="1", title="bash: make")
 READ = ToolStep(id="2", title="read: log")
@@ -131,3 +132,59 @@ async def test_the_steps_of_a_message_are_bounded(harness: DraftHarness) -> None
         await harness.channel.until(lambda: bool(harness.channel.step_updates))
     shown = harness.channel.step_updates[0].steps
     assert (len(shown), shown[0].state) == (MAX_STEPS, StepState.DONE)
+
+
+async def test_a_status_line_is_edited_and_removed(harness: DraftHarness) -> None:
+    """Where the bot can edit and delete, one message shows the tools of a turn until the attempt ends."""
+    harness.features, harness.verbosity = STATUS_LINE, True
+    async with harness.drafts() as drafts:
+        for _attempt in range(2):
+            async with drafts.publish_while("cnv_1", "trn_1") as display:
+                assert display is not None
+                display.show_step(BASH)
+                await harness.channel.until(lambda: harness.visible_texts == ["… `bash: make`"])
+                display.show_step(DONE)
+                display.show_step(READ)
+                await harness.channel.until(
+                    lambda: harness.visible_texts == ["✓ `bash: make`\n… `read: log`"]
+                )
+            await harness.channel.until(lambda: harness.visible_texts == [])
+    assert harness.platform_calls.count("send") == harness.platform_calls.count("delete") == 2
+
+
+async def test_a_status_line_is_removed_after_a_failure(harness: DraftHarness) -> None:
+    """A call that did not reach the platform is repeated, so that no line stays behind."""
+    harness.features, harness.verbosity = STATUS_LINE, True
+    async with harness.drafts() as drafts:
+        async with drafts.publish_while("cnv_1", "trn_1") as display:
+            assert display is not None
+            display.show_step(BASH)
+            await harness.channel.until(lambda: harness.visible_texts == ["… `bash: make`"])
+            harness.channel.errors.extend([Unreachable("gone"), Unreachable("gone")])
+        await harness.channel.until(lambda: harness.visible_texts == [])
+    assert harness.platform_calls.count("delete") == 3
+
+
+@pytest.mark.parametrize(
+    ("features", "verbosity"), [(STATUS_LINE, None), (STATUS_LINE, False), (STEPS, False), (STREAMS, True)]
+)
+async def test_a_room_that_does_not_want_steps_sees_none(
+    harness: DraftHarness, features: frozenset[ChannelFeature], verbosity: bool | None
+) -> None:
+    """A status line is shown on request alone; a platform's own steps unless they are turned off."""
+    harness.features, harness.verbosity = features, verbosity
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as display:
+        assert display is not None
+        display.show_step(BASH)
+        if features != STREAMS:
+            await harness.verbosity_asked.wait()
+    assert not {"send", "steps"} & set(harness.platform_calls)
+
+
+def test_the_text_of_a_status_line_is_bounded() -> None:
+    """The latest calls are shown on a line each, and no title leaves its code span."""
+    steps = tuple(ToolStep(id=str(number), title="a`b\nc" * 200) for number in range(40))
+    text = ToolSteps(key="k", steps=steps).text
+    assert text.startswith("(36 earlier)\n… `a'b c")
+    assert (text.count("\n"), text.count("`")) == (4, 8)
+    assert len(text) < 500

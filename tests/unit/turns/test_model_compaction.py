@@ -12,6 +12,7 @@ from gateway.agents.clients.messages import (
     request,
     tool_return,
     user_prompt,
+    with_parts,
 )
 from gateway.agents.clients.text import repair_surrogates, shorten
 from gateway.agents.model import compaction
@@ -139,3 +140,14 @@ def test_a_transcript_names_who_said_what() -> None:
         "Result of bash: rrr",
         "Assistant: answer 0",
     ]
+
+
+def test_a_requested_summary_keeps_the_last_exchange_whole() -> None:
+    """A message that a running turn received stands beside results: nothing is cut before it."""
+    messages = conversation([(10, [20], True), (10, [20, 30], True)])
+    steered = messages[-2]
+    messages[-2] = with_parts(steered, [*steered["parts"], user_prompt("faster")])
+    place = compaction.find_last_exchange(messages)
+    assert str(messages[place]["parts"][0]["content"]).startswith("question 1")
+    assert compaction.find_last_exchange(messages[:4]) == 0
+    assert compaction.find_last_exchange([]) == 0

@@ -1,0 +1,129 @@
+"""People over HTTP: who was seen on which platform, and whose identities are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field, StrictStr
+
+from gateway.accounts.persons import CannotLink, link, unlink
+from gateway.store.accounts import persons as store
+from gateway.store.accounts.persons import Identity, Person
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.problems import HttpProblem, invalid_field, not_found
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
+from gateway.web.http.route_table import ADMIN, ME, READ, delete_route, get_route, post_route
+
+
+class PersonLink(RequestModel):
+    """The code that `/link` gave to a person in a direct chat."""
+
+    code: Annotated[StrictStr, Field(min_length=1, max_length=40)]
+
+
+class IdentityResponse(ResponseModel):
+    """A person's account on a platform; `id` is what notes and lists call it."""
+
+    id: str
+    platform: str
+    author: str
+    name: str
+    created_at: datetime
+
+
+class PersonResponse(ResponseModel):
+    """A person with the identities that are joined."""
+
+    id: str
+    identities: tuple[IdentityResponse, ...]
+    created_at: datetime
+
+
+def _to_response(person: Person, identities: Sequence[Identity]) -> PersonResponse:
+    return PersonResponse(
+        id=person.id,
+        identities=tuple(
+            IdentityResponse(
+                id=one.id,
+                platform=one.platform,
+                author=one.author,
+                name=one.name,
+                created_at=one.created_at,
+            )
+            for one in identities
+            if one.person == person.id
+        ),
+        created_at=person.created_at,
+    )
+
+
+async def list_persons(call: ApiCall[NoContent, PageQuery]) -> ListPage[PersonResponse]:
+    """List the people of the account in the order in which they were first seen."""
+    async with call.context.database.read() as connection:
+        found = await store.list_after(
+            connection, call.account, after=call.query.after, limit=call.query.limit + 1
+        )
+        page, following = paginate(found, call.query.limit)
+        identities = await store.list_identities(connection, [one.id for one in page])
+    return ListPage[PersonResponse](items=[_to_response(one, identities) for one in page], next=following)
+
+
+async def link_person(call: ApiCall[PersonLink, NoContent]) -> PersonResponse:
+    """Join a person to the one who got a code, and return that one with all identities."""
+    async with call.context.database.begin() as connection:
+        if await store.get(connection, call.account, call.path["id"]) is None:
+            raise _unknown()
+        try:
+            person = await link(connection, call.account, call.path["id"], call.body.code)
+        except CannotLink as error:
+            raise HttpProblem(409, str(error)) from None
+        if person is None:
+            raise invalid_field("/code", "this code is wrong, was used, or has expired")
+        return _to_response(person, await store.list_identities(connection, [person.id]))
+
+
+async def unlink_identity(call: ApiCall[NoContent, NoContent]) -> None:
+    """Make an identity a person of its own; notes and files stay with the person."""
+    async with call.context.database.begin() as connection:
+        person = await store.get(connection, call.account, call.path["id"])
+        try:
+            own = None if person is None else await unlink(connection, person, call.path["identity"])
+        except CannotLink as error:
+            raise HttpProblem(409, str(error)) from None
+    if own is None:
+        raise _unknown()
+
+
+def _unknown() -> HttpProblem:
+    return not_found("there is no such person or identity in this account")
+
+
+_COLLECTION = f"{ME}/persons"
+ROUTES: tuple[ApiRoute, ...] = (
+    get_route(
+        _COLLECTION,
+        READ,
+        list_persons,
+        "list the people of the account with their identities",
+        query_model=PageQuery,
+        response_model=ListPage[PersonResponse],
+    ),
+    post_route(
+        f"{_COLLECTION}/{{id}}/link",
+        ADMIN,
+        link_person,
+        "join a person to the one who got a code from `/link`",
+        request_model=PersonLink,
+        response_model=PersonResponse,
+        error_responses={409: "the code was given to the same person"},
+    ),
+    delete_route(
+        f"{_COLLECTION}/{{id}}/identities/{{identity}}",
+        ADMIN,
+        unlink_identity,
+        "make an identity a person of its own",
+        error_responses={409: "it is the person's only identity"},
+    ),
+)

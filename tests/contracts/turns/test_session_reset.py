@@ -1,0 +1,71 @@
+"""A chat thread begins a new conversation after a time without messages, if its channel wants that."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import update
+
+from channels.settings import RoomSettings
+from delivery.database.clock import utc_now
+from delivery.database.engine import Database
+from delivery.database.tables import streams
+from gateway.store.conversations import conversations
+from gateway.store.turn_state import TurnState
+from gateway.store.turns import turns
+from gateway.turns.session_reset import RESET_NOTICE
+from ingress_harness import IngressHarness, open_ingress_harness
+
+HOUR: dict[str, Any] = {"reset_after": 3600}
+
+
+async def idle(harness: IngressHarness, **ago: float) -> None:
+    """Have all conversations be without messages for a time."""
+    async with harness.database.begin() as connection:
+        await connection.execute(update(streams).values(active_at=utc_now() - timedelta(**ago)))
+
+
+async def end_turns(harness: IngressHarness) -> None:
+    """Complete the room's open turns."""
+    for turn in await harness.list_open_turns():
+        async with harness.database.begin() as connection:
+            fence = await conversations.raise_fence(connection, turn.conversation)
+            await turns.settle(connection, turn, fence=fence, state=TurnState.COMPLETED)
+
+
+async def conversation_after(harness: IngressHarness, context: dict[str, Any], **ago: float) -> str:
+    """Say something after a time without messages, and return the conversation that got it."""
+    await idle(harness, **ago)
+    await harness.send_message("hello", context=context)
+    return (await harness.get_conversation()).id
+
+
+async def test_an_idle_conversation_is_followed_by_a_new_one(database: Database) -> None:
+    """The chat is told once; before the time, without the setting, or with an open turn nothing happens."""
+    harness = await open_ingress_harness(database)
+    await harness.send_message("hello")
+    first = (await harness.get_conversation()).id
+    assert await conversation_after(harness, HOUR, hours=2) == first  # its turn is open
+    await end_turns(harness)
+    assert await conversation_after(harness, {}, hours=2) == first
+    await end_turns(harness)
+    assert await conversation_after(harness, HOUR, minutes=50) == first
+    await end_turns(harness)
+    never = {"rooms": {"room": RoomSettings(reset_after=0)}}
+    assert await conversation_after(harness, HOUR | never, hours=2) == first
+    await end_turns(harness)
+    assert RESET_NOTICE not in str(await harness.list_delivery_bodies())
+    assert await conversation_after(harness, HOUR, hours=2) != first
+    assert str(await harness.list_delivery_bodies()).count(RESET_NOTICE) == 1
+
+
+async def test_commands_belong_to_the_idle_conversation(database: Database) -> None:
+    """A command about what was said is no message that begins a new conversation."""
+    harness = await open_ingress_harness(database)
+    await harness.send_message("hello")
+    first = (await harness.get_conversation()).id
+    await end_turns(harness)
+    await idle(harness, hours=2)
+    await harness.send_message("/status", context=HOUR)
+    assert (await harness.get_conversation()).id == first
