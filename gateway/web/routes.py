@@ -12,7 +12,7 @@ from gateway.web.api.routes import API_ROUTES
 from gateway.web.compat import agui, mcp, openai_routes
 from gateway.web.http.route import ApiRoute
 from gateway.web.http.route_table import PUBLIC, get_route
-from gateway.web.stream import handlers
+from gateway.web.stream import handlers, tickets
 
 
 def _public() -> tuple[ApiRoute, ...]:
@@ -59,6 +59,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     *ADMIN_ROUTES,
     *API_ROUTES,
     *handlers.ROUTES,
+    *tickets.ROUTES,
     *openai_routes.ROUTES,
     *agui.ROUTES,
     *mcp.ROUTES,
