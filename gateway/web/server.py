@@ -10,7 +10,7 @@ from gateway.web import cors
 from gateway.web.admin import audit
 from gateway.web.api import job_completion
 from gateway.web.http import request_metrics
-from gateway.web.http.auth import RATE_LIMIT, Authenticator, PublicAccess
+from gateway.web.http.auth import RATE_LIMIT, Authenticator, PublicAccess, SignedLinkAccess
 from gateway.web.http.context import WebContext
 from gateway.web.http.problems import problem_middleware
 from gateway.web.http.route import AUTHENTICATOR, CONTEXT, ApiRoute, endpoint
@@ -75,7 +75,7 @@ def _mount(application: web.Application, authenticator: Authenticator, route: Ap
     handler = endpoint(route)
     made = application.router.add_route(route.method, route.path, handler)
     authenticator.access_by_route[made] = route.access
-    if route.method == "GET" and isinstance(route.access, PublicAccess):
+    if route.method == "GET" and isinstance(route.access, PublicAccess | SignedLinkAccess):
         authenticator.access_by_route[application.router.add_route("HEAD", route.path, handler)] = (
             route.access
         )

@@ -1,4 +1,4 @@
-"""M1: what a browser's page may do: CORS of listed origins, tickets for EventSource, keys in subprotocols."""
+"""M1: what browsers need: CORS of listed origins, tickets for EventSource, subprotocols, ranges of files."""
 
 from __future__ import annotations
 
@@ -162,3 +162,32 @@ async def test_a_browser_authenticates_a_websocket_by_a_subprotocol(browser: Bro
             await ping(*offered)
         assert refused.value.status == status, offered
     assert not [line for line in browser.process.log if browser.mine.key in line]
+
+
+async def test_a_download_is_continued_and_checked_for_changes(browser: BrowserGateway) -> None:
+    """A range is 206, a known version 304, a range outside 416; HEAD has the headers alone."""
+    headers, session = {"Authorization": f"Bearer {browser.mine.key}"}, browser.session
+    where = f"{browser.process.url}/files?name=digits.bin"
+    async with session.post(where, data=b"0123456789", headers=headers) as uploaded:
+        url = browser.process.url + (await uploaded.json())["url"]
+    for wanted, status, content in (
+        ("bytes=2-4", 206, b"234"),
+        ("bytes=7-", 206, b"789"),
+        ("bytes=-3", 206, b"789"),
+        ("bytes=8-99", 206, b"89"),
+        ("bytes=0-1,4-5", 200, b"0123456789"),
+        ("lines=1-2", 200, b"0123456789"),
+    ):
+        async with session.get(url, headers={"Range": wanted}) as answer:
+            assert (answer.status, await answer.read()) == (status, content), wanted
+            tag = answer.headers["ETag"]
+    async with session.get(url, headers={"Range": "bytes=2-4"}) as answer:
+        assert answer.headers["Content-Range"] == "bytes 2-4/10"
+    async with session.get(url, headers={"Range": "bytes=10-"}) as answer:
+        assert (answer.status, answer.headers["Content-Range"]) == (416, "bytes */10")
+    async with session.get(url, headers={"Range": "bytes=2-4", "If-Range": '"other"'}) as answer:
+        assert (answer.status, await answer.read()) == (200, b"0123456789")
+    async with session.get(url, headers={"If-None-Match": tag}) as answer:
+        assert (answer.status, await answer.read()) == (304, b"")
+    async with session.head(url) as answer:
+        assert (answer.status, answer.headers["Content-Length"], await answer.read()) == (200, "10", b"")
