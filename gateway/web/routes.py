@@ -9,7 +9,7 @@ from gateway.web import asyncapi, console_page, openapi
 from gateway.web.admin import health
 from gateway.web.admin.routes import ADMIN_ROUTES
 from gateway.web.api.routes import API_ROUTES
-from gateway.web.compat import agui, mcp, openai_routes
+from gateway.web.compat import mcp, openai_routes
 from gateway.web.http.route import ApiRoute
 from gateway.web.http.route_table import PUBLIC, get_route
 from gateway.web.stream import handlers, tickets
@@ -61,7 +61,6 @@ ROUTES: tuple[ApiRoute, ...] = (
     *handlers.ROUTES,
     *tickets.ROUTES,
     *openai_routes.ROUTES,
-    *agui.ROUTES,
     *mcp.ROUTES,
     *asyncapi.ROUTES,
     *_public(),

@@ -42,7 +42,7 @@ CAMEL = {"turnId", "conversationId", "statusUrl", "resultId", "workspaceId"}
 OTHERS = ("/v1/", "/agui", "/mcp")
 """Where somebody else's protocol gives the names."""
 
-CHANGES_NOTHING = {"/tickets"}
+CHANGES_NOTHING = {"/tickets", "/v1/responses/input_tokens"}
 """What a key that may only read may post to."""
 
 SCOPE_OF_EACH_TOOL = {"/mcp"}
