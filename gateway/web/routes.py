@@ -10,6 +10,8 @@ from gateway.web.admin import health
 from gateway.web.admin.routes import ADMIN_ROUTES
 from gateway.web.api.routes import API_ROUTES
 from gateway.web.compat import mcp, openai_routes
+from gateway.web.compat.agui import routes as agui_routes
+from gateway.web.compat.ui import routes as ui_routes
 from gateway.web.http.route import ApiRoute
 from gateway.web.http.route_table import PUBLIC, get_route
 from gateway.web.stream import handlers, tickets
@@ -61,7 +63,9 @@ ROUTES: tuple[ApiRoute, ...] = (
     *handlers.ROUTES,
     *tickets.ROUTES,
     *openai_routes.ROUTES,
+    *agui_routes.ROUTES,
     *mcp.ROUTES,
+    *ui_routes.ROUTES,
     *asyncapi.ROUTES,
     *_public(),
 )
