@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -22,7 +22,13 @@ from gateway.store.turn_state import TurnState
 from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
 from gateway.web.api import turns
-from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, answer_calls, until_client_calls
+from gateway.web.compat.client_calls import (
+    AnswerEvent,
+    ClientCalls,
+    answer_calls,
+    until_client_calls,
+    waits_for_client,
+)
 from gateway.web.compat.openai_messages import InputMessage
 from gateway.web.compat.request_identity import RequestIdentity, identify
 from gateway.web.http import attachments
@@ -135,6 +141,8 @@ async def ask(
         request=request.to_json(),
     )
     accepted = await turns.queue_turn(call, submission)
+    if conversation is not None and not accepted.repeated:
+        await cancel_abandoned(call, accepted.conversation, but=accepted.turn)
     return SubmittedTurn(
         turn=accepted.turn,
         conversation=accepted.conversation,
@@ -161,6 +169,16 @@ async def resume(
         repeated=True,
         answered=[one.id for one in answered],
     )
+
+
+async def cancel_abandoned(call: ApiCall[Any, Any], conversation: str, *, but: str) -> None:
+    """Cancel a turn that waits for results of its client only, because the client sent a message instead."""
+    async with call.context.database.read() as connection:
+        queue = await store.list_open(connection, conversation)
+        waiting = [turn for turn in queue if turn.state is TurnState.WAITING and turn.id != but]
+        abandoned = [turn.id for turn in waiting if await waits_for_client(connection, turn.id)]
+    for turn in abandoned:
+        await turns.cancel_turn(replace(call, path={"id": turn}))
 
 
 async def _last_position(call: ApiCall[Any, Any], conversation: str | None) -> int:

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from delivery.database.engine import Connection
 from gateway.conversations.approvals import AlreadyDecided
 from gateway.conversations.questions import ANSWERED, CLIENT_TOOL, InvalidAnswer
 from gateway.store.turns import approvals as store
@@ -72,6 +73,12 @@ async def answer_calls(
     for one in found:
         await _answer(call, one, given[one.id], pointer)
     return found
+
+
+async def waits_for_client(connection: Connection, turn: str) -> bool:
+    """Return whether a turn waits for results of its client's tools, and for nothing else."""
+    pending = [one for one in await store.list_for_turn(connection, turn) if one.state == "pending"]
+    return bool(pending) and all(one.tool == CLIENT_TOOL for one in pending)
 
 
 async def _answer(call: ApiCall[Any, Any], approval: Approval, text: str, pointer: str) -> None:

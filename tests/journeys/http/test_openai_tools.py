@@ -218,6 +218,19 @@ async def test_a_run_of_ag_ui_ends_with_a_call_and_the_next_one_goes_on(tool_gat
     assert second[0]["metadata"] == first[0]["metadata"]
 
 
+async def test_a_message_instead_of_a_result_cancels_the_waiting_turn(tool_gateway: ToolGateway) -> None:
+    """The conversation goes on with the new message; the result comes too late, and says so."""
+    create: Any = tool_gateway.client.chat.completions.create
+    place = {"extra_body": {"conversation": "left"}, "model": "default", "tools": [CHAT_TOOL]}
+    said = asked("weather in Rome")
+    first = await create(messages=said, **place)
+    other = await create(messages=asked("never mind"), **place)
+    assert other.choices[0].message.content == "told: never mind"
+    (called,) = first.choices[0].message.tool_calls
+    with pytest.raises(openai.ConflictError, match="ended without"):
+        await create(messages=[{"role": "tool", "tool_call_id": called.id, "content": "late"}], **place)
+
+
 async def test_tools_and_formats_that_cannot_work_are_refused(tool_gateway: ToolGateway) -> None:
     """Names of the agent's own tools, repeated names, other kinds, unknown calls and JSON answers are 422."""
     create: Any = tool_gateway.client.chat.completions.create
