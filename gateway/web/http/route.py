@@ -231,7 +231,7 @@ def _path(request: web.Request) -> Mapping[str, str]:
     for value in request.match_info.values():
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
             raise HttpProblem(404, "there is nothing at this path")
-    return {name: stored_id(value) for name, value in request.match_info.items()}
+    return {name: stored_id(value) if name == "id" else value for name, value in request.match_info.items()}
 
 
 def stored_id(given: str) -> str:

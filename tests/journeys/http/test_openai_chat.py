@@ -72,6 +72,7 @@ async def test_a_completion_is_a_turn(openai_gateway: OpenAIChatGateway) -> None
     assert (made.choices[0].message.content, made.choices[0].finish_reason) == ("echo: hello there", "stop")
     assert made.usage is not None
     assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (10, 5)
+    assert made.id.startswith("chatcmpl-")
     turn = (await openai_gateway.mine.call("GET", f"/status/{made.id}")).body
     assert (turn["state"], turn["output"]) == ("completed", "echo: hello there")
 
