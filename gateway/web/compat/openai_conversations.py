@@ -14,7 +14,7 @@ from delivery.database.engine import Connection
 from delivery.events.event import new_id, rfc3339
 from gateway.conversations.questions import ANSWERED, CLIENT_TOOL
 from gateway.conversations.room_context import merge_contexts
-from gateway.conversations.submission import Submission
+from gateway.conversations.submission import Submission, UnknownAgent
 from gateway.store.conversations import client_state
 from gateway.store.conversations import conversations as store
 from gateway.store.conversations.conversations import Conversation, MessageRow
@@ -26,7 +26,7 @@ from gateway.web.compat.openai_messages import InputMessage, LenientRequest
 from gateway.web.compat.openai_requests import Metadata
 from gateway.web.compat.openai_responses import ItemList
 from gateway.web.http.auth import KeyAccess
-from gateway.web.http.problems import invalid_field
+from gateway.web.http.problems import HttpProblem, invalid_field
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
 from gateway.web.stream.turn_events import with_files
 
@@ -97,9 +97,12 @@ async def create_conversation(call: ApiCall[ConversationCreate, NoContent]) -> C
     body = call.body
     submission = Submission(account=call.account, text="", asker=call.principal.key, agent=body.agent)
     state: dict[str, Any] = {"metadata": body.metadata} if body.metadata else {}
-    async with call.services.transactions.begin("conversation.create") as tx:
-        made = await call.services.submissions.get_or_create_in(tx, submission)
-        await _add_items(tx.connection, made, state, body.items or ())
+    try:
+        async with call.services.transactions.begin("conversation.create") as tx:
+            made = await call.services.submissions.get_or_create_in(tx, submission)
+            await _add_items(tx.connection, made, state, body.items or ())
+    except UnknownAgent as error:
+        raise HttpProblem(404, str(error), members={"code": "model_not_found"}) from None
     return _to_object(made, state)
 
 

@@ -196,6 +196,8 @@ async def test_a_conversation_has_metadata_and_items(responses_gateway: Response
     assert (await conversations.delete(made.id)).deleted
     with pytest.raises(openai.NotFoundError):
         await conversations.retrieve(made.id)
+    with pytest.raises(openai.NotFoundError, match="no agent"):
+        await conversations.create(extra_body={"agent": "nobody"})
 
 
 async def test_a_file_is_uploaded_and_sent_by_its_id(responses_gateway: ResponsesGateway) -> None:
