@@ -11,7 +11,9 @@ from aiohttp import web
 
 from delivery.database.engine import DatabaseUnavailable
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
+from gateway.accounts import stream_tickets
 from gateway.accounts.api_keys import ApiKeyAuthenticator
+from gateway.accounts.stream_tickets import StreamTickets
 from gateway.accounts.vault import Secret
 from gateway.environments.quotas import load_quotas
 from gateway.infra.backing_services import BackingServices
@@ -84,6 +86,7 @@ def _web_context(
         admin_key=Secret(settings.admin_key.get_secret_value()) if settings.admin_key else None,
         public_url=settings.public_url,
         allowed_origins=frozenset(settings.allowed_origins),
+        stream_tickets=StreamTickets(keys=backing.vault.keys_for(stream_tickets.PURPOSE)),
         trusted_proxies=tuple(settings.trusted_proxies),
         limits=WebLimits(requests_per_minute=settings.requests_per_minute),
         channels=channel_supervisor,

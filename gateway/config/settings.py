@@ -98,7 +98,7 @@ class Settings(BaseSettings):
         default=(), description="networks whose X-Forwarded-For header is trusted, as CIDR"
     )
     allowed_origins: Origins = Field(
-        default=(), description="further web origins whose pages may open the WebSocket"
+        default=(), description="further web origins whose pages may use the API and the WebSocket"
     )
     timezone: TimeZone = Field(
         default="UTC", description="the time zone of schedules that name none, such as Europe/Berlin"

@@ -13,6 +13,7 @@ from delivery.broker.port import WorkQueue
 from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, new_id
+from gateway.agents.client_request import ClientRequest
 from gateway.agents.port import ApprovalDecision, PendingToolCall
 from gateway.conversations.approval_question import CallTarget, render_call
 from gateway.conversations.approver_rules import DecisionContext, may_decide, refusal_text, same_room
@@ -20,7 +21,9 @@ from gateway.conversations.file_change import FileChange
 from gateway.conversations.message_ids import approval_event_id
 from gateway.conversations.questions import (
     ANSWERED,
+    MAX_ANSWER,
     InvalidAnswer,
+    client_calls,
     is_question,
     parse_answer,
     render_request,
@@ -161,9 +164,8 @@ async def request(
         for approval in await store.list_for_turn(tx.connection, turn.id)
         if approval.state != "void"
     }
-    for call in calls:
-        if call.id in requested:
-            continue
+    new = [call for call in calls if call.id not in requested]
+    for call in client_calls(new, ClientRequest.parse(turn.request).tool_names):
         approval = Approval(
             id=new_id("apr"),
             account=turn.account,
@@ -342,13 +344,13 @@ async def answer_in(
     approval = await _get_decidable(tx, account, approval_id, by, decision_context)
     if not is_question(approval.tool):
         raise InvalidAnswer("this is no question: it is approved or denied")
-    answer = parse_answer(approval.args, given)
+    answer = parse_answer(approval.tool, approval.args, given)
     name = name or await _key_name(tx, account, by)
     if await store.decide(tx.connection, approval.id, state=ANSWERED, by=by, name=name, comment=answer):
         resolution = {
             "approval": approval.id,
             "question": approval.command,
-            "answer": answer,
+            "answer": answer[:MAX_ANSWER],
             "by": by,
             "name": name,
             "asked": approval_event_id(approval.id),

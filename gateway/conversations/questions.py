@@ -1,14 +1,16 @@
-"""Questions that the agent asks people (`ask_person`): approvals that are answered instead of decided (pure).
+"""Questions: approvals that are answered instead of decided (pure).
 
-A question's arguments are `question`, and either `choices` or `form` or neither. An answer is a text: one
-of the choices, the fields of the form as JSON, or any text.
+`ask_person` asks people. A question's arguments are `question`, and either `choices` or `form` or neither.
+An answer is a text: one of the choices, the fields of the form as JSON, or any text.
+
+A call of a client's own tool waits in the same way: the client executes it, and its answer is the result.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from delivery.events.event import Event, EventType
@@ -21,6 +23,12 @@ from gateway.store.turns.approvals import Approval
 TOOL = "ask_person"
 """The name of the tool; its approvals are questions."""
 
+CLIENT_TOOL = "client tool"
+"""The tool of approvals that wait for a client's result; as it has a space, no tool has this name.
+
+The arguments are `name`, `arguments`, and the call's place among those of the pause: `index` and `count`.
+"""
+
 ANSWERED = "answered"
 """The state of a question that was answered."""
 
@@ -29,6 +37,8 @@ MAX_CHOICES = 20
 MAX_CHOICE = 200
 MAX_FIELDS = 20
 MAX_ANSWER = 4_000
+MAX_CLIENT_RESULT = 200_000
+"""Characters of the result of a client's tool."""
 
 
 class InvalidAnswer(ValueError):
@@ -59,7 +69,39 @@ class PersonQuestion:
 
 def is_question(tool: str) -> bool:
     """Return whether the approvals of a tool are questions."""
-    return tool == TOOL
+    return tool in {TOOL, CLIENT_TOOL}
+
+
+def client_calls(calls: Sequence[PendingToolCall], names: Collection[str]) -> list[PendingToolCall]:
+    """Return calls with those of a client's tools (`names`) as calls of `CLIENT_TOOL`."""
+    ours = [call.id for call in calls if call.name in names]
+    return [
+        replace(
+            call,
+            name=CLIENT_TOOL,
+            args={
+                "name": call.name,
+                "arguments": dict(call.args),
+                "index": ours.index(call.id),
+                "count": len(ours),
+            },
+        )
+        if call.id in ours
+        else call
+        for call in calls
+    ]
+
+
+def describe_question(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a question as events and HTTP show it; raises InvalidQuestion."""
+    if tool == CLIENT_TOOL:
+        return {"question": _render_client_call(args), "client_tool": dict(args)}
+    return parse_question(args).to_event()
+
+
+def _render_client_call(args: Mapping[str, Any]) -> str:
+    arguments = json.dumps(args["arguments"], ensure_ascii=False)
+    return f"The client's tool {args['name']} was called; its result is the answer. Arguments: {arguments}"
 
 
 def parse_question(args: Mapping[str, Any]) -> PersonQuestion:
@@ -94,14 +136,23 @@ def _parse_form(form: object) -> tuple[tuple[str, str], ...]:
     return tuple((" ".join(name.split()), " ".join(text.split())) for name, text in fields)
 
 
-def parse_answer(args: Mapping[str, Any], given: str | Mapping[str, str]) -> str:
+def parse_answer(tool: str, args: Mapping[str, Any], given: str | Mapping[str, str]) -> str:
     """Return the answer as it is stored and given to the agent; raises InvalidAnswer."""
+    if tool == CLIENT_TOOL:
+        return _parse_client_result(given)
     question = parse_question(args)
     if question.form:
         return _parse_fields(question, given)
     if not isinstance(given, str) or not given.strip() or len(given) > MAX_ANSWER:
         raise InvalidAnswer(f"the answer must be a text of 1 to {MAX_ANSWER} characters")
     return _choose(question.choices, given.strip()) if question.choices else given.strip()
+
+
+def _parse_client_result(given: str | Mapping[str, str]) -> str:
+    text = given if isinstance(given, str) else json.dumps(dict(given), ensure_ascii=False)
+    if len(text) > MAX_CLIENT_RESULT:
+        raise InvalidAnswer(f"the result must have at most {MAX_CLIENT_RESULT} characters")
+    return text
 
 
 def _choose(choices: Sequence[str], given: str) -> str:
@@ -146,7 +197,7 @@ def _parse_lines(text: str) -> dict[str, str]:
 def render_request(call: PendingToolCall, target: CallTarget, change: FileChange | None) -> str:
     """Return the text that people read before they decide or answer."""
     if is_question(call.name):
-        return parse_question(call.args).text
+        return str(describe_question(call.name, call.args)["question"])
     return render_question(call.name, call.args, target, change)
 
 
@@ -155,7 +206,7 @@ def requested_event(approval: Approval, reason: str) -> Event:
     kind = EventType.QUESTION_REQUESTED
     data: dict[str, Any] = {"approval": approval.id}
     if is_question(approval.tool):
-        data |= parse_question(approval.args).to_event()
+        data |= describe_question(approval.tool, approval.args)
     else:
         kind = EventType.APPROVAL_REQUESTED
         data |= {

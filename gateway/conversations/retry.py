@@ -55,6 +55,7 @@ async def retry_in(tx: Transaction, turn: Turn) -> Turn | None:
         input=turn.input,
         origin=turn.origin,
         context=turn.context,
+        request=turn.request,
         notify=turn.notify,
         created_at=utc_now(),
     )

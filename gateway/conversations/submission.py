@@ -66,9 +66,8 @@ class Submission:
     the conversation. With `is_first` an earlier submission with this key is forgotten. `endpoint` is a
     webhook for this turn's results. `notify`: emit `agent.finished`. `own_turn`: whatever the queue mode,
     the message waits for a turn of its own and cancels none.
-    `platform_id` is the message's id on its chat platform, `origin` says who wrote it in a room,
-    `context` what was said before it.
-    `traceparent` is the caller's span, as in the header.
+    `platform_id` is the message's id on its chat platform, `origin` says who wrote it in a room, `context`
+    what was said before it, `request` what a client adds (`ClientRequest`), `traceparent` is its span.
     """
 
     account: str
@@ -87,6 +86,7 @@ class Submission:
     platform_id: str | None = None
     origin: Mapping[str, Any] | None = None
     context: Mapping[str, Any] | None = None
+    request: Mapping[str, Any] | None = None
     traceparent: str | None = None
 
 
@@ -329,6 +329,7 @@ class Submissions:
                 input=submission.text,
                 origin=submission.origin,
                 context=await take_carried(tx.connection, conversation, submission.context),
+                request=submission.request,
                 mode=mode,
                 notify=submission.notify,
                 created_at=now,

@@ -16,6 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core.core_schema import ModelSchema
 
 from gateway.web.http.auth import (
+    TICKET_PARAMETER,
     AdminAccess,
     JobTokenAccess,
     KeyAccess,
@@ -24,6 +25,7 @@ from gateway.web.http.auth import (
     SignatureAccess,
     SignedLinkAccess,
     SocketAccess,
+    TicketAccess,
 )
 from gateway.web.http.problems import MEDIA_TYPE, ProblemDetails
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent
@@ -32,6 +34,7 @@ _REF = "#/components/schemas/{model}"
 _MODE = {True: "serialization", False: "validation"}
 _SECURITY: dict[type, list[dict[str, list[str]]]] = {
     KeyAccess: [{"key": []}],
+    TicketAccess: [{"key": []}, {"ticket": []}],
     AdminAccess: [{"admin": []}],
     JobTokenAccess: [{"job": []}],
     SocketAccess: [{"key": []}],
@@ -44,6 +47,12 @@ _SCHEMES = {
     "key": {"type": "http", "scheme": "bearer", "description": "an account's API key (dvk_…)"},
     "admin": {"type": "http", "scheme": "bearer", "description": "the operator's key"},
     "job": {"type": "http", "scheme": "bearer", "description": "the token of one background job"},
+    "ticket": {
+        "type": "apiKey",
+        "in": "query",
+        "name": TICKET_PARAMETER,
+        "description": "a ticket of `POST /tickets`",
+    },
 }
 
 

@@ -9,10 +9,12 @@ from gateway.web import asyncapi, console_page, openapi
 from gateway.web.admin import health
 from gateway.web.admin.routes import ADMIN_ROUTES
 from gateway.web.api.routes import API_ROUTES
-from gateway.web.compat import agui, mcp, openai_routes
+from gateway.web.compat import mcp, openai_routes
+from gateway.web.compat.agui import routes as agui_routes
+from gateway.web.compat.ui import routes as ui_routes
 from gateway.web.http.route import ApiRoute
 from gateway.web.http.route_table import PUBLIC, get_route
-from gateway.web.stream import handlers
+from gateway.web.stream import handlers, tickets
 
 
 def _public() -> tuple[ApiRoute, ...]:
@@ -59,9 +61,11 @@ ROUTES: tuple[ApiRoute, ...] = (
     *ADMIN_ROUTES,
     *API_ROUTES,
     *handlers.ROUTES,
+    *tickets.ROUTES,
     *openai_routes.ROUTES,
-    *agui.ROUTES,
+    *agui_routes.ROUTES,
     *mcp.ROUTES,
+    *ui_routes.ROUTES,
     *asyncapi.ROUTES,
     *_public(),
 )

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
+from gateway.web import cors
 from gateway.web.admin import audit
 from gateway.web.api import job_completion
 from gateway.web.http import request_metrics
-from gateway.web.http.auth import RATE_LIMIT, Authenticator, PublicAccess
+from gateway.web.http.auth import RATE_LIMIT, Authenticator, PublicAccess, SignedLinkAccess
 from gateway.web.http.context import WebContext
 from gateway.web.http.problems import problem_middleware
 from gateway.web.http.route import AUTHENTICATOR, CONTEXT, ApiRoute, endpoint
@@ -43,6 +44,7 @@ def assemble(
             problem_middleware,
             audit.middleware(context, authenticator),
             authenticator.middleware(),
+            cors.middleware(context),
         ],
         client_max_size=context.limits.body_bytes,
         handler_args={
@@ -60,19 +62,20 @@ def assemble(
 
 
 async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Hide the server's version, and add the RateLimit headers."""
+    """Hide the server's version, and add the headers of rate limits and CORS."""
     response.headers["Server"] = "dovecote"
     state = request.get(RATE_LIMIT)
     if state is not None:
         response.headers.update(state.headers())
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    cors.set_headers(request, response, request.config_dict[CONTEXT])
 
 
 def _mount(application: web.Application, authenticator: Authenticator, route: ApiRoute) -> None:
     handler = endpoint(route)
     made = application.router.add_route(route.method, route.path, handler)
     authenticator.access_by_route[made] = route.access
-    if route.method == "GET" and isinstance(route.access, PublicAccess):
+    if route.method == "GET" and isinstance(route.access, PublicAccess | SignedLinkAccess):
         authenticator.access_by_route[application.router.add_route("HEAD", route.path, handler)] = (
             route.access
         )

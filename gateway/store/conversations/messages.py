@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select, update
@@ -25,6 +26,7 @@ class ChatMessageRow:
     turn: str | None
     attachments: Sequence[Mapping[str, Any]]
     platform_id: str | None
+    created_at: datetime
 
 
 _COLUMNS = [messages.c[name] for name in ChatMessageRow.__dataclass_fields__]

@@ -31,6 +31,7 @@ class Turn:
     input: str
     origin: Mapping[str, Any] | None = None
     context: Mapping[str, Any] | None = None
+    request: Mapping[str, Any] | None = None
     state: TurnState = TurnState.QUEUED
     attempt: int = 0
     crashes: int = 0
@@ -140,6 +141,7 @@ async def insert_turn(connection: Connection, turn: Turn) -> None:
             "input": turn.input,
             "origin": dict(turn.origin) if turn.origin is not None else None,
             "context": dict(turn.context) if turn.context is not None else None,
+            "request": dict(turn.request) if turn.request is not None else None,
             "state": str(turn.state),
             "attempt": 0,
             "crashes": 0,

@@ -1,9 +1,10 @@
-"""Where external tools come from: installed packages, the agent's HTTP tools, its MCP servers."""
+"""Where external tools come from: installed packages, the agent's HTTP tools and MCP servers, the request."""
 
 from __future__ import annotations
 
 from gateway.records.records import Records
 from gateway.tools.executor import TOOLS
+from gateway.tools.external.client_tools import with_client_tools
 from gateway.tools.external.external_tools import OpenExternalTools
 from gateway.tools.external.hooked_tools import HookedTools
 from gateway.tools.external.http_tools import HttpTools
@@ -16,4 +17,4 @@ def open_external_tools(records: Records) -> OpenExternalTools:
     """Return the function that opens a turn's external tools; raises BrokenTool, BrokenHook."""
     requests = HttpTools(records, McpTools(records).open)
     tools = InstalledTools(load_tools(reserved=TOOLS), requests.open)
-    return HookedTools(records, load_hooks(), tools.open).open
+    return with_client_tools(HookedTools(records, load_hooks(), tools.open).open)

@@ -13,8 +13,8 @@ from gateway.conversations.questions import (
     ANSWERED,
     MAX_ANSWER,
     InvalidAnswer,
+    describe_question,
     is_question,
-    parse_question,
 )
 from gateway.store.turns import approvals as store
 from gateway.store.turns.approvals import Approval
@@ -74,7 +74,7 @@ def to_response(approval: Approval) -> ApprovalResponse:
     question = is_question(approval.tool)
     return ApprovalResponse.model_validate(
         {
-            **(parse_question(approval.args).to_event() if question else {}),
+            **(describe_question(approval.tool, approval.args) if question else {}),
             "id": approval.id,
             "kind": "question" if question else "tool",
             "answer": approval.comment if approval.state == ANSWERED else None,

@@ -245,6 +245,8 @@ async def queue_turn(call: ApiCall[Any, Any], submission: Submission) -> Submitt
             submission.account, len(submission.text.encode()), at_least=MESSAGE_BYTES
         ):
             taken = await call.services.submissions.submit(replace(submission, traceparent=traceparent))
+    except submissions.UnknownAgent as error:
+        raise HttpProblem(404, str(error), members={"code": "model_not_found"}) from None
     except submissions.UnknownTarget as error:
         raise not_found(str(error)) from None
     except submissions.WrongAgent as error:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError
+from gateway.agents.client_request import ClientRequest
 from gateway.conversations.submission import Submission
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
 from gateway.web.api import turns
+from gateway.web.compat.client_calls import (
+    AnswerEvent,
+    ClientCalls,
+    answer_calls,
+    until_client_calls,
+    waits_for_client,
+)
+from gateway.web.compat.openai_messages import InputMessage
 from gateway.web.compat.request_identity import RequestIdentity, identify
 from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment, invalid_attachment
@@ -48,12 +58,15 @@ NO_RETRY = {"x-should-retry": "false"}
 REPLAY_ONLY_AFTER = 60.0
 """Seconds after a turn's end, when all its stored events are in the stream."""
 
+Item = TypeVar("Item")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedTurn:
     """A queued turn; `after` is a position in its conversation's stream before it.
 
-    `repeated`: an earlier request with this `identity` queued it.
+    `repeated`: an earlier request with this `identity` queued it. `answered` are the calls whose results
+    the request has; its answer begins after them.
     """
 
     turn: str
@@ -63,6 +76,12 @@ class SubmittedTurn:
     created: int
     identity: RequestIdentity | None = None
     repeated: bool = False
+    answered: Sequence[str] = ()
+
+    @property
+    def last_answered(self) -> str | None:
+        """The last call whose result the request has."""
+        return self.answered[-1] if self.answered else None
 
     def problem(self, status: int, detail: str) -> HttpProblem:
         """Return a problem that names the turn; a client may retry if the retry follows the same turn."""
@@ -95,12 +114,13 @@ async def ask(
     files: Sequence[AttachmentCreate],
     pointer: str,
     identity: RequestIdentity | None = None,
+    request: ClientRequest | None = None,
 ) -> SubmittedTurn:
     """Queue a turn; raises HttpProblem. `pointer` is the field of the request that has the files.
 
     A request that repeats an earlier one gets its turn. `identity` replaces the one that its headers give.
     """
-    identity = identity or await identify(call)
+    identity, request = identity or await identify(call), request or ClientRequest()
     after = await _last_position(call, conversation)
     try:
         stored = await attachments.save_all(call.services, call.account, files)
@@ -117,8 +137,12 @@ async def ask(
         is_first=identity.is_first if identity else False,
         attachments=stored,
         notify=True,
+        own_turn=request.changes_turn,
+        request=request.to_json(),
     )
     accepted = await turns.queue_turn(call, submission)
+    if conversation is not None and not accepted.repeated:
+        await cancel_abandoned(call, accepted.conversation, but=accepted.turn)
     return SubmittedTurn(
         turn=accepted.turn,
         conversation=accepted.conversation,
@@ -128,6 +152,33 @@ async def ask(
         identity=identity,
         repeated=accepted.repeated,
     )
+
+
+async def resume(
+    call: ApiCall[Any, Any], results: Sequence[InputMessage], *, agent: str, pointer: str
+) -> SubmittedTurn:
+    """Give a turn the results of its client's tools, and follow it from there; raises HttpProblem."""
+    answered = await answer_calls(call, results, pointer)
+    return SubmittedTurn(
+        turn=answered[0].turn,
+        conversation=answered[0].conversation,
+        agent=agent,
+        after=0,
+        created=unix_time(),
+        identity=RequestIdentity(source="results", key=answered[-1].id),
+        repeated=True,
+        answered=[one.id for one in answered],
+    )
+
+
+async def cancel_abandoned(call: ApiCall[Any, Any], conversation: str, *, but: str) -> None:
+    """Cancel a turn that waits for results of its client only, because the client sent a message instead."""
+    async with call.context.database.read() as connection:
+        queue = await store.list_open(connection, conversation)
+        waiting = [turn for turn in queue if turn.state is TurnState.WAITING and turn.id != but]
+        abandoned = [turn.id for turn in waiting if await waits_for_client(connection, turn.id)]
+    for turn in abandoned:
+        await turns.cancel_turn(replace(call, path={"id": turn}))
 
 
 async def _last_position(call: ApiCall[Any, Any], conversation: str | None) -> int:
@@ -143,24 +194,25 @@ async def _last_position(call: ApiCall[Any, Any], conversation: str | None) -> i
 
 @asynccontextmanager
 async def open_events(
-    call: ApiCall[Any, Any], events: AsyncGenerator[TurnEvent, None]
-) -> AsyncGenerator[AsyncGenerator[TurnEvent | None, None]]:
+    call: ApiCall[Any, Any], events: AsyncGenerator[Item, None]
+) -> AsyncGenerator[AsyncGenerator[Item | None, None]]:
     """Yield the events while the key is valid and the gateway runs; None is a heartbeat."""
     with call.request.app[READERS].register(call.principal) as reader:
         async with aclosing(with_heartbeat(events, reader.closed)) as heard:
             yield heard
 
 
-def turn_events(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> AsyncGenerator[TurnEvent, None]:
-    """Return the events of a turn that was just queued, or queued by an earlier request."""
+def turn_events(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> AsyncGenerator[AnswerEvent, None]:
+    """Return the events of a turn, queued now or by an earlier request, as far as the answer goes."""
     if submitted.repeated:
-        return _repeated_events(call, submitted)
-    return follow_turn(
+        return until_client_calls(_repeated_events(call, submitted), submitted.answered)
+    events = follow_turn(
         call.services.stream,
         submitted.conversation,
         TurnEventReader(turn=submitted.turn),
         after=submitted.after,
     )
+    return until_client_calls(events, ())
 
 
 async def _repeated_events(
@@ -183,13 +235,13 @@ def replay_events(call: ApiCall[Any, Any], turn: Turn) -> AsyncGenerator[TurnEve
 
 
 async def collect_answer(
-    call: ApiCall[Any, Any], submitted: SubmittedTurn, on_event: Callable[[TurnEvent], None]
-) -> TurnEnded:
-    """Follow a turn to its end and return the end; raises HttpProblem after the time limit."""
+    call: ApiCall[Any, Any], submitted: SubmittedTurn, on_event: Callable[[AnswerEvent], None]
+) -> TurnEnded | ClientCalls:
+    """Follow an answer to its end and return the end; raises HttpProblem after the time limit."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT), open_events(call, turn_events(call, submitted)) as events:
             async for one in events:
-                if isinstance(one, TurnEnded):
+                if isinstance(one, TurnEnded | ClientCalls):
                     return one
                 if one is not None:
                     on_event(one)
@@ -253,6 +305,8 @@ async def stream_sse(
     request: web.Request,
     write: Callable[[SseWriter], Awaitable[None]],
     render_error: Callable[[HttpProblem], dict[str, Any]],
+    *,
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> web.StreamResponse:
     """Stream what the writer function sends; an error after the start becomes the last event."""
     response = web.StreamResponse(
@@ -260,6 +314,7 @@ async def stream_sse(
             "Content-Type": "text/event-stream",
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",
+            **headers,
         }
     )
     await response.prepare(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ from aiohttp import web
 
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
-from gateway.store.turns.turns import Turn
+from gateway.web.compat import openai_ids
 from gateway.web.compat.ask import (
     STREAM_INTERRUPTED,
     CompletionUsage,
@@ -19,15 +20,24 @@ from gateway.web.compat.ask import (
     collect_answer,
     completed_turn,
     open_events,
+    resume,
     stream_sse,
     token_usage,
     turn_events,
 )
-from gateway.web.compat.openai_requests import ChatCompletionCreate, last_user_input
+from gateway.web.compat.client_calls import AnswerEvent, ClientCalls
+from gateway.web.compat.openai_files import uploaded_files
+from gateway.web.compat.openai_requests import ChatCompletionCreate, last_tool_results, last_user_input
 from gateway.web.compat.request_identity import mark_answered
-from gateway.web.http.problems import HttpProblem, not_found, openai_error
+from gateway.web.http.problems import HttpProblem, openai_error
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
-from gateway.web.stream.turn_events import MESSAGE_SEPARATOR, ApprovalNeeded, TextDelta, TurnEnded, TurnEvent
+from gateway.web.stream.turn_events import (
+    MESSAGE_SEPARATOR,
+    ApprovalNeeded,
+    ClientToolCalled,
+    TextDelta,
+    TurnEnded,
+)
 
 OWNER = "dovecote"
 
@@ -52,8 +62,9 @@ class ChatCompletionMessage(ResponseModel):
     """The agent's answer."""
 
     role: str = "assistant"
-    content: str
+    content: str | None
     refusal: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
 
 
 class ChatCompletionChoice(ResponseModel):
@@ -66,7 +77,7 @@ class ChatCompletionChoice(ResponseModel):
 
 
 class ChatCompletion(ResponseModel):
-    """A completed turn; `id` is the turn's id, `conversation` its conversation's."""
+    """A turn, or a part of one that ends with calls of the client's tools."""
 
     id: str
     object: str = "chat.completion"
@@ -89,7 +100,8 @@ async def get_model(call: ApiCall[NoContent, NoContent]) -> ModelResponse:
     async with call.context.database.read() as connection:
         record = await records.get(connection, call.account, "agent", call.path["id"])
     if record is None:
-        raise not_found("there is no such agent in this account")
+        detail = "there is no such agent in this account"
+        raise HttpProblem(404, detail, members={"code": "model_not_found"})
     return _model(record)
 
 
@@ -100,18 +112,28 @@ def _model(record: Record) -> ModelResponse:
 async def complete(call: ApiCall[ChatCompletionCreate, NoContent]) -> ChatCompletion | web.StreamResponse:
     """Start a turn, and return its answer complete or as a stream."""
     body = call.body
-    text, pictures = last_user_input(body.messages, standalone=body.conversation is None, pointer="/messages")
-    asked = await ask(
-        call,
-        agent=body.model,
-        conversation=body.conversation,
-        text=text,
-        files=pictures,
-        pointer="/messages",
-    )
+    asked = await _submit(call)
     if not body.stream:
         return await _collect(call, asked)
     return await _stream(call, asked, usage=bool(body.stream_options and body.stream_options.include_usage))
+
+
+async def _submit(call: ApiCall[ChatCompletionCreate, NoContent]) -> SubmittedTurn:
+    """Queue the request's turn, or continue the one that waits for the results of the client's tools."""
+    body, pointer = call.body, "/messages"
+    results = last_tool_results(body.messages)
+    if results:
+        return await resume(call, results, agent=body.model, pointer=pointer)
+    given = last_user_input(body.messages, standalone=body.conversation is None, pointer=pointer)
+    return await ask(
+        call,
+        agent=body.model,
+        conversation=body.conversation_name,
+        text=given.text,
+        files=[*given.files, *await uploaded_files(call, given.uploads, pointer)],
+        pointer=pointer,
+        request=body.client_request(),
+    )
 
 
 async def _collect(
@@ -120,21 +142,41 @@ async def _collect(
     texts: list[str] = []
     words = TurnText()
 
-    def take(one: TurnEvent) -> None:
+    def take(one: AnswerEvent) -> None:
         if isinstance(one, TextDelta):
             texts.extend(words.add(one))
 
     end = await collect_answer(call, submitted, take)
-    turn = await completed_turn(call, submitted, end.turn)
+    message, usage = ChatCompletionMessage(content="".join(texts)), CompletionUsage()
+    if isinstance(end, ClientCalls):
+        called = [_tool_call(one) for one in end.calls]
+        message = ChatCompletionMessage(content="".join(texts) or None, tool_calls=called)
+    else:
+        usage = token_usage(await completed_turn(call, submitted, end.turn))
     await mark_answered(call, submitted.identity, submitted.turn)
     return ChatCompletion(
-        id=submitted.turn,
+        id=_completion_id(submitted),
         created=submitted.created,
         model=submitted.agent,
         conversation=submitted.conversation,
-        choices=[ChatCompletionChoice(message=ChatCompletionMessage(content="".join(texts)))],
-        usage=token_usage(turn),
+        choices=[ChatCompletionChoice(message=message, finish_reason=_finish_reason(end))],
+        usage=usage,
     )
+
+
+def _completion_id(submitted: SubmittedTurn) -> str:
+    return openai_ids.from_turn(submitted.turn, "chatcmpl-", after=submitted.last_answered)
+
+
+def _finish_reason(end: TurnEnded | ClientCalls) -> str:
+    return "tool_calls" if isinstance(end, ClientCalls) else "stop"
+
+
+def _tool_call(called: ClientToolCalled) -> dict[str, Any]:
+    """Return a call of a client's tool."""
+    arguments = json.dumps(dict(called.args), ensure_ascii=False)
+    function = {"name": called.name, "arguments": arguments}
+    return {"id": openai_ids.from_approval(called.approval), "type": "function", "function": function}
 
 
 class TurnText:
@@ -161,8 +203,12 @@ async def _stream(
             end = await chunks.write_events(events)
         if end is None:
             raise submitted.problem(503, STREAM_INTERRUPTED)
-        turn = await completed_turn(call, submitted, end.turn)
-        await chunks.finish(turn if usage else None)
+        if isinstance(end, ClientCalls):
+            await chunks.send_calls(end)
+            used = CompletionUsage()
+        else:
+            used = token_usage(await completed_turn(call, submitted, end.turn))
+        await chunks.finish(_finish_reason(end), used if usage else None)
         await sent.send_done()
         await mark_answered(call, submitted.identity, submitted.turn)
 
@@ -181,17 +227,17 @@ class _ChunkWriter:
         self._writer = writer
         self._text = TurnText()
         self._envelope: dict[str, Any] = {
-            "id": submitted.turn,
+            "id": _completion_id(submitted),
             "object": "chat.completion.chunk",
             "created": submitted.created,
             "model": submitted.agent,
             "conversation": submitted.conversation,
         }
 
-    async def write_events(self, events: AsyncIterator[TurnEvent | None]) -> TurnEnded | None:
-        """Send the turn's events; returns its end, or None when reading was cut."""
+    async def write_events(self, events: AsyncIterator[AnswerEvent | None]) -> TurnEnded | ClientCalls | None:
+        """Send the answer's events; returns its end, or None when reading was cut."""
         async for one in events:
-            if isinstance(one, TurnEnded):
+            if isinstance(one, TurnEnded | ClientCalls):
                 return one
             if one is None:
                 await self._writer.heartbeat()
@@ -199,7 +245,7 @@ class _ChunkWriter:
                 await self.send({"content": text})
         return None
 
-    def _render(self, event: TurnEvent | None) -> Iterator[str]:
+    def _render(self, event: AnswerEvent | None) -> Iterator[str]:
         if isinstance(event, TextDelta):
             yield from self._text.add(event)
         elif isinstance(event, ApprovalNeeded):
@@ -211,8 +257,13 @@ class _ChunkWriter:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
         await self._writer.send(self._envelope | {"choices": [choice]})
 
-    async def finish(self, turn: Turn | None) -> None:
-        """Send the end, and the turn's usage if the client requested it."""
-        await self.send({}, "stop")
-        if turn is not None:
-            await self._writer.send(self._envelope | {"choices": [], "usage": token_usage(turn).model_dump()})
+    async def send_calls(self, end: ClientCalls) -> None:
+        """Send the calls of the client's tools."""
+        for index, called in enumerate(end.calls):
+            await self.send({"tool_calls": [{"index": index, **_tool_call(called)}]})
+
+    async def finish(self, reason: str, usage: CompletionUsage | None) -> None:
+        """Send the end, and the usage if the client requested it."""
+        await self.send({}, reason)
+        if usage is not None:
+            await self._writer.send(self._envelope | {"choices": [], "usage": usage.model_dump()})

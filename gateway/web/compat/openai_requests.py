@@ -7,74 +7,45 @@ such as temperature are ignored; requests for more than an agent's answer are re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
+from gateway.agents.client_request import ClientRequest
 from gateway.conversations.queue_policy import MAX_INPUT
 from gateway.records.fields import Name
+from gateway.web.compat import openai_ids
+from gateway.web.compat.openai_messages import (
+    INSTRUCTION_ROLES,
+    InlineFile,
+    InputContentPart,
+    InputMessage,
+    LenientRequest,
+    Text,
+)
+from gateway.web.compat.openai_tools import ClientTool, ClientTools, check_tools
 from gateway.web.http.attachments import MAX_ATTACHMENTS, MAX_URL_LENGTH, AttachmentCreate
 from gateway.web.http.problems import invalid
 from sandbox.config import ConfigProblem as Fault
 
-_DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]{1,40});base64,", re.IGNORECASE)
-Text = Annotated[StrictStr, Field(max_length=MAX_INPUT)]
-InlineOrUrl = Annotated[StrictStr, Field(max_length=20_000_000)]
+_DATA_URL = re.compile(r"data:([a-z]{1,40}/[a-z0-9.+-]{1,80})?;base64,", re.IGNORECASE)
+MAX_METADATA = 16
+InputMessages = Annotated[tuple[InputMessage, ...], Field(min_length=1, max_length=1000)]
+NoTools = Annotated[tuple[Any, ...] | None, Field(max_length=0)]
+Metadata = Annotated[
+    dict[Annotated[StrictStr, Field(max_length=64)], Annotated[StrictStr, Field(max_length=512)]],
+    Field(max_length=MAX_METADATA),
+]
 
 
-class LenientRequest(BaseModel):
-    """Base of request models that ignore unknown keys, because OpenAI's clients send many."""
+class InputTokensCreate(LenientRequest):
+    """A request whose tokens are counted."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class ImageUrl(LenientRequest):
-    """The URL of an image: a `data:` URL, or a link to a stored file."""
-
-    url: InlineOrUrl
-
-
-class InputContentPart(LenientRequest):
-    """A part of a message: text or an image."""
-
-    type: Literal["text", "input_text", "output_text", "image_url", "input_image"]
-    text: Text = ""
-    image_url: ImageUrl | InlineOrUrl | None = None
-
-    @property
-    def picture(self) -> str | None:
-        """The image's URL; None for text."""
-        return self.image_url.url if isinstance(self.image_url, ImageUrl) else self.image_url
-
-
-class InputMessage(LenientRequest):
-    """A message of the request."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Text | tuple[InputContentPart, ...] | None = None
-
-    @property
-    def text(self) -> str:
-        """The message's text."""
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(part.text for part in self.content or () if part.text)
-
-    @property
-    def pictures(self) -> Sequence[str]:
-        """The URLs of the message's images."""
-        parts = () if isinstance(self.content, str) else self.content or ()
-        return [part.picture for part in parts if part.picture]
+    input: Text | InputMessages
+    instructions: Text | None = None
+    tools: ClientTools | None = None
 
 
 class StreamOptions(LenientRequest):
@@ -83,15 +54,19 @@ class StreamOptions(LenientRequest):
     include_usage: StrictBool = False
 
 
-InputMessages = Annotated[tuple[InputMessage, ...], Field(min_length=1, max_length=1000)]
-NoTools = Annotated[tuple[Any, ...] | None, Field(max_length=0)]
-
-
 def refuse_tools(given: Any, validate: Any) -> Any:
-    """Refuse tools of the caller, which it would have to run itself."""
+    """Refuse functions in the form that came before `tools`."""
     if given:
-        raise ValueError("tools of the caller are not supported: the agent has its own")
+        raise ValueError("`functions` is not supported: use `tools`")
     return validate(given)
+
+
+def refuse_formats(given: Any) -> Any:
+    """Refuse answers in another format than text, which no agent promises."""
+    kind = given.get("type", "text") if isinstance(given, Mapping) else "text"
+    if kind != "text":
+        raise ValueError(f"the format {kind!r} is not supported: describe the wanted form in the message")
+    return given
 
 
 class ConversationReference(LenientRequest):
@@ -113,13 +88,45 @@ class ChatCompletionCreate(LenientRequest):
     stream_options: StreamOptions | None = None
     conversation: Name | None = None
     n: Annotated[StrictInt, Field(ge=1, le=1)] | None = 1
-    tools: NoTools = None
+    tools: ClientTools | None = None
+    tool_choice: Any = None
     functions: NoTools = None
+    response_format: dict[str, Any] | None = None
 
-    @field_validator("tools", "functions", mode="wrap")
+    @field_validator("functions", mode="wrap")
     @classmethod
-    def _refuse_tools(cls, given: Any, validate: Any) -> Any:
+    def _refuse_functions(cls, given: Any, validate: Any) -> Any:
         return refuse_tools(given, validate)
+
+    @field_validator("tools")
+    @classmethod
+    def _check_tools(cls, given: tuple[ClientTool, ...] | None) -> Sequence[ClientTool] | None:
+        return check_tools(given)
+
+    @field_validator("response_format", mode="before")
+    @classmethod
+    def _refuse_formats(cls, given: Any) -> Any:
+        return refuse_formats(given)
+
+    @property
+    def conversation_name(self) -> str | None:
+        """The conversation's id or name, if one is given."""
+        return openai_ids.to_conversation(self.conversation) if self.conversation is not None else None
+
+    def client_request(self) -> ClientRequest:
+        """Return what the request adds to its turn."""
+        return _client_request(self.messages, None, self.tools, self.tool_choice)
+
+
+class TextOptions(LenientRequest):
+    """Options of a response's text."""
+
+    format: dict[str, Any] | None = None
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _refuse_formats(cls, given: Any) -> Any:
+        return refuse_formats(given)
 
 
 class ResponseCreate(LenientRequest):
@@ -135,12 +142,15 @@ class ResponseCreate(LenientRequest):
     conversation: Name | ConversationReference | None = None
     stream: StrictBool | None = False
     background: StrictBool | None = False
-    tools: NoTools = None
+    metadata: Metadata | None = None
+    tools: ClientTools | None = None
+    tool_choice: Any = None
+    text: TextOptions | None = None
 
-    @field_validator("tools", mode="wrap")
+    @field_validator("tools")
     @classmethod
-    def _refuse_tools(cls, given: Any, validate: Any) -> Any:
-        return refuse_tools(given, validate)
+    def _check_tools(cls, given: tuple[ClientTool, ...] | None) -> Sequence[ClientTool] | None:
+        return check_tools(given)
 
     @model_validator(mode="after")
     def _one_conversation(self) -> ResponseCreate:
@@ -152,50 +162,101 @@ class ResponseCreate(LenientRequest):
     def conversation_name(self) -> str | None:
         """The conversation's id or name, if one is given."""
         named = self.conversation
-        return named.id if isinstance(named, ConversationReference) else named
+        name = named.id if isinstance(named, ConversationReference) else named
+        return openai_ids.to_conversation(name) if name is not None else None
 
-    def user_input(self) -> tuple[str, list[AttachmentCreate]]:
-        """Return the last user input with its images; raises HttpProblem."""
-        messages = (
-            (InputMessage(role="user", content=self.input),) if isinstance(self.input, str) else self.input
-        )
+    @property
+    def messages(self) -> Sequence[InputMessage]:
+        """The input as messages."""
+        return (InputMessage(role="user", content=self.input),) if isinstance(self.input, str) else self.input
+
+    def client_request(self) -> ClientRequest:
+        """Return what the request adds to its turn."""
+        stated = {
+            "background": self.background or None,
+            "metadata": self.metadata,
+            "instructions": self.instructions,
+            "previous_response_id": self.previous_response_id,
+        }
+        echo = {name: value for name, value in stated.items() if value}
+        return _client_request(self.messages, self.instructions, self.tools, self.tool_choice, echo)
+
+    def user_input(self) -> UserInput:
+        """Return the last user input; raises HttpProblem."""
         alone = self.conversation is None and self.previous_response_id is None
-        return last_user_input(messages, standalone=alone, pointer="/input", instructions=self.instructions)
+        return last_user_input(self.messages, standalone=alone, pointer="/input")
+
+
+def _client_request(
+    messages: Sequence[InputMessage],
+    instructions: str | None,
+    tools: Sequence[ClientTool] | None,
+    tool_choice: object,
+    echo: Mapping[str, Any] | None = None,
+) -> ClientRequest:
+    offered = () if tool_choice == "none" else tools or ()
+    return ClientRequest(
+        instructions=join_instructions(messages, instructions),
+        tools=tuple(tool.to_spec() for tool in offered),
+        echo=echo or {},
+    )
+
+
+def join_instructions(messages: Sequence[InputMessage], instructions: str | None = None) -> str:
+    """Return the instructions of a request and its system messages as one text."""
+    texts = [message.text for message in messages if message.role in INSTRUCTION_ROLES]
+    return "\n\n".join(text for text in (instructions or "", *texts) if text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserInput:
+    """The text of a turn, its inline files and links, and the ids of its uploaded files."""
+
+    text: str
+    files: Sequence[AttachmentCreate] = ()
+    uploads: Sequence[str] = ()
 
 
 def last_user_input(
-    messages: Sequence[InputMessage],
-    *,
-    standalone: bool,
-    pointer: str,
-    instructions: str | None = None,
-    has_files: bool = False,
-) -> tuple[str, list[AttachmentCreate]]:
-    """Return the last user input with its images; raises HttpProblem when it is empty.
+    messages: Sequence[InputMessage], *, standalone: bool, pointer: str, has_files: bool = False
+) -> UserInput:
+    """Return the last user input with its files; raises HttpProblem when it is empty.
 
-    `standalone`: the agent knows nothing earlier, so earlier messages are quoted first; `instructions` always
-    are. `pointer` is the field of the messages. `has_files`: files are attached, so text may be empty.
+    `standalone`: the agent knows nothing earlier, so earlier messages are quoted first. System messages are
+    instructions and no input. `pointer` is the field of the messages. `has_files`: files are attached, so
+    text may be empty.
     """
-    now = last_user_messages(messages)
-    before = [InputMessage(role="system", content=instructions)] if instructions else []
-    before += messages[: len(messages) - len(now)] if standalone else ()
+    spoken = [message for message in messages if message.role not in INSTRUCTION_ROLES]
+    now = last_user_messages(spoken)
+    before = spoken[: len(spoken) - len(now)] if standalone else ()
     text = "\n\n".join(message.text for message in now if message.text)
-    if before:
-        text = f"{_quote(before)}\n\n{text}"
-    pictures = [_to_attachment(place, url, pointer) for place, url in enumerate(_pictures(now))]
-    if not now or not (has_files or any(message.text or message.pictures for message in now)):
+    if quoted := _quote(before):
+        text = f"{quoted}\n\n{text}"
+    parts = [part for message in now for part in message.parts]
+    files = [_to_attachment(place, part, pointer) for place, part in enumerate(_files(parts))]
+    uploads = [part.file.file_id for part in parts if part.file is not None and part.file.file_id]
+    if not now or not (has_files or files or uploads or any(message.text for message in now)):
         raise invalid([Fault(pointer=pointer, detail="the last message must be a user's with text")])
     if len(text) > MAX_INPUT:
         raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_INPUT} characters in all")])
-    if len(pictures) > MAX_ATTACHMENTS:
-        raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_ATTACHMENTS} images in one request")])
-    return text or "(a file)", pictures
+    if len(files) + len(uploads) > MAX_ATTACHMENTS:
+        raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_ATTACHMENTS} files in one request")])
+    return UserInput(text=text or "(a file)", files=files, uploads=uploads)
 
 
 def last_user_messages(messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
     """Return the user's messages at the end of the list."""
+    return _last(messages, "user")
+
+
+def last_tool_results(messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
+    """Return the results of the client's tools at the end of the list."""
+    return _last([one for one in messages if one.role not in INSTRUCTION_ROLES], "tool")
+
+
+def _last(messages: Sequence[InputMessage], role: str) -> Sequence[InputMessage]:
     first = len(messages)
-    while first and messages[first - 1].role == "user":
+    while first and messages[first - 1].role == role:
         first -= 1
     return messages[first:]
 
@@ -206,24 +267,20 @@ def _quote(messages: Sequence[InputMessage]) -> str:
     return "\n".join(f"> {line}" for whole in lines for line in whole.splitlines())
 
 
-def _pictures(messages: Sequence[InputMessage]) -> Iterator[str]:
-    for message in messages:
-        yield from message.pictures
+def _files(parts: Sequence[InputContentPart]) -> list[InputContentPart]:
+    return [part for part in parts if part.picture or (part.file is not None and part.file.file_data)]
 
 
-def _to_attachment(index: int, url: str, pointer: str) -> AttachmentCreate:
+def _to_attachment(index: int, part: InputContentPart, pointer: str) -> AttachmentCreate:
+    file = part.file or InlineFile()
+    url = part.picture or file.file_data or ""
     found = _DATA_URL.match(url)
     if found is not None:
-        kind = found[1].lower()
-        name = f"picture-{index + 1}.{kind.partition('/')[2].partition('+')[0]}"
+        kind = (found[1] or "").lower()
+        ending = kind.partition("/")[2].partition("+")[0] or "bin"
+        name = file.filename or f"{'picture' if part.picture else 'file'}-{index + 1}.{ending}"
         return AttachmentCreate(name=name, type=kind, content=url[found.end() :])
     if len(url) > MAX_URL_LENGTH:
-        raise invalid(
-            [
-                Fault(
-                    pointer=pointer,
-                    detail="an image must be a data: URL or a link to a stored file of this gateway",
-                )
-            ]
-        )
-    return AttachmentCreate(name=f"picture-{index + 1}", url=url)
+        detail = "a file must be a data: URL or a link to a stored file of this gateway"
+        raise invalid([Fault(pointer=pointer, detail=detail)])
+    return AttachmentCreate(name=file.filename or f"picture-{index + 1}", url=url)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 from aiohttp import web
 from pydantic import Field, StrictBool
 
+from gateway.agents.client_request import ClientRequest
+from gateway.agents.model.compaction import estimate_text_tokens
+from gateway.agents.port import ToolSpec
 from gateway.store.accounts import records
-from gateway.store.conversations import messages
-from gateway.store.conversations.messages import ChatMessageRow
+from gateway.store.conversations import conversations, messages
 from gateway.store.turn_state import TurnState
+from gateway.store.turns import turn_requests
 from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
 from gateway.web.api import turns
+from gateway.web.compat import openai_ids
 from gateway.web.compat.ask import (
     STREAM_INTERRUPTED,
     SseWriter,
@@ -23,24 +28,23 @@ from gateway.web.compat.ask import (
     collect_answer,
     open_events,
     replay_events,
+    resume,
     stream_sse,
     turn_events,
 )
+from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
 from gateway.web.compat.openai_chat import render_error
-from gateway.web.compat.openai_requests import LenientRequest, ResponseCreate
+from gateway.web.compat.openai_files import uploaded_files
+from gateway.web.compat.openai_items import ResponseEncoder, load_part, user_item
+from gateway.web.compat.openai_messages import LenientRequest
+from gateway.web.compat.openai_requests import InputTokensCreate, ResponseCreate, last_tool_results
 from gateway.web.compat.request_identity import mark_answered
-from gateway.web.http.problems import not_found
+from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
-from gateway.web.stream.turn_events import (
-    MessageDone,
-    TextDelta,
-    TurnEnded,
-    TurnEvent,
-    with_files,
-)
+from gateway.web.stream.turn_events import TurnEnded
 
-NUMBERS_PER_EVENT = 8
-"""Sequence numbers of a response per stored event: they begin at its seq times eight."""
+DELETED = "deleted"
+"""The mark of a deleted response in its turn's request."""
 
 _STATUS = {
     TurnState.QUEUED: "queued",
@@ -50,14 +54,6 @@ _STATUS = {
     TurnState.FAILED: "failed",
     TurnState.CANCELLED: "cancelled",
 }
-
-
-_END_EVENTS = {
-    "completed": "response.completed",
-    "failed": "response.failed",
-    "cancelled": "response.incomplete",
-}
-"""The event that ends a stream, by the response's status; OpenAI has none of its own for a cancelled one."""
 
 
 class ResponseQuery(LenientRequest):
@@ -91,7 +87,7 @@ class ResponseObject(ResponseModel):
     output: list[dict[str, Any]]
     error: dict[str, str] | None = None
     incomplete_details: None = None
-    instructions: None = None
+    instructions: str | None = None
     metadata: dict[str, str] = Field(default_factory=dict)
     parallel_tool_calls: bool = True
     tool_choice: str = "auto"
@@ -99,77 +95,216 @@ class ResponseObject(ResponseModel):
     usage: ResponseUsage | None = None
 
 
+class ResponseDeleted(ResponseModel):
+    """A deleted response."""
+
+    id: str
+    object: str = "response"
+    deleted: bool = True
+
+
+class ItemList(ResponseModel):
+    """A list of items, all on one page."""
+
+    object: str = "list"
+    data: list[dict[str, Any]]
+    has_more: bool = False
+    first_id: str | None = None
+    last_id: str | None = None
+
+
+class InputTokens(ResponseModel):
+    """An estimate of the tokens of an input."""
+
+    object: str = "response.input_tokens"
+    input_tokens: int
+
+
+class ItemQuery(LenientRequest):
+    """The order of a list of items."""
+
+    order: Literal["asc", "desc"] = "desc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredResponse:
+    """A response's turn; `after` is the end of the id of the call that the client answered before it."""
+
+    turn: Turn
+    after: str = ""
+
+    @property
+    def id(self) -> str:
+        """The response's id."""
+        return openai_ids.from_turn(self.turn.id, "resp_", after=self.after or None)
+
+
 async def create_response(call: ApiCall[ResponseCreate, NoContent]) -> ResponseObject | web.StreamResponse:
     """Start a turn; return its answer, a stream of it, or immediately when it runs in the background."""
-    body = call.body
-    text, pictures = body.user_input()
-    asked = await ask(
+    asked = await _submit(call)
+    if call.body.stream:
+        return await _stream(call, asked, turn_events(call, asked), after=0)
+    if not call.body.background:
+        await collect_answer(call, asked, lambda _heard: None)
+    shown = await _to_response(call, await _response_of(call, asked), call.body.client_request().echo)
+    await mark_answered(call, asked.identity, asked.turn)
+    return shown
+
+
+async def _submit(call: ApiCall[ResponseCreate, NoContent]) -> SubmittedTurn:
+    """Queue the request's turn, or continue the one that waits for the results of the client's tools."""
+    body, pointer = call.body, "/input"
+    results = last_tool_results(body.messages)
+    if results:
+        return await resume(call, results, agent=body.model, pointer=pointer)
+    given = body.user_input()
+    return await ask(
         call,
         agent=body.model,
         conversation=await _conversation(call),
-        text=text,
-        files=pictures,
-        pointer="/input",
+        text=given.text,
+        files=[*given.files, *await uploaded_files(call, given.uploads, pointer)],
+        pointer=pointer,
+        request=body.client_request(),
     )
-    if body.stream:
-        return await _stream(call, asked, turn_events(call, asked), after=0)
-    if not body.background:
-        await collect_answer(call, asked, lambda _heard: None)
-    shown = await _to_response(call, asked.turn)
-    await mark_answered(call, asked.identity, asked.turn)
-    return shown.model_copy(update={"background": bool(body.background)})
 
 
 async def _conversation(call: ApiCall[ResponseCreate, NoContent]) -> str | None:
     previous = call.body.previous_response_id
-    return (
-        call.body.conversation_name
-        if previous is None
-        else (await _require_turn(call, previous)).conversation
-    )
+    if previous is None:
+        return call.body.conversation_name
+    return (await _require_response(call, previous)).turn.conversation
 
 
 async def get_response(call: ApiCall[NoContent, ResponseQuery]) -> ResponseObject | web.StreamResponse:
     """Return a response, or stream it from a position."""
-    turn = await _require_turn(call, call.path["id"])
+    found = await _require_response(call, call.path["id"])
     if not call.query.stream:
-        return await _to_response(call, turn.id)
-    given = replay_events(call, turn)
-    asked = SubmittedTurn(turn=turn.id, conversation=turn.conversation, agent=turn.agent, after=0, created=0)
+        return await _to_response(call, found)
+    turn = found.turn
+    async with call.context.database.read() as connection:
+        part = await load_part(connection, turn.id, found.after)
+    answered = [one.id for one in part.answered] if part else []
+    asked = SubmittedTurn(
+        turn=turn.id,
+        conversation=turn.conversation,
+        agent=turn.agent,
+        after=0,
+        created=0,
+        answered=answered,
+    )
+    given = until_client_calls(replay_events(call, turn), answered)
     return await _stream(call, asked, given, after=call.query.starting_after)
 
 
 async def cancel_response(call: ApiCall[NoContent, NoContent]) -> ResponseObject:
     """Cancel a response's turn; does nothing to an ended one."""
-    await turns.cancel_turn(call)
-    return await _to_response(call, call.path["id"])
+    found = await _require_response(call, call.path["id"])
+    await turns.cancel_turn(replace(call, path={"id": found.turn.id}))
+    return await _to_response(call, await _require_response(call, call.path["id"]))
+
+
+async def delete_response(call: ApiCall[NoContent, NoContent]) -> ResponseDeleted:
+    """Delete a response, and its conversation if it has no name and no other turn."""
+    found = await _require_response(call, call.path["id"])
+    turn = found.turn
+    async with call.context.database.begin() as connection:
+        conversation = await conversations.get(connection, call.account, turn.conversation)
+        alone = await turn_requests.count_turns(connection, turn.conversation) == 1
+        await turn_requests.set_request(connection, turn.id, {**(turn.request or {}), DELETED: True})
+    if alone and conversation is not None and conversation.name is None and conversation.channel is None:
+        await call.services.conversation_deletion.delete(call.account, turn.conversation)
+    elif turn.state not in {TurnState.COMPLETED, TurnState.FAILED, TurnState.CANCELLED}:
+        await turns.cancel_turn(replace(call, path={"id": turn.id}))
+    return ResponseDeleted(id=found.id)
+
+
+async def count_input_tokens(call: ApiCall[InputTokensCreate, NoContent]) -> InputTokens:
+    """Estimate the tokens of an input, without what the agent adds."""
+    body = call.body
+    said = [body.input] if isinstance(body.input, str) else [message.text for message in body.input]
+    tools = [tool.model_dump_json() for tool in body.tools or ()]
+    texts = [*said, body.instructions or "", *tools]
+    return InputTokens(input_tokens=sum(estimate_text_tokens(text) for text in texts))
+
+
+async def list_input_items(call: ApiCall[NoContent, ItemQuery]) -> ItemList:
+    """List the messages, or the results of the client's tools, that a response answers."""
+    found = await _require_response(call, call.path["id"])
+    async with call.context.database.read() as connection:
+        part = await load_part(connection, found.turn.id, found.after)
+        asked = await messages.list_for_turn(connection, found.turn.id)
+    items = part.results if part and found.after else [user_item(one) for one in asked]
+    return to_list(items if call.query.order == "asc" else items[::-1])
+
+
+def to_list(items: list[dict[str, Any]]) -> ItemList:
+    """Return items as a list of one page."""
+    first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
+    return ItemList(data=items, first_id=first, last_id=last)
+
+
+async def _require_response(call: ApiCall[Any, Any], given: str) -> StoredResponse:
+    turn, after = openai_ids.to_turn(given)
+    found = await _require_turn(call, turn)
+    if (found.request or {}).get(DELETED):
+        raise _no_response()
+    return StoredResponse(turn=found, after=after)
+
+
+async def _response_of(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> StoredResponse:
+    after = (submitted.last_answered or "")[-openai_ids.SUFFIX :]
+    return StoredResponse(turn=await _require_turn(call, submitted.turn), after=after)
 
 
 async def _require_turn(call: ApiCall[Any, Any], turn: str) -> Turn:
     async with call.context.database.read() as connection:
         found = await store.get(connection, call.account, turn)
     if found is None:
-        raise not_found("there is no such response in this account")
+        raise _no_response()
     return found
 
 
-async def _to_response(call: ApiCall[Any, Any], turn_id: str) -> ResponseObject:
-    turn = await _require_turn(call, turn_id)
+def _no_response() -> HttpProblem:
+    return not_found("there is no such response in this account")
+
+
+async def _to_response(
+    call: ApiCall[Any, Any], response: StoredResponse, echo: Mapping[str, Any] | None = None
+) -> ResponseObject:
+    """Return a response as it is now; `echo` replaces what is repeated of the turn's request."""
+    turn = response.turn
     answers = await _require_turn(call, turn.merged_into) if turn.merged_into else turn
     async with call.context.database.read() as connection:
         agent = await records.get(connection, call.account, "agent", turn.agent)
-        spoken = await messages.list_replies(connection, answers.id)
+        part = await load_part(connection, answers.id, response.after)
+    if part is None:
+        raise _no_response()
     error = answers.error if answers.state is TurnState.FAILED else None
+    request = ClientRequest.parse(turn.request)
+    repeated = request.echo if echo is None else echo
     return ResponseObject(
-        id=turn.id,
+        id=response.id,
         created_at=int(turn.created_at.timestamp()),
-        status=_STATUS[answers.state],
+        status="completed" if part.waits(answers) else _STATUS[answers.state],
         model=agent.name if agent else turn.agent,
-        conversation={"id": turn.conversation},
-        output=_items(spoken),
+        conversation={"id": openai_ids.from_conversation(turn.conversation)},
+        output=part.output,
         error={"code": "server_error", "message": error} if error else None,
         usage=_tokens(answers),
+        tools=[_tool(one) for one in request.tools],
+        **repeated,
     )
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": dict(spec.schema),
+        "strict": False,
+    }
 
 
 def _tokens(turn: Turn) -> ResponseUsage | None:
@@ -179,24 +314,14 @@ def _tokens(turn: Turn) -> ResponseUsage | None:
     return ResponseUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
-def _items(messages: Sequence[ChatMessageRow]) -> list[dict[str, Any]]:
-    said = [(one.id, with_files(one.text, one.attachments)) for one in messages]
-    return [_item(message, text, "completed") for message, text in said]
-
-
-def _item(message: str, text: str | None, status: str) -> dict[str, Any]:
-    content = [] if text is None else [_part(text)]
-    return {"type": "message", "id": message, "role": "assistant", "status": status, "content": content}
-
-
-def _part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
 async def _stream(
-    call: ApiCall[Any, Any], submitted: SubmittedTurn, events: AsyncGenerator[TurnEvent, None], *, after: int
+    call: ApiCall[Any, Any],
+    submitted: SubmittedTurn,
+    events: AsyncGenerator[AnswerEvent, None],
+    *,
+    after: int,
 ) -> web.StreamResponse:
-    started = await _to_response(call, submitted.turn)
+    started = await _to_response(call, await _response_of(call, submitted))
     blank: dict[str, Any] = {"output": [], "usage": None, "error": None, "status": "in_progress"}
     encoder = ResponseEncoder(started.model_copy(update=blank).model_dump())
 
@@ -205,7 +330,7 @@ async def _stream(
             end = await _write_events(sent, encoder, heard, after=after)
         if end is None:
             raise submitted.problem(503, STREAM_INTERRUPTED)
-        shown = await _to_response(call, submitted.turn)
+        shown = await _to_response(call, await _response_of(call, submitted))
         for shape in encoder.encode_end(end, shown.model_dump()):
             await _send(sent, shape, after=after)
         await mark_answered(call, submitted.identity, submitted.turn)
@@ -214,10 +339,10 @@ async def _stream(
 
 
 async def _write_events(
-    writer: SseWriter, encoder: ResponseEncoder, events: AsyncIterator[TurnEvent | None], *, after: int
-) -> TurnEnded | None:
+    writer: SseWriter, encoder: ResponseEncoder, events: AsyncIterator[AnswerEvent | None], *, after: int
+) -> TurnEnded | ClientCalls | None:
     async for one in events:
-        if isinstance(one, TurnEnded):
+        if isinstance(one, TurnEnded | ClientCalls):
             return one
         if one is None:
             await writer.heartbeat()
@@ -230,61 +355,3 @@ async def _write_events(
 async def _send(writer: SseWriter, shape: dict[str, Any], *, after: int) -> None:
     if shape["sequence_number"] > after:
         await writer.send(shape, event=shape["type"])
-
-
-class ResponseEncoder:
-    """Encodes one response as stream events; the same turn events give the same events and numbers."""
-
-    def __init__(self, initial: dict[str, Any]) -> None:
-        self._initial: dict[str, Any] | None = initial
-        self._seq = self._next = 0
-        self._item_indexes: dict[str, int] = {}
-
-    def encode(self, event: TurnEvent) -> Iterator[dict[str, Any]]:
-        """Yield the events for a turn event."""
-        yield from self._start(event.seq)
-        if isinstance(event, TextDelta):
-            yield from self._text_delta(event)
-        elif isinstance(event, MessageDone):
-            yield from self._message_done(event)
-
-    def encode_end(self, end: TurnEnded, response: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the events of the end."""
-        yield from self._start(end.seq)
-        yield self._event(end.seq, _END_EVENTS[response["status"]], response=response)
-
-    def _start(self, seq: int) -> Iterator[dict[str, Any]]:
-        started, self._initial = self._initial, None
-        if started is not None:
-            yield self._event(seq, "response.created", response=started)
-            yield self._event(seq, "response.in_progress", response=started)
-
-    def _text_delta(self, event: TextDelta) -> Iterator[dict[str, Any]]:
-        if event.message not in self._item_indexes:
-            self._item_indexes[event.message] = len(self._item_indexes)
-            item = _item(event.message, None, "in_progress")
-            yield self._item_event(event, "response.output_item.added", item=item)
-            yield self._text_event(event, "response.content_part.added", part=_part(""))
-        yield self._text_event(event, "response.output_text.delta", delta=event.text, logprobs=[])
-
-    def _message_done(self, event: MessageDone) -> Iterator[dict[str, Any]]:
-        if event.message not in self._item_indexes:
-            return  # an answer without text, but with files
-        yield self._text_event(event, "response.output_text.done", text=event.text, logprobs=[])
-        yield self._text_event(event, "response.content_part.done", part=_part(event.text))
-        yield self._item_event(
-            event, "response.output_item.done", item=_item(event.message, event.text, "completed")
-        )
-
-    def _item_event(self, event: TextDelta | MessageDone, kind: str, **fields: Any) -> dict[str, Any]:
-        return self._event(event.seq, kind, output_index=self._item_indexes[event.message], **fields)
-
-    def _text_event(self, event: TextDelta | MessageDone, kind: str, **fields: Any) -> dict[str, Any]:
-        return self._item_event(event, kind, item_id=event.message, content_index=0, **fields)
-
-    def _event(self, seq: int, kind: str, **fields: Any) -> dict[str, Any]:
-        if seq != self._seq:
-            self._seq, self._next = seq, 0
-        number = NUMBERS_PER_EVENT * seq + self._next
-        self._next += 1
-        return {"type": kind, "sequence_number": number, **fields}

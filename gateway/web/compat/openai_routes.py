@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.web.compat import openai_chat, openai_responses
-from gateway.web.compat.openai_requests import ChatCompletionCreate, ResponseCreate
+from gateway.web.compat import openai_chat, openai_conversations, openai_files, openai_responses
+from gateway.web.compat.openai_requests import ChatCompletionCreate, InputTokensCreate, ResponseCreate
 from gateway.web.http import attachments
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.route import ApiRoute
@@ -63,6 +63,17 @@ ROUTES = (
         tag="openai",
     ),
     ApiRoute(
+        method="POST",
+        path="/v1/responses/input_tokens",
+        access=KeyAccess("read"),
+        handler=openai_responses.count_input_tokens,
+        summary="estimate the tokens of an input",
+        request_model=InputTokensCreate,
+        response_model=openai_responses.InputTokens,
+        body_bytes=attachments.MAX_BODY_BYTES,
+        tag="openai",
+    ),
+    ApiRoute(
         method="GET",
         path="/v1/responses/{id}",
         access=KeyAccess("read"),
@@ -74,6 +85,25 @@ ROUTES = (
         tag="openai",
     ),
     ApiRoute(
+        method="DELETE",
+        path="/v1/responses/{id}",
+        access=KeyAccess("chat"),
+        handler=openai_responses.delete_response,
+        summary="delete a response",
+        response_model=openai_responses.ResponseDeleted,
+        tag="openai",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/v1/responses/{id}/input_items",
+        access=KeyAccess("read"),
+        handler=openai_responses.list_input_items,
+        summary="list what a response answers",
+        query_model=openai_responses.ItemQuery,
+        response_model=openai_responses.ItemList,
+        tag="openai",
+    ),
+    ApiRoute(
         method="POST",
         path="/v1/responses/{id}/cancel",
         access=KeyAccess("chat"),
@@ -82,4 +112,6 @@ ROUTES = (
         response_model=openai_responses.ResponseObject,
         tag="openai",
     ),
+    *openai_files.ROUTES,
+    *openai_conversations.ROUTES,
 )

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
+from delivery.database.clock import utc_now
 from delivery.fair_gate import set_current_account
 from gateway.accounts.api_keys import KeyScope, Principal, key_digest
+from gateway.accounts.stream_tickets import StreamTicket
 from gateway.store.turns.jobs import Job
 from gateway.web.http import connection_limit
 from gateway.web.http.auth_lockout import FailureLockout, client_address
@@ -35,6 +37,14 @@ class KeyAccess:
     """Access with an account's key that has this scope."""
 
     scope: KeyScope
+
+
+@dataclass(frozen=True, slots=True)
+class TicketAccess(KeyAccess):
+    """Access with a key that has this scope, or with a ticket of one conversation in the query.
+
+    The route compares the ticket's conversation with its own.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,7 @@ class SignedLinkAccess:
 Access = (
     PublicAccess
     | KeyAccess
+    | TicketAccess
     | AdminAccess
     | PlatformAccess
     | SignatureAccess
@@ -80,6 +91,8 @@ Access = (
 
 PRINCIPAL = web.RequestKey("principal", Principal)
 JOB = web.RequestKey("job", Job)
+TICKET = web.RequestKey("ticket", StreamTicket)
+TICKET_PARAMETER = "ticket"
 RATE_LIMIT = web.RequestKey("rate", RateLimitState)
 
 
@@ -122,6 +135,9 @@ class Authenticator:
         if request.method not in SAFE_METHODS or isinstance(access, SocketAccess):
             self.check_origin(request)
         match access:
+            case TicketAccess() if _has_ticket(request):
+                request[PRINCIPAL] = principal = await self._authenticate_ticket(request)
+                self._check_rate_limit(request, key_client(principal))
             case KeyAccess(scope=scope):
                 principal = await self.authenticate(request, bearer_token(request))
                 request[PRINCIPAL] = principal  # also for a refused request, for the audit log
@@ -157,6 +173,20 @@ class Authenticator:
         self.lockout.record_success(self.client_address(request), digest)
         self.count_connection(request, principal.key)
         set_current_account(principal.account)
+        return principal
+
+    async def _authenticate_ticket(self, request: web.Request) -> Principal:
+        """Return the principal of a ticket: its key may read, and must still be valid."""
+        self._check_lockout(request, b"")
+        ticket = self.context.stream_tickets.verify(request.query[TICKET_PARAMETER], now=utc_now())
+        if ticket is None:
+            raise self.failed_authentication(request)
+        principal = Principal(account=ticket.account, key=ticket.key, scopes=frozenset({"read"}))
+        if not await self.context.api_key_authenticator.is_valid(principal):
+            raise self.failed_authentication(request)
+        self.count_connection(request, principal.key)
+        set_current_account(principal.account)
+        request[TICKET] = ticket
         return principal
 
     async def _authenticate_operator(self, request: web.Request, bearer: str) -> None:
@@ -224,6 +254,10 @@ class Authenticator:
             return True
         host = headers.get("Host", "")  # type: ignore[attr-defined]
         return origin in (f"http://{host}", f"https://{host}") and _is_address(host)
+
+
+def _has_ticket(request: web.Request) -> bool:
+    return TICKET_PARAMETER in request.query and hdrs.AUTHORIZATION not in request.headers
 
 
 def key_client(principal: Principal) -> str:

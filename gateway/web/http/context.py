@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Protocol
 from channels.port import ChannelInstallations, CheckResult, WebhookRequest, WebhookResponse
 from delivery.database.engine import Database
 from gateway.accounts.api_keys import ApiKeyAuthenticator
+from gateway.accounts.stream_tickets import StreamTickets
 from gateway.accounts.vault import Secret
 from gateway.environments.quotas import WorkspaceQuotas
 from gateway.environments.workspaces import Workspaces
@@ -84,6 +86,9 @@ class WebContext:
     admin_key: Secret | None = None
     public_url: str | None = None
     allowed_origins: frozenset[str] = frozenset()
+    stream_tickets: StreamTickets = field(
+        default_factory=lambda: StreamTickets(keys=(secrets.token_bytes(32),))
+    )
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     limits: WebLimits = WebLimits()
     channels: WebhookChannels | None = None

@@ -198,12 +198,44 @@ def _to_response(request: web.Request, problem: HttpProblem) -> web.Response:
     return problem.to_response()
 
 
+_OPENAI_CODES: Mapping[int, str] = {
+    400: "invalid_request",
+    401: "invalid_api_key",
+    403: "insufficient_permissions",
+    404: "not_found",
+    409: "conflict",
+    413: "request_too_large",
+    415: "unsupported_media_type",
+    422: "invalid_value",
+    424: "turn_failed",
+    429: "rate_limit_exceeded",
+    503: "service_unavailable",
+    504: "timeout",
+}
+_OPENAI_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    424: "server_error",
+    429: "rate_limit_error",
+}
+
+
 def openai_error(problem: HttpProblem) -> dict[str, Any]:
-    """Return a problem in OpenAI's error format."""
+    """Return a problem in OpenAI's error format; `param` is the field in OpenAI's spelling."""
     details = "; ".join(f"{one.pointer}: {one.detail}" for one in problem.errors)
+    failed = problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    usual = "server_error" if failed else "invalid_request_error"
     return {
         "message": f"{problem.detail}: {details}" if details else problem.detail,
-        "type": "server_error" if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "request_error",
-        "code": str(problem.status),
-        "param": problem.errors[0].pointer if problem.errors else None,
+        "type": _OPENAI_TYPES.get(problem.status, usual),
+        "code": problem.members.get("code") or _OPENAI_CODES.get(problem.status, usual),
+        "param": _openai_parameter(problem.errors[0].pointer) if problem.errors else None,
     }
+
+
+def _openai_parameter(pointer: str) -> str | None:
+    """Return a JSON pointer as OpenAI writes it: `messages[0].content`."""
+    parts = [part for part in pointer.split("/") if part not in ("", "?")]
+    return (
+        "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in parts).removeprefix(".") or None
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -32,6 +33,7 @@ CONTEXT = web.AppKey("surface", WebContext)
 AUTHENTICATOR = web.AppKey("door", Authenticator)
 PATH_PARAMETER = r"{path:(?s:.+)}"
 """A path of several names, at the end of a route. Names may have any character, also line breaks."""
+_OPENAI_ID = re.compile(r"(?:resp_|chatcmpl-|(?P<conversation>conv_))(?P<rest>[0-9a-z]{26})")
 LARGE_BODY_FACTOR = 6
 """Factor of the body deadline for routes with large bodies."""
 
@@ -229,7 +231,13 @@ def _path(request: web.Request) -> Mapping[str, str]:
     for value in request.match_info.values():
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
             raise HttpProblem(404, "there is nothing at this path")
-    return request.match_info
+    return {name: stored_id(value) if name == "id" else value for name, value in request.match_info.items()}
+
+
+def stored_id(given: str) -> str:
+    """Return the id of a turn or conversation that an OpenAI client spells in its own way; else the text."""
+    found = _OPENAI_ID.fullmatch(given)
+    return f"{'cnv_' if found['conversation'] else 'trn_'}{found['rest']}" if found else given
 
 
 def to_response(route: ApiRoute, result: HandlerResult) -> web.StreamResponse:

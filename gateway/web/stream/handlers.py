@@ -18,10 +18,10 @@ from gateway.services import Services
 from gateway.store.conversations import conversations
 from gateway.store.turns import turns
 from gateway.web.http import attachments
-from gateway.web.http.auth import Authenticator, KeyAccess, SocketAccess, bearer_token, key_client
+from gateway.web.http.auth import Authenticator, SocketAccess, TicketAccess, bearer_token, key_client
 from gateway.web.http.context import WebContext
 from gateway.web.http.route import AUTHENTICATOR, ApiCall, ApiRoute, NoContent
-from gateway.web.stream import sse, websocket
+from gateway.web.stream import sse, subprotocols, tickets, websocket
 from gateway.web.stream.frames import ApproveFrame, CancelFrame, ProtocolError, SendFrame
 from gateway.web.stream.readers import StreamReaders, StreamServices, SubmittedMessage
 from gateway.web.stream.sse import EventPage, EventQuery
@@ -33,11 +33,13 @@ _NEW_CONVERSATION_NAME = re.compile(r"(?!cnv_)\w[\w.:@#+ -]{0,198}\w|\w")
 
 
 async def open_socket(call: ApiCall[NoContent, NoContent]) -> web.StreamResponse:
-    """Serve a WebSocket; the key is in the header or in the first frame."""
+    """Serve a WebSocket; the key is in the header, in a subprotocol or in the first frame."""
     request, authenticator = call.request, call.request.app[AUTHENTICATOR]
-    principal = None
-    if "Authorization" in request.headers:
-        principal = await authenticator.authenticate(request, bearer_token(request))
+    principal, key = None, subprotocols.offered_key(request)
+    if key is None and "Authorization" in request.headers:
+        key = bearer_token(request)
+    if key is not None:
+        principal = await authenticator.authenticate(request, key)
     services = stream_services(call.context, call.services, authenticator)
     return await websocket.serve(request, services, request.app[READERS], principal)
 
@@ -47,8 +49,10 @@ async def read_events(call: ApiCall[NoContent, EventQuery]) -> web.StreamRespons
     request = call.request
     services = stream_services(call.context, call.services, request.app[AUTHENTICATOR])
     asked = await sse.parse_request(request, services, call.principal, call.path["id"], call.query)
+    seconds = tickets.seconds_left(call, asked.conversation)
     if sse.wants_stream(request):
-        return await sse.serve_sse(request, services, request.app[READERS], call.principal, asked)
+        readers = request.app[READERS]
+        return await sse.serve_sse(request, services, readers, call.principal, asked, seconds=seconds)
     return await sse.serve_page(services, asked)
 
 
@@ -196,7 +200,7 @@ ROUTES = (
     ApiRoute(
         method="GET",
         path="/conversations/{id}/events",
-        access=KeyAccess("read"),
+        access=TicketAccess("read"),
         handler=read_events,
         summary="read a conversation's events as a page or as server-sent events",
         query_model=EventQuery,

@@ -77,6 +77,18 @@ class StreamReader:
             self.code, self.reason = code, reason
             self.closed.set_result(None)
 
+    @contextmanager
+    def limited_to(self, seconds: float | None) -> Iterator[None]:
+        """Close the connection after so many seconds, when its ticket expires; None has no limit."""
+        if seconds is None:
+            yield
+            return
+        timer = asyncio.get_running_loop().call_later(seconds, self.close, 1000, "the ticket has expired")
+        try:
+            yield
+        finally:
+            timer.cancel()
+
 
 class StreamReaders:
     """The open stream connections of this process; closes those with a revoked key, and all when it stops."""

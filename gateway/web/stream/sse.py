@@ -14,6 +14,7 @@ from pydantic import Field, StrictStr
 from delivery.errors import DeliveryError
 from delivery.events.port import StoredEvent
 from delivery.events.replay import Events, Frame, Gap, Reset, Subscribed, frames
+from gateway.accounts import stream_tickets
 from gateway.accounts.api_keys import Principal
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.route import RequestModel, ResponseModel
@@ -32,6 +33,7 @@ class EventQuery(RequestModel):
     epoch: Annotated[StrictStr, Field(max_length=40)] | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
     deltas: bool = True
+    ticket: Annotated[StrictStr, Field(max_length=stream_tickets.MAX_LENGTH)] | None = None
 
 
 class EventPage(ResponseModel):
@@ -141,10 +143,12 @@ async def serve_sse(
     readers: StreamReaders,
     principal: Principal,
     event_request: EventRequest,
+    *,
+    seconds: float | None = None,
 ) -> web.StreamResponse:
-    """Send server-sent events until one side disconnects."""
+    """Send server-sent events until one side disconnects, or for so many seconds."""
     source = _frames(services, event_request, cursor=event_request.cursor, live=True)
-    with readers.register(principal) as reader:
+    with readers.register(principal) as reader, reader.limited_to(seconds):
         async with aclosing(source) as given:
             try:
                 first = await anext(given)

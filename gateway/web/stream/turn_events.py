@@ -19,6 +19,13 @@ HEARTBEAT_SECONDS = 15.0
 """Seconds of silence after which a stream sends a heartbeat."""
 
 _ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})
+_JOB_STATES = {
+    EventType.JOB_STARTED: "running",
+    EventType.JOB_COMPLETED: "completed",
+    EventType.JOB_FAILED: "failed",
+    EventType.JOB_STOPPED: "stopped",
+    EventType.JOB_LOST: "lost",
+}
 _TOOLS = frozenset({EventType.TOOL_CALLED, EventType.TOOL_COMPLETED})
 Item = TypeVar("Item")
 
@@ -70,6 +77,27 @@ class ApprovalNeeded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientToolCalled:
+    """The turn waits for the result of a client's tool; `is_last` of the calls that it waits for."""
+
+    approval: str
+    name: str
+    args: Mapping[str, Any]
+    is_last: bool
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChanged:
+    """A background job of the turn has started or ended."""
+
+    job: str
+    state: str
+    exit_code: int | None
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
     """The turn has ended; the database has its state. `turn` is the one that answered."""
 
@@ -84,7 +112,17 @@ class TurnQueued:
     seq: int
 
 
-TurnEvent = TurnQueued | TextDelta | MessageDone | ToolCalled | ToolReturned | ApprovalNeeded | TurnEnded
+TurnEvent = (
+    TurnQueued
+    | TextDelta
+    | MessageDone
+    | ToolCalled
+    | ToolReturned
+    | ApprovalNeeded
+    | ClientToolCalled
+    | JobChanged
+    | TurnEnded
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,8 +161,13 @@ class TurnEventReader:
             question = str(event.data.get("question") or event.data["command"])
             yield ApprovalNeeded(approval=event.data["approval"], command=question, seq=seq)
         elif event.type is EventType.QUESTION_REQUESTED:
-            yield ApprovalNeeded(
-                approval=event.data["approval"], command=str(event.data["question"]), seq=seq
+            yield _question(event, seq)
+        elif event.type in _JOB_STATES:
+            yield JobChanged(
+                job=event.data["resultId"],
+                state=_JOB_STATES[event.type],
+                exit_code=event.data.get("exit_code"),
+                seq=seq,
             )
 
     def _turn_ended(self, event: Event, seq: int) -> Iterator[TurnEvent]:
@@ -165,6 +208,16 @@ class TurnEventReader:
         if text:
             self._text_sent[message] = self._text_sent.get(message, "") + text
             yield TextDelta(message=message, text=text, seq=seq)
+
+
+def _question(event: Event, seq: int) -> ApprovalNeeded | ClientToolCalled:
+    approval, called = event.data["approval"], event.data.get("client_tool")
+    if called is None:
+        return ApprovalNeeded(approval=approval, command=str(event.data["question"]), seq=seq)
+    is_last = called["index"] + 1 >= called["count"]
+    return ClientToolCalled(
+        approval=approval, name=called["name"], args=called["arguments"], is_last=is_last, seq=seq
+    )
 
 
 def with_files(text: str, files: Iterable[Mapping[str, Any]]) -> str:

@@ -15,6 +15,7 @@ from delivery.errors import DeliveryError
 from delivery.events.replay import CaughtUp, Events, Frame, Reset, frames
 from gateway.accounts.api_keys import KeyScope, Principal
 from gateway.web.http.problems import HttpProblem
+from gateway.web.stream import subprotocols
 from gateway.web.stream.frames import (
     ApproveFrame,
     AuthenticateFrame,
@@ -73,6 +74,7 @@ async def serve(
         heartbeat=PING_EVERY,
         max_msg_size=FRAME_BYTES,
         compress=False,
+        protocols=(subprotocols.PROTOCOL,),
         writer_limit=_MAX_UNSENT_BYTES,
         timeout=CLOSE_TIMEOUT,
     )

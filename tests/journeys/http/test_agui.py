@@ -161,9 +161,9 @@ async def test_a_cancelled_turn_ends_its_run(agui: AguiGateway) -> None:
 
 
 async def test_what_cannot_be_run_is_refused(agui: AguiGateway) -> None:
-    """No question, a caller's own tools, unknown agents and unknown interrupts are problems, not runs."""
+    """No question, tools with the name of our own, unknown agents and interrupts are problems, not runs."""
     body: dict[str, Any] = {"threadId": "t", "runId": "r", "messages": [user("x")]}
-    tool = {"name": "f", "description": "", "parameters": {}}
+    tool = {"name": "bash", "description": "", "parameters": {}}
     answer = {"interruptId": "apr_none", "status": "resolved", "payload": True}
     for path, more, status in (
         ("/agui", {"messages": []}, 422),

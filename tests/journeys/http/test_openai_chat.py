@@ -72,6 +72,7 @@ async def test_a_completion_is_a_turn(openai_gateway: OpenAIChatGateway) -> None
     assert (made.choices[0].message.content, made.choices[0].finish_reason) == ("echo: hello there", "stop")
     assert made.usage is not None
     assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (10, 5)
+    assert made.id.startswith("chatcmpl-")
     turn = (await openai_gateway.mine.call("GET", f"/status/{made.id}")).body
     assert (turn["state"], turn["output"]) == ("completed", "echo: hello there")
 
@@ -115,7 +116,8 @@ async def test_an_sdk_that_repeats_a_request_after_a_time_out_joins_its_turn(
     said = [user("!sleep 4; echo patience")]
     first = await impatient.chat.completions.create(model="shell", messages=said)
     listed = (await openai_gateway.mine.call("GET", "/turns")).body["items"]
-    assert [turn["id"] for turn in listed if "patience" in turn["input"]] == [first.id]
+    (turn,) = [turn["id"] for turn in listed if "patience" in turn["input"]]
+    assert first.id == f"chatcmpl-{turn.removeprefix('trn_')}"
     assert "patience" in str(first.choices[0].message.content)
     second = await openai_gateway.client.chat.completions.create(model="shell", messages=said)
     assert second.id != first.id
@@ -194,11 +196,10 @@ async def test_pictures_go_to_the_model(openai_gateway: OpenAIChatGateway) -> No
 
 
 async def test_what_an_agent_cannot_do_is_refused(openai_gateway: OpenAIChatGateway) -> None:
-    """A caller's own tools, two choices, an unknown agent and an empty question are errors."""
+    """Old functions, two choices, an unknown agent and an empty question are errors."""
     create: Any = openai_gateway.client.chat.completions.create
-    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
     refused: list[dict[str, Any]] = [
-        {"messages": [user("x")], "tools": [tool]},
+        {"messages": [user("x")], "functions": [{"name": "f", "parameters": {}}]},
         {"messages": [user("x")], "n": 2},
         {"messages": []},
         {"messages": [{"role": "assistant", "content": "x"}]},
@@ -206,8 +207,16 @@ async def test_what_an_agent_cannot_do_is_refused(openai_gateway: OpenAIChatGate
     for wrong in refused:
         with pytest.raises(openai.UnprocessableEntityError):
             await create(model="default", **wrong)
-    with pytest.raises(openai.NotFoundError, match="no agent"):
+    with pytest.raises(openai.NotFoundError, match="no agent") as unknown:
         await create(model="gpt-unknown", messages=[user("x")])
+    assert (unknown.value.code, unknown.value.type) == ("model_not_found", "invalid_request_error")
+    with pytest.raises(openai.UnprocessableEntityError) as invalid:
+        await create(model="default", messages=[{"role": "user", "content": 7}])
+    assert (invalid.value.code, invalid.value.param) == ("invalid_value", "messages[0].content")
+    stranger = openai_gateway.client.with_options(api_key="dvk_unknown")
+    with pytest.raises(openai.AuthenticationError) as refusal:
+        await stranger.models.list()
+    assert refusal.value.code == "invalid_api_key"
 
 
 async def test_an_answer_waits_for_the_decision_of_a_person(openai_gateway: OpenAIChatGateway) -> None:

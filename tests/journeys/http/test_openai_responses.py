@@ -67,7 +67,12 @@ async def test_a_response_is_a_turn_and_the_next_one_goes_on(responses_gateway: 
     asked = [
         str(one["content"]) for one in responses_gateway.model.bodies[-1]["messages"] if one["role"] == "user"
     ]
-    assert asked == ["my number is 7", "> system: Be brief.\n\nwhich?"]
+    assert asked == ["my number is 7", "which?"]
+    told = str(responses_gateway.model.bodies[-1]["messages"][0]["content"])
+    assert told.endswith("Be brief.")
+    assert (second.instructions, second.previous_response_id) == ("Be brief.", first.id)
+    counted = await responses_gateway.client.responses.input_tokens.count(input="one two three four")
+    assert 1 <= counted.input_tokens <= 20
     assert (await responses_gateway.client.responses.retrieve(first.id)).output_text == first.output_text
 
 
@@ -147,21 +152,86 @@ async def test_an_sdk_that_repeats_a_request_after_a_crash_joins_its_turn(
     await responses_gateway.process.kill()
     await responses_gateway.process.start()
     answered = await asking
-    assert [turn["id"] for turn in await responses_gateway.turns("survived")] == [answered.id]
+    (turn,) = await responses_gateway.turns("survived")
+    assert answered.id == f"resp_{turn['id'].removeprefix('trn_')}"
+
+
+async def test_a_deleted_response_is_gone(responses_gateway: ResponsesGateway) -> None:
+    """The stock client deletes it; afterwards it is unknown, and so is its conversation of its own."""
+    client = responses_gateway.client
+    made = await client.responses.create(model="default", input="forget me")
+    kept = await client.responses.create(model="default", input="first", conversation="named")
+    for response in (made, kept):
+        await client.responses.delete(response.id)
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(response.id)
+    assert await responses_gateway.turns("forget me") == []
+    assert made.conversation is not None
+    async with responses_gateway.process.http() as session:
+        assert (await session.get(f"/conversations/{made.conversation.id}")).status == 404
+        assert (await session.get("/conversations/named")).status == 200
+
+
+async def test_a_conversation_has_metadata_and_items(responses_gateway: ResponsesGateway) -> None:
+    """The stock client creates it with items that the agent gets, lists its items, and deletes it."""
+    conversations: Any = responses_gateway.client.conversations
+    first: Any = {"type": "message", "role": "user", "content": "my colour is green"}
+    made = await conversations.create(items=[first], metadata={"topic": "demo"})
+    assert made.id.startswith("conv_")
+    assert (await conversations.retrieve(made.id)).metadata == {"topic": "demo"}
+    assert (await conversations.update(made.id, metadata={"topic": "new"})).metadata == {"topic": "new"}
+    second: Any = {"type": "message", "role": "assistant", "content": "noted"}
+    added = await conversations.items.create(made.id, items=[second])
+    assert [item.content[0].text for item in added.data] == ["noted"]
+    answer = await responses_gateway.client.responses.create(
+        model="default", input="which colour?", conversation=made.id
+    )
+    assert answer.conversation is not None
+    assert answer.conversation.id == made.id
+    asked = str(responses_gateway.model.bodies[-1]["messages"][-1]["content"])
+    assert asked.index("my colour is green") < asked.index("noted") < asked.index("which colour?")
+    listed = [item async for item in conversations.items.list(made.id, order="asc", limit=2)]
+    assert [item.content[0].text for item in listed][:3] == ["my colour is green", "noted", "which colour?"]
+    assert [item.role for item in listed] == ["user", "assistant", "user", "assistant"]
+    assert (await conversations.delete(made.id)).deleted
+    with pytest.raises(openai.NotFoundError):
+        await conversations.retrieve(made.id)
+    with pytest.raises(openai.NotFoundError, match="no agent"):
+        await conversations.create(extra_body={"agent": "nobody"})
+
+
+async def test_a_file_is_uploaded_and_sent_by_its_id(responses_gateway: ResponsesGateway) -> None:
+    """The stock client uploads, lists, reads, sends and deletes a file; the same key is the same upload."""
+    files = responses_gateway.client.files
+    upload = ("notes.txt", b"seven swans")
+    key = {"Idempotency-Key": "upload-1"}
+    made, again = [await files.create(file=upload, purpose="user_data", extra_headers=key) for _ in range(2)]
+    assert (made.id, made.filename, made.bytes, made.purpose) == (again.id, "notes.txt", 11, "user_data")
+    assert [one.id async for one in files.list() if one.filename == "notes.txt"] == [made.id]
+    assert (await files.retrieve(made.id)).filename == "notes.txt"
+    assert (await files.content(made.id)).content == b"seven swans"
+    part = {"type": "input_file", "file_id": made.id}
+    inline = {"type": "input_file", "filename": "two.txt", "file_data": "data:text/plain;base64,dHdv"}
+    message: Any = {"role": "user", "content": [{"type": "input_text", "text": "read"}, part, inline]}
+    response = await responses_gateway.client.responses.create(model="default", input=[message])
+    assert "notes.txt" in response.output_text
+    assert "two.txt" in response.output_text
+    assert (await files.delete(made.id)).deleted
+    for asking in (files.retrieve(made.id), files.content(made.id), files.delete(made.id)):
+        with pytest.raises(openai.NotFoundError):
+            await asking
 
 
 async def test_what_cannot_be_is_refused(responses_gateway: ResponsesGateway) -> None:
-    """Unknown responses are 404 on every path; two places, foreign tools and no words are 422."""
+    """Unknown responses are 404 on every path; two places, unknown calls and no words are 422."""
     responses: Any = responses_gateway.client.responses
     for asking in (responses.retrieve("trn_none"), responses.cancel("trn_none")):
         with pytest.raises(openai.NotFoundError):
             await asking
     with pytest.raises(openai.NotFoundError):
         await responses.create(model="default", input="x", previous_response_id="trn_none")
-    tool = {"type": "function", "name": "f", "parameters": {}, "strict": True}
     refused: list[dict[str, Any]] = [
         {"input": "x", "conversation": "a", "previous_response_id": "trn_none"},
-        {"input": "x", "tools": [tool]},
         {"input": ""},
         {"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]},
     ]

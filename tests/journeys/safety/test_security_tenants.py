@@ -151,6 +151,10 @@ async def _make_conversation(mine: ApiClient) -> tuple[str, list[str]]:
     ids.append((await mine.call("POST", "/accounts/me/triggers", trigger)).body["id"])
     note = {"scope": "room", "subject": taken["conversationId"], "text": CANARY}
     ids.append((await mine.call("POST", "/accounts/me/memories", note)).body["id"])
+    key = {"Authorization": f"Bearer {mine.key}"}
+    upload = mine.session.post(f"{mine.url}/files?name={CANARY}", data=CANARY.encode(), headers=key)
+    async with upload as uploaded:
+        ids.append((await uploaded.json())["id"])
     ids += [one["id"] for one in (await mine.call("GET", "/sandboxes")).body["items"]]
     ids += [event["data"]["message"] for event in await _events(mine, taken) if "message" in event["data"]]
     return str(taken["conversationId"]), ids

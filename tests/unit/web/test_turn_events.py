@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.events.event import Event, EventType
-from gateway.web.compat.openai_requests import InputMessage, last_user_input
-from gateway.web.compat.openai_responses import ResponseEncoder
+from gateway.web.compat.openai_items import ResponseEncoder
+from gateway.web.compat.openai_messages import InputMessage
+from gateway.web.compat.openai_requests import last_user_input
 from gateway.web.http.problems import HttpProblem
 from gateway.web.stream.turn_events import (
     ApprovalNeeded,
@@ -106,10 +107,10 @@ async def test_a_silent_stream_pulses_and_can_be_cut() -> None:
 def test_no_earlier_line_is_an_order(texts: list[str]) -> None:
     """Each line of the history is quoted, so that a shell runs none of it."""
     earlier = [InputMessage(role="assistant", content=text) for text in texts]
-    text, _ = last_user_input(
+    given = last_user_input(
         [*earlier, InputMessage(role="user", content="now")], standalone=True, pointer="/messages"
     )
-    *quoted, last = text.splitlines()
+    *quoted, last = given.text.splitlines()
     assert last == "now"
     assert all(line.startswith("> ") for line in quoted if line)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -47,21 +49,72 @@ class UploadedFileResponse(ResponseModel):
 async def download(call: ApiCall[NoContent, SignedLinkQuery]) -> web.StreamResponse:
     """Return a file's bytes as a download that browsers never render."""
     row = await _authorized_file(call)
-    if row is None or row.sha256 is None:
+    if row is None:
         raise _link_not_found()
-    async with aclosing(_chunks(call, row.sha256)) as chunks:
+    return await send_file(call, row)
+
+
+async def send_file(call: ApiCall[Any, Any], row: FileRow) -> web.StreamResponse:
+    """Send a stored file as a download, or the range of it that the request names.
+
+    Raises HttpProblem if its bytes are gone, or the range is outside the file.
+    """
+    if row.sha256 is None:
+        raise _link_not_found()
+    tag, request = f'"{row.sha256}"', call.request
+    headers = {**_headers(row), hdrs.ETAG: tag, hdrs.ACCEPT_RANGES: "bytes"}
+    if any(one.value in (row.sha256, "*") for one in request.if_none_match or ()):
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    start, stop = _wanted_range(request, row.size, tag)
+    if (start, stop) != (0, row.size):
+        headers[hdrs.CONTENT_RANGE] = f"bytes {start}-{stop - 1}/{row.size}"
+    status = HTTPStatus.PARTIAL_CONTENT if hdrs.CONTENT_RANGE in headers else HTTPStatus.OK
+    async with aclosing(_cut(_chunks(call, row.sha256), start, stop)) as chunks:
         first = await anext(chunks, b"")
-        response = web.StreamResponse(headers=_headers(row))
-        response.content_length = row.size
-        await response.prepare(call.request)
-        await response.write(first)
-        async for chunk in chunks:
-            await response.write(chunk)
+        response = web.StreamResponse(status=status, headers=headers)
+        response.content_length = stop - start
+        await response.prepare(request)
+        if request.method != hdrs.METH_HEAD:
+            await response.write(first)
+            async for chunk in chunks:
+                await response.write(chunk)
     await response.write_eof()
     return response
 
 
-async def _chunks(call: ApiCall[NoContent, SignedLinkQuery], digest: str) -> Any:
+def _wanted_range(request: web.Request, size: int, tag: str) -> tuple[int, int]:
+    """Return the first byte that the request wants and the one after the last; 416 for none of the file.
+
+    Several ranges, an unknown unit and a range of another version mean the whole file (RFC 9110, 14.2).
+    """
+    if request.headers.get(hdrs.IF_RANGE, tag) != tag:
+        return 0, size
+    try:
+        wanted = request.http_range
+    except ValueError:
+        return 0, size
+    if (wanted.start, wanted.stop) == (None, None):
+        return 0, size
+    start, stop, _ = wanted.indices(size)
+    if start >= stop:
+        raise HttpProblem(416, f"the file has {size} bytes", headers={hdrs.CONTENT_RANGE: f"bytes */{size}"})
+    return start, stop
+
+
+async def _cut(chunks: AsyncGenerator[bytes, None], start: int, stop: int) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes from `start` up to `stop`."""
+    position = 0
+    async with aclosing(chunks) as given:
+        async for chunk in given:
+            part = chunk[max(0, start - position) : max(0, stop - position)]
+            position += len(chunk)
+            if part:
+                yield part
+            if position >= stop:
+                return
+
+
+async def _chunks(call: ApiCall[Any, Any], digest: str) -> AsyncGenerator[bytes, None]:
     try:
         async for chunk in call.services.file_services.file_store.read_chunks(digest):
             yield chunk

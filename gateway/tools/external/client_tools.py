@@ -1,0 +1,55 @@
+"""The tools of a client's request: the model calls them, and the client executes them and returns the result.
+
+A call pauses the turn as a question to a person does (`ask_person`), so it waits durably.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from gateway.agents.client_request import ClientRequest
+from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
+from gateway.tools.tool import Tool, ToolContext
+
+
+def with_client_tools(open_others: OpenExternalTools) -> OpenExternalTools:
+    """Return a function that opens a turn's other tools, and adds the tools and the words of its client."""
+
+    @asynccontextmanager
+    async def open_all(context: ToolContext) -> AsyncIterator[ExternalTools]:
+        request = ClientRequest.parse(context.turn.request)
+        async with open_others(context) as others:
+            tools = {**others.tools, **{spec.name: _client_tool(spec) for spec in request.tools}}
+            notes = (*others.notes, request.instructions) if request.instructions else others.notes
+            yield replace(others, tools=tools, notes=notes)
+
+    return open_all
+
+
+def _client_tool(spec: ToolSpec) -> Tool:
+    return Tool(
+        spec=lambda _context: spec,
+        needs_approval=lambda _config: True,
+        run=_run,
+        idempotent=True,
+        asks_person=True,
+        uses_workspace=False,
+        validate=_accept,
+    )
+
+
+def _accept(_schema: Mapping[str, Any], _args: Mapping[str, Any]) -> None:
+    """Accept all arguments: the client checks them."""
+
+
+async def _run(context: ToolContext, _args: Mapping[str, Any], _key: str) -> ToolResult:
+    if context.answer is None:
+        return ToolResult(ok=False, content="the client did not return a result")
+    limit = context.environment.config.output_limit
+    cut = len(context.answer) > limit
+    shown = f"{context.answer[:limit]}\n[output truncated]" if cut else context.answer
+    return ToolResult(ok=True, content=shown, detail={"truncated": True} if cut else {})

@@ -1,0 +1,1 @@
+"""AG-UI: runs of agents as streams of events."""

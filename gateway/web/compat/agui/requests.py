@@ -1,0 +1,109 @@
+"""Requests of AG-UI's clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictStr, field_validator, model_validator
+
+from gateway.records.fields import Name
+from gateway.web.compat.openai_messages import InlineOrUrl, InputMessage, LenientRequest, Text
+from gateway.web.compat.openai_tools import ClientTool, ClientTools, check_tools
+from gateway.web.http.route import RequestModel
+
+TEXT_ROLES: dict[str, Literal["system", "developer", "user", "assistant", "tool"]] = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+"""The roles of messages that are read."""
+
+
+class AguiSource(LenientRequest):
+    """The bytes of a part: inline as base64, or a link to a stored file."""
+
+    type: Literal["data", "url"]
+    value: InlineOrUrl
+    mimeType: StrictStr = ""
+
+
+class AguiPart(LenientRequest):
+    """A part of a message."""
+
+    type: StrictStr
+    text: Text = ""
+    source: AguiSource | None = None
+
+
+class AguiMessage(LenientRequest):
+    """A message of the thread; the content of activities and reasoning is ignored."""
+
+    role: StrictStr
+    toolCallId: Annotated[StrictStr, Field(max_length=200)] | None = None
+    content: Text | tuple[AguiPart, ...] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_other_content(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        role = given.get("role")
+        return given if isinstance(role, str) and role in TEXT_ROLES else {**given, "content": None}
+
+    @property
+    def parts(self) -> Sequence[AguiPart]:
+        """The parts of the content."""
+        if isinstance(self.content, str):
+            return [AguiPart(type="text", text=self.content)]
+        return self.content or ()
+
+    def to_input(self) -> InputMessage:
+        """Return the message as one of OpenAI's, with its text alone."""
+        text = "\n".join(part.text for part in self.parts if part.text)
+        role = TEXT_ROLES[self.role]
+        return InputMessage.model_validate({"role": role, "content": text, "tool_call_id": self.toolCallId})
+
+
+class ApprovalPayload(LenientRequest):
+    """A person's decision."""
+
+    approved: bool = False
+    comment: Annotated[StrictStr, Field(max_length=2000)] = ""
+
+
+class AguiResume(LenientRequest):
+    """The answer to an interrupt."""
+
+    interruptId: Annotated[StrictStr, Field(min_length=1, max_length=60)]
+    status: Literal["resolved", "cancelled"]
+    payload: ApprovalPayload | bool | None = None
+
+    @property
+    def approved(self) -> bool:
+        """Whether the call is approved; only `true` approves."""
+        approved = self.payload.approved if isinstance(self.payload, ApprovalPayload) else self.payload
+        return self.status == "resolved" and approved is True
+
+
+class RunAgentInput(LenientRequest):
+    """The body that starts a run."""
+
+    threadId: Name
+    runId: Annotated[StrictStr, Field(min_length=1, max_length=200)]
+    messages: Annotated[tuple[AguiMessage, ...], Field(max_length=1000)]
+    resume: Annotated[tuple[AguiResume, ...], Field(max_length=100)] | None = None
+    tools: ClientTools | None = None
+
+    @field_validator("tools")
+    @classmethod
+    def _check_tools(cls, given: tuple[ClientTool, ...] | None) -> Sequence[ClientTool] | None:
+        return check_tools(given)
+
+
+class AgentQuery(RequestModel):
+    """The agent of the run; by default the thread's, else the default agent."""
+
+    agent: Name | None = None

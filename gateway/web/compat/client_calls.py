@@ -1,0 +1,108 @@
+"""Calls of a client's tools: where an answer ends because of them, and how their results continue it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from delivery.database.engine import Connection
+from gateway.conversations.approvals import AlreadyDecided
+from gateway.conversations.questions import ANSWERED, CLIENT_TOOL, InvalidAnswer
+from gateway.store.turns import approvals as store
+from gateway.store.turns.approvals import Approval
+from gateway.web.compat import openai_ids
+from gateway.web.compat.openai_messages import InputMessage
+from gateway.web.http.problems import HttpProblem, invalid_field
+from gateway.web.http.route import ApiCall
+from gateway.web.stream.turn_events import ClientToolCalled, TurnEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCalls:
+    """The turn waits until the client returns the results of these calls."""
+
+    calls: Sequence[ClientToolCalled]
+    seq: int
+
+
+AnswerEvent = TurnEvent | ClientCalls
+"""An event of one answer, which is a turn or a part of one between calls of the client's tools."""
+
+
+async def until_client_calls(
+    events: AsyncGenerator[TurnEvent, None], answered: Sequence[str]
+) -> AsyncGenerator[AnswerEvent, None]:
+    """Yield a turn's events after these calls were made, up to the next calls of the client's tools."""
+    before, calls = set(answered), list[ClientToolCalled]()
+    async with aclosing(events) as heard:
+        async for event in heard:
+            if not isinstance(event, ClientToolCalled):
+                if not before:
+                    yield event
+            elif event.approval in answered:
+                before.discard(event.approval)
+            elif not before:
+                calls.append(event)
+                if event.is_last:
+                    yield ClientCalls(calls=calls, seq=event.seq)
+                    return
+
+
+async def answer_calls(
+    call: ApiCall[Any, Any], results: Sequence[InputMessage], pointer: str
+) -> Sequence[Approval]:
+    """Give a turn the results of its client's tools, all that it waits for; returns the answered calls.
+
+    The same results again change nothing. Raises HttpProblem.
+    """
+    given = {_require_call(one, pointer): one.text for one in results}
+    found = sorted(await _load(call, given), key=lambda one: one.id)
+    if len({one.turn for one in found}) > 1:
+        raise invalid_field(pointer, "the results belong to calls of different turns")
+    async with call.context.database.read() as connection:
+        waiting = await store.list_for_turn(connection, found[0].turn)
+    missing = [
+        openai_ids.from_approval(one.id)
+        for one in waiting
+        if one.tool == CLIENT_TOOL and one.state == "pending" and one.id not in given
+    ]
+    if missing:
+        raise invalid_field(pointer, f"the results of these calls are missing too: {', '.join(missing)}")
+    for one in found:
+        await _answer(call, one, given[one.id], pointer)
+    return found
+
+
+async def waits_for_client(connection: Connection, turn: str) -> bool:
+    """Return whether a turn waits for results of its client's tools, and for nothing else."""
+    pending = [one for one in await store.list_for_turn(connection, turn) if one.state == "pending"]
+    return bool(pending) and all(one.tool == CLIENT_TOOL for one in pending)
+
+
+async def _answer(call: ApiCall[Any, Any], approval: Approval, text: str, pointer: str) -> None:
+    try:
+        await call.services.approvals.answer(call.account, approval.id, text, by=call.principal.key)
+    except InvalidAnswer as error:
+        raise invalid_field(pointer, str(error)) from None
+    except AlreadyDecided as error:
+        ended = error.decided.state != ANSWERED
+        detail = "the turn has ended without this result" if ended else "this call has another result already"
+        raise HttpProblem(409, f"{openai_ids.from_approval(approval.id)}: {detail}") from None
+
+
+def _require_call(result: InputMessage, pointer: str) -> str:
+    approval = openai_ids.to_approval(result.call or "")
+    if approval is None:
+        raise invalid_field(pointer, f"there is no call {result.call!r} that waits for a result")
+    return approval
+
+
+async def _load(call: ApiCall[Any, Any], approvals: dict[str, str]) -> list[Approval]:
+    async with call.context.database.read() as connection:
+        found = [await store.get(connection, call.account, one) for one in approvals]
+    known = [one for one in found if one is not None and one.tool == CLIENT_TOOL]
+    if len(known) < len(approvals):
+        raise HttpProblem(404, "there is no such call of a tool in this account")
+    return known

@@ -1,0 +1,286 @@
+"""`/v1/conversations`: conversations with metadata, and their items."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictStr, field_validator
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
+from delivery.events.event import new_id, rfc3339
+from gateway.conversations.questions import ANSWERED, CLIENT_TOOL
+from gateway.conversations.room_context import merge_contexts
+from gateway.conversations.submission import Submission, UnknownAgent
+from gateway.store.conversations import client_state
+from gateway.store.conversations import conversations as store
+from gateway.store.conversations.conversations import Conversation, MessageRow
+from gateway.store.turns import approvals as approval_store
+from gateway.web.api.conversations import delete_conversation, require_conversation
+from gateway.web.compat import openai_ids
+from gateway.web.compat.openai_items import message_item, output_item, pending_call_item
+from gateway.web.compat.openai_messages import InputMessage, LenientRequest
+from gateway.web.compat.openai_requests import Metadata
+from gateway.web.compat.openai_responses import ItemList
+from gateway.web.http.auth import KeyAccess
+from gateway.web.http.problems import HttpProblem, invalid_field
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
+from gateway.web.stream.turn_events import with_files
+
+MAX_ITEMS = 20
+"""Items in one request."""
+
+MAX_STATE = 256 * 1024
+"""Characters of the items that a client added to one conversation."""
+
+RECENT = 500
+"""Messages, and calls of the client's tools, that lists of items reach back to."""
+
+Items = Annotated[tuple[InputMessage, ...], Field(max_length=MAX_ITEMS)]
+
+
+class ConversationCreate(LenientRequest):
+    """A new conversation; `agent` (an extension) is the one that answers until a response names another."""
+
+    items: Items | None = None
+    metadata: Metadata | None = None
+    agent: Annotated[StrictStr, Field(max_length=200)] | None = None
+
+
+class ConversationMetadata(LenientRequest):
+    """The metadata that replaces a conversation's."""
+
+    metadata: Metadata | None
+
+
+class ItemsCreate(LenientRequest):
+    """Messages to add to a conversation; the agent gets them with the next turn."""
+
+    items: Annotated[Items, Field(min_length=1)]
+
+
+class ConversationObject(ResponseModel):
+    """A conversation."""
+
+    id: str
+    object: str = "conversation"
+    created_at: int
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class ConversationDeleted(ResponseModel):
+    """A deleted conversation."""
+
+    id: str
+    object: str = "conversation.deleted"
+    deleted: bool = True
+
+
+class ItemPageQuery(LenientRequest):
+    """A page of items; `after` is the last id of the previous page."""
+
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: Annotated[StrictStr, Field(max_length=100)] | None = None
+
+    @field_validator("after")
+    @classmethod
+    def _refuse_blank(cls, given: str | None) -> str | None:
+        return given or None
+
+
+async def create_conversation(call: ApiCall[ConversationCreate, NoContent]) -> ConversationObject:
+    """Create a conversation without a name."""
+    body = call.body
+    submission = Submission(account=call.account, text="", asker=call.principal.key, agent=body.agent)
+    state: dict[str, Any] = {"metadata": body.metadata} if body.metadata else {}
+    try:
+        async with call.services.transactions.begin("conversation.create") as tx:
+            made = await call.services.submissions.get_or_create_in(tx, submission)
+            await _add_items(tx.connection, made, state, body.items or ())
+    except UnknownAgent as error:
+        raise HttpProblem(404, str(error), members={"code": "model_not_found"}) from None
+    return _to_object(made, state)
+
+
+async def get_conversation(call: ApiCall[NoContent, NoContent]) -> ConversationObject:
+    """Show a conversation."""
+    async with call.context.database.read() as connection:
+        found = await require_conversation(connection, call.account, call.path["id"])
+        return _to_object(found, await client_state.get_state(connection, found.id))
+
+
+async def update_conversation(call: ApiCall[ConversationMetadata, NoContent]) -> ConversationObject:
+    """Replace a conversation's metadata."""
+    async with call.context.database.begin() as connection:
+        found = await require_conversation(connection, call.account, call.path["id"])
+        state = {**await client_state.get_state(connection, found.id), "metadata": call.body.metadata or {}}
+        await client_state.set_state(connection, found.id, state)
+    return _to_object(found, state)
+
+
+async def remove_conversation(call: ApiCall[NoContent, NoContent]) -> ConversationDeleted:
+    """Delete a conversation with all its data."""
+    async with call.context.database.read() as connection:
+        found = await require_conversation(connection, call.account, call.path["id"])
+    await delete_conversation(call)
+    return ConversationDeleted(id=openai_ids.from_conversation(found.id))
+
+
+async def add_items(call: ApiCall[ItemsCreate, NoContent]) -> ItemList:
+    """Add messages to a conversation; the agent gets them with its next turn."""
+    async with call.context.database.begin() as connection:
+        found = await require_conversation(connection, call.account, call.path["id"])
+        state = dict(await client_state.get_state(connection, found.id))
+        added = await _add_items(connection, found, state, call.body.items)
+    return _to_page(added, has_more=False)
+
+
+async def list_items(call: ApiCall[NoContent, ItemPageQuery]) -> ItemList:
+    """List a conversation's messages, and calls of the client's tools with their results."""
+    query = call.query
+    async with call.context.database.read() as connection:
+        found = await require_conversation(connection, call.account, call.path["id"])
+        items = await _load_items(connection, found)
+    if query.order == "desc":
+        items.reverse()
+    if query.after is not None:
+        places = [place for place, item in enumerate(items, 1) if item["id"] == query.after]
+        if not places:
+            raise invalid_field("?/after", f"there is no item {query.after!r} in this conversation")
+        items = items[places[0] :]
+    return _to_page(items[: query.limit], has_more=len(items) > query.limit)
+
+
+async def _add_items(
+    connection: Connection, conversation: Conversation, state: dict[str, Any], items: Sequence[InputMessage]
+) -> list[dict[str, Any]]:
+    """Add items to a conversation's state and to what its next turn gets; returns them."""
+    now = rfc3339(utc_now())
+    spoken = [one for one in items if one.text]
+    added = [{"id": new_id("msg"), "role": one.role, "text": one.text, "time": now} for one in spoken]
+    state["items"] = [*state.get("items", ()), *added]
+    if len(json.dumps(state["items"])) > MAX_STATE:
+        raise invalid_field("/items", f"at most {MAX_STATE} characters in all items that were added")
+    earlier = [{"name": one.role, "time": now, "text": one.text} for one in spoken]
+    carried = merge_contexts(conversation.carried_context, {"earlier": earlier}) if earlier else None
+    await client_state.set_state(connection, conversation.id, state, carried=carried)
+    return [_added_item(one) for one in added]
+
+
+async def _load_items(connection: Connection, conversation: Conversation) -> list[dict[str, Any]]:
+    """Return the newest items of a conversation, oldest first."""
+    state = await client_state.get_state(connection, conversation.id)
+    placed = [(datetime.fromisoformat(one["time"]), _added_item(one)) for one in state.get("items", ())]
+    messages = await store.list_messages(connection, conversation.id, limit=RECENT)
+    placed += [(message.created_at, _message_item(message)) for message in messages]
+    calls = await approval_store.list_for_account(
+        connection, conversation.account, state=None, conversation=conversation.id, limit=RECENT
+    )
+    for one in calls:
+        if one.tool == CLIENT_TOOL:
+            placed.append((one.created_at, pending_call_item(one)))
+        if one.tool == CLIENT_TOOL and one.state == ANSWERED and one.decided_at is not None:
+            placed.append((one.decided_at, output_item(one)))
+    return [item for _, item in sorted(placed, key=lambda pair: pair[0])]
+
+
+def _message_item(message: MessageRow) -> dict[str, Any]:
+    text = with_files(message.text, message.attachments)
+    if message.role == "assistant":
+        return message_item(message.id, text)
+    return _input_item(message.id, "user", text)
+
+
+def _added_item(stored: Mapping[str, Any]) -> dict[str, Any]:
+    if stored["role"] == "assistant":
+        return message_item(stored["id"], stored["text"])
+    role = "user" if stored["role"] == "tool" else stored["role"]
+    return _input_item(stored["id"], role, stored["text"])
+
+
+def _input_item(message: str, role: str, text: str) -> dict[str, Any]:
+    content = [{"type": "input_text", "text": text}]
+    return {"type": "message", "id": message, "role": role, "status": "completed", "content": content}
+
+
+def _to_page(items: Sequence[dict[str, Any]], *, has_more: bool) -> ItemList:
+    first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
+    return ItemList(data=list(items), has_more=has_more, first_id=first, last_id=last)
+
+
+def _to_object(conversation: Conversation, state: Mapping[str, Any]) -> ConversationObject:
+    return ConversationObject(
+        id=openai_ids.from_conversation(conversation.id),
+        created_at=int(conversation.created_at.timestamp()),
+        metadata=dict(state.get("metadata") or {}),
+    )
+
+
+_ONE = "/v1/conversations/{id}"
+
+ROUTES = (
+    ApiRoute(
+        method="POST",
+        path="/v1/conversations",
+        access=KeyAccess("chat"),
+        handler=create_conversation,
+        summary="create a conversation",
+        request_model=ConversationCreate,
+        optional_body=True,
+        response_model=ConversationObject,
+        tag="openai",
+    ),
+    ApiRoute(
+        method="GET",
+        path=_ONE,
+        access=KeyAccess("read"),
+        handler=get_conversation,
+        summary="show a conversation",
+        response_model=ConversationObject,
+        tag="openai",
+    ),
+    ApiRoute(
+        method="POST",
+        path=_ONE,
+        access=KeyAccess("chat"),
+        handler=update_conversation,
+        summary="replace a conversation's metadata",
+        request_model=ConversationMetadata,
+        response_model=ConversationObject,
+        tag="openai",
+    ),
+    ApiRoute(
+        method="DELETE",
+        path=_ONE,
+        access=KeyAccess("chat"),
+        handler=remove_conversation,
+        summary="delete a conversation",
+        response_model=ConversationDeleted,
+        tag="openai",
+    ),
+    ApiRoute(
+        method="GET",
+        path=f"{_ONE}/items",
+        access=KeyAccess("read"),
+        handler=list_items,
+        summary="list a conversation's items",
+        query_model=ItemPageQuery,
+        response_model=ItemList,
+        tag="openai",
+    ),
+    ApiRoute(
+        method="POST",
+        path=f"{_ONE}/items",
+        access=KeyAccess("chat"),
+        handler=add_items,
+        summary="add messages to a conversation",
+        request_model=ItemsCreate,
+        response_model=ItemList,
+        tag="openai",
+    ),
+)
+"""The routes of conversations."""

@@ -1,0 +1,267 @@
+"""`/v1/files`: uploaded files, which messages name by their id."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from aiohttp import BodyPartReader, web
+from pydantic import Field, StrictStr
+
+from gateway.files.storage_quota import StorageFull
+from gateway.store.conversations import uploads
+from gateway.store.conversations.files import FileRow, FileState
+from gateway.web.api import downloads
+from gateway.web.compat.openai_messages import LenientRequest
+from gateway.web.http import idempotency, request_body
+from gateway.web.http.attachments import AttachmentCreate
+from gateway.web.http.auth import KeyAccess
+from gateway.web.http.problems import HttpProblem, invalid_field, not_found, storage_full
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel, to_response
+
+ID_PREFIX = "file-"
+MAX_FIELD = 1000
+"""Bytes of a field of the form that is no file."""
+
+
+class FileObject(ResponseModel):
+    """An uploaded file."""
+
+    id: str
+    object: str = "file"
+    bytes: int
+    created_at: int
+    expires_at: int | None = None
+    filename: str
+    purpose: str = "user_data"
+    status: str = "processed"
+
+
+class FileList(ResponseModel):
+    """A page of uploaded files."""
+
+    object: str = "list"
+    data: list[FileObject]
+    has_more: bool
+    first_id: str | None
+    last_id: str | None
+
+
+class FileDeleted(ResponseModel):
+    """A deleted file."""
+
+    id: str
+    object: str = "file"
+    deleted: bool = True
+
+
+class FileQuery(LenientRequest):
+    """A page of the list; `after` is the last id of the previous page."""
+
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    order: Literal["asc", "desc"] = "desc"
+    after: Annotated[StrictStr, Field(max_length=60)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """The fields of an upload."""
+
+    name: str
+    content: bytes
+    purpose: str
+
+
+async def upload_file(call: ApiCall[NoContent, NoContent]) -> FileObject | web.Response:
+    """Store a file of a form; the same Idempotency-Key with the same file is the same upload."""
+    form = await _read_form(call)
+    key = idempotency.parse_key(call.request)
+    if key is None:
+        return await _save(call, form)
+
+    async def perform() -> web.Response:
+        response = to_response(_UPLOAD, await _save(call, form))
+        assert isinstance(response, web.Response)
+        return response
+
+    same = b"\n".join([form.name.encode(), form.purpose.encode(), hashlib.sha256(form.content).digest()])
+    digest = idempotency.request_digest(call.request, same)
+    return await idempotency.IdempotentRequest(call.context, call.account, key, digest).run(perform)
+
+
+async def _save(call: ApiCall[NoContent, NoContent], form: _Form) -> FileObject:
+    try:
+        row = await call.services.file_services.file_store.save(call.account, form.name, form.content)
+    except StorageFull as error:
+        raise storage_full(str(error), "/file") from None
+    return _to_object(row, form.purpose)
+
+
+async def _read_form(call: ApiCall[NoContent, NoContent]) -> _Form:
+    """Return the fields of a multipart form, with limits on its size and time; raises HttpProblem."""
+    bounds = call.context.limits
+    limit = min(call.services.file_services.settings.attachment_bytes, bounds.file_bytes)
+    if not call.request.content_type.startswith("multipart/"):
+        raise HttpProblem(415, "the Content-Type must be multipart/form-data", close=True)
+    fields: dict[str, bytes] = {}
+    name = ""
+    try:
+        async with asyncio.timeout(bounds.body_deadline * 12):
+            async for part in await call.request.multipart():
+                if not isinstance(part, BodyPartReader) or part.name is None:
+                    raise invalid_field("", "a part of the form has no name")
+                is_file = part.name == "file"
+                fields[part.name] = await _read_part(part, limit if is_file else MAX_FIELD)
+                name = part.filename or name if is_file else name
+    except TimeoutError:
+        raise HttpProblem(408, "the body did not arrive in time", close=True) from None
+    except (ValueError, web.RequestPayloadError) as error:
+        raise HttpProblem(400, "the body is no valid multipart form", close=True) from error
+    if "file" not in fields or not name:
+        raise invalid_field("/file", "the form needs a file with a name in the field `file`")
+    purpose = fields.get("purpose", b"user_data").decode("utf-8", "replace")
+    return _Form(name=name, content=fields["file"], purpose=purpose)
+
+
+async def _read_part(part: BodyPartReader, limit: int) -> bytes:
+    content = bytearray()
+    while chunk := await part.read_chunk():
+        content += chunk
+        if len(content) > limit:
+            raise request_body.too_large(limit)
+    return bytes(content)
+
+
+async def list_files(call: ApiCall[NoContent, FileQuery]) -> FileList:
+    """List the uploads of the account."""
+    query = call.query
+    async with call.context.database.read() as connection:
+        rows = await uploads.list_uploads(
+            connection,
+            call.account,
+            after=_file_id(query.after) if query.after else None,
+            limit=query.limit + 1,
+            newest_first=query.order == "desc",
+        )
+    shown = [_to_object(row) for row in rows[: query.limit]]
+    first, last = (shown[0].id, shown[-1].id) if shown else (None, None)
+    return FileList(data=shown, has_more=len(rows) > query.limit, first_id=first, last_id=last)
+
+
+async def get_file(call: ApiCall[NoContent, NoContent]) -> FileObject:
+    """Show an upload."""
+    return _to_object(await _require_file(call, call.path["id"]))
+
+
+async def get_content(call: ApiCall[NoContent, NoContent]) -> web.StreamResponse:
+    """Return the bytes of an upload."""
+    return await downloads.send_file(call, await _require_file(call, call.path["id"]))
+
+
+async def delete_file(call: ApiCall[NoContent, NoContent]) -> FileDeleted:
+    """Delete an upload."""
+    async with call.context.database.begin() as connection:
+        deleted = await uploads.delete_upload(connection, call.account, _file_id(call.path["id"]))
+    if not deleted:
+        raise _file_not_found()
+    return FileDeleted(id=_public_id(_file_id(call.path["id"])))
+
+
+async def uploaded_files(call: ApiCall[Any, Any], ids: Sequence[str], pointer: str) -> list[AttachmentCreate]:
+    """Return the attachments that uploaded files are; raises HttpProblem for an unknown one."""
+    links = call.services.file_services.links
+    found = []
+    for given in ids:
+        row = await call.services.file_services.file_store.get(_file_id(given))
+        if row is None or row.account != call.account or row.sha256 is None:
+            raise invalid_field(pointer, f"there is no file {given!r} in this account")
+        found.append(AttachmentCreate(name=row.name, url=str(links.to_response(row)["url"])))
+    return found
+
+
+async def _require_file(call: ApiCall[Any, Any], given: str) -> FileRow:
+    row = await call.services.file_services.file_store.get(_file_id(given))
+    is_upload = row is not None and row.state is FileState.UPLOADED and row.sha256 is not None
+    if row is None or row.account != call.account or not is_upload:
+        raise _file_not_found()
+    return row
+
+
+def _file_not_found() -> HttpProblem:
+    return not_found("there is no such file in this account")
+
+
+def _file_id(given: str) -> str:
+    return f"fil_{given.removeprefix(ID_PREFIX)}" if given.startswith(ID_PREFIX) else given
+
+
+def _public_id(file: str) -> str:
+    return f"{ID_PREFIX}{file.removeprefix('fil_')}"
+
+
+def _to_object(row: FileRow, purpose: str = "user_data") -> FileObject:
+    return FileObject(
+        id=_public_id(row.id),
+        bytes=row.size,
+        created_at=int(row.created_at.timestamp()),
+        filename=row.name,
+        purpose=purpose,
+    )
+
+
+_UPLOAD = ApiRoute(
+    method="POST",
+    path="/v1/files",
+    access=KeyAccess("chat"),
+    handler=upload_file,
+    summary="upload a file (multipart/form-data) that messages can name",
+    response_model=FileObject,
+    raw=True,
+    error_responses={413: "it is too large, or the account's storage is full"},
+    tag="openai",
+)
+
+ROUTES = (
+    _UPLOAD,
+    ApiRoute(
+        method="GET",
+        path="/v1/files",
+        access=KeyAccess("read"),
+        handler=list_files,
+        summary="list the uploaded files",
+        query_model=FileQuery,
+        response_model=FileList,
+        tag="openai",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/v1/files/{id}",
+        access=KeyAccess("read"),
+        handler=get_file,
+        summary="show an uploaded file",
+        response_model=FileObject,
+        tag="openai",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/v1/files/{id}/content",
+        access=KeyAccess("read"),
+        handler=get_content,
+        summary="download an uploaded file",
+        media_type="application/octet-stream",
+        tag="openai",
+    ),
+    ApiRoute(
+        method="DELETE",
+        path="/v1/files/{id}",
+        access=KeyAccess("chat"),
+        handler=delete_file,
+        summary="delete an uploaded file",
+        response_model=FileDeleted,
+        tag="openai",
+    ),
+)
+"""The routes of files."""

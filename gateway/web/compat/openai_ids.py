@@ -1,0 +1,56 @@
+"""Ids in OpenAI's spelling: `resp_…` and `chatcmpl-…` name a turn, `conv_…` a conversation, `call_…` a call.
+
+    trn_01h…   resp_01h…   chatcmpl-01h…     the turn until it waits for a client's tools
+               resp_01h…-7kq2m9xd             the turn after the client returned their results
+    cnv_01h…   conv_01h…
+    apr_01h…   call_01h…                      a call of a client's tool
+
+What follows the hyphen is the end of the id of the last call that was answered.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+_ID = r"[0-9a-z]{26}"
+_TURN = re.compile(rf"(?:trn_|resp_|chatcmpl-)({_ID})(?:-([0-9a-z]{{8}}))?")
+_CONVERSATION = re.compile(rf"conv_({_ID})")
+_CALL = re.compile(rf"call_({_ID})")
+SUFFIX = 8
+"""Letters of the last answered call's id in a response's id."""
+
+Kind = Literal["resp_", "chatcmpl-"]
+
+
+def from_turn(turn: str, kind: Kind, *, after: str | None = None) -> str:
+    """Return a turn's id; `after` is the approval of the last call that the client answered before."""
+    return f"{kind}{turn.removeprefix('trn_')}{f'-{after[-SUFFIX:]}' if after else ''}"
+
+
+def to_turn(given: str) -> tuple[str, str]:
+    """Return the turn that an id names and the end of the last answered call's id, which may be empty."""
+    found = _TURN.fullmatch(given)
+    return (f"trn_{found[1]}", found[2] or "") if found else (given, "")
+
+
+def from_conversation(conversation: str) -> str:
+    """Return a conversation's id."""
+    return f"conv_{conversation.removeprefix('cnv_')}"
+
+
+def to_conversation(given: str) -> str:
+    """Return the conversation that an id or a name names."""
+    found = _CONVERSATION.fullmatch(given)
+    return f"cnv_{found[1]}" if found else given
+
+
+def from_approval(approval: str) -> str:
+    """Return the id of the call that an approval stands for."""
+    return f"call_{approval.removeprefix('apr_')}"
+
+
+def to_approval(given: str) -> str | None:
+    """Return the approval that a call's id names; None for an id that is not ours."""
+    found = _CALL.fullmatch(given)
+    return f"apr_{found[1]}" if found else None

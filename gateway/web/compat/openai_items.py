@@ -1,0 +1,220 @@
+"""Items of responses and the events of their streams: messages, calls of the client's tools, and results.
+
+A turn that waited for its client's tools has several responses: one until the first calls, and one for each
+request that returned results. `ResponsePart` is one of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from delivery.database.engine import Connection
+from gateway.conversations.questions import ANSWERED, CLIENT_TOOL
+from gateway.store.conversations import messages
+from gateway.store.conversations.messages import ChatMessageRow
+from gateway.store.turn_state import TurnState
+from gateway.store.turns import approvals as approval_store
+from gateway.store.turns.approvals import Approval
+from gateway.store.turns.turns import Turn
+from gateway.web.compat import openai_ids
+from gateway.web.compat.client_calls import AnswerEvent, ClientCalls
+from gateway.web.stream.turn_events import ClientToolCalled, MessageDone, TextDelta, TurnEnded, with_files
+
+NUMBERS_PER_EVENT = 8
+"""Sequence numbers of a response per stored event: they begin at its seq times eight."""
+
+_END_EVENTS = {
+    "completed": "response.completed",
+    "failed": "response.failed",
+    "cancelled": "response.incomplete",
+}
+"""The event that ends a stream, by the response's status; OpenAI has none of its own for a cancelled one."""
+
+Item = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponsePart:
+    """One response of a turn. `answered` are the calls before it, `calls` those with which it ends."""
+
+    answered: Sequence[Approval]
+    calls: Sequence[Approval]
+    replies: Sequence[ChatMessageRow]
+
+    @property
+    def output(self) -> list[Item]:
+        """The items of the response."""
+        said = [message_item(one.id, with_files(one.text, one.attachments)) for one in self.replies]
+        return [*said, *(pending_call_item(one) for one in self.calls)]
+
+    @property
+    def results(self) -> list[Item]:
+        """The results that the response began with, as items."""
+        return [output_item(one) for one in self.answered if one.state == ANSWERED]
+
+    def waits(self, turn: Turn) -> bool:
+        """Return whether the response has ended with calls, although the turn has not."""
+        return bool(self.calls) and (
+            turn.state is TurnState.WAITING or any(one.state == ANSWERED for one in self.calls)
+        )
+
+
+async def load_part(connection: Connection, turn: str, after: str) -> ResponsePart | None:
+    """Return the response of a turn after a call whose id ends so; the first one for an empty text."""
+    approvals = await approval_store.list_for_turn(connection, turn)
+    rounds = _rounds([one for one in approvals if one.tool == CLIENT_TOOL])
+    replies = await messages.list_replies(connection, turn)
+    place = next((n for n, calls in enumerate(rounds, 1) if calls[-1].id.endswith(after)), 0) if after else 0
+    if after and not place:
+        return None
+    answered = rounds[place - 1] if place else ()
+    calls = rounds[place] if place < len(rounds) else ()
+    began = answered[-1].created_at if answered else None
+    ended = calls[0].created_at if calls else None
+    return ResponsePart(
+        answered=answered,
+        calls=calls,
+        replies=[
+            one
+            for one in replies
+            if (began is None or one.created_at > began) and (ended is None or one.created_at <= ended)
+        ],
+    )
+
+
+def _rounds(calls: Sequence[Approval]) -> list[list[Approval]]:
+    """Return the calls in groups that were made together."""
+    number, numbered = 0, []
+    for one in sorted(calls, key=lambda call: (call.created_at, call.id)):
+        number += one.args["index"] == 0
+        numbered.append((number, one))
+    return [[one for _, one in group] for _, group in groupby(numbered, key=lambda pair: pair[0])]
+
+
+def pending_call_item(approval: Approval) -> Item:
+    """Return the call that an approval stands for as an item."""
+    return _call_item(approval.id, approval.args["name"], approval.args["arguments"])
+
+
+def output_item(approval: Approval) -> Item:
+    """Return the result of an answered call as an item."""
+    return {
+        "type": "function_call_output",
+        "id": f"fco_{approval.id.removeprefix('apr_')}",
+        "call_id": openai_ids.from_approval(approval.id),
+        "output": approval.comment or "",
+        "status": "completed",
+    }
+
+
+def call_item(called: ClientToolCalled) -> Item:
+    """Return a call of a client's tool as an item."""
+    return _call_item(called.approval, called.name, called.args)
+
+
+def _call_item(approval: str, name: str, args: Mapping[str, Any]) -> Item:
+    return {
+        "type": "function_call",
+        "id": f"fc_{approval.removeprefix('apr_')}",
+        "call_id": openai_ids.from_approval(approval),
+        "name": name,
+        "arguments": json.dumps(dict(args), ensure_ascii=False),
+        "status": "completed",
+    }
+
+
+def message_item(message: str, text: str | None, status: str = "completed") -> Item:
+    """Return a message of the agent as an item; one without text has no content yet."""
+    content = [] if text is None else [text_part(text)]
+    return {"type": "message", "id": message, "role": "assistant", "status": status, "content": content}
+
+
+def text_part(text: str) -> Item:
+    """Return a text as a part of a message."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def user_item(message: ChatMessageRow) -> Item:
+    """Return a message of the user as an item."""
+    text = with_files(message.text, message.attachments)
+    return {
+        "type": "message",
+        "id": message.id,
+        "role": "user",
+        "status": "completed",
+        "content": [{"type": "input_text", "text": text}],
+    }
+
+
+class ResponseEncoder:
+    """Encodes one response as stream events; the same turn events give the same events and numbers."""
+
+    def __init__(self, initial: dict[str, Any]) -> None:
+        self._initial: dict[str, Any] | None = initial
+        self._seq = self._next = 0
+        self._item_indexes: dict[str, int] = {}
+
+    def encode(self, event: AnswerEvent) -> Iterator[dict[str, Any]]:
+        """Yield the events for a turn event."""
+        yield from self._start(event.seq)
+        if isinstance(event, TextDelta):
+            yield from self._text_delta(event)
+        elif isinstance(event, MessageDone):
+            yield from self._message_done(event)
+
+    def encode_end(self, end: TurnEnded | ClientCalls, response: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the events of the end, with the calls of the client's tools."""
+        yield from self._start(end.seq)
+        for called in end.calls if isinstance(end, ClientCalls) else ():
+            yield from self._call(end.seq, call_item(called))
+        yield self._event(end.seq, _END_EVENTS[response["status"]], response=response)
+
+    def _call(self, seq: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        index = self._item_indexes[item["id"]] = len(self._item_indexes)
+        place = {"output_index": index, "item_id": item["id"]}
+        begun = {**item, "arguments": "", "status": "in_progress"}
+        yield self._event(seq, "response.output_item.added", output_index=index, item=begun)
+        arguments, kind = item["arguments"], "response.function_call_arguments"
+        yield self._event(seq, f"{kind}.delta", **place, delta=arguments)
+        yield self._event(seq, f"{kind}.done", **place, name=item["name"], arguments=arguments)
+        yield self._event(seq, "response.output_item.done", output_index=index, item=item)
+
+    def _start(self, seq: int) -> Iterator[dict[str, Any]]:
+        started, self._initial = self._initial, None
+        if started is not None:
+            yield self._event(seq, "response.created", response=started)
+            yield self._event(seq, "response.in_progress", response=started)
+
+    def _text_delta(self, event: TextDelta) -> Iterator[dict[str, Any]]:
+        if event.message not in self._item_indexes:
+            self._item_indexes[event.message] = len(self._item_indexes)
+            item = message_item(event.message, None, "in_progress")
+            yield self._item_event(event, "response.output_item.added", item=item)
+            yield self._text_event(event, "response.content_part.added", part=text_part(""))
+        yield self._text_event(event, "response.output_text.delta", delta=event.text, logprobs=[])
+
+    def _message_done(self, event: MessageDone) -> Iterator[dict[str, Any]]:
+        if event.message not in self._item_indexes:
+            return  # an answer without text, but with files
+        yield self._text_event(event, "response.output_text.done", text=event.text, logprobs=[])
+        yield self._text_event(event, "response.content_part.done", part=text_part(event.text))
+        yield self._item_event(
+            event, "response.output_item.done", item=message_item(event.message, event.text)
+        )
+
+    def _item_event(self, event: TextDelta | MessageDone, kind: str, **fields: Any) -> dict[str, Any]:
+        return self._event(event.seq, kind, output_index=self._item_indexes[event.message], **fields)
+
+    def _text_event(self, event: TextDelta | MessageDone, kind: str, **fields: Any) -> dict[str, Any]:
+        return self._item_event(event, kind, item_id=event.message, content_index=0, **fields)
+
+    def _event(self, seq: int, kind: str, **fields: Any) -> dict[str, Any]:
+        if seq != self._seq:
+            self._seq, self._next = seq, 0
+        number = NUMBERS_PER_EVENT * seq + self._next
+        self._next += 1
+        return {"type": kind, "sequence_number": number, **fields}

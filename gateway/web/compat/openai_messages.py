@@ -1,0 +1,132 @@
+"""Messages and items of OpenAI's requests, read leniently: histories have items of many kinds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
+
+from gateway.conversations.queue_policy import MAX_INPUT
+
+Text = Annotated[StrictStr, Field(max_length=MAX_INPUT)]
+InlineOrUrl = Annotated[StrictStr, Field(max_length=20_000_000)]
+INSTRUCTION_ROLES = frozenset({"system", "developer"})
+
+
+class LenientRequest(BaseModel):
+    """Base of request models that ignore unknown keys, because OpenAI's clients send many."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class ImageUrl(LenientRequest):
+    """The URL of an image: a `data:` URL, or a link to a stored file."""
+
+    url: InlineOrUrl
+
+
+class InlineFile(LenientRequest):
+    """A file: its bytes as a `data:` URL, or the id of an uploaded one."""
+
+    file_data: InlineOrUrl | None = None
+    file_id: Annotated[StrictStr, Field(max_length=100)] | None = None
+    filename: Annotated[StrictStr, Field(max_length=200)] | None = None
+
+
+class InputContentPart(LenientRequest):
+    """A part of a message: text, an image or a file; others are ignored."""
+
+    type: Annotated[StrictStr, Field(max_length=60)]
+    text: Text = ""
+    image_url: ImageUrl | InlineOrUrl | None = None
+    file: InlineFile | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest_file(cls, given: Any) -> Any:
+        """Accept the file of a responses' part, which has its fields in the part itself."""
+        if isinstance(given, Mapping) and str(given.get("type")) in {"input_file", "input_image"}:
+            file = {name: given[name] for name in ("file_data", "file_id", "filename") if given.get(name)}
+            return {**given, "file": file or None, "text": ""}
+        if isinstance(given, Mapping) and given.get("type") == "refusal":
+            return {**given, "text": given.get("refusal") or ""}
+        return given
+
+    @property
+    def picture(self) -> str | None:
+        """The image's URL; None for other parts."""
+        return self.image_url.url if isinstance(self.image_url, ImageUrl) else self.image_url
+
+
+class InputMessage(LenientRequest):
+    """A message or another item of the request; `call` is the call whose result a `tool` message has."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Text | tuple[InputContentPart, ...] | None = None
+    call: Annotated[StrictStr, Field(max_length=200)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_item(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        read = _READERS.get(str(given.get("type") or "message"), _ignored)
+        return read(given)
+
+    @property
+    def text(self) -> str:
+        """The message's text."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content or () if part.text)
+
+    @property
+    def parts(self) -> Sequence[InputContentPart]:
+        """The parts of the content; none for plain text."""
+        return () if isinstance(self.content, str) else self.content or ()
+
+
+def _message(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message; calls of an assistant become text, so that an agent can read what was done."""
+    calls = given.get("tool_calls")
+    if given.get("role") == "function":
+        return {"role": "assistant", "content": given.get("content")}
+    if given.get("role") != "assistant" or not isinstance(calls, list):
+        return {**given, "call": given.get("tool_call_id")}
+    functions = [call.get("function") for call in calls if isinstance(call, Mapping)]
+    lines = [_call_line(one) for one in functions if isinstance(one, Mapping)]
+    said = given.get("content")
+    parts = [{"type": "text", "text": said}] if isinstance(said, str) else said or []
+    return {"role": "assistant", "content": [*parts, *({"type": "text", "text": line} for line in lines)]}
+
+
+def _call(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"role": "assistant", "content": _call_line(given)}
+
+
+def _call_line(function: Mapping[str, Any]) -> str:
+    arguments = function.get("arguments")
+    shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return f"[called {function.get('name')} {shown}]"[:MAX_INPUT]
+
+
+def _output(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    output = given.get("output")
+    content = output if isinstance(output, str | list) else json.dumps(output, ensure_ascii=False)
+    return {"role": "tool", "call": given.get("call_id"), "content": content}
+
+
+def _ignored(_given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an empty message for an item without words for the agent, such as reasoning."""
+    return {"role": "assistant", "content": None}
+
+
+_READERS = {
+    "message": _message,
+    "function_call": _call,
+    "custom_tool_call": _call,
+    "function_call_output": _output,
+    "custom_tool_call_output": _output,
+}

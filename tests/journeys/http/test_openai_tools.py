@@ -1,0 +1,251 @@
+"""Clients of OpenAI and AG-UI bring tools of their own: turns wait for results, also through a kill -9."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+
+from gateway_process import GatewayProcess, gateway
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall
+
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CHAT_TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}
+RESPONSE_TOOL: Any = {"type": "function", "name": "weather", "parameters": PARAMETERS, "strict": False}
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def forecaster(body: dict[str, Any]) -> ScriptedTurn:
+    """Call the client's tool for each city in the question, then say what it returned."""
+    last = body["messages"][-1]
+    if last["role"] == "tool":
+        results = []
+        for message in reversed(body["messages"]):
+            if message["role"] != "tool":
+                break
+            results.append(str(message["content"]))
+        return ScriptedTurn(text=f"it is {' and '.join(reversed(results))}")
+    words = str(last["content"]).rpartition("weather in ")[2].split()
+    offered = [tool["function"]["name"] for tool in body.get("tools", ())]
+    if "weather" not in offered or "weather in" not in str(last["content"]):
+        return ScriptedTurn(text=f"told: {last['content']}")
+    return ScriptedTurn(
+        text="let me look", calls=[ToolCall(name="weather", args={"city": word}) for word in words]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolGateway:
+    """A gateway with an agent on a loopback model, and OpenAI's client."""
+
+    process: GatewayProcess
+    client: AsyncOpenAI
+    model: OpenAIServer
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tool_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ToolGateway]:
+    """Run the gateway."""
+    async with OpenAIServer(forecaster) as model:
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+        async with gateway(tmp_path_factory.mktemp("tools") / "data", env=env) as process:
+            client = AsyncOpenAI(base_url=f"{process.url}/v1", api_key=process.key, max_retries=5)
+            async with client:
+                yield ToolGateway(process=process, client=client, model=model)
+
+
+def asked(text: str) -> list[Any]:
+    """Return a user's message."""
+    return [{"role": "user", "content": text}]
+
+
+async def test_a_completion_ends_with_a_call_and_goes_on_after_kill_9(tool_gateway: ToolGateway) -> None:
+    """The model sees the tool and the system prompt; the waiting turn outlives the gateway."""
+    create: Any = tool_gateway.client.chat.completions.create
+    said: list[Any] = [{"role": "system", "content": "Speak of weather only."}, *asked("weather in Rome")]
+    first = await create(model="default", messages=said, tools=[CHAT_TOOL])
+    choice = first.choices[0]
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", "let me look")
+    (called,) = choice.message.tool_calls
+    assert (called.function.name, json.loads(called.function.arguments)) == ("weather", {"city": "Rome"})
+    system = tool_gateway.model.bodies[-1]["messages"][0]
+    assert system["role"] in {"system", "developer"}
+    assert str(system["content"]).endswith("Speak of weather only.")
+    assert "bash" in [tool["function"]["name"] for tool in tool_gateway.model.bodies[-1]["tools"]]
+    await tool_gateway.process.kill()
+    await tool_gateway.process.start()
+    result = {"role": "tool", "tool_call_id": called.id, "content": "sunny"}
+    history = [*said, choice.message.model_dump(exclude_none=True), result]
+    second = await create(model="default", messages=history, tools=[CHAT_TOOL])
+    assert (second.choices[0].finish_reason, second.choices[0].message.content) == ("stop", "it is sunny")
+    assert second.id != first.id
+    assert (await create(model="default", messages=history, tools=[CHAT_TOOL])).id == second.id
+    history[-1] = {**result, "content": "rainy"}
+    with pytest.raises(openai.ConflictError, match="another result"):
+        await create(model="default", messages=history, tools=[CHAT_TOOL])
+
+
+async def test_a_stream_has_all_calls_and_all_results_are_needed(tool_gateway: ToolGateway) -> None:
+    """Two calls come as two deltas; one result alone is refused, and both continue the stream."""
+    create: Any = tool_gateway.client.chat.completions.create
+    said = asked("weather in Oslo Bonn")
+    chunks = [
+        chunk async for chunk in await create(model="default", messages=said, tools=[CHAT_TOOL], stream=True)
+    ]
+    deltas = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()]
+    assert [json.loads(call.function.arguments)["city"] for call in deltas] == ["Oslo", "Bonn"]
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+    results = [
+        {"role": "tool", "tool_call_id": call.id, "content": city}
+        for call, city in zip(deltas, ("cold", "warm"), strict=True)
+    ]
+    with pytest.raises(openai.UnprocessableEntityError, match="missing too"):
+        await create(model="default", messages=[*said, results[0]], tools=[CHAT_TOOL])
+    stream = await create(model="default", messages=[*said, *results], tools=[CHAT_TOOL], stream=True)
+    words = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+    assert words == "it is cold and warm"
+
+
+async def test_a_response_ends_with_a_call_and_the_next_one_goes_on(tool_gateway: ToolGateway) -> None:
+    """Each response has its own items, now and when it is retrieved; requests are echoed."""
+    responses: Any = tool_gateway.client.responses
+    first = await responses.create(
+        model="default",
+        input="weather in Rome",
+        tools=[RESPONSE_TOOL],
+        instructions="Be brief.",
+        metadata={"order": "7"},
+    )
+    assert first.id.startswith("resp_")
+    assert (first.status, first.output_text) == ("completed", "let me look")
+    assert (first.instructions, first.metadata) == ("Be brief.", {"order": "7"})
+    assert [tool.name for tool in first.tools] == ["weather"]
+    called = first.output[-1]
+    assert (called.type, called.name, json.loads(called.arguments)) == (
+        "function_call",
+        "weather",
+        {"city": "Rome"},
+    )
+    result = {"type": "function_call_output", "call_id": called.call_id, "output": "foggy"}
+    stream = await responses.create(
+        model="default", previous_response_id=first.id, input=[result], tools=[RESPONSE_TOOL], stream=True
+    )
+    last = [event async for event in stream][-1]
+    assert (last.type, last.response.output_text) == ("response.completed", "it is foggy")
+    assert [item.type for item in last.response.output] == ["message"]
+    assert (await responses.retrieve(last.response.id)).output_text == "it is foggy"
+    again = await responses.retrieve(first.id)
+    assert ([item.type for item in again.output], again.status) == (["message", "function_call"], "completed")
+    answered = (await responses.input_items.list(last.response.id)).data
+    assert [(item.type, item.output) for item in answered] == [("function_call_output", "foggy")]
+    spoken = (await responses.input_items.list(first.id)).data
+    assert [item.content[0].text for item in spoken] == ["weather in Rome"]
+
+
+async def test_a_streamed_response_has_the_events_of_its_call(tool_gateway: ToolGateway) -> None:
+    """The call's item is added, its arguments come, and the stream can be read again."""
+    responses: Any = tool_gateway.client.responses
+    stream = await responses.create(
+        model="default", input="weather in Kyiv", tools=[RESPONSE_TOOL], stream=True
+    )
+    events = [event async for event in stream]
+    kinds = [event.type for event in events if "function_call" in event.type]
+    assert kinds == ["response.function_call_arguments.delta", "response.function_call_arguments.done"]
+    again = await responses.retrieve(events[0].response.id, stream=True)
+    assert [event.sequence_number async for event in again] == [event.sequence_number for event in events]
+
+
+async def test_histories_of_other_tools_are_accepted(tool_gateway: ToolGateway) -> None:
+    """Calls, results, reasoning and files of earlier turns are read, and quoted where they have words."""
+    items: list[Any] = [
+        {"role": "developer", "content": "Answer in English."},
+        {"role": "user", "content": "look it up"},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "function_call", "call_id": "c1", "name": "search", "arguments": '{"q": "x"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "found"},
+        {"type": "item_reference", "id": "msg_1"},
+        {"role": "user", "content": [{"type": "input_text", "text": "and now?"}]},
+    ]
+    made = await tool_gateway.client.responses.create(model="default", input=items)
+    assert "> tool: found" in made.output_text
+    assert "search" in made.output_text
+    assert "Answer in English" not in made.output_text
+    said: list[Any] = [
+        {"role": "user", "content": "look it up"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "x", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "x", "content": "found"},
+        {"role": "assistant", "content": "it is there"},
+        {"role": "user", "content": "and now?"},
+    ]
+    done = await tool_gateway.client.chat.completions.create(model="default", messages=said)
+    assert "> tool: found" in str(done.choices[0].message.content)
+
+
+async def test_a_run_of_ag_ui_ends_with_a_call_and_the_next_one_goes_on(tool_gateway: ToolGateway) -> None:
+    """The client's tool is called in the first run; the second run has the result and continues the turn."""
+
+    async def run(number: int, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+        tool = {"name": "weather", "description": "the weather", "parameters": PARAMETERS}
+        body = {"threadId": "sky", "runId": f"run-{number}", "messages": messages, "tools": [tool]}
+        async with tool_gateway.process.http() as session, session.post("/agui", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+            lines = (await answer.text()).splitlines()
+        return [json.loads(line[5:]) for line in lines if line.startswith("data:")]
+
+    asking = {"id": "1", "role": "user", "content": "weather in Rome"}
+    first = await run(1, asking)
+    started = next(event for event in first if event["type"] == "TOOL_CALL_START")
+    assert started["toolCallName"] == "weather"
+    assert (first[-1]["type"], first[-1]["outcome"]) == ("RUN_FINISHED", {"type": "success"})
+    calling = {"id": "2", "role": "assistant", "content": "let me look"}
+    result = {"id": "3", "role": "tool", "toolCallId": started["toolCallId"], "content": "windy"}
+    second = await run(2, asking, calling, result)
+    words = "".join(event["delta"] for event in second if event["type"] == "TEXT_MESSAGE_CONTENT")
+    assert words == "it is windy"
+    assert not [event for event in second if event["type"].startswith("TOOL_CALL")]
+    assert second[0]["metadata"] == first[0]["metadata"]
+
+
+async def test_a_message_instead_of_a_result_cancels_the_waiting_turn(tool_gateway: ToolGateway) -> None:
+    """The conversation goes on with the new message; the result comes too late, and says so."""
+    create: Any = tool_gateway.client.chat.completions.create
+    place = {"extra_body": {"conversation": "left"}, "model": "default", "tools": [CHAT_TOOL]}
+    said = asked("weather in Rome")
+    first = await create(messages=said, **place)
+    other = await create(messages=asked("never mind"), **place)
+    assert other.choices[0].message.content == "told: never mind"
+    (called,) = first.choices[0].message.tool_calls
+    with pytest.raises(openai.ConflictError, match="ended without"):
+        await create(messages=[{"role": "tool", "tool_call_id": called.id, "content": "late"}], **place)
+
+
+async def test_tools_and_formats_that_cannot_work_are_refused(tool_gateway: ToolGateway) -> None:
+    """Names of the agent's own tools, repeated names, other kinds, unknown calls and JSON answers are 422."""
+    create: Any = tool_gateway.client.chat.completions.create
+    own = {"type": "function", "function": {"name": "bash", "parameters": {}}}
+    refused: list[dict[str, Any]] = [
+        {"tools": [own]},
+        {"tools": [CHAT_TOOL, CHAT_TOOL]},
+        {"tools": [{"type": "web_search"}]},
+        {"response_format": {"type": "json_object"}},
+        {"messages": [*asked("x"), {"role": "tool", "tool_call_id": "call_0", "content": "y"}]},
+    ]
+    for wrong in refused:
+        with pytest.raises(openai.UnprocessableEntityError):
+            await create(**{"model": "default", "messages": asked("x"), **wrong})
+    unused = await create(
+        model="default", messages=asked("weather in X"), tools=[CHAT_TOOL], tool_choice="none"
+    )
+    assert unused.choices[0].message.content == "told: weather in X"
