@@ -1,4 +1,4 @@
-"""Build a release twice from the last commit, compare the bytes, write checksums, bill of materials, signature.
+"""Build a release twice from the last commit, compare the bytes, write checksums, bill and signature.
 
     .venv/bin/python -m scripts.release dist --key ~/.ssh/release
 
