@@ -53,7 +53,8 @@ def run(*command: str, cwd: Path | None = None, stdin: bytes = b"") -> str:
 def test_checksums_and_signature_cover_every_file(made: Path) -> None:
     """SHA256SUMS names each file of the release, and its signature is valid for the key alone."""
     dist = made / "dist"
-    sums = dict(reversed(line.split("  ")) for line in (dist / "SHA256SUMS").read_text().splitlines())
+    lines = [line.split("  ") for line in (dist / "SHA256SUMS").read_text().splitlines()]
+    sums = {name: digest for digest, name in lines}
     assert sums == {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()
         for file in dist.iterdir()
