@@ -22,7 +22,7 @@ from gateway.cli.commands.chat import chat, tail
 from gateway.cli.commands.config import apply, config, init, migrate, version
 from gateway.cli.commands.conversations import conversations
 from gateway.cli.commands.credentials import credentials
-from gateway.cli.commands.doctor import doctor
+from gateway.cli.commands.doctor import doctor, upgrade
 from gateway.cli.commands.files import files
 from gateway.cli.commands.jobs import approvals, deliveries, jobs
 from gateway.cli.commands.memories import memories, persons
@@ -43,6 +43,7 @@ local(app, "init")(init)
 local(app, "apply")(apply)
 local(app, "backup")(backup)
 app.add_typer(migrate, name="migrate")
+app.add_typer(upgrade, name="upgrade")
 app.add_typer(config, name="config")
 local(app, "version")(version)
 remote(app, "tail")(tail)

@@ -60,7 +60,7 @@ def test_no_file_is_longer_than_400_lines() -> None:
     """A longer file has more than one responsibility."""
     long = {
         name: text.count("\n")
-        for name, text in sources(*PACKAGES, "tests", "bench", "examples")
+        for name, text in sources(*PACKAGES, "tests", "bench", "examples", "scripts")
         if text.count("\n") > MOST_LINES and "/migrations/versions/" not in name
     }
     assert not long
@@ -70,7 +70,7 @@ def test_every_module_class_function_and_test_says_what_it_is() -> None:
     """Modules, public classes and functions, and tests have a docstring."""
     silent = [
         f"{name}: {what}"
-        for name, tree in trees(*PACKAGES, "tests", "bench", "examples")
+        for name, tree in trees(*PACKAGES, "tests", "bench", "examples", "scripts")
         for what in _without_docstring(tree)
     ]
     assert not silent
@@ -94,7 +94,7 @@ def test_calls_that_have_bitten_us_are_not_made(call: str) -> None:
     """What swallowed cancellations or lost messages once is not called again."""
     found = [
         f"{name}:{node.lineno}"
-        for name, tree in trees(*PACKAGES, "tests", "bench", "examples")
+        for name, tree in trees(*PACKAGES, "tests", "bench", "examples", "scripts")
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == call and not _is_condition_wait(node)
     ]

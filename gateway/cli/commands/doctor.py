@@ -1,4 +1,4 @@
-"""`dovecote doctor`: check the installation and run a crash-recovery test."""
+"""`dovecote doctor` and `dovecote upgrade check`: check the installation, and what an upgrade changes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.database import translate_database_errors
 from gateway.cli.errors import ExitCode
-from gateway.cli.group import Config, Data, Json, load_settings
+from gateway.cli.group import Config, Data, Json, Url, group, load_settings, local
 from gateway.cli.output import clean, print_json
 
 if TYPE_CHECKING:
     from gateway.cli.doctor.check import DoctorCheck
+
+upgrade = group("Prepare an upgrade.")
 
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
@@ -45,6 +48,22 @@ def doctor(
             found += asyncio.run(check_recovery())
     _print(found, as_json=as_json)
     if any(check.state == "failed" for check in found):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@local(upgrade, "check")
+def check(*, url: Url = None, config: Config = None, data: Data = None, as_json: Json = False) -> None:
+    """Compare the installed version with the database and the running gateway; exit code 1 if it cannot work.
+
+    Changes nothing. It shows which revisions `migrate up` would apply.
+    """
+    from gateway.cli.doctor.upgrade import check_upgrade
+
+    settings = load_settings(config, url=url, data_dir=data)
+    with translate_database_errors():
+        found = asyncio.run(check_upgrade(settings))
+    _print(found, as_json=as_json)
+    if any(one.state == "failed" for one in found):
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -18,7 +18,7 @@ from gateway.cli import app
 from gateway.config.load import load
 
 COMMANDS = """serve chat doctor backup init version tail trace
-    migrate,up migrate,status config,show config,check config,schema
+    migrate,up migrate,status upgrade,check config,show config,check config,schema
     jobs,list jobs,show jobs,logs jobs,stop approvals,list approvals,approve approvals,deny
     turns,list turns,show turns,retry
     conversations,list conversations,show conversations,rename conversations,rm

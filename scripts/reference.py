@@ -1,0 +1,62 @@
+"""Write docs/reference/cli.md from the commands themselves.
+
+.venv/bin/python -m scripts.reference
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gateway.cli import command
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
+HEAD = """# Commands and options
+
+This page is made from the code by `python -m scripts.reference`. [Command line](../guide/cli.md)
+explains exit codes, and how commands find the gateway.
+
+"""
+
+
+def reference() -> str:
+    """Return the page."""
+    return HEAD + "\n".join(_sections(command(), "dovecote")).rstrip() + "\n"
+
+
+def _sections(one: Any, path: str) -> Iterator[str]:
+    """Yield the section of a command, or those of a group's commands in their order."""
+    if subcommands := getattr(one, "commands", None):
+        for name, inner in subcommands.items():
+            yield from _sections(inner, f"{path} {name}")
+        return
+    arguments = [part for part in one.params if part.param_type_name == "argument"]
+    options = [part for part in one.params if part.param_type_name == "option" and part.name != "help"]
+    shown = " ".join(part.name.upper() if part.required else f"[{part.name.upper()}]" for part in arguments)
+    yield f"## `{path}`\n"
+    yield f"```text\n{path}{' ' + shown if shown else ''}{' [OPTIONS]' if options else ''}\n```\n"
+    yield f"{_plain(one.help or '')}\n"
+    if options:
+        yield "| option | meaning |\n|---|---|"
+        for option in options:
+            names = ", ".join(f"`{name}`" for name in option.opts)
+            yield f"| {names} | {_plain(option.help or '').replace('|', chr(92) + '|')} |"
+        yield ""
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).replace("<", "&lt;")
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(reference())
+    sys.stdout.write(f"{PAGE}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
