@@ -16,7 +16,12 @@ async def serve(call: ApiCall[NoContent, NoContent]) -> web.Response:
         asset = console.load(name)
     except (KeyError, FileNotFoundError):
         raise not_found() from None
-    headers = {**console.HEADERS, "ETag": asset.etag}
-    if asset.etag in call.request.headers.get("If-None-Match", ""):
+    is_compressed = "gzip" in call.request.headers.get("Accept-Encoding", "").lower()
+    etag = asset.compressed_etag if is_compressed else asset.etag
+    headers = {**console.HEADERS, "ETag": etag}
+    if etag in call.request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
-    return web.Response(body=asset.body, headers={**headers, "Content-Type": asset.media_type})
+    headers["Content-Type"] = asset.media_type
+    if is_compressed:
+        headers["Content-Encoding"] = "gzip"
+    return web.Response(body=asset.compressed if is_compressed else asset.body, headers=headers)

@@ -3,6 +3,7 @@
 const STORED = "dovecote.key";
 const AUTHOR = "dovecote.author";
 const PATIENCE = 20_000;
+const UPLOAD_PATIENCE = 300_000;
 
 let refused = () => {};
 
@@ -88,14 +89,29 @@ export async function call(method, path, { body, key = session.key(), repeat = w
   throw problem;
 }
 
+/** Store the bytes of a file; returns the decoded body or throws a Problem. */
+export async function upload(path, file, { method = "PUT" } = {}) {
+  const response = await send(method, path, { raw: file, key: session.key(), repeat: word(), patience: UPLOAD_PATIENCE });
+  const answer = await decode(response);
+  if (response.ok) return answer;
+  throw new Problem(typeof answer === "object" && answer !== null ? { ...answer, status: response.status } : { status: response.status });
+}
+
+/** The bytes of a path that needs the key. */
+export async function download(path) {
+  const response = await send("GET", path, { key: session.key(), patience: UPLOAD_PATIENCE });
+  if (!response.ok) throw new Problem({ status: response.status, title: `The gateway answered ${response.status}` });
+  return response.blob();
+}
+
 /** The status and body of a public path, whatever the status. */
 export async function probe(path) {
   const response = await send("GET", path, { key: null });
   return { status: response.status, body: await decode(response) };
 }
 
-/** The items of a paged list, up to a number of pages; `more` on the result means that there are others. */
-export async function list(path, pages = 2) {
+/** The items of a paged list, up to a number of pages while `goOn` of the last; `more`: there are others. */
+export async function list(path, pages = 2, goOn = () => true) {
   const items = [];
   let cursor = null;
   for (let page = 0; page < pages; page += 1) {
@@ -103,26 +119,27 @@ export async function list(path, pages = 2) {
     const answer = await call("GET", `${path}${path.includes("?") ? "&" : "?"}${query}`);
     items.push(...answer.items);
     cursor = answer.next ?? null;
-    if (cursor === null) break;
+    if (cursor === null || !goOn(items.at(-1))) break;
   }
   items.more = cursor !== null;
   return items;
 }
 
-async function send(method, path, { body, key, repeat }) {
+async function send(method, path, { body, raw, key, repeat, patience = PATIENCE }) {
   const headers = { Accept: "application/json" };
   if (key !== null) headers.Authorization = `Bearer ${key}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (raw !== undefined) headers["Content-Type"] = "application/octet-stream";
   if (method === "POST") headers["Idempotency-Key"] = repeat;
   try {
     return await fetch(address(path), {
       method,
       headers,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
       cache: "no-store",
       credentials: "omit",
       redirect: "error",
-      signal: AbortSignal.timeout(PATIENCE),
+      signal: AbortSignal.timeout(patience),
     });
   } catch (error) {
     if (error instanceof TypeError && /header/i.test(error.message)) {

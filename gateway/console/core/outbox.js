@@ -11,9 +11,9 @@ export class Outbox {
   }
 
   /** Send a message to a conversation (an id, or a new name with the agent that answers). */
-  add({ conversation, text, agent, isNew = false }) {
+  add({ conversation, text, agent, attachments = [], isNew = false, asOperator = false }) {
     const id = this.newId();
-    this.letters.set(id, { id, conversation, text, agent, isNew, state: "sending", problem: "" });
+    this.letters.set(id, { id, conversation, text, agent, attachments, isNew, asOperator, state: "sending", problem: "" });
     this.dispatch(id);
     this.onChange();
     return id;
@@ -58,18 +58,19 @@ export class Outbox {
   }
 
   dispatch(id) {
-    const { conversation, text, agent } = this.letters.get(id);
+    const { conversation, text, agent, attachments, asOperator } = this.letters.get(id);
     const frame = { type: "send", conversation, text, id, ...(agent ? { agent } : {}) };
     const size = new TextEncoder().encode(JSON.stringify(frame)).length;
-    if (size > LARGEST_FRAME) this.mail(this.letters.get(id));
+    if (size > LARGEST_FRAME || attachments.length > 0 || asOperator) this.mail(this.letters.get(id));
     else this.send(frame);
   }
 
   mail(letter) {
-    const { conversation, text, agent, isNew, id } = letter;
+    const { conversation, text, agent, attachments, isNew, asOperator, id } = letter;
+    const files = attachments.length > 0 ? { attachments } : {};
     const [path, body] = isNew
-      ? [`agents/${agent}/turns`, { conversation, input: text }]
-      : [`conversations/${conversation}/messages`, { text }];
+      ? [`agents/${agent}/turns`, { conversation, input: text, ...files }]
+      : [`conversations/${conversation}/messages`, { text, ...files, ...(asOperator ? { as: "operator" } : {}) }];
     this.post(path, body, id).then(
       (answer) => this.accept(letter, answer.turnId, answer.conversationId),
       (problem) => {

@@ -1,8 +1,8 @@
 // A block of code with colours, and a button that copies it.
 
 import { pieces } from "./highlight.js";
-import { useState } from "./vendor/hooks.mjs";
-import { h } from "./vendor/preact.mjs";
+import { useState } from "../vendor/hooks.mjs";
+import { h } from "../vendor/preact.mjs";
 
 export function Code({ text, language }) {
   const coloured = pieces(text, language).map((piece) =>

@@ -2,7 +2,7 @@
 // must be http(s) or stay as written, images are never loaded. Every scan is linear in its input.
 
 import { Code } from "./code.js";
-import { h } from "./vendor/preact.mjs";
+import { h } from "../vendor/preact.mjs";
 
 const MAX_DEPTH = 4;
 const MAX_COLUMNS = 50;

@@ -1,20 +1,33 @@
 // Components that the views share.
 
-import htm from "./vendor/htm.mjs";
-import { h } from "./vendor/preact.mjs";
-import { useCallback, useEffect, useRef, useState } from "./vendor/hooks.mjs";
+import { call } from "../core/api.js";
+import htm from "../vendor/htm.mjs";
+import { Icon } from "./icons.js";
+import { h } from "../vendor/preact.mjs";
+import { useCallback, useEffect, useRef, useState } from "../vendor/hooks.mjs";
 
 export const html = htm.bind(h);
 
 const WORDS = {
-  ok: ["completed", "delivered", "approved", "answered", "ready", "succeeded", "done", "active", "alive"],
-  busy: ["running", "sending", "pending", "queued", "retrying", "parked", "waiting"],
-  bad: ["failed", "dead", "lost", "denied", "unready", "ambiguous", "disabled"],
+  ok: ["completed", "delivered", "approved", "answered", "ready", "succeeded", "done", "active", "alive", "enabled", "paired", "receiving"],
+  busy: ["running", "sending", "pending", "queued", "retrying", "parked", "waiting", "with a person", "paused"],
+  bad: ["failed", "dead", "lost", "denied", "unready", "ambiguous", "disabled", "not ready", "trouble", "stalled"],
 };
 
 /** The colour of a state; its name is always shown too. */
 export function toneOf(state) {
   return Object.keys(WORDS).find((tone) => WORDS[tone].includes(state)) ?? "quiet";
+}
+
+/** What an empty page says: what it is for, and what to do first. */
+export function Empty({ icon, title, children }) {
+  return html`<div class="nothing"><${Icon} name=${icon} /><p class="title">${title}</p><p>${children}</p></div>`;
+}
+
+/** Links that choose one of several lists. */
+export function Tabs({ label, chosen, options, address }) {
+  return html`<nav class="tabs" aria-label=${label}><ul>${Object.entries(options).map(([name, title]) => html`<li key=${name}>
+    <a href=${address(name)} aria-current=${name === chosen ? "true" : undefined}>${title}</a></li>`)}</ul></nav>`;
 }
 
 export function Badge({ state }) {
@@ -50,11 +63,6 @@ export function Output({ text, label, follow = false }) {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [text, follow]);
   return html`<pre class="output" tabIndex="0" aria-label=${label} ref=${box}>${text}</pre>`;
-}
-
-/** A note that the list has more items than are shown. */
-export function Older({ list }) {
-  return list?.more ? html`<p class="quiet">Only ${list.length} are listed here.</p>` : null;
 }
 
 export function Trouble({ problem, retry }) {
@@ -137,6 +145,58 @@ export function usePolled(ask, every, keys = []) {
     };
   }, [refresh, every]);
   return { ...answer, refresh };
+}
+
+/** A paged list that grows on request: {items, more, busy, problem, refresh}; `more` is null on the last page. */
+export function usePaged(path) {
+  return useGrowing(path, 0);
+}
+
+const PAGE = 50;
+const FRESH = 100;
+
+/**
+ * A paged list whose first page is read again every `every` milliseconds (0: never): items that moved up are
+ * shown once, at their new place. `keys` that change read it again.
+ */
+export function useGrowing(path, every, ...keys) {
+  const [read, setRead] = useState({ path: null, items: null, next: null });
+  const page = (query) => call("GET", `${path}${path.includes("?") ? "&" : "?"}${new URLSearchParams(query)}`);
+  const [refresh, first] = useAction(async () => {
+    const { items, next } = await page({ limit: FRESH });
+    setRead((known) => (known.path === path ? renewed(known, items, next) : { path, items, next: next ?? null }));
+  });
+  const [more, further] = useAction(async () => {
+    const { items, next } = await page({ limit: PAGE, cursor: read.next });
+    setRead((known) => ({ path, items: joined(known.items, items), next: next ?? null }));
+  });
+  useEffect(() => {
+    refresh();
+    const timer = every > 0 ? setInterval(() => document.hidden || refresh(), every) : null;
+    return () => clearInterval(timer);
+  }, [path, every, ...keys]);
+  const current = read.path === path;
+  return {
+    items: current ? read.items : null, busy: further.busy, problem: first.problem ?? further.problem, refresh,
+    more: current && read.next ? more : null,
+  };
+}
+
+/** The list after its first page was read again; without further pages the new one is the whole list. */
+function renewed(known, items, next) {
+  const end = items.at(-1);
+  const last = known.items.findIndex((item) => end !== undefined && idOf(item) === idOf(end));
+  if (!next || last === -1 || known.items.length <= items.length) return { ...known, items, next: next ?? null };
+  return { ...known, items: joined(items, known.items.slice(last + 1)) };
+}
+
+function idOf(item) {
+  return item.id ?? item.resultId;
+}
+
+function joined(before, after) {
+  const known = new Set(before.map(idOf));
+  return [...before, ...after.filter((item) => !known.has(idOf(item)))];
 }
 
 /** Run an action with its progress and its problem: [run, {busy, problem}]. */

@@ -1,13 +1,16 @@
 // Webhook endpoints: list, add, test, rotate, delete. A secret is shown once.
 
-import { call, list } from "./api.js";
-import { useState } from "./vendor/hooks.mjs";
-import { Badge, html, Moment, Secret, Trouble, useAction, usePolled } from "./parts.js";
+import { call, list } from "../core/api.js";
+import { addressOf } from "../core/places.js";
+import { Act } from "../parts/forms.js";
+import { useState } from "../vendor/hooks.mjs";
+import { Badge, html, Moment, Secret, Trouble, useAction, usePolled } from "../parts/parts.js";
 
 const RECORDS = "accounts/me/webhooks";
 const EVERY = 10_000;
+const HOUR = 3_600_000;
 
-export function Webhooks() {
+export function View() {
   const { value, problem, refresh } = usePolled(() => list(RECORDS), EVERY);
   const [secret, setSecret] = useState(null);
   return html`<section class="view">
@@ -16,7 +19,8 @@ export function Webhooks() {
     ${secret && html`<${Secret} ...${secret} onDone=${() => setSecret(null)} />`}
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value?.length === 0 && html`<p class="empty">No webhooks yet.</p>`}
-    ${value?.length > 0 && html`<ul class="rows boxed">${value.map((hook) => html`<${Endpoint} hook=${hook} key=${hook.id} refresh=${refresh} tell=${setSecret} />`)}</ul>`}
+    ${value?.length > 0 && html`<ul class="rows">${value.map((hook) => html`<${Endpoint} hook=${hook} key=${hook.id} refresh=${refresh} tell=${setSecret} />`)}</ul>`}
+    <${SignatureHelp} />
     <${Add} refresh=${refresh} tell=${setSecret} />
   </section>`;
 }
@@ -33,6 +37,11 @@ function Endpoint({ hook, refresh, tell }) {
     tell({ secret, label: `The new signing secret of ${hook.url}. The old one stays valid for a while.` });
     await refresh();
   });
+  const replay = async () => {
+    const after = new Date(Date.now() - HOUR).toISOString();
+    const { replayed, more } = await call("POST", `webhooks/${hook.id}/replay`, { body: { after } });
+    return `${replayed} ${replayed === 1 ? "event is" : "events are"} sent again${more ? "; there are more" : ""}.`;
+  };
   const [enable, enabling] = useAction(async () => {
     await call("PATCH", `${RECORDS}/${hook.id}`, { body: { enabled: true } });
     await refresh();
@@ -46,6 +55,8 @@ function Endpoint({ hook, refresh, tell }) {
     <p class="quiet">${(hook.events ?? []).join(", ") || "all events"} · since <${Moment} time=${hook.created_at} /></p>
     <p class="row">
       <button type="button" disabled=${testing.busy} onClick=${test}>Test</button>
+      <${Act} label="Replay the last hour" onAct=${replay} />
+      <a class="button" href=${addressOf("deliveries", null, { endpoint: hook.id })}>Attempts</a>
       <button type="button" disabled=${rotating.busy} onClick=${rotate}>Rotate the secret</button>
       ${hook.enabled === false && html`<button type="button" disabled=${enabling.busy} onClick=${enable}>Enable again</button>`}
       ${sure
@@ -56,6 +67,13 @@ function Endpoint({ hook, refresh, tell }) {
     <p role="status" class="quiet">${said}</p>
     <${Trouble} problem=${testing.problem ?? rotating.problem ?? enabling.problem ?? removing.problem} />
   </li>`;
+}
+
+/** How a receiver checks that a delivery is from this gateway. */
+function SignatureHelp() {
+  return html`<details><summary>How to check the signature</summary>
+    <p>Take the secret without its prefix as base64. The signature is the base64 of HMAC-SHA256 over the header <code>webhook-id</code>, a full stop, the header
+      <code>webhook-timestamp</code>, a full stop, and the body as it came. Compare it with each entry <code>v1,…</code> of the header <code>webhook-signature</code>, and refuse old timestamps.</p></details>`;
 }
 
 function Add({ refresh, tell }) {

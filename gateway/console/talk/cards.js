@@ -1,11 +1,14 @@
 // The items of a conversation: messages, tool calls, approvals, jobs and notes.
 
-import { call, session } from "./api.js";
-import { render as renderMarkdown } from "./markdown.js";
-import { Component } from "./vendor/preact.mjs";
-import { useEffect, useState } from "./vendor/hooks.mjs";
-import { Badge, Files, html, Moment, Output, span, Trouble, useAction } from "./parts.js";
-import { JobLog } from "./jobs.js";
+import { call, session } from "../core/api.js";
+import { render as renderMarkdown } from "../parts/markdown.js";
+import { Answer, Decide } from "../decisions/decide.js";
+import { CallText } from "../parts/call_text.js";
+import { Countdown } from "../shell/connection.js";
+import { Component } from "../vendor/preact.mjs";
+import { useEffect, useState } from "../vendor/hooks.mjs";
+import { Badge, Files, html, Moment, Output, span, Trouble, useAction } from "../parts/parts.js";
+import { JobLog } from "../work/jobs.js";
 
 const LONG = 6000;
 
@@ -24,7 +27,7 @@ export class Item extends Component {
 function MessageCard({ item }) {
   const mine = item.role === "user";
   return html`<article class=${`message ${mine ? "mine" : "theirs"}`} data-role=${item.role} data-kind="message">
-    <header><span class="who" title=${item.author}>${mine ? askerOf(item) : "Dovecote"}</span> <${Moment} time=${item.time} /></header>
+    <header><span class="who" title=${item.author}>${mine ? askerOf(item) : speakerOf(item)}</span> <${Moment} time=${item.time} /></header>
     <${Text} text=${item.text} plain=${mine} />
     <${Files} files=${item.files} />
   </article>`;
@@ -34,6 +37,10 @@ function MessageCard({ item }) {
 function askerOf({ author }) {
   if (!author || author === session.author()) return "You";
   return author.startsWith("key_") ? "API key" : author;
+}
+
+function speakerOf({ role, author }) {
+  return role === "operator" ? `${author || "Operator"} (a person)` : "Dovecote";
 }
 
 /** A text that is folded when it is long. */
@@ -108,8 +115,8 @@ function ApprovalCard({ item }) {
   return html`<section class=${`card approval ${waiting ? "asks" : ""}`} data-kind="approval" data-state=${item.state} aria-label="Approval">
     <header><span class="name">${waiting ? "May this be run?" : `Approval for ${item.tool}`}</span>
       <${Badge} state=${waiting ? "waiting" : item.state} /></header>
-    <pre class="command" tabIndex="0" aria-label="The exact call">${item.question || item.command || JSON.stringify(item.args ?? {}, null, 2)}</pre>
-    ${waiting ? html`<${Decide} item=${item} />` : html`<footer>${decidedBy(item)}</footer>`}
+    <${CallText} text=${item.question || item.command || JSON.stringify(item.args ?? {}, null, 2)} label="The exact call" />
+    ${waiting ? html`<${Decide} approval=${item.approval} />` : html`<footer>${decidedBy(item)}</footer>`}
   </section>`;
 }
 
@@ -117,59 +124,17 @@ function QuestionCard({ item, waiting }) {
   return html`<section class=${`card approval ${waiting ? "asks" : ""}`} data-kind="question" data-state=${item.state} aria-label="Question">
     <header><span class="name">Question</span> <${Badge} state=${waiting ? "waiting" : item.state} /></header>
     <p>${item.question}</p>
-    ${waiting ? html`<${Answer} item=${item} />` : html`<footer>${decidedBy(item)}</footer>`}
+    ${waiting ? html`<${Answer} approval=${item.approval} choices=${item.choices} form=${item.form} />` : html`<footer>${decidedBy(item)}</footer>`}
   </section>`;
-}
-
-function Answer({ item }) {
-  const fields = Object.entries(item.form ?? { "": "Answer" });
-  const [values, setValues] = useState({});
-  const [settled, setSettled] = useState("");
-  const [send, { busy, problem }] = useAction(async (answer) => {
-    await call("POST", `approvals/${item.approval}`, { body: { answer } });
-    setSettled("Answered; waiting for the gateway to continue.");
-  });
-  if (settled) return html`<footer role="status">${settled}</footer>`;
-  if (item.choices.length) {
-    return html`<div class="decide"><p class="row">${item.choices.map((choice) => html`<button type="button" disabled=${busy} onClick=${() => send(choice)}>${choice}</button>`)}</p><${Trouble} problem=${problem} /></div>`;
-  }
-  const submit = (event) => {
-    event.preventDefault();
-    send(item.form ? values : (values[""] ?? ""));
-  };
-  return html`<form class="decide" onSubmit=${submit}>
-    ${fields.map(([name, text]) => html`<label>${name ? `${name}: ${text}` : text} <input required maxLength="2000" value=${values[name] ?? ""} onInput=${(event) => setValues({ ...values, [name]: event.target.value })} /></label>`)}
-    <p class="row"><button class="primary" disabled=${busy}>Answer</button></p>
-    <${Trouble} problem=${problem} />
-  </form>`;
 }
 
 function decidedBy(item) {
   return [item.by && `by ${item.by}`, item.comment && `“${item.comment}”`].filter(Boolean).join(" · ") || item.state;
 }
 
-function Decide({ item }) {
-  const [comment, setComment] = useState("");
-  const [settled, setSettled] = useState("");
-  const [decide, { busy, problem }] = useAction(async (decision) => {
-    const body = { decision, ...(comment ? { comment } : {}) };
-    await call("POST", `approvals/${item.approval}`, { body });
-    setSettled(decision === "approve" ? "Approved; waiting for the gateway to continue." : "Denied.");
-  });
-  if (settled) return html`<footer role="status">${settled}</footer>`;
-  return html`<div class="decide">
-    <label>Comment (optional) <input value=${comment} maxLength="500" onInput=${(event) => setComment(event.target.value)} /></label>
-    <p class="row">
-      <button type="button" class="primary" disabled=${busy} onClick=${() => decide("approve")}>Approve</button>
-      <button type="button" class="danger" disabled=${busy} onClick=${() => decide("deny")}>Deny</button>
-    </p>
-    <${Trouble} problem=${problem} />
-  </div>`;
-}
-
 function JobCard({ item }) {
   const running = item.state === "running";
-  const [open, setOpen] = useState(false);
+  const [open, setOpen] = useState(true);
   return html`<section class="card job" data-kind="job" data-state=${item.state} aria-label="Background job">
     <header><a class="name" href=${`#/jobs/${item.id}`}>Background job</a> <${Badge} state=${item.state} />
       ${running && html`<${Elapsed} since=${item.time} />`}</header>
@@ -189,7 +154,7 @@ function NoteCard({ item }) {
 function RetryCard({ item }) {
   return html`<section class="card retry" data-kind="retry" role="status" aria-label="Waiting for another attempt">
     <p>${item.error}</p>
-    <footer>Attempt ${item.attempt + 1} follows at <${Moment} time=${item.at} />.
+    <footer>Attempt ${item.attempt + 1} follows <${Countdown} until=${Date.parse(item.at)} /> at <${Moment} time=${item.at} />.
       <${TurnAction} turn=${item.turn} verb="retry" label="Retry now" />
       <${TurnAction} turn=${item.turn} verb="cancel" label="Cancel" /></footer>
   </section>`;

@@ -1,24 +1,29 @@
 // Deliveries to chats and webhooks, with every attempt and a retry.
 
-import { call, list } from "./api.js";
-import { Badge, html, Moment, Older, span, Trouble, useAction, usePolled } from "./parts.js";
+import { call } from "../core/api.js";
+import { addressOf } from "../core/places.js";
+import { Badge, Empty, html, Moment, span, Tabs, Trouble, useAction, useGrowing, usePolled } from "../parts/parts.js";
 
 const EVERY = 5000;
+const STATES = { "": "All", retrying: "Retried", dead: "Dead", delivered: "Delivered" };
 const AGAIN = new Set(["dead", "ambiguous", "suppressed", "retrying", "parked"]);
 
-export function Deliveries({ id }) {
-  return id ? html`<${Delivery} id=${id} key=${id} />` : html`<${AllDeliveries} />`;
+export function View({ id, query }) {
+  return id ? html`<${Delivery} id=${id} key=${id} />` : html`<${AllDeliveries} endpoint=${query.get("endpoint")} state=${query.get("state") ?? ""} />`;
 }
 
-function AllDeliveries() {
-  const { value, problem, refresh } = usePolled(() => list("deliveries"), EVERY);
+function AllDeliveries({ endpoint, state }) {
+  const { items, more, busy, problem, refresh } = useGrowing(state ? `deliveries?state=${encodeURIComponent(state)}` : "deliveries", EVERY);
+  const shown = items?.filter(({ route }) => !endpoint || route.endpoint === endpoint);
   return html`<section class="view">
     <h1>Deliveries</h1>
     <p class="lead">Deliveries to chats and webhooks. This page has none: it reads the event stream.</p>
+    <${Tabs} label="State" chosen=${state} options=${STATES} address=${(name) => addressOf("deliveries", null, { state: name, endpoint })} />
+    ${endpoint && html`<p>Only those to one webhook. <a href="#/deliveries">Show all</a></p>`}
     <${Trouble} problem=${problem} retry=${refresh} />
-    ${value?.length === 0 && html`<p class="empty">Nothing was sent to a chat platform or a webhook yet.</p>`}
-    ${value?.length > 0 && html`<ul class="rows">${value.map((delivery) => html`<${DeliveryRow} delivery=${delivery} key=${delivery.id} />`)}</ul>`}
-    <${Older} list=${value} />
+    ${shown?.length === 0 && html`<${Empty} icon="send" title="None">${state ? "No delivery is in this state." : "Nothing was sent to a chat platform or a webhook yet."}</${Empty}>`}
+    ${shown?.length > 0 && html`<ul class="rows">${shown.map((delivery) => html`<${DeliveryRow} delivery=${delivery} key=${delivery.id} />`)}</ul>`}
+    ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
   </section>`;
 }
 

@@ -1,11 +1,11 @@
 // Health: the gateway's liveness and readiness.
 
-import { probe } from "./api.js";
-import { Badge, html, Output, Trouble, usePolled } from "./parts.js";
+import { probe } from "../core/api.js";
+import { Badge, html, Output, Trouble, usePolled } from "../parts/parts.js";
 
 const EVERY = 5000;
 
-export function Health() {
+export function View() {
   return html`<section class="view">
     <h1>Health</h1>
     <${Probe} path="readyz" title="Ready" question="Does it take messages, run turns and deliver?" words=${["ready", "unready"]} />

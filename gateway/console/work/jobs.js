@@ -1,24 +1,24 @@
 // Background jobs: all of them with their states, one with its live log and a stop button.
 
-import { call, list } from "./api.js";
-import { Badge, Files, html, Moment, Older, Output, span, Trouble, useAction, usePolled } from "./parts.js";
+import { call } from "../core/api.js";
+import { Badge, Files, html, Moment, Output, span, Trouble, useAction, useGrowing, usePolled } from "../parts/parts.js";
 
 const LIST_EVERY = 3000;
 const LOG_EVERY = 1000;
 
-export function Jobs({ id }) {
+export function View({ id }) {
   return id ? html`<${Job} id=${id} key=${id} />` : html`<${AllJobs} />`;
 }
 
 function AllJobs() {
-  const { value, problem, refresh } = usePolled(() => list("jobs"), LIST_EVERY);
+  const { items: value, more, busy, problem, refresh } = useGrowing("jobs", LIST_EVERY);
   return html`<section class="view">
     <h1>Jobs</h1>
     <p class="lead">Commands that continue after their turn. Each result is delivered to the chat that started it.</p>
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value?.length === 0 && html`<p class="empty">No jobs yet. In a chat with the shell agent, <code>!&sleep 5; echo done</code> starts one.</p>`}
     ${value?.length > 0 && html`<ul class="rows">${value.map((job) => html`<${JobRow} job=${job} key=${job.resultId} />`)}</ul>`}
-    <${Older} list=${value} />
+    ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
   </section>`;
 }
 
@@ -59,7 +59,7 @@ function JobFacts({ job }) {
     <dt>Command</dt><dd><pre class="command" tabIndex="0">${job.command}</pre></dd>
     ${typeof job.exit_code === "number" && html`<dt>Exit code</dt><dd>${job.exit_code}</dd>`}
     <dt>Started</dt><dd><${Moment} time=${job.created_at} /> ${ended && html`<span class="quiet">took ${ended}</span>`}</dd>
-    <dt>Chat</dt><dd><a href=${`#/chat/${job.conversation}`}>Open the conversation</a></dd>
+    <dt>Chat</dt><dd><a href=${`#/inbox/${job.conversation}`}>Open the conversation</a></dd>
     <dt>Id</dt><dd><code>${job.resultId}</code></dd>
   </dl>`;
 }

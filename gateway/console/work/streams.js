@@ -1,18 +1,18 @@
 // Streams: the stored events of a conversation, with their cursors.
 
-import { call, list } from "./api.js";
-import { nameOf } from "./chat.js";
-import { html, Moment, Older, Output, Trouble, useAction, usePolled } from "./parts.js";
-import { useEffect, useState } from "./vendor/hooks.mjs";
+import { call } from "../core/api.js";
+import { nameOf } from "../talk/names.js";
+import { html, Moment, Output, Trouble, useAction, useGrowing } from "../parts/parts.js";
+import { useEffect, useState } from "../vendor/hooks.mjs";
 
 const PAGE = 100;
 
-export function Streams({ id }) {
+export function View({ id }) {
   return id ? html`<${Events} id=${id} key=${id} />` : html`<${AllStreams} />`;
 }
 
 function AllStreams() {
-  const { value, problem, refresh } = usePolled(() => list("conversations"), 0);
+  const { items: value, more, busy, problem, refresh } = useGrowing("conversations", 0);
   return html`<section class="view">
     <h1>Streams</h1>
     <p class="lead">Every conversation has a stream of events. WebSocket, SSE and this page read the same one.</p>
@@ -21,7 +21,7 @@ function AllStreams() {
     ${value?.length > 0 && html`<ul class="rows">${value.map((talk) => html`<li key=${talk.id}>
       <a class="rowlink two" href=${`#/streams/${talk.id}`}><span class="clip">${nameOf(talk)}</span>
       <span class="quiet"><${Moment} time=${talk.created_at} /></span></a></li>`)}</ul>`}
-    <${Older} list=${value} />
+    ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
   </section>`;
 }
 
@@ -40,7 +40,7 @@ function Events({ id }) {
   return html`<section class="view">
     <p><a href="#/streams">← All streams</a></p>
     <h1>Stream</h1>
-    <p><a href=${`#/chat/${id}`}>Open the conversation</a></p>
+    <p><a href=${`#/inbox/${id}`}>Open the conversation</a></p>
     ${page && html`<dl class="facts">
       <dt>Epoch</dt><dd><code>${page.epoch}</code></dd>
       <dt>Kept</dt><dd>${page.first_seq} to ${page.last_seq}</dd>
