@@ -5,7 +5,7 @@ import { beginReading, showTheme } from "./core/choices.js";
 import { Live } from "./core/live.js";
 import { placeIn } from "./core/places.js";
 import { html, Trouble } from "./parts/parts.js";
-import { KeyForm, tryKey } from "./shell/entry.js";
+import { KeyForm, openWith, takeCode, tryKey } from "./shell/entry.js";
 import { Navigation } from "./shell/navigation.js";
 import { useEffect, useMemo, useReducer, useState } from "./vendor/hooks.mjs";
 import { render } from "./vendor/preact.mjs";
@@ -29,10 +29,12 @@ function Console() {
     setKey(accepted);
   };
   useEffect(() => {
+    const code = takeCode();
+    if (code !== null && session.key() === null) openWith(code).then(enter, (problem) => setSaid(problem.message));
     shareSession(() => leave("You left the console in another tab."));
     askOtherTabs().then(async (shared) => shared !== null && session.key() === null && (await tryKey(shared)) === null && enter(shared));
   }, []);
-  return key === null ? html`<${KeyForm} said=${said} onEnter=${enter} />` : html`<${Shell} key=${key} />`;
+  return key === null ? html`<${KeyForm} said=${said} onEnter=${enter} key=${said} />` : html`<${Shell} key=${key} />`;
 }
 
 function Shell() {

@@ -40,3 +40,20 @@ export async function tryKey(key) {
     return problem.status === 403 ? null : problem.message;
   }
 }
+
+const OPENS = /^#\/open\/([\w-]{1,100})$/;
+
+/** The one-time code in the address, which is removed from the address and the history; null without one. */
+export function takeCode() {
+  const code = OPENS.exec(location.hash)?.[1] ?? null;
+  if (code !== null) history.replaceState(null, "", "#/home");
+  return code;
+}
+
+/** Exchange a one-time code for a key; throws a Problem if it was used or is too old. */
+export async function openWith(code) {
+  const { key } = await call("POST", "console/entry", { body: { code }, key: null });
+  const refusal = await tryKey(key);
+  if (refusal) throw new Problem({ title: refusal });
+  return key;
+}

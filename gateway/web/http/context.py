@@ -11,6 +11,7 @@ from typing import Protocol
 from channels.port import ChannelInstallations, CheckResult, WebhookRequest, WebhookResponse
 from delivery.database.engine import Database
 from gateway.accounts.api_keys import ApiKeyAuthenticator
+from gateway.accounts.entry_codes import EntryCodes
 from gateway.accounts.vault import Secret
 from gateway.environments.quotas import WorkspaceQuotas
 from gateway.environments.workspaces import Workspaces
@@ -83,6 +84,7 @@ class WebContext:
     presence: ReplicaPresence | None = None
     admin_key: Secret | None = None
     public_url: str | None = None
+    entry_codes: EntryCodes | None = None
     allowed_origins: frozenset[str] = frozenset()
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     limits: WebLimits = WebLimits()

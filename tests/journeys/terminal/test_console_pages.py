@@ -11,6 +11,7 @@ from playwright.async_api import Browser, expect
 
 from axe_checks import find_barriers
 from console_driver import CHROMIUM, Console, open_browser, open_console
+from demo_content import fill
 from demo_model import answer
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
@@ -36,6 +37,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
             "DOVECOTE_AGENT__BASE_URL": model.base_url,
             "OPENAI_API_KEY": "loopback",
+            "DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8",
         }
         async with running(tmp_path_factory.mktemp("pages") / "data", env=env) as process:
             yield process
@@ -288,11 +290,18 @@ async def test_a_running_job_is_one_card_with_its_log(gateway: GatewayProcess, c
     await expect(job).to_have_count(1)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def filled(gateway: GatewayProcess) -> str:
+    """Something on every place; returns the conversation with a long answer."""
+    async with gateway.http() as session:
+        return await fill(session)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_no_place_has_barriers(gateway: GatewayProcess, browser: Browser, scheme: str) -> None:
+async def test_no_place_has_barriers(
+    gateway: GatewayProcess, browser: Browser, filled: str, scheme: str
+) -> None:
     """Axe finds nothing moderate or worse on any place, wide and narrow, and no place is too wide."""
-    await say(gateway, "barriers", "run: echo waiting")
-    talk = await say(gateway, "report", "report please")
     width, height = (1280, 800) if scheme == "light" else (390, 800)
     async with open_console(browser, width=width, height=height, dark=scheme == "dark") as view:
         assert await barriers_before_entry(view, gateway) == []
@@ -303,8 +312,11 @@ async def test_no_place_has_barriers(gateway: GatewayProcess, browser: Browser, 
             await view.page.wait_for_load_state("networkidle")
             assert (name, await find_barriers(view.page)) == (name, [])
             assert await view.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
-        await view.page.goto(f"{gateway.url}/#/inbox/{talk}")
+        await view.page.goto(f"{gateway.url}/#/inbox/{filled}")
         await view.is_caught_up()
+        assert await find_barriers(view.page) == []
+        await view.page.locator('[data-kind="turn"]').last.get_by_role("link", name="Trace").click()
+        await expect(view.page.get_by_role("heading", name="Trace")).to_be_visible()
         assert await find_barriers(view.page) == []
 
 
@@ -313,3 +325,18 @@ async def barriers_before_entry(view: Console, gateway: GatewayProcess) -> list[
     await view.page.goto(gateway.url)
     await expect(view.page.get_by_label("API key")).to_be_visible()
     return await find_barriers(view.page)
+
+
+async def test_the_printed_link_opens_the_console_once(gateway: GatewayProcess, browser: Browser) -> None:
+    """The link needs no key; its code leaves the address, and the link opens nothing a second time."""
+    link = next(found for line in gateway.log if (found := re.search(r"open the console: (\S+)", line)))[1]
+    code = link.rpartition("/")[2]
+    async with open_console(browser) as first:
+        await first.page.goto(link)
+        await expect(first.page.get_by_role("heading", name="Home")).to_be_visible()
+        assert code not in first.page.url
+        assert [one for one in first.addresses if gateway.key in one or code in one.partition("#")[0]] == []
+    async with open_console(browser) as second:
+        await second.page.goto(link)
+        await expect(second.page.get_by_role("alert")).to_contain_text("was used before")
+        await expect(second.page.get_by_label("API key")).to_be_visible()
