@@ -69,4 +69,4 @@ async def _until_ended(session: aiohttp.ClientSession, turn: str) -> None:
 
 async def _has_ended(session: aiohttp.ClientSession, turn: str) -> bool:
     async with session.get(f"/status/{turn}") as response:
-        return (await response.json())["state"] == "completed"
+        return bool((await response.json())["state"] == "completed")

@@ -89,9 +89,8 @@ export class Timeline {
     const attempt = Math.max(data.attempt ?? 0, known.attempt);
     if (event.type === "turn.restarted") this.supersede(event.turn, attempt);
     if (event.type !== "turn.retrying") this.items.delete(`r:${event.turn}`);
-    const startedAt = known.startedAt ?? (event.type === "turn.started" ? event.time : undefined);
     const endedAt = event.type in ENDED ? event.time : known.endedAt;
-    this.turns.set(event.turn, { state: turnState(event.type, known.state), attempt, startedAt, endedAt });
+    this.turns.set(event.turn, { state: turnState(event.type, known.state), attempt, endedAt });
     if (event.type in ENDED) this.close(event, data);
   }
 
