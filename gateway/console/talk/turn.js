@@ -35,7 +35,8 @@ function useStatus(id) {
   useEffect(() => {
     if (KNOWN_STATES.has(id)) return;
     call("GET", `status/${encodeURIComponent(id)}`).then(
-      (found) => {
+      ({ usage, started_at, finished_at }) => {
+        const found = { usage, started_at, finished_at };
         if (KNOWN_STATES.size >= MOST_KNOWN) KNOWN_STATES.clear();
         KNOWN_STATES.set(id, found);
         setStatus(found);
