@@ -19,6 +19,7 @@ from delivery.errors import DeliveryError
 from delivery.fair_event_loop import FairEventLoop
 from delivery.fair_threads import FairThreadPool
 from gateway import listeners
+from gateway.accounts.entry_codes import LIFETIME, EntryCodes
 from gateway.composition import build_components
 from gateway.config.settings import Settings
 from gateway.infra.backing_services import BackgroundTask, open_backing_services
@@ -105,11 +106,21 @@ async def _serve_until(stop: asyncio.Event, settings: Settings) -> None:
     async with open_gateway(settings, stop) as gateway:
         log.info("ready", address=gateway.url, roles=",".join(sorted(settings.roles)))
         print(f"console: {gateway.url}/  (key: {settings.data_dir / 'key'})", flush=True)  # noqa: T201
+        _print_entry_link(gateway)
         # What the start created lives as long as the process: later collections need not look at it.
         gc.collect()
         gc.freeze()
         await stop.wait()
         log.info("gateway.stop_requested")
+
+
+def _print_entry_link(gateway: RunningGateway) -> None:
+    """Print a link that opens the console once; its code is behind the #, which browsers do not send."""
+    code = gateway.entry_codes.issue()
+    if code is not None:
+        minutes = round(LIFETIME / 60)
+        link = f"{gateway.url}/#/open/{code}"
+        print(f"open the console: {link}  (once, within {minutes} minutes)", flush=True)  # noqa: T201
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +129,7 @@ class RunningGateway:
 
     url: str
     services: Services
+    entry_codes: EntryCodes
 
 
 @asynccontextmanager
@@ -129,13 +141,18 @@ async def open_gateway(settings: Settings, stop: asyncio.Event) -> AsyncIterator
         await stack.enter_async_context(_run_tasks(components.last_to_stop, asyncio.Event()))
         await stack.enter_async_context(_run_tasks(components.second_to_stop, asyncio.Event()))
         await stack.enter_async_context(_run_tasks(components.first_to_stop, stop))
+        entry_codes = EntryCodes(settings.data_dir / "key")
         url = await stack.enter_async_context(
             listeners.open_listeners(
-                backing, components.services, components.records, components.channel_supervisor
+                backing,
+                components.services,
+                components.records,
+                components.channel_supervisor,
+                entry_codes,
             )
         )
         await _wait_until_receiving(components.channel_supervisor, stop)
-        yield RunningGateway(url=url, services=components.services)
+        yield RunningGateway(url=url, services=components.services, entry_codes=entry_codes)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from delivery.database.engine import DatabaseUnavailable
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from gateway.accounts import stream_tickets
 from gateway.accounts.api_keys import ApiKeyAuthenticator
+from gateway.accounts.entry_codes import EntryCodes
 from gateway.accounts.stream_tickets import StreamTickets
 from gateway.accounts.vault import Secret
 from gateway.environments.quotas import load_quotas
@@ -34,10 +35,14 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def open_listeners(
-    backing: BackingServices, services: Services, records: Records, channel_supervisor: ChannelSupervisor
+    backing: BackingServices,
+    services: Services,
+    records: Records,
+    channel_supervisor: ChannelSupervisor,
+    entry_codes: EntryCodes,
 ) -> AsyncIterator[str]:
     """Listen on the configured address and on the callback sockets; yields the base URL."""
-    context = _web_context(backing, services, records, channel_supervisor)
+    context = _web_context(backing, services, records, channel_supervisor, entry_codes)
     runner = LimitedAppRunner(
         build(context),
         context.limits,
@@ -72,7 +77,11 @@ async def _listen(backing: BackingServices, runner: web.AppRunner) -> str:
 
 
 def _web_context(
-    backing: BackingServices, services: Services, records: Records, channel_supervisor: ChannelSupervisor
+    backing: BackingServices,
+    services: Services,
+    records: Records,
+    channel_supervisor: ChannelSupervisor,
+    entry_codes: EntryCodes,
 ) -> WebContext:
     settings = backing.settings
     disk_probe = DiskProbe(_written_directories(backing))
@@ -85,6 +94,7 @@ def _web_context(
         presence=backing.presence,
         admin_key=Secret(settings.admin_key.get_secret_value()) if settings.admin_key else None,
         public_url=settings.public_url,
+        entry_codes=entry_codes,
         allowed_origins=frozenset(settings.allowed_origins),
         stream_tickets=StreamTickets(keys=backing.vault.keys_for(stream_tickets.PURPOSE)),
         trusted_proxies=tuple(settings.trusted_proxies),

@@ -7,9 +7,12 @@ over the public HTTP and WebSocket interface only.
 from __future__ import annotations
 
 import functools
+import gzip
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,7 +22,7 @@ _POLICY = (
     "default-src 'none'",
     "script-src 'self'",
     "style-src 'self'",
-    "img-src 'self'",
+    "img-src 'self' blob:",  # blob: previews of files before they are sent
     "connect-src 'self'",  # covers ws: and wss: of the same host and port
     "base-uri 'none'",
     "form-action 'none'",
@@ -38,50 +41,48 @@ HEADERS: Mapping[str, str] = MappingProxyType(
         "Referrer-Policy": "no-referrer",
         "Cross-Origin-Opener-Policy": "same-origin",
         "Cross-Origin-Resource-Policy": "same-origin",
+        "Vary": "Accept-Encoding",
         "Cache-Control": "no-cache",  # kept, but asked for again by ETag: an upgrade shows at once
     }
 )
 """What every answer with one of these files carries."""
 
-_SCRIPT = "text/javascript; charset=utf-8"
-
-FILES: Mapping[str, str] = MappingProxyType(
+_MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
     {
-        INDEX: "text/html; charset=utf-8",
-        "style.css": "text/css; charset=utf-8",
-        "icon.svg": "image/svg+xml",
-        "api.js": _SCRIPT,
-        "app.js": _SCRIPT,
-        "cards.js": _SCRIPT,
-        "chat.js": _SCRIPT,
-        "code.js": _SCRIPT,
-        "deliveries.js": _SCRIPT,
-        "health.js": _SCRIPT,
-        "highlight.js": _SCRIPT,
-        "jobs.js": _SCRIPT,
-        "markdown.js": _SCRIPT,
-        "outbox.js": _SCRIPT,
-        "parts.js": _SCRIPT,
-        "socket.js": _SCRIPT,
-        "splice.js": _SCRIPT,
-        "streams.js": _SCRIPT,
-        "thread.js": _SCRIPT,
-        "timeline.js": _SCRIPT,
-        "webhooks.js": _SCRIPT,
-        "vendor/htm.mjs": _SCRIPT,
-        "vendor/hooks.mjs": _SCRIPT,
-        "vendor/preact.mjs": _SCRIPT,
+        ".html": "text/html; charset=utf-8",
+        ".css": "text/css; charset=utf-8",
+        ".svg": "image/svg+xml",
+        ".yaml": "text/plain; charset=utf-8",
+        ".js": "text/javascript; charset=utf-8",
+        ".mjs": "text/javascript; charset=utf-8",
     }
 )
+
+
+def _public_files(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for entry in sorted(folder.iterdir(), key=lambda one: one.name):
+        if entry.is_dir():
+            yield from _public_files(entry, f"{prefix}{entry.name}/")
+        elif media_type := _MEDIA_TYPES.get(PurePosixPath(entry.name).suffix):
+            yield f"{prefix}{entry.name}", media_type
+
+
+FILES: Mapping[str, str] = MappingProxyType(dict(_public_files(resources.files(__name__))))
 """The public files, by their path below `/`, and their media types; nothing else is served."""
 
 
 class Asset(NamedTuple):
-    """A file as it is served; `etag` is quoted, ready for the header."""
+    """A file as it is served; `etag` is quoted, ready for the header; `compressed` is its gzip form."""
 
     body: bytes
+    compressed: bytes
     media_type: str
     etag: str
+
+    @property
+    def compressed_etag(self) -> str:
+        """The ETag of the gzip form: two forms of a file have two strong ETags."""
+        return f'{self.etag[:-1]}-gzip"'
 
 
 @functools.cache
@@ -89,4 +90,5 @@ def load(name: str) -> Asset:
     """Return a public file by its path below `/`, or raise KeyError for any other name."""
     media_type = FILES[name]
     body = resources.files(__name__).joinpath(*name.split("/")).read_bytes()
-    return Asset(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    return Asset(body, gzip.compress(body, mtime=0), media_type, etag)

@@ -20,6 +20,7 @@ from gateway.web.http.auth import (
     AdminAccess,
     JobTokenAccess,
     KeyAccess,
+    OneTimeCodeAccess,
     PlatformAccess,
     PublicAccess,
     SignatureAccess,
@@ -42,6 +43,7 @@ _SECURITY: dict[type, list[dict[str, list[str]]]] = {
     PublicAccess: [],
     PlatformAccess: [],
     SignatureAccess: [],
+    OneTimeCodeAccess: [],
 }
 _SCHEMES = {
     "key": {"type": "http", "scheme": "bearer", "description": "an account's API key (dvk_…)"},

@@ -12,8 +12,9 @@ from gateway.web.api.routes import API_ROUTES
 from gateway.web.compat import mcp, openai_routes
 from gateway.web.compat.agui import routes as agui_routes
 from gateway.web.compat.ui import routes as ui_routes
+from gateway.web.http.auth import OneTimeCodeAccess
 from gateway.web.http.route import ApiRoute
-from gateway.web.http.route_table import PUBLIC, get_route
+from gateway.web.http.route_table import PUBLIC, get_route, post_route
 from gateway.web.stream import handlers, tickets
 
 
@@ -44,6 +45,15 @@ def _public() -> tuple[ApiRoute, ...]:
             openapi.handler_for(lambda: ROUTES),
             "the OpenAPI document",
             media_type="application/json",
+        ),
+        post_route(
+            "/console/entry",
+            OneTimeCodeAccess(),
+            console_page.enter,
+            "exchange the one-time code of the printed link for the gateway's key",
+            request_model=console_page.EntryRequest,
+            response_model=console_page.EntryResponse,
+            tag="console",
         ),
         get_route(
             files,

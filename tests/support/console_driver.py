@@ -52,7 +52,9 @@ class Console:
         """Open the console and give it the key."""
         await self.page.goto(f"{gateway.url}/")
         await self.submit_key(key or gateway.key)
-        await expect(self.page.get_by_role("navigation", name="Views")).to_be_visible()
+        await expect(
+            self.page.locator("[data-connection=Connected], [data-connection='Caught up']")
+        ).to_be_visible()
 
     async def submit_key(self, key: str) -> None:
         """Type a key and send it."""
@@ -61,7 +63,10 @@ class Console:
 
     async def start_conversation(self, text: str) -> None:
         """Begin a new conversation with a message, and wait until the stream shows it."""
-        await self.page.get_by_role("link", name="New", exact=True).click()
+        menu = self.page.get_by_role("button", name="Menu")
+        if await menu.is_visible():
+            await menu.click()
+        await self.page.get_by_role("link", name="New conversation").first.click()
         await expect(self.page.get_by_role("heading", name="New conversation")).to_be_visible()
         await self.send_message(text)
         await self.is_caught_up()
@@ -71,6 +76,13 @@ class Console:
         field = self.page.get_by_label("Message", exact=True)
         await field.fill(text)
         await field.press("Enter")
+
+    async def open_place(self, name: str) -> None:
+        """Go to a place by the navigation, which is behind a button on a narrow page."""
+        menu = self.page.get_by_role("button", name="Menu")
+        if await menu.is_visible() and await menu.get_attribute("aria-expanded") == "false":
+            await menu.click()
+        await self.page.get_by_role("navigation", name="Views").get_by_role("link", name=name).first.click()
 
     async def is_caught_up(self) -> None:
         """Wait until the page reports that it has processed all events."""

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from gateway import console
+from gateway.web.routes import ROUTES
 
 FOLDER = Path(console.__file__).parent
-SCRIPTS = sorted(FOLDER.glob("*.js"))
+SCRIPTS = sorted(FOLDER.rglob("*.js"))
 PRIVATE = {"__init__.py", "package.json", "vendor/VENDORED.md", "vendor/LICENSE.preact", "vendor/LICENSE.htm"}
 
 
@@ -19,7 +20,7 @@ def test_every_listed_file_is_there() -> None:
     """Each public file loads with a body, a media type and a quoted ETag of its own."""
     etags = set()
     for name in console.FILES:
-        body, media_type, etag = console.load(name)
+        body, _compressed, media_type, etag = console.load(name)
         assert body
         assert "/" in media_type
         assert re.fullmatch(r'"[0-9a-f]{32}"', etag)
@@ -52,10 +53,43 @@ def test_every_import_names_a_public_file() -> None:
         if not name.endswith(("js", "mjs")):
             continue
         text = console.load(name).body.decode()
-        for wanted in re.findall(r'(?:from|import)\s*"([^"]+)"', text):
+        for wanted in re.findall(r'(?:from|import)[\s(]*"([^"]+)"', text):
             target = (FOLDER / name).parent / wanted
-            assert wanted.startswith("./"), f"{name} imports {wanted}"
+            assert wanted.startswith(("./", "../")), f"{name} imports {wanted}"
             assert target.resolve().relative_to(FOLDER.resolve()).as_posix() in console.FILES
+
+
+def test_the_manifest_to_copy_is_the_one_of_the_guide() -> None:
+    """The console offers the same manifest as the documents."""
+    guide = FOLDER.parents[1] / "docs" / "guide" / "channels" / "slack-manifest.yaml"
+    assert console.load("setup/slack-manifest.yaml").body == guide.read_bytes()
+
+
+def test_no_file_hides_behind_a_path_of_the_interface() -> None:
+    """No folder of the console has the name of a collection, whose `{id}` would match its files."""
+    collections = {route.path.split("/")[1] for route in ROUTES if route.path.count("/") > 1}
+    assert not {name.split("/")[0] for name in console.FILES if "/" in name} & collections
+
+
+def test_the_first_page_is_small() -> None:
+    """Whatever the first page fetches, with every module that it imports, is below 150 KB compressed."""
+    wanted, fetched = ["index.html", "home/home.js"], dict[str, int]()
+    while wanted:
+        name = wanted.pop()
+        if name in fetched:
+            continue
+        asset = console.load(name)
+        fetched[name] = len(asset.compressed)
+        found = re.findall(r'(?:from\s*|import\s*|(?:src|href)=)"([^"]+)"', asset.body.decode())
+        folder = (FOLDER / name).parent
+        linked = [
+            (folder / one).resolve().relative_to(FOLDER.resolve()).as_posix()
+            for one in found
+            if "://" not in one and "#" not in one
+        ]
+        wanted.extend(one for one in linked if one in console.FILES)
+    assert len(fetched) > 20
+    assert sum(fetched.values()) < 150_000
 
 
 def test_the_page_has_nothing_inline() -> None:
@@ -66,7 +100,7 @@ def test_the_page_has_nothing_inline() -> None:
     assert re.search(r"\s(?:style|on\w+)=", page) is None
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(FOLDER).as_posix())
 def test_no_script_makes_markup_or_code_from_text(script: Path) -> None:
     """Text from users is only ever inserted as text."""
     text = script.read_text()

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Select, and_, or_, select
+from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 
 from delivery.database.engine import Connection
 from delivery.database.tables import streams
 from gateway.store.conversations.conversations import COLUMNS, Conversation
-from gateway.store.tables import conversations, records
+from gateway.store.tables import IS_OPEN, IS_PENDING, approvals, conversations, records, turns
+from gateway.store.turn_state import TurnState
+
+
+class ConversationState(StrEnum):
+    """What makes a conversation worth a look."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FAILED = "failed"
+    HUMAN = "human"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationView:
-    """A conversation with the time of its last activity and the name of its channel."""
+    """A conversation with the time of its last activity, and the name and kind of its channel."""
 
     conversation: Conversation
     active_at: datetime
     channel_name: str | None
+    channel_kind: str | None = None
 
     @property
     def id(self) -> str:
@@ -30,10 +44,14 @@ class ConversationView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationFilter:
-    """Which conversations to list; None: any channel, any room."""
+    """Which conversations to list; None: any. `text` is part of a title, name, room or person."""
 
     channel: str | None = None
     room: str | None = None
+    kind: str | None = None
+    agent: str | None = None
+    state: ConversationState | None = None
+    text: str | None = None
 
 
 async def get(connection: Connection, account: str, name_or_id: str) -> ConversationView | None:
@@ -75,9 +93,17 @@ async def list_by_activity(
     return await _fetch(connection, ordered.limit(limit))
 
 
+_channel_kind = records.c.config["kind"].as_string()
+
+
 def _views(account: str) -> Select[Any]:
     return (
-        select(*COLUMNS, streams.c.active_at, records.c.name.label("channel_name"))
+        select(
+            *COLUMNS,
+            streams.c.active_at,
+            records.c.name.label("channel_name"),
+            _channel_kind.label("channel_kind"),
+        )
         .select_from(
             streams.join(conversations, conversations.c.id == streams.c.conversation).outerjoin(
                 records, records.c.id == conversations.c.channel
@@ -94,7 +120,45 @@ def _filtered(account: str, wanted: ConversationFilter) -> Select[Any]:
     if wanted.room is not None:
         room = conversations.c.address.like(f'%"room": "{_escaped(wanted.room)}"%', escape="\\")
         query = query.where(room)
-    return query
+    if wanted.kind is not None:
+        query = query.where(_channel_kind == wanted.kind)
+    if wanted.agent is not None:
+        query = query.where(conversations.c.agent == wanted.agent)
+    if wanted.text is not None:
+        query = query.where(_mentions(wanted.text))
+    return query if wanted.state is None else query.where(STATE_CONDITIONS[wanted.state])
+
+
+def _mentions(text: str) -> ColumnElement[bool]:
+    pattern = f"%{_escaped(text.lower())}%"
+    searched = (conversations.c.title, conversations.c.name, conversations.c.address, records.c.name)
+    return or_(*(func.lower(column).like(pattern, escape="\\") for column in searched))
+
+
+def _last_turn_failed() -> ColumnElement[bool]:
+    last = (
+        select(func.max(turns.c.position))
+        .where(turns.c.conversation == conversations.c.id)
+        .correlate(conversations)
+        .scalar_subquery()
+    )
+    failed = and_(turns.c.position == last, turns.c.state == TurnState.FAILED)
+    return exists(select(turns.c.id).where(turns.c.conversation == conversations.c.id, failed))
+
+
+STATE_CONDITIONS: Mapping[ConversationState, ColumnElement[bool]] = MappingProxyType(
+    {
+        ConversationState.WAITING: exists(
+            select(approvals.c.id).where(approvals.c.conversation == conversations.c.id, IS_PENDING)
+        ),
+        ConversationState.RUNNING: exists(
+            select(turns.c.id).where(turns.c.conversation == conversations.c.id, IS_OPEN)
+        ),
+        ConversationState.FAILED: _last_turn_failed(),
+        ConversationState.HUMAN: conversations.c.handover_by.is_not(None),
+    }
+)
+"""The condition for each state."""
 
 
 async def _fetch(connection: Connection, query: Select[Any]) -> list[ConversationView]:
@@ -103,6 +167,7 @@ async def _fetch(connection: Connection, query: Select[Any]) -> list[Conversatio
         ConversationView(
             active_at=row.pop("active_at"),
             channel_name=row.pop("channel_name"),
+            channel_kind=row.pop("channel_kind"),
             conversation=Conversation(**row),
         )
         for row in rows

@@ -16,8 +16,9 @@ from gateway.conversations.titles import LONGEST_TITLE, derive_title
 from gateway.store.conversations import conversations as store
 from gateway.store.conversations import listing
 from gateway.store.conversations.conversations import Conversation
-from gateway.store.conversations.listing import ConversationView
+from gateway.store.conversations.listing import ConversationState, ConversationView
 from gateway.store.conversations.messages import visible_attachment as file_shown
+from gateway.store.conversations.previews import Preview, read_previews
 from gateway.store.turn_state import QueueMode
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import jobs as job_store
@@ -85,8 +86,35 @@ class ConversationUpdate(RequestModel):
         return self
 
 
+class HandoverView(ResponseModel):
+    """The key of the person who handles a conversation, and since when."""
+
+    by: str
+    since: datetime | None
+
+
+class LastMessageResponse(ResponseModel):
+    """The start of a conversation's last message."""
+
+    role: str
+    author: str
+    text: str
+    created_at: datetime
+
+
+class PreviewResponse(ResponseModel):
+    """What a list shows of a conversation; `people` are the authors of its recent messages."""
+
+    last: LastMessageResponse | None
+    people: list[str]
+    states: list[ConversationState]
+
+
 class ConversationResponse(ResponseModel):
-    """A conversation. `name` is the caller's own and identifies it; `title` is what people see."""
+    """A conversation. `name` is the caller's own and identifies it; `title` is what people see.
+
+    `kind` is the platform of its channel. `preview` is there with `preview=true`.
+    """
 
     id: str
     name: str | None
@@ -94,6 +122,9 @@ class ConversationResponse(ResponseModel):
     agent: str
     address: AddressResponse | None
     queue: QueueResponse
+    kind: str | None
+    handover: HandoverView | None
+    preview: PreviewResponse | None = None
     created_at: datetime
     active_at: datetime
 
@@ -122,10 +153,15 @@ class ConversationSnapshot(ResponseModel):
 
 
 class ConversationQuery(PageQuery):
-    """The filter of conversations, by channel and room, and their order."""
+    """The filter of conversations, and their order; `q` is part of a title, name, room or channel."""
 
     channel: Annotated[StrictStr, Field(max_length=200)] | None = None
     room: Annotated[StrictStr, Field(max_length=200)] | None = None
+    kind: Annotated[StrictStr, Field(max_length=60)] | None = None
+    agent: Annotated[StrictStr, Field(max_length=200)] | None = None
+    state: ConversationState | None = None
+    q: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = None
+    preview: bool = False
     sort: Literal["activity", "created"] = "activity"
     cursor: Annotated[str, Field(pattern=r"^([0-9]{1,16}-)?cnv_[0-9a-z]{1,40}$")] | None = None
 
@@ -144,7 +180,20 @@ class ConversationQuery(PageQuery):
         return _EPOCH + timedelta(microseconds=int(microseconds)), conversation
 
 
-def to_response(view: ConversationView) -> ConversationResponse:
+def _to_preview(preview: Preview) -> PreviewResponse:
+    last = preview.last
+    return PreviewResponse(
+        last=LastMessageResponse(
+            role=last.role, author=last.author, text=last.text, created_at=last.created_at
+        )
+        if last is not None
+        else None,
+        people=preview.people,
+        states=preview.states,
+    )
+
+
+def to_response(view: ConversationView, preview: Preview | None = None) -> ConversationResponse:
     """Return a conversation as a response."""
     conversation, address = view.conversation, None
     if conversation.address is not None:
@@ -162,6 +211,11 @@ def to_response(view: ConversationView) -> ConversationResponse:
             mode=QueueMode(conversation.queue_mode) if conversation.queue_mode else None,
             limit=conversation.queue_limit,
         ),
+        kind=view.channel_kind,
+        handover=HandoverView(by=conversation.handover_by, since=conversation.handover_at)
+        if conversation.handover_by is not None
+        else None,
+        preview=_to_preview(preview) if preview is not None else None,
         created_at=conversation.created_at,
         active_at=view.active_at,
     )
@@ -189,7 +243,17 @@ async def list_conversations(call: ApiCall[NoContent, ConversationQuery]) -> Lis
         channel = None
         if query.channel is not None:
             channel = (await call.context.records.get(connection, account, "channel", query.channel)).id
-        wanted = listing.ConversationFilter(channel=channel, room=query.room)
+        agent = None
+        if query.agent is not None:
+            agent = (await call.context.records.get(connection, account, "agent", query.agent)).id
+        wanted = listing.ConversationFilter(
+            channel=channel,
+            room=query.room,
+            kind=query.kind,
+            agent=agent,
+            state=query.state,
+            text=query.q,
+        )
         if query.sort == "created":
             found = await listing.list_by_creation(
                 connection, account, wanted, after=query.cursor, limit=query.limit + 1
@@ -198,10 +262,12 @@ async def list_conversations(call: ApiCall[NoContent, ConversationQuery]) -> Lis
             found = await listing.list_by_activity(
                 connection, account, wanted, after=query.last_active, limit=query.limit + 1
             )
-    page, following = paginate(found, query.limit)
+        page, following = paginate(found, query.limit)
+        previews = await read_previews(connection, [one.id for one in page]) if query.preview else {}
     if following is not None and query.sort == "activity":
         following = f"{(page[-1].active_at - _EPOCH) // timedelta(microseconds=1)}-{following}"
-    return ListPage[ConversationResponse](items=[to_response(one) for one in page], next=following)
+    items = [to_response(one, previews.get(one.id, Preview()) if query.preview else None) for one in page]
+    return ListPage[ConversationResponse](items=items, next=following)
 
 
 async def get_conversation(call: ApiCall[NoContent, NoContent]) -> ConversationResponse:

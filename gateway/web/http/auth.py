@@ -58,6 +58,11 @@ class PlatformAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class OneTimeCodeAccess:
+    """Access with a code in the body that is valid once; the handler redeems it."""
+
+
+@dataclass(frozen=True, slots=True)
 class SignatureAccess:
     """Access for whoever signs the body with a secret of the resource; the route verifies the signature."""
 
@@ -84,6 +89,7 @@ Access = (
     | AdminAccess
     | PlatformAccess
     | SignatureAccess
+    | OneTimeCodeAccess
     | JobTokenAccess
     | SocketAccess
     | SignedLinkAccess

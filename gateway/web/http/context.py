@@ -12,6 +12,7 @@ from typing import Protocol
 from channels.port import ChannelInstallations, CheckResult, WebhookRequest, WebhookResponse
 from delivery.database.engine import Database
 from gateway.accounts.api_keys import ApiKeyAuthenticator
+from gateway.accounts.entry_codes import EntryCodes
 from gateway.accounts.stream_tickets import StreamTickets
 from gateway.accounts.vault import Secret
 from gateway.environments.quotas import WorkspaceQuotas
@@ -85,6 +86,7 @@ class WebContext:
     presence: ReplicaPresence | None = None
     admin_key: Secret | None = None
     public_url: str | None = None
+    entry_codes: EntryCodes | None = None
     allowed_origins: frozenset[str] = frozenset()
     stream_tickets: StreamTickets = field(
         default_factory=lambda: StreamTickets(keys=(secrets.token_bytes(32),))

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { pieces } from "../../../gateway/console/highlight.js";
-import { parse, render, safeUrl, spans } from "../../../gateway/console/markdown.js";
+import { pieces } from "../../../gateway/console/parts/highlight.js";
+import { parse, render, safeUrl, spans } from "../../../gateway/console/parts/markdown.js";
 
 function flatten(nodes) {
   return [nodes].flat(Infinity).flatMap((node) => {

@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Outbox } from "../../../gateway/console/outbox.js";
-import { pause, Socket } from "../../../gateway/console/socket.js";
-import { Thread } from "../../../gateway/console/thread.js";
+import { Outbox } from "../../../gateway/console/core/outbox.js";
+import { pause, Socket } from "../../../gateway/console/core/socket.js";
+import { Thread } from "../../../gateway/console/core/thread.js";
 
 /** A world with a clock that only the test moves, and sockets that only the test answers. */
 function world() {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { admit, caughtUp, continuation, cut, nowhere, reset, skipped, subscribed } from "../../../gateway/console/splice.js";
+import { admit, caughtUp, continuation, cut, nowhere, reset, skipped, subscribed } from "../../../gateway/console/core/splice.js";
 
 const event = (seq, n) => ({ seq, n, type: "message.completed", conversation: "cnv_1", data: {} });
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Thread } from "../../../gateway/console/thread.js";
+import { Thread } from "../../../gateway/console/core/thread.js";
 
 const minute = (number) => `2026-01-01T00:${String(number).padStart(2, "0")}:00Z`;
 const said = (seq, n) => ({

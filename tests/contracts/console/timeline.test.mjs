@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { assemble, Timeline } from "../../../gateway/console/timeline.js";
+import { assemble, Timeline } from "../../../gateway/console/core/timeline.js";
 
 let counter = 0;
 const event = (type, data = {}, turn = "trn_1") => ({ id: `evt_${(counter += 1)}`, type, time: "2026-01-01T00:00:00Z", conversation: "cnv_1", turn, data });

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import update
 
 from delivery.database.engine import Database
 from delivery.events.event import Event, EventType
 from gateway.conversations import titles
-from gateway.store.conversations import conversations, listing
-from gateway.store.conversations.listing import ConversationFilter, ConversationView
+from gateway.store import tables
+from gateway.store.conversations import conversations, handover, listing
+from gateway.store.conversations.listing import ConversationFilter, ConversationState, ConversationView
+from gateway.store.conversations.previews import PREVIEW_LENGTH, read_previews
+from gateway.store.turn_state import TurnState
+from gateway.store.turns import turns
 from ingress_harness import IngressHarness, attachment, open_ingress_harness
 
 ALL = ConversationFilter()
@@ -98,3 +103,53 @@ async def test_pages_reach_every_conversation_once(harness: IngressHarness) -> N
     assert len(found) == len(set(found)) == 7
     assert len(one_room) == 1
     assert last is not None
+
+
+async def list_found(harness: IngressHarness, wanted: ConversationFilter) -> list[str | None]:
+    """Return the titles of the conversations that a filter finds."""
+    async with harness.database.read() as connection:
+        found = await listing.list_by_activity(connection, harness.account, wanted, after=None, limit=10)
+    return [view.conversation.title for view in found]
+
+
+async def test_a_list_is_searched_and_filtered(harness: IngressHarness) -> None:
+    """Text is part of a title or a room and is no pattern; states, platform and agent narrow the list."""
+    for room in ("kitchen", "cellar"):
+        await harness.send_message(f"100% of the {room}", address=harness.address(room))
+    talk = await harness.get_conversation("cellar")
+    assert await list_found(harness, ConversationFilter(text="CELLAR")) == ["100% of the cellar"]
+    assert len(await list_found(harness, ConversationFilter(text="0%"))) == 2
+    assert await list_found(harness, ConversationFilter(text="0%c")) == []
+    assert len(await list_found(harness, ConversationFilter(agent=talk.agent))) == 2
+    assert await list_found(harness, ConversationFilter(agent="agt_other")) == []
+    assert await list_found(harness, ConversationFilter(kind="no-such-platform")) == []
+    running = ConversationFilter(state=ConversationState.RUNNING)
+    assert len(await list_found(harness, running)) == 2
+    async with harness.database.begin() as connection:
+        await handover.start(connection, talk.id, by="key_1")
+        for turn in await turns.list_open(connection, talk.id):
+            await connection.execute(
+                update(tables.turns).where(tables.turns.c.id == turn.id).values(state=TurnState.FAILED)
+            )
+    assert await list_found(harness, ConversationFilter(state=ConversationState.HUMAN)) == [talk.title]
+    assert await list_found(harness, ConversationFilter(state=ConversationState.FAILED)) == [talk.title]
+    assert len(await list_found(harness, running)) == 1
+    assert await list_found(harness, ConversationFilter(state=ConversationState.WAITING)) == []
+
+
+async def test_a_preview_has_the_last_message_and_the_people(harness: IngressHarness) -> None:
+    """Each conversation shows its own end, at most the start of a long text, and each author once."""
+    await harness.send_message("first", address=harness.address("a"))
+    await harness.send_message("x" * 500, address=harness.address("a"))
+    await harness.send_message("other", address=harness.address("b"))
+    ids = [(await harness.get_conversation(room)).id for room in ("a", "b")]
+    async with harness.database.read() as connection:
+        found = await read_previews(connection, ids)
+        assert await read_previews(connection, []) == {}
+    long, short = (found[one] for one in ids)
+    assert long.last is not None
+    assert short.last is not None
+    assert long.last.text == "x" * PREVIEW_LENGTH
+    assert (short.last.role, short.last.text) == ("user", "other")
+    assert len(long.people) == len(short.people) == 1
+    assert ConversationState.RUNNING in long.states

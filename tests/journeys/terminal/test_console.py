@@ -67,12 +67,12 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
 async def test_a_new_tab_needs_no_key_and_leaving_ends_all_tabs(
     gateway: GatewayProcess, console: Console
 ) -> None:
-    """A further tab takes the session over and opens with a field for a message; *Leave* ends both."""
+    """A further tab takes the session over and shows the navigation; *Leave* ends both."""
     await console.enter(gateway)
     second = await console.page.context.new_page()
     await second.goto(gateway.url)
-    await expect(second.get_by_label("Message", exact=True)).to_be_visible()
-    assert await second.evaluate("localStorage.length") == 0
+    await expect(second.get_by_role("navigation", name="Views")).to_be_visible()
+    assert gateway.key not in await second.evaluate("JSON.stringify(localStorage)")
     await second.get_by_role("button", name="Leave").click()
     await expect(second.get_by_label("API key")).to_be_visible()
     await expect(console.page.get_by_label("API key")).to_be_visible()
@@ -101,7 +101,7 @@ async def test_the_key_stays_out_of_addresses_and_lasting_storage(
     await console.start_conversation("!echo hi")
     assert any(address.startswith("ws://") for address in console.addresses)
     assert [address for address in console.addresses if gateway.key in address] == []
-    assert await console.page.evaluate("JSON.stringify(localStorage) + document.cookie") == "{}"
+    assert gateway.key not in await console.page.evaluate("JSON.stringify(localStorage) + document.cookie")
     assert gateway.key in await console.page.evaluate("JSON.stringify(sessionStorage)")
 
 
@@ -111,7 +111,7 @@ async def test_the_result_of_a_background_job_comes_home(gateway: GatewayProcess
     await console.enter(gateway)
     await console.start_conversation("!&sleep 1; echo all-done")
     await expect(page.locator('[data-kind="job"]')).to_be_visible()
-    await page.get_by_role("link", name="Jobs", exact=True).click()
+    await console.open_place("Jobs")
     await page.locator("[data-job]").click()
     await expect(page.locator(".facts .badge")).to_have_text("completed")
     await expect(page.get_by_label("Log")).to_contain_text("all-done")
@@ -185,13 +185,13 @@ async def test_a_conversation_is_found_by_its_title_and_renamed(
     await console.enter(gateway)
     await console.start_conversation("!echo plan the trip")
     conversations = page.get_by_role("navigation", name="Conversations")
-    await expect(conversations.get_by_text("!echo plan the trip")).to_be_visible()
+    await expect(conversations.locator(".name", has_text="!echo plan the trip")).to_be_visible()
     await page.get_by_role("button", name="Rename").click()
     await page.get_by_label("Title").fill("Holidays")
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("heading", name="Holidays")).to_be_visible()
     await page.reload()
-    await expect(conversations.get_by_text("Holidays")).to_be_visible()
+    await expect(conversations.locator(".name", has_text="Holidays")).to_be_visible()
 
 
 async def test_hostile_texts_are_only_texts(gateway: GatewayProcess, console: Console) -> None:
@@ -253,7 +253,7 @@ async def test_the_page_fits_a_small_screen(gateway: GatewayProcess, browser: Br
         await view.page.get_by_role("link", name="← Conversations").click()
         await expect(view.page.get_by_role("navigation", name="Conversations")).to_be_visible()
         for name in ("Jobs", "Deliveries", "Streams", "Webhooks", "Health"):
-            await view.page.get_by_role("link", name=name, exact=True).click()
+            await view.open_place(name)
             await expect(view.page.get_by_role("heading", name=name)).to_be_visible()
             assert await view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
@@ -262,7 +262,7 @@ async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console:
     """Adding and rotating show a secret, which is hidden once it was copied; removing asks again first."""
     page = console.page
     await console.enter(gateway)
-    await page.get_by_role("link", name="Webhooks", exact=True).click()
+    await console.open_place("Webhooks")
     await page.get_by_label("Address").fill("https://hooks.example.org/dovecote")
     await page.get_by_role("button", name="Add", exact=True).click()
     secret = page.locator(".secret code")
@@ -286,13 +286,13 @@ async def test_a_failed_delivery_is_seen_and_sent_again(gateway: GatewayProcess,
     page = console.page
     async with webhook_receiver(respond(500)) as receiver:
         await console.enter(gateway)
-        await page.get_by_role("link", name="Webhooks", exact=True).click()
+        await console.open_place("Webhooks")
         await page.get_by_label("Address").fill(receiver.url)
         await page.get_by_role("button", name="Add", exact=True).click()
         await page.get_by_role("button", name="Test", exact=True).click()
         await expect(page.get_by_text("A test event is on its way")).to_be_visible()
         await receiver.request_received.wait()
-        await page.get_by_role("link", name="Deliveries", exact=True).click()
+        await console.open_place("Deliveries")
         await page.locator(".rowlink").first.click()
         attempts = page.locator("tbody tr")
         await expect(attempts).to_have_count(1)

@@ -16,6 +16,7 @@ from gateway.web.http.auth import (
     AdminAccess,
     JobTokenAccess,
     KeyAccess,
+    OneTimeCodeAccess,
     PlatformAccess,
     PublicAccess,
     SignatureAccess,
@@ -51,8 +52,7 @@ CHANGES_NOTHING = {
 
 SCOPE_OF_EACH_TOOL = {"/mcp"}
 """Where a request names a tool, and each tool has a scope of its own."""
-
-CHANGING = KeyAccess | AdminAccess | PlatformAccess | SignatureAccess | JobTokenAccess
+CHANGING = KeyAccess | AdminAccess | PlatformAccess | SignatureAccess | JobTokenAccess | OneTimeCodeAccess
 """Who may change something."""
 
 BY_NAME = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")

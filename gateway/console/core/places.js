@@ -1,0 +1,55 @@
+// The places of the console: what the address names, and the module that shows it.
+
+/** Modules of rarely used places are fetched when they are opened. */
+export const PLACES = [
+  { name: "home", title: "Home", icon: "home", load: () => import("../home/home.js") },
+  { name: "inbox", title: "Inbox", icon: "inbox", load: () => import("../inbox/inbox.js") },
+  { name: "approvals", title: "Approvals", icon: "check", load: () => import("../decisions/approvals.js") },
+  { name: "jobs", title: "Jobs", icon: "job", group: "Activity", load: () => import("../work/jobs.js") },
+  { name: "turns", title: "Turns", icon: "turn", group: "Activity", load: () => import("../work/turns.js") },
+  { name: "deliveries", title: "Deliveries", icon: "send", group: "Activity", load: () => import("../work/deliveries.js") },
+  { name: "streams", title: "Streams", icon: "stream", group: "Activity", load: () => import("../work/streams.js") },
+  { name: "health", title: "Health", icon: "health", group: "Activity", load: () => import("../work/health.js") },
+  { name: "channels", title: "Channels", icon: "channel", group: "Set up", load: () => import("../setup/channels.js") },
+  { name: "agents", title: "Agents", icon: "agent", group: "Set up", load: () => import("../setup/agents.js") },
+  { name: "sandboxes", title: "Sandboxes", icon: "box", group: "Set up", load: () => import("../setup/sandboxes.js") },
+  { name: "workspaces", title: "Workspaces", icon: "folder", group: "Set up", load: () => import("../setup/workspaces.js") },
+  { name: "schedules", title: "Schedules", icon: "clock", group: "Set up", load: () => import("../setup/schedules.js") },
+  { name: "memory", title: "Memory", icon: "memory", group: "Set up", load: () => import("../setup/memory.js") },
+  { name: "webhooks", title: "Webhooks", icon: "hook", group: "Set up", load: () => import("../setup/webhooks.js") },
+  { name: "keys", title: "Keys", icon: "key", group: "Set up", load: () => import("../setup/keys.js") },
+  { name: "usage", title: "Usage", icon: "chart", group: "Set up", load: () => import("../setup/usage.js") },
+  { name: "audit", title: "Audit", icon: "list", group: "Set up", load: () => import("../setup/audit.js") },
+];
+
+const FORMER_NAMES = { chat: "inbox" };
+
+/** The place in an address such as `#/inbox/cnv_1?q=report`: {place, id, rest, query}. */
+export function placeIn(hash) {
+  const [path, search = ""] = hash.replace(/^#\/?/, "").split("?");
+  const [name, id, ...rest] = path.split("/").map(decodePart);
+  const wanted = FORMER_NAMES[name] ?? name;
+  const place = PLACES.find((candidate) => candidate.name === wanted) ?? PLACES[0];
+  return { place, id: id || null, rest, query: new URLSearchParams(search) };
+}
+
+/** The address of a place; empty values of `query` are left out. */
+export function addressOf(name, id, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value);
+  const search = given.length > 0 ? `?${new URLSearchParams(given)}` : "";
+  return `#/${name}${id ? `/${id}` : ""}${search}`;
+}
+
+/** Go to an address without a new entry in the history. */
+export function replaceAddress(hash) {
+  history.replaceState(null, "", hash);
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+function decodePart(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return "";
+  }
+}

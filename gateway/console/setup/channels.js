@@ -1,0 +1,124 @@
+// Channels: connect a chat platform, see whether it receives, and let people in.
+
+import { call, list } from "../core/api.js";
+import { addressOf } from "../core/places.js";
+import { Act, Form, Remove } from "../parts/forms.js";
+import { PlatformMark } from "../parts/icons.js";
+import { Badge, Empty, html, Moment, Trouble, usePolled } from "../parts/parts.js";
+import { useState } from "../vendor/hooks.mjs";
+import { KINDS } from "./channel_kinds.js";
+
+const RECORDS = "accounts/me/channels";
+const EVERY = 5000;
+
+export function View({ id }) {
+  return id ? html`<${OneChannel} id=${id} key=${id} />` : html`<${AllChannels} />`;
+}
+
+async function withStatus(channel) {
+  return { ...channel, status: await call("GET", `${RECORDS}/${channel.id}/status`).catch(() => null) };
+}
+
+function AllChannels() {
+  const { value, problem, refresh } = usePolled(async () => Promise.all((await list(RECORDS)).map(withStatus)), EVERY);
+  return html`<section class="view narrow">
+    <h1>Channels</h1>
+    <p class="lead">A channel connects a chat platform with an agent.</p>
+    <${Trouble} problem=${problem} retry=${refresh} />
+    ${value?.length === 0 && html`<${Empty} icon="channel" title="No channel yet">Choose a platform below. Its form says where to get the token.</${Empty}>`}
+    ${value?.length > 0 && html`<ul class="rows">${value.map((channel) => html`<li key=${channel.id}><a class="rowlink" href=${addressOf("channels", channel.id)} data-channel=${channel.name}>
+      <${PlatformMark} kind=${channel.kind} /> <span class="clip">${channel.name}</span> <${Badge} state=${channel.status?.state ?? "unknown"} /></a></li>`)}</ul>`}
+    <${Connect} refresh=${refresh} />
+  </section>`;
+}
+
+function Connect({ refresh }) {
+  const [kind, setKind] = useState("telegram");
+  const { value: agents } = usePolled(() => list("accounts/me/agents"), 0);
+  const { title, hint, settings, manifest } = KINDS[kind];
+  const create = async ({ name, agent, ...given }) => {
+    const filled = Object.fromEntries(Object.entries(given).filter(([key, value]) => value !== "" && settings.some((field) => field.name === key)));
+    await call("POST", RECORDS, { body: { name, kind, agent: agent || agents[0].id, settings: filled } });
+    await refresh();
+  };
+  const fields = [
+    { name: "name", label: "Name", value: kind, required: true },
+    ...settings,
+    ...(agents?.length > 1 ? [{ name: "agent", label: "Agent that answers", kind: "select", options: agents.map((one) => [one.id, one.name]), value: agents[0].id }] : []),
+  ];
+  return html`<h2>Connect a platform</h2>
+    <div class="stack"><label>Platform <select value=${kind} onChange=${(event) => setKind(event.target.value)}>${Object.entries(KINDS).map(([name, one]) => html`<option value=${name} key=${name}>${one.title}</option>`)}</select></label>
+      <p class="quiet">${hint}</p>
+      ${manifest && html`<${Manifest} file=${manifest} />`}
+    </div>
+    ${agents && html`<${Form} key=${kind} label=${`Connect ${title}`} fields=${fields} action="Connect" onSend=${create} />`}`;
+}
+
+/** The manifest of an app, to paste at its platform. */
+function Manifest({ file }) {
+  const { value } = usePolled(async () => (await fetch(file)).text(), 0, [file]);
+  const copy = async () => {
+    await navigator.clipboard.writeText(value);
+    return "Copied.";
+  };
+  return html`<details><summary>Manifest of the app</summary>
+    ${value && html`<p class="row"><${Act} label="Copy the manifest" onAct=${copy} /></p><pre class="code" tabIndex="0" aria-label="Manifest">${value}</pre>`}</details>`;
+}
+
+function OneChannel({ id }) {
+  const { value: channel, problem, refresh } = usePolled(async () => withStatus(await call("GET", `${RECORDS}/${id}`)), EVERY, [id]);
+  return html`<section class="view narrow">
+    <p><a href="#/channels">← All channels</a></p>
+    <${Trouble} problem=${problem} retry=${refresh} />
+    ${channel && html`<h1>${channel.name}</h1><${Facts} channel=${channel} /><${Check} id=${id} />
+      <${Pairings} id=${id} />
+      ${!channel.managed && html`<h2>Remove</h2><p class="row"><${Remove} onRemove=${() => removeChannel(id)} /></p>`}`}
+  </section>`;
+}
+
+async function removeChannel(id) {
+  await call("DELETE", `${RECORDS}/${id}`);
+  location.hash = "#/channels";
+}
+
+function Facts({ channel }) {
+  return html`<dl class="facts">
+    <dt>Platform</dt><dd>${KINDS[channel.kind]?.title ?? channel.kind}</dd>
+    <dt>State</dt><dd><${Badge} state=${channel.status?.state ?? "unknown"} /> ${channel.status?.reason ?? ""}</dd>
+    <dt>Settings</dt><dd><pre class="command" tabIndex="0" aria-label="Settings">${JSON.stringify(channel.settings, null, 2)}</pre></dd>
+    ${channel.managed && html`<dt>From</dt><dd>the configuration file; change it there</dd>`}
+    <dt>Conversations</dt><dd><a href=${addressOf("inbox", null, { kind: channel.kind })}>Open in the inbox</a></dd>
+  </dl>`;
+}
+
+function Check({ id }) {
+  const [result, setResult] = useState(null);
+  const test = async () => {
+    setResult(null);
+    setResult(await call("POST", `channels/${id}/test`));
+  };
+  return html`<p class="row"><${Act} label="Test the connection" onAct=${test} /></p>
+    ${result && html`<ul class="rows" role="status">${result.findings.map((finding) => html`<li class="entry" key=${finding.subject}>
+      <${Badge} state=${finding.ok ? "ok" : "failed"} /> ${finding.detail} ${finding.remedy && html`<p class="quiet">${finding.remedy}</p>`}</li>`)}</ul>`}`;
+}
+
+function Pairings({ id }) {
+  const { value, problem, refresh } = usePolled(() => list(`${RECORDS}/${id}/pairings`), EVERY, [id]);
+  return html`<h2>People</h2>
+    <p class="quiet">Someone unknown who writes to the bot gets a code. Ask them for it, to be sure who they are, and let them in.</p>
+    <${Trouble} problem=${problem} retry=${refresh} />
+    ${value?.length === 0 && html`<p class="empty">Nobody has asked yet.</p>`}
+    ${value?.length > 0 && html`<ul class="rows">${value.map((one) => html`<li class="entry" key=${one.person} data-person=${one.person}><header>
+      <h3>${one.name || one.person}</h3> <${Badge} state=${one.state} /> <span class="quiet">${one.person} · <${Moment} time=${one.paired_at ?? one.created_at} /></span></header>
+      ${one.state === "waiting"
+        ? html`<${LetIn} id=${id} refresh=${refresh} />`
+        : html`<p class="row"><${Remove} label="Send away" sureLabel="Confirm" onRemove=${() => call("DELETE", `${RECORDS}/${id}/pairings/${encodeURIComponent(one.person)}`).then(refresh)} /></p>`}</li>`)}</ul>`}`;
+}
+
+function LetIn({ id, refresh }) {
+  const pair = async ({ code }) => {
+    await call("POST", `${RECORDS}/${id}/pairings`, { body: { code: code.trim() } });
+    await refresh();
+  };
+  return html`<${Form} fields=${[{ name: "code", label: "Their code", required: true }]} action="Let in" onSend=${pair} />`;
+}

@@ -1,0 +1,44 @@
+// Usage: what models and sandboxes took, by agent and by reason, against the budget.
+
+import { call, list } from "../core/api.js";
+import { bytes, html, Trouble, usePolled } from "../parts/parts.js";
+
+const EVERY = 15_000;
+
+export function View() {
+  const { value, problem, refresh } = usePolled(async () => {
+    const [usage, storage, agents] = await Promise.all([call("GET", "accounts/me/usage"), call("GET", "accounts/me/storage"), list("accounts/me/agents")]);
+    return { usage, storage, names: new Map(agents.map(({ id, name }) => [id, name])) };
+  }, EVERY);
+  return html`<section class="view">
+    <h1>Usage</h1>
+    <p class="lead">Since the account began. The operator sets the budget; 0 means that there is no limit.</p>
+    <${Trouble} problem=${problem} retry=${refresh} />
+    ${value && html`<${Budget} usage=${value.usage} storage=${value.storage} />
+      <h2>By agent</h2><${Table} label="Usage by agent" first="Agent" rows=${Object.entries(value.usage.agents).map(([id, amount]) => [value.names.get(id) ?? id, amount])} />
+      <h2>By model and reason</h2><${Table} label="Usage by model and reason" first="What" rows=${value.usage.parts.map((part) => [`${part.what || part.kind} for ${part.reason}`, part])} />`}
+  </section>`;
+}
+
+function Budget({ usage, storage }) {
+  const { total, budget } = usage;
+  const tokens = total.input_tokens + total.output_tokens;
+  const rows = [
+    ["Model requests", total.requests, budget.requests, (count) => count.toLocaleString()],
+    ["Tokens", tokens, budget.tokens, (count) => count.toLocaleString()],
+    ["Cost", total.cost, budget.cost, (amount) => amount.toFixed(2)],
+    ["Sandbox minutes", total.sandbox_seconds / 60, budget.seconds / 60, (minutes) => minutes.toFixed(1)],
+    ["Storage", storage.used_bytes, storage.limit_bytes, bytes],
+  ];
+  return html`<div class="tiles">${rows.map(([what, used, limit, shown]) => html`<div class="tile" key=${what}><span class=${`figure ${limit > 0 && used >= limit ? "bad" : ""}`}>${shown(used)}</span>
+    <span class="what">${what}${limit > 0 ? ` of ${shown(limit)}` : ""}</span></div>`)}</div>`;
+}
+
+function Table({ label, first, rows }) {
+  if (rows.length === 0) return html`<p class="empty">Nothing was used yet.</p>`;
+  return html`<div class="scroll" tabIndex="0" role="region" aria-label=${label}><table>
+    <thead><tr><th scope="col">${first}</th>${["Requests", "Tokens in", "Tokens out", "Cost", "Sandbox"].map((name) => html`<th scope="col" class="number" key=${name}>${name}</th>`)}</tr></thead>
+    <tbody>${rows.map(([name, amount]) => html`<tr key=${name}><th scope="row">${name}</th>
+      <td class="number">${amount.requests.toLocaleString()}</td><td class="number">${amount.input_tokens.toLocaleString()}</td><td class="number">${amount.output_tokens.toLocaleString()}</td>
+      <td class="number">${amount.cost.toFixed(2)}</td><td class="number">${Math.round(amount.sandbox_seconds)} s</td></tr>`)}</tbody></table></div>`;
+}

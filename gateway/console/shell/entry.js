@@ -1,0 +1,59 @@
+// The first visit: the form that asks for a key.
+
+import { call, Problem, session } from "../core/api.js";
+import { Mark } from "../parts/icons.js";
+import { html } from "../parts/parts.js";
+import { useState } from "../vendor/hooks.mjs";
+
+export function KeyForm({ said, onEnter }) {
+  const [key, setKey] = useState("");
+  const [problem, setProblem] = useState(said);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    const refusal = await tryKey(key.trim());
+    setBusy(false);
+    if (refusal) setProblem(refusal);
+    else onEnter(key.trim());
+  };
+  return html`<main class="gate"><form class="stack" onSubmit=${submit} autoComplete="off">
+    <p class="brand"><${Mark} /> Dovecote</p>
+    <h1>Open the console</h1>
+    <label>API key <input type="password" name="key" required autoFocus autoComplete="off" spellCheck=${false} value=${key}
+      aria-describedby="key-hint" onInput=${(event) => setKey(event.target.value)} /></label>
+    <p id="key-hint" class="quiet">The gateway wrote its first key to the file <code>key</code> in its data directory. This page keeps it until you leave or close its tabs.</p>
+    <p class="row"><button class="primary" disabled=${busy || key.trim() === ""}>Enter</button></p>
+    ${problem && html`<p class="trouble" role="alert">${problem}</p>`}
+  </form></main>`;
+}
+
+/** Why a key is refused, or null if it is accepted; stores the id under which its messages are shown. */
+export async function tryKey(key) {
+  try {
+    const account = await call("GET", "accounts/me", { key });
+    session.isKnownAs(account.key);
+    return null;
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    if (problem.status === 401) return "The gateway refused this key.";
+    return problem.status === 403 ? null : problem.message;
+  }
+}
+
+const OPENS = /^#\/open\/([\w-]{1,100})$/;
+
+/** The one-time code in the address, which is removed from the address and the history; null without one. */
+export function takeCode() {
+  const code = OPENS.exec(location.hash)?.[1] ?? null;
+  if (code !== null) history.replaceState(null, "", "#/home");
+  return code;
+}
+
+/** Exchange a one-time code for a key; throws a Problem if it was used or is too old. */
+export async function openWith(code) {
+  const { key } = await call("POST", "console/entry", { body: { code }, key: null });
+  const refusal = await tryKey(key);
+  if (refusal) throw new Problem({ title: refusal });
+  return key;
+}

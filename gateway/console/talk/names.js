@@ -1,0 +1,12 @@
+// The names under which conversations are shown.
+
+/** The title of a conversation: a person's, else the start of its first message. */
+export function nameOf(talk) {
+  return talk.title ?? talk.name ?? (placeOf(talk) || talk.id);
+}
+
+/** Where in a chat a conversation is; empty for one without a chat. */
+export function placeOf(talk) {
+  const { channel_name: channel, room, thread } = talk.address ?? {};
+  return [channel, room, thread].filter(Boolean).join(" · ");
+}

@@ -1,0 +1,68 @@
+// The title of a conversation: where it is, and what can be done with it.
+
+import { call } from "../core/api.js";
+import { PlatformMark } from "../parts/icons.js";
+import { Badge, html, Trouble, useAction } from "../parts/parts.js";
+import { useState } from "../vendor/hooks.mjs";
+import { nameOf, placeOf } from "./names.js";
+
+export function TitleBar({ id, talk, refresh }) {
+  const [wanted, setWanted] = useState(null);
+  if (talk === null) return html`<header class="title" />`;
+  if (wanted !== null) return html`<${Rename} id=${id} wanted=${wanted} setWanted=${setWanted} refresh=${refresh} />`;
+  return html`<header class="title">
+    <a class="back button" href="#/inbox" aria-label="← Conversations">←</a>
+    <${PlatformMark} kind=${talk.kind} />
+    <div class="names"><h1 class="clip">${nameOf(talk)}</h1>${placeOf(talk) && html`<p class="quiet clip">${placeOf(talk)}</p>`}</div>
+    ${talk.handover && html`<${Badge} state="with a person" />`}
+    <div class="actions">
+      <${Handover} id=${id} talk=${talk} refresh=${refresh} />
+      <button type="button" onClick=${() => setWanted(talk.title ?? "")}>Rename</button>
+      <${Remove} id=${id} />
+    </div>
+  </header>`;
+}
+
+function Rename({ id, wanted, setWanted, refresh }) {
+  const [rename, { busy, problem }] = useAction(async (title) => {
+    await call("PATCH", `conversations/${encodeURIComponent(id)}`, { body: { title: title.trim() || null } });
+    setWanted(null);
+    await refresh();
+  });
+  const submitted = (event) => {
+    event.preventDefault();
+    rename(wanted);
+  };
+  return html`<form class="title" onSubmit=${submitted}>
+    <label class="unseen" for="title">Title</label>
+    <input id="title" value=${wanted} maxLength="200" placeholder="The start of the first message" autoFocus onInput=${(event) => setWanted(event.target.value)} />
+    <button class="primary" disabled=${busy}>Save</button>
+    <button type="button" onClick=${() => setWanted(null)}>Cancel</button>
+    <${Trouble} problem=${problem} />
+  </form>`;
+}
+
+/** While a person handles a conversation its agent is silent. */
+function Handover({ id, talk, refresh }) {
+  const [hand, { busy, problem }] = useAction(async (state) => {
+    await call("POST", `conversations/${encodeURIComponent(id)}/handover`, { body: { state } });
+    await refresh();
+  });
+  return html`${talk.handover
+      ? html`<button type="button" disabled=${busy} onClick=${() => hand("agent")}>Give back</button>`
+      : html`<button type="button" disabled=${busy} onClick=${() => hand("human")}>Take over</button>`}
+    <${Trouble} problem=${problem} />`;
+}
+
+function Remove({ id }) {
+  const [sure, setSure] = useState(false);
+  const [remove, { busy, problem }] = useAction(async () => {
+    await call("DELETE", `conversations/${encodeURIComponent(id)}`);
+    location.hash = "#/inbox";
+  });
+  return html`${sure
+      ? html`<button type="button" class="danger" disabled=${busy} onClick=${remove}>Delete for good</button>
+        <button type="button" onClick=${() => setSure(false)}>Keep</button>`
+      : html`<button type="button" onClick=${() => setSure(true)}>Delete</button>`}
+    <${Trouble} problem=${problem} />`;
+}

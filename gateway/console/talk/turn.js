@@ -1,0 +1,48 @@
+// One turn of a conversation: what was asked, the steps, the answer, and what it took.
+
+import { call } from "../core/api.js";
+import { addressOf } from "../core/places.js";
+import { html, span } from "../parts/parts.js";
+import { useEffect, useState } from "../vendor/hooks.mjs";
+import { Item } from "./cards.js";
+
+const KNOWN_STATES = new Map();
+const MOST_KNOWN = 500;
+
+export function Turn({ group, turn }) {
+  if (group.turn === undefined) return group.items.map((item) => html`<${Item} item=${item} key=${item.key} />`);
+  const isFromSnapshot = turn === undefined && group.items.some(({ restored }) => restored);
+  return html`<section class="turn" data-turn=${group.turn}>
+    ${group.items.map((item) => html`<${Item} item=${item} key=${item.key} />`)}
+    ${(turn?.endedAt || isFromSnapshot) && html`<${TurnFoot} id=${group.turn} items=${group.items} />`}
+  </section>`;
+}
+
+/** Steps, duration and tokens of a turn that ended. */
+function TurnFoot({ id, items }) {
+  const { usage, started_at: begin, finished_at: end } = useStatus(id) ?? {};
+  const steps = items.filter(({ kind }) => kind === "tool").length;
+  const facts = [
+    steps > 0 && `${steps} ${steps === 1 ? "step" : "steps"}`,
+    begin && end && span(Date.parse(end) - Date.parse(begin)),
+    usage && `${(usage.input_tokens + usage.output_tokens).toLocaleString()} tokens`,
+  ].filter(Boolean);
+  return html`<p class="turnfoot quiet" data-kind="turn">${facts.join(" · ")} <a href=${addressOf("turns", id)}>Trace</a></p>`;
+}
+
+function useStatus(id) {
+  const [status, setStatus] = useState(KNOWN_STATES.get(id) ?? null);
+  useEffect(() => {
+    if (KNOWN_STATES.has(id)) return;
+    call("GET", `status/${encodeURIComponent(id)}`).then(
+      ({ usage, started_at, finished_at }) => {
+        const found = { usage, started_at, finished_at };
+        if (KNOWN_STATES.size >= MOST_KNOWN) KNOWN_STATES.clear();
+        KNOWN_STATES.set(id, found);
+        setStatus(found);
+      },
+      () => {}, // the foot shows what it knows
+    );
+  }, [id]);
+  return status;
+}
