@@ -40,7 +40,7 @@ class ConcurrentSends:
             if task.done() and not task.cancelled() and task.exception() is None:
                 await task.result().exit_stack.aclose()
 
-    async def wait(self, woken: asyncio.Event) -> list[EndedSend]:
+    async def wait_for_ends(self, woken: asyncio.Event) -> list[EndedSend]:
         """Wait until a send has ended, and briefly for others; return the results of those that have ended.
 
         If more can be sent, a wake-up ends the wait too. Raises the exception of a send that failed.
@@ -81,7 +81,7 @@ class InFlight:
         newest = max((began for _, began in self.sends.values()), default=float("-inf"))
         return max(0.0, newest + self.slow_seconds - time.monotonic())
 
-    async def wait(self, seconds: float) -> bool:
+    async def wait_for_end(self, seconds: float) -> bool:
         """Wait until a send has ended, at most this long; return whether more may be unfinished.
 
         The result of a send's task is whether anything was unfinished at the destination after it.

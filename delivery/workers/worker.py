@@ -104,7 +104,7 @@ class DeliveryWorker:
                         in_flight.add(due.delivery.id, group.create_task(self._attempt_in_turn(due, lease)))
                     elif not in_flight.sends:
                         return
-                    if not await in_flight.wait(wait or self._config.slow_seconds):
+                    if not await in_flight.wait_for_end(wait or self._config.slow_seconds):
                         return
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
@@ -154,7 +154,7 @@ class DeliveryWorker:
                             claimed.due.delivery.id, group.create_task(self._send_in_turn(claimed, lease))
                         )
                     if sends.tasks:
-                        await self._attempts.settle(await sends.wait(woken))
+                        await self._attempts.settle(await sends.wait_for_ends(woken))
                     elif not dues:
                         return
         except ExceptionGroup as failed:

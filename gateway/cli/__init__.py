@@ -29,8 +29,7 @@ from gateway.cli.commands.memories import memories, persons
 from gateway.cli.commands.sandboxes import sandboxes
 from gateway.cli.commands.schedules import schedules
 from gateway.cli.commands.serve import serve
-from gateway.cli.commands.trace import trace
-from gateway.cli.commands.turns import turns
+from gateway.cli.commands.turns import trace, turns
 from gateway.cli.commands.webhooks import webhooks
 from gateway.cli.group import group, local, remote
 

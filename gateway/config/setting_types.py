@@ -253,54 +253,6 @@ class AgentSettings(FrozenSettings):
 MEGABYTE = 1_000_000
 
 
-class FileSettings(FrozenSettings):
-    """Limits of files in both directions, and their retention."""
-
-    max_bytes: int = Field(
-        default=50 * MEGABYTE, ge=1, le=500 * MEGABYTE, description="bytes of one file that is sent"
-    )
-    max_count: int = Field(default=20, ge=1, le=100, description="files sent with one answer or job")
-    messages_before_file: int = Field(
-        default=2, ge=0, le=100, description="messages of one reply; a longer text becomes a file; 0: never"
-    )
-    attachment_bytes: int = Field(
-        default=20 * MEGABYTE, ge=1, le=500 * MEGABYTE, description="bytes of one file that is received"
-    )
-    attachment_timeout: float = Field(
-        default=60.0, gt=0, le=600, description="seconds that fetching one received file may take"
-    )
-    link_lifetime: Seconds = Field(default=WEEK_SECONDS, description="seconds a link to a file is valid")
-    retention: int = Field(
-        default=30 * 86400, ge=1, le=3650 * 86400, description="seconds files are stored, at most"
-    )
-    turn_bytes: int = Field(
-        default=16 * MEGABYTE,
-        ge=0,
-        le=500 * MEGABYTE,
-        description="bytes of changed files that are stored with a turn's file tree; 0: turns have no tree",
-    )
-    account_bytes: int = Field(
-        default=10_000 * MEGABYTE,
-        ge=0,
-        description="bytes of files, workspaces, messages and agents that one account may store; 0: no limit",
-    )
-
-
-class TranscriptionSettings(FrozenSettings):
-    """What turns voice messages into text: an endpoint, else a command, else nothing."""
-
-    base_url: WebUrl | None = Field(
-        default=None, description="a server with OpenAI's /audio/transcriptions, such as .../v1"
-    )
-    api_key: SecretValue | None = Field(default=None, description="the server's key")
-    model: str = Field(default="whisper-1", max_length=200, description="the server's model")
-    command: Annotated[tuple[str, ...], BeforeValidator(split_list)] = Field(
-        default=(), description="a command that reads a voice message and prints its text"
-    )
-    timeout: float = Field(default=120.0, gt=0, le=600, description="seconds that one message may take")
-    max_bytes: int = Field(default=25 * MEGABYTE, ge=1, description="bytes of one message")
-
-
 MIN_RETENTION_DAYS = 30
 """Keys of platform events and requests are kept this long, and name turns and messages."""
 

@@ -20,6 +20,7 @@ from pydantic_settings import (
 )
 
 from delivery.fair_scheduler import DEFAULT_SHARE, PoolSize
+from gateway.config.file_settings import FileSettings, TranscriptionSettings
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import (
     MIN_KEY_LENGTH,
@@ -29,7 +30,6 @@ from gateway.config.setting_types import (
     DatabaseUrl,
     Delays,
     Directory,
-    FileSettings,
     NatsUrl,
     NonBlankText,
     Origins,
@@ -41,7 +41,6 @@ from gateway.config.setting_types import (
     SecretValue,
     SecretValues,
     TimeZone,
-    TranscriptionSettings,
     VendorSettings,
     WebUrl,
     WorkspaceSettings,

@@ -18,7 +18,7 @@ from gateway.environments.workspaces import Workspaces
 from gateway.records.agent import WorkspaceUse, agent_config
 from gateway.records.kinds import WorkspaceConfig
 from gateway.records.records import Records
-from gateway.records.workspace_rules import has_durable_files
+from gateway.records.rules.workspace_rules import has_durable_files
 from gateway.store import sandboxes
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record

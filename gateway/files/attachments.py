@@ -21,7 +21,7 @@ from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
 from delivery.events.event import new_id
 from gateway.agents.port import AgentImage
-from gateway.config.setting_types import FileSettings
+from gateway.config.file_settings import FileSettings
 from gateway.conversations.notices import post_notice
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files import media_types

@@ -18,7 +18,7 @@ from delivery.database.engine import Connection, DatabaseUnavailable
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.errors import DeliveryError
 from delivery.events.event import new_id
-from gateway.config.setting_types import FileSettings
+from gateway.config.file_settings import FileSettings
 from gateway.conversations.notices import post_notice
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files import media_types, workspace_outbox

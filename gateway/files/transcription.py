@@ -14,8 +14,8 @@ import aiohttp
 
 from egress.guard import TRUSTED
 from egress.sessions import open_session
+from gateway.config.file_settings import TranscriptionSettings
 from gateway.config.load import environment_without_ours
-from gateway.config.setting_types import TranscriptionSettings
 from gateway.files.media_types import render_size
 
 MAX_TEXT_BYTES = 64 * 1024

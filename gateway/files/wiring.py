@@ -12,7 +12,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.deliveries.part import FilePart
 from delivery.deliveries.transactions import Transactions
-from gateway.config.setting_types import FileSettings
+from gateway.config.file_settings import FileSettings
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.attachments import AttachmentFetcher
 from gateway.files.blob_store import BlobStore, DirectoryBlobStore

@@ -18,7 +18,7 @@ from gateway.accounts.vault import read_private, write_private
 from gateway.config.setting_types import AgentSettings
 from gateway.records.declared import DeclaredRecords, apply_declared
 from gateway.records.records import Records
-from gateway.records.sandbox_ceilings import FIRST_ACCOUNT
+from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
 from gateway.store.accounts import accounts as account_store
 from gateway.store.accounts import records as store
 from gateway.store.accounts.accounts import Account

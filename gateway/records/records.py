@@ -19,15 +19,25 @@ from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config, agent_urls
 from gateway.records.agent_requests import HttpHookConfig, HttpToolConfig
-from gateway.records.connection_rules import shared_connections
 from gateway.records.credentials import credential_urls
-from gateway.records.endpoint_rules import CallableUrl, callable_url, disallowed_endpoints, disallowed_urls
 from gateway.records.errors import InUse, InvalidRecord, ManagedByOperator, RecordNameTaken, RecordNotFound
 from gateway.records.kinds import ChannelConfig, ValidatedConfig, validate
 from gateway.records.mcp_servers import McpServerConfig
 from gateway.records.patches import insert_secrets, merge_patch
-from gateway.records.sandbox_ceilings import is_first_account, lowered, problems_above, unlowered_problems
-from gateway.records.workspace_rules import agent_workspace_problems, workspace_problems
+from gateway.records.rules.connection_rules import shared_connections
+from gateway.records.rules.endpoint_rules import (
+    CallableUrl,
+    callable_url,
+    disallowed_endpoints,
+    disallowed_urls,
+)
+from gateway.records.rules.sandbox_ceilings import (
+    is_first_account,
+    lowered,
+    problems_above,
+    unlowered_problems,
+)
+from gateway.records.rules.workspace_rules import agent_workspace_problems, workspace_problems
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import ID_PREFIXES, Record, RecordKind
 from gateway.store.conversations import channel_secrets, channel_state, pairings

@@ -16,9 +16,9 @@ from delivery.webhooks.endpoints import RECORD, Endpoint
 from delivery.webhooks.signing import new_secret
 from gateway.accounts.vault import AssociatedData, Vault, associated_data
 from gateway.records.agent import AgentHook
-from gateway.records.endpoint_rules import CallableUrl
 from gateway.records.errors import RecordNameTaken, RecordNotFound
 from gateway.records.fields import MASK
+from gateway.records.rules.endpoint_rules import CallableUrl
 
 ROTATION_OVERLAP = timedelta(hours=24)
 """How long the previous secret is used for a second signature after a rotation."""

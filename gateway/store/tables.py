@@ -105,8 +105,7 @@ conversations = Table(
 
 `room_position` is the last row of `room_messages` that a turn got as context. While `handover_by` is set, a
 person handles the conversation and its turns are cancelled; `carried_context` is what its next turn gets.
-`direct`: the chat has one person beside the bot. It is null if that is unknown, and outside chats.
-`model` was selected by `/model`; turns keep a copy.
+`direct`: the chat has one person beside the bot; null if unknown. `model` was selected by `/model`.
 """
 
 inbox = Table(

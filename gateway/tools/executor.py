@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -20,7 +19,6 @@ from gateway.conversations.approvals import call_digest, fingerprint_all
 from gateway.conversations.approver_rules import may_approve_own_turn
 from gateway.conversations.file_change import FileChange
 from gateway.conversations.questions import ANSWERED
-from gateway.store.turn_state import Interruption
 from gateway.store.turns import approvals, turns
 from gateway.store.turns.turns import StepRow
 from gateway.tools.ask_person import ask_person
@@ -44,6 +42,7 @@ from gateway.tools.load_skill import load_skill
 from gateway.tools.memory import memory_delete, memory_search, memory_write
 from gateway.tools.schedules import schedule_create, schedule_delete, schedule_list
 from gateway.tools.services import service
+from gateway.tools.step_results import event_data, interrupted_result, recorded_result
 from gateway.tools.tool import SEVERAL, InvalidArguments, Tool, ToolContext, validate_arguments
 from sandbox.errors import SandboxError
 
@@ -73,9 +72,6 @@ TOOLS: Mapping[str, Tool] = {
     "memory_search": memory_search,
     "memory_delete": memory_delete,
 }
-
-MAX_EVENT_OUTPUT = 128 * 1024
-"""Characters of output in an event; the step's row has the full output."""
 
 PREVIEW_TIMEOUT = 5.0
 """Seconds that the question about a change may wait for the present file."""
@@ -237,7 +233,7 @@ class ToolExecutor(Tools):
             )
         earlier = await self._get_step(call)
         if earlier is not None and earlier.state == "done":
-            return _recorded_result(earlier)
+            return recorded_result(earlier)
         decided = await self._hooks.before_tool(name, args, call)
         args = decided.call.args or {}
         if decided.denied is not None:
@@ -247,7 +243,7 @@ class ToolExecutor(Tools):
         if await self._waits_for_person(name, args, call, typed_by_asker=typed_by_asker):
             return ToolResult(ok=False, content="a person must approve this call before it can run")
         if earlier is not None and not tool.idempotent and not args.get("background"):
-            return await self._end_step(call, name, _interrupted_result(args, self._context.interruption))
+            return await self._end_step(call, name, interrupted_result(args, self._context.interruption))
         if earlier is None:
             await self._begin_step(call, name, args)
         step = ToolStep(id=call, title=describe_call(name, args))
@@ -323,7 +319,7 @@ class ToolExecutor(Tools):
                 Event.now(
                     EventType.TOOL_COMPLETED,
                     turn.conversation,
-                    {"name": name, "call": call, "attempt": turn.attempt, **_event_data(result)},
+                    {"name": name, "call": call, "attempt": turn.attempt, **event_data(result)},
                     turn=turn.id,
                 )
             )
@@ -361,44 +357,6 @@ def _with_workspace_argument(spec: ToolSpec, tool: Tool, context: ToolContext) -
 def _without_workspace_argument(args: Mapping[str, Any], context: ToolContext) -> Mapping[str, Any]:
     several = len(context.environments) >= SEVERAL
     return {name: value for name, value in args.items() if not (several and name == "workspace")}
-
-
-def _event_data(result: ToolResult) -> dict[str, Any]:
-    detail = result.detail
-    output = detail.get("stdout", "") + detail.get("stderr", "") if "stdout" in detail else result.content
-    return {
-        "ok": result.ok,
-        "exit_code": detail.get("exit_code"),
-        "duration_ms": detail.get("duration_ms"),
-        "timed_out": bool(detail.get("timed_out", False)),
-        "output": output[:MAX_EVENT_OUTPUT],
-        "truncated": bool(detail.get("truncated", False)) or len(output) > MAX_EVENT_OUTPUT,
-        **({"resultId": detail["resultId"]} if "resultId" in detail else {}),
-    }
-
-
-def _recorded_result(step: StepRow) -> ToolResult:
-    result = step.result or {}
-    return ToolResult(ok=result["ok"], content=result["content"], detail=result["detail"])
-
-
-_CAUSES = {
-    Interruption.LOST: "The gateway was too slow, or lost NATS or its database, while this ran",
-    Interruption.CRASH: "The gateway was restarted while this ran",
-    Interruption.NONE: "This was interrupted while it ran",
-}
-
-
-def _interrupted_result(args: Mapping[str, Any], interruption: Interruption) -> ToolResult:
-    what = str(args.get("command") or json.dumps(dict(args)))
-    return ToolResult(
-        ok=False,
-        content=(
-            f"{_CAUSES[interruption]}, so it may have run in part or whole: {what}\n"
-            "Look at what it left before running it again."
-        ),
-        detail={"interrupted": True, "command": what},
-    )
 
 
 def _call_key(turn: str, call: str) -> str:

@@ -147,8 +147,7 @@ class TurnWorker:
 
     async def _work_on(self, conversation: str) -> None:
         async with self._leases.acquire(f"t:{conversation}", ttl=self._lease_ttl) as lease:
-            fence: int | None = None
-            answered = False
+            fence, answered = None, False
             while not self._stop.is_set():
                 claim = await self._claimer.next(conversation, lease, fence, may_retry=answered)
                 if claim is None:

@@ -24,7 +24,7 @@ from delivery.events.relay import Relay
 from gateway.accounts import api_keys
 from gateway.accounts.vault import Vault, open_vault
 from gateway.agents.port import Agent
-from gateway.config.setting_types import FileSettings
+from gateway.config.file_settings import FileSettings
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.environments.workspaces import directory_workspaces

@@ -175,7 +175,7 @@ async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]
     from gateway.infra.preflight import check_secret_keys
     from gateway.records.declared import DeclaredRecords, apply_declared
     from gateway.records.records import Records
-    from gateway.records.sandbox_ceilings import FIRST_ACCOUNT
+    from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
     from gateway.store.accounts.accounts import get_account
 
     status = await database_status(settings)

@@ -97,3 +97,19 @@ async def cancel_turn(gateway: GatewayClient, turn: Id) -> None:
     """Cancel a turn with its model call and running command."""
     now = await gateway.post("turns", turn, "cancel")
     typer.echo(f"{turn} is {'being cancelled' if now.get('cancelling') else now['state']}")
+
+
+async def trace(
+    gateway: GatewayClient,
+    message: Annotated[str, typer.Argument(help="The id of a message, turn, job or delivery.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show every step of a message, turn or job."""
+    found = await gateway.get("trace", message)
+    if as_json:
+        print_json(found)
+        return
+    columns: Columns = {"time": "time", "what": "what", "id": "id", "state": "state"}
+    columns = {**columns, "detail": lambda row: short(row.get("detail"), 100)}
+    print_rows(found["steps"], columns, as_json=False, empty="no steps are known")

@@ -69,14 +69,12 @@ def _turn(row: Mapping[Any, Any]) -> Turn:
 HANDED_OVER = "handed over"
 """Cancel reason of turns of a conversation that a person handles."""
 
-_HANDED_OVER = select(1).where(
-    conversations.c.id == bindparam("of"), conversations.c.handover_by.is_not(None)
-)
-_IS_HANDED_OVER = _HANDED_OVER.exists()
+_OWN_CONVERSATION = conversations.c.id == bindparam("of")
+_IS_HANDED_OVER = select(1).where(_OWN_CONVERSATION, conversations.c.handover_by.is_not(None)).exists()
 _INSERT = insert(turns).values(
     cancel=_IS_HANDED_OVER,
     cancel_why=case((_IS_HANDED_OVER, literal_column(f"'{HANDED_OVER}'")), else_=None),
-    model=select(conversations.c.model).where(conversations.c.id == bindparam("of")).scalar_subquery(),
+    model=select(conversations.c.model).where(_OWN_CONVERSATION).scalar_subquery(),
 )
 _IS_DELAYED_FOLLOW_UP = and_(
     turns.c.trigger == "job",

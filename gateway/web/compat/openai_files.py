@@ -14,7 +14,7 @@ from pydantic import Field, StrictStr
 from gateway.files.storage_quota import StorageFull
 from gateway.store.conversations import uploads
 from gateway.store.conversations.files import FileRow, FileState
-from gateway.web.api import downloads
+from gateway.web.api.files import downloads
 from gateway.web.compat.openai_messages import LenientRequest
 from gateway.web.http import idempotency, request_body
 from gateway.web.http.attachments import AttachmentCreate

@@ -12,7 +12,7 @@ from gateway.accounts.vault import Vault
 from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
-from gateway.records.sandbox_ceilings import problems_above
+from gateway.records.rules.sandbox_ceilings import problems_above
 from sandbox.config import SandboxConfig
 
 OPEN = {"network": {"mode": "allow-all"}}

@@ -15,8 +15,8 @@ from gateway.accounts.key_rotation import reencrypt_all
 from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
 from gateway.ingress.channel_state import SqlChannelSecrets
 from gateway.records import webhooks
-from gateway.records.endpoint_rules import CallableUrl
 from gateway.records.records import Records
+from gateway.records.rules.endpoint_rules import CallableUrl
 from gateway.store.accounts import idempotency, records
 from gateway.store.conversations import conversations as conversation_store
 from gateway.store.conversations import triggers

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from pydantic import SecretStr
 
-from gateway.config.setting_types import TranscriptionSettings
+from gateway.config.file_settings import TranscriptionSettings
 from gateway.files.transcription import MAX_TEXT_BYTES, NotTranscribed, Transcriber
 
 OGG = b"OggS" + bytes(range(200))

@@ -8,7 +8,7 @@ from channels.discord.settings import DiscordSettings
 from channels.settings import ChannelSettings
 from channels.telegram.settings import TelegramSettings
 from egress.policy import EgressPolicy
-from gateway.records.endpoint_rules import disallowed_endpoints
+from gateway.records.rules.endpoint_rules import disallowed_endpoints
 
 TOKEN = "1:" + "a" * 35
 

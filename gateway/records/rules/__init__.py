@@ -1,0 +1,1 @@
+"""Rules that a record must keep beyond its schema: addresses, connections, workspaces and ceilings."""
