@@ -106,7 +106,8 @@ async def _serve_until(stop: asyncio.Event, settings: Settings) -> None:
     async with open_gateway(settings, stop) as gateway:
         log.info("ready", address=gateway.url, roles=",".join(sorted(settings.roles)))
         print(f"console: {gateway.url}/  (key: {settings.data_dir / 'key'})", flush=True)  # noqa: T201
-        _print_entry_link(gateway)
+        if settings.is_local or sys.stdout.isatty():  # the logs of other gateways have more readers
+            _print_entry_link(gateway)
         # What the start created lives as long as the process: later collections need not look at it.
         gc.collect()
         gc.freeze()

@@ -229,6 +229,16 @@ class Settings(BaseSettings):
             return self.database_url.get_secret_value()
         return f"sqlite+aiosqlite:///{self.data_dir / 'dovecote.db'}"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the gateway."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
     def pool(self, places: int) -> PoolSize:
         """Return the size of a pool of workers that accounts share."""
         return PoolSize(places=places, share=self.account_share)
@@ -236,7 +246,7 @@ class Settings(BaseSettings):
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about settings that are valid but risky."""
         found: list[str] = []
-        if not _is_loopback(self.host) and not (self.public_url or "").startswith("https://"):
+        if not self.is_local and not (self.public_url or "").startswith("https://"):
             found.append(
                 f"plain HTTP on {self.host}: keys travel in the clear; "
                 "put TLS in front and set public_url to https"
@@ -263,15 +273,6 @@ class InvalidSettings(Exception):
     def __init__(self, problems: tuple[SettingProblem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _secret_values(value: object, keys: tuple[str, ...] = ()) -> Iterator[str]:
