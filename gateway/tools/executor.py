@@ -131,8 +131,10 @@ class ToolExecutor(Tools):
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> bool:
         """Return whether a person must approve this call first (and has not yet)."""
-        if name not in self._tools or await self._is_done(call):
+        if name not in self._tools:
             return False
+        if self._hooks.hooks and await self._is_done(call):
+            return False  # hooks are asked once about a call
         decided = await self._hooks.before_tool(name, args, call)
         if decided.denied is not None:
             return False  # the call returns the reason

@@ -109,7 +109,13 @@ async def test_a_workspace_without_a_sandbox_offers_read_and_glob(
     account: Account, config: dict[str, Any]
 ) -> None:
     """Nothing runs on the default sandbox instead, and nothing is written; a person may be asked."""
-    assert account.list_tools(await account.environment(**config)) == {"read", "glob", "search", "ask_person"}
+    assert account.list_tools(await account.environment(**config)) == {
+        "read",
+        "glob",
+        "search",
+        "view_image",
+        "ask_person",
+    }
 
 
 async def test_a_read_only_workspace_offers_no_tool_that_writes(account: Account) -> None:

@@ -221,14 +221,23 @@ async def test_a_draft_keeps_to_holds_and_makes_them_known(harness: DraftHarness
         async with one.publish_while("cnv_1", "trn_1") as heard:
             assert heard is not None
             heard.show_text("msg_1", "Hel")
-            await harness.channel.until(lambda: not harness.channel.errors)
+            held = await _wait_for_pause(
+                harness, bot_destination(ROOM.destination) if whole else ROOM.destination
+            )
         async with other.publish_while("cnv_1", "trn_2") as heard:
             assert heard is not None
             heard.show_text("msg_2", "Hel")
             await until(lambda: any(draft.due > monotonic() + 30 for draft in other._drafts.values()))
     assert harness.platform_calls == ["send"]
-    place = bot_destination(ROOM.destination) if whole else ROOM.destination
-    async with harness.database.read() as connection:
-        held = (await destinations.get_state(connection, place)).paused_until
-    assert held is not None
     assert held > datetime.now(UTC) + timedelta(seconds=30)
+
+
+async def _wait_for_pause(harness: DraftHarness, destination: str) -> datetime:
+    """Return the end of a destination's pause once it is recorded."""
+    async with asyncio.timeout(60):
+        while True:
+            async with harness.database.read() as connection:
+                held = (await destinations.get_state(connection, destination)).paused_until
+            if held is not None:
+                return held
+            await asyncio.sleep(0.01)
