@@ -130,6 +130,13 @@ async def _make_conversation(mine: ApiClient) -> tuple[str, list[str]]:
     (approval,) = (await mine.call("GET", "/approvals")).body["items"]
     shell = {"name": "shell", "config": {"model": "builtin:shell"}}
     agent = (await mine.call("POST", "/accounts/me/agents", shell)).body["id"]
+    durable = {"name": "durable", "config": {"provider": "host", "persistent": True}}
+    assert (await mine.call("POST", "/accounts/me/sandboxes", durable)).status == 201
+    files = {"name": "files", "workspaceId": CANARY, "sandbox": "durable"}
+    writer = {"name": "writer", "config": {"model": "builtin:shell", "workspaces": [files]}}
+    assert (await mine.call("POST", "/accounts/me/agents", writer)).status == 201
+    written = (await mine.call("POST", "/agents/writer/turns", {"input": f"!echo {CANARY} > written"})).body
+    await _until(mine, f"/status/{written['turnId']}", "completed")
     job_turn = (
         await mine.call("POST", f"/agents/{agent}/turns", {"input": f"!& sleep 60; echo {CANARY}"})
     ).body
@@ -142,6 +149,7 @@ async def _make_conversation(mine: ApiClient) -> tuple[str, list[str]]:
         agent,
         job_turn["turnId"],
         job["resultId"],
+        written["turnId"],
     ]
     ids += [job_turn["conversationId"], CANARY, "shell"]
     ids += [one["id"] for one in (await mine.call("GET", "/deliveries")).body["items"]]
