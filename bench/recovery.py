@@ -27,8 +27,8 @@ from openai_server import OpenAIServer, ScriptedTurn
 
 WARM_UP_CHAT, FIRST_CHAT = 6999, 7000
 """Somebody is answered before: the first turn of a process loads the model's libraries."""
-WORKERS = 64
-"""Turns that a gateway performs at once unless it is told otherwise."""
+WORKERS = 56
+"""Turns of one account that a gateway performs at once by default: its share of 64 workers."""
 DELAY = 0.2
 TIMEOUT_SECONDS = 120.0
 
