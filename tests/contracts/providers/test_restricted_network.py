@@ -261,7 +261,8 @@ async def test_a_tunnel_carries_tls_for_its_host_alone(rig: ProviderRig, hosts: 
         "other.example.net SSLError TLSV1_UNRECOGNIZED_NAME",
         "None SSLError TLSV1_UNRECOGNIZED_NAME",
     ], result.stderr
-    assert set(result.stdout.decode().splitlines()[4:]) <= {alert, "ConnectionResetError"}
+    # A client that still sends when the proxy closes may lose the alert with the connection.
+    assert set(result.stdout.decode().splitlines()[4:]) <= {alert, "b''", "ConnectionResetError"}
     assert seen == ["/", "/"]
 
 
