@@ -90,8 +90,8 @@ class JetStreamWakeUps(WakeUps):
         self, queue: WorkQueue, *, at_most: int, stop: asyncio.Event
     ) -> AsyncIterator[WakeUp]:
         """Yield wake-ups until `stop`, at most `at_most` unacknowledged at a time."""
-        pulling = _PullSubscription(self._nats, self._config, queue, at_most)
-        ending = asyncio.create_task(pulling.end_on(stop))
+        pulling = _PullSubscription(self._nats, self._config, queue, at_most, stop)
+        ending = asyncio.create_task(pulling.wake_at_stop())
         unwatch = self._nats.on_reconnect(pulling.restart_pull)
         try:
             async with self._nats.subscribe(f"{pulling.inbox}.*", pulling.receive):
@@ -106,16 +106,23 @@ class JetStreamWakeUps(WakeUps):
 class _PullSubscription:
     """Consecutive pulls on a durable consumer."""
 
-    def __init__(self, nats: NatsConnection, config: StreamConfig, queue: WorkQueue, at_most: int) -> None:
+    def __init__(
+        self,
+        nats: NatsConnection,
+        config: StreamConfig,
+        queue: WorkQueue,
+        at_most: int,
+        stop: asyncio.Event,
+    ) -> None:
         self.inbox = f"{nats.new_inbox()}.{secrets.token_hex(4)}"
         self._nats = nats
         self._config = config
         self._queue = queue
         self._at_most = at_most
+        self._stop = stop
         self._unacked: set[str] = set()
         self._capacity_freed = asyncio.Event()
         self._messages: asyncio.Queue[Msg | None] = asyncio.Queue()
-        self._ended = asyncio.Event()
         self._pulls = 0
         self._expected = 0
         self._pull_deadline = 0.0
@@ -126,10 +133,9 @@ class _PullSubscription:
         """Queue a message that the broker sent to the inbox."""
         self._messages.put_nowait(message)
 
-    async def end_on(self, stop: asyncio.Event) -> None:
-        """End `next` when `stop` is set."""
-        await stop.wait()
-        self._ended.set()
+    async def wake_at_stop(self) -> None:
+        """Let a `next` that waits see that it is to stop."""
+        await self._stop.wait()
         self._capacity_freed.set()
         self._messages.put_nowait(None)
 
@@ -138,8 +144,8 @@ class _PullSubscription:
         self._messages.put_nowait(None)
 
     async def next(self) -> WakeUp | None:
-        """Return the next wake-up once fewer than `at_most` are unacknowledged; None at the end."""
-        while not self._ended.is_set():
+        """Return the next wake-up once fewer than `at_most` are unacknowledged; None after `stop`."""
+        while not self._stop.is_set():
             await self._wait_for_capacity()
             if self._expected <= 0 and self._messages.empty():
                 await self._pull()
@@ -159,7 +165,7 @@ class _PullSubscription:
         return f"{self.inbox}.{self._pulls}"
 
     async def _wait_for_capacity(self) -> None:
-        while len(self._unacked) >= self._at_most and not self._ended.is_set():
+        while len(self._unacked) >= self._at_most and not self._stop.is_set():
             self._capacity_freed.clear()
             await self._capacity_freed.wait()
 
@@ -201,7 +207,7 @@ class _PullSubscription:
     async def _back_off(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_BACK_OFF[min(self._failures, len(_BACK_OFF) - 1)]):
-                await self._ended.wait()
+                await self._stop.wait()
         self._failures += 1
 
     async def _ensure_consumer(self) -> bool:

@@ -46,16 +46,17 @@ class ConcurrentSends:
         If more can be sent, a wake-up ends the wait too. Raises the exception of a send that failed.
         """
         waking = asyncio.create_task(woken.wait())
-        listening = {waking} if len(self.tasks) < BATCH else set()
-        await asyncio.wait({*self.tasks, *listening}, return_when=asyncio.FIRST_COMPLETED)
+        awaited = {waking, *self.tasks} if len(self.tasks) < BATCH else set(self.tasks)
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         waking.cancel()
         woken.clear()
         done = {task for task in self.tasks if task.done()}
         if done:
             done, _ = await asyncio.wait(self.tasks, timeout=REFILL_SECONDS)
+        ended = [task.result() for task in done]  # if one has failed, `abandon` finds the others
         for task in done:
             del self.tasks[task]
-        return [task.result() for task in done]
+        return ended
 
 
 @dataclass(slots=True)

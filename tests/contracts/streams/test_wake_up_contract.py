@@ -76,6 +76,19 @@ async def test_a_signal_reaches_its_queue_with_its_raw_key(wake_ups: WakeUps) ->
     assert await listening.assert_silent(0.1)
 
 
+async def test_nothing_is_yielded_after_the_stop(wake_ups: WakeUps) -> None:
+    """A wake-up that was received already is left to another subscriber once `stop` is set."""
+    reader = WakeUpReader(wake_ups)
+    for key in ("first", "second"):
+        await wake_ups.publish(WorkQueue.TURN, key, account="acc_1")
+    await (await reader.next()).ack()
+    await asyncio.sleep(0.1)  # the second arrives before the stop
+    await reader.end()
+    other = WakeUpReader(wake_ups)
+    assert (await other.next()).key == "second"
+    await other.end()
+
+
 async def test_many_signals_for_a_key_are_few(wake_ups: WakeUps) -> None:
     """Before anyone listens, any number of wake-ups for one key is one."""
     for _ in range(50):
