@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Update, delete, func, or_, select, update
+from sqlalchemy import Update, bindparam, delete, func, or_, select, update
 
 from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import drafts
@@ -44,6 +44,11 @@ class DraftWrite:
     text: str
     now: datetime
     busy_until: datetime
+
+
+_GET = select(drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown, drafts.c.created_at).where(
+    drafts.c.message == bindparam("of"), drafts.c.target == bindparam("at")
+)
 
 
 async def may_begin(connection: Connection, turn: str, target: str, *, now: datetime) -> bool:
@@ -113,12 +118,7 @@ async def end_write(connection: Connection, message: str, target: str) -> None:
 
 async def get(connection: Connection, message: str, target: str) -> DraftRow | None:
     """Return a draft, or None when there is none."""
-    rows = await connection.execute(
-        select(drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown, drafts.c.created_at).where(
-            drafts.c.message == message, drafts.c.target == target
-        )
-    )
-    row = rows.first()
+    row = (await connection.execute(_GET, {"of": message, "at": target})).first()
     if row is None:
         return None
     return DraftRow(platform_id=row[0], busy_until=row[1], text=row[2] or "", created_at=row[3])

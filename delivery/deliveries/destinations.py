@@ -21,6 +21,13 @@ _DESTINATIONS = select(
 ).where(destinations.c.destination.in_([bindparam("at"), bindparam("bot")]))
 
 
+_REVIVE = (
+    update(destinations)
+    .where(destinations.c.destination == bindparam("at"), destinations.c.dead_at.is_not(None))
+    .values(dead_at=None, dead_why=None)
+)
+
+
 async def pause(connection: Connection, destination: str, *, account: str, until: datetime) -> None:
     """Pause a destination until a moment; a longer pause is not shortened."""
     longest = case((destinations.c.held_until > until, destinations.c.held_until), else_=until)
@@ -44,11 +51,7 @@ async def mark_dead(connection: Connection, destination: str, *, account: str, w
 
 async def mark_alive(connection: Connection, destination: str) -> None:
     """Mark a chat as alive again, because a message came from it or an operator asked for a retry."""
-    await connection.execute(
-        update(destinations)
-        .where(destinations.c.destination == destination, destinations.c.dead_at.is_not(None))
-        .values(dead_at=None, dead_why=None)
-    )
+    await connection.execute(_REVIVE, {"at": destination})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

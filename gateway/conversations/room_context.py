@@ -192,12 +192,12 @@ async def _list_earlier(
     platform_id: str,
     limits: ContextLimits,
 ) -> list[tuple[int, RoomMessage]]:
-    return await room_messages.list_newest(
+    return await room_messages.list_unseen(
         connection,
         address.destination,
         address.thread or "",
         opens_thread=not address.thread or address.thread == platform_id,
-        after=await room_messages.get_seen(connection, conversation.id),
+        conversation=conversation.id,
         since=utc_now() - ROOM_MESSAGE_AGE,
         limit=limits.messages,
     )

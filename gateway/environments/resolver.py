@@ -17,6 +17,7 @@ from gateway.environments.stored_workspace import NO_SANDBOX, StoredWorkspace
 from gateway.environments.workspaces import Workspaces
 from gateway.records.agent import WorkspaceUse, agent_config
 from gateway.records.kinds import WorkspaceConfig
+from gateway.records.parsed_configs import ParsedConfigs
 from gateway.records.records import Records
 from gateway.records.rules.workspace_rules import has_durable_files
 from gateway.store import sandboxes
@@ -43,6 +44,7 @@ MAX_PERSON_LENGTH = 200
 _SCOPES_OF_ONE_AGENT = (Scope.AGENT, Scope.SESSION)
 JOB_SYNC_TIMEOUT = 60.0
 MAX_CACHED_PLATFORMS = 10_000
+_WORKSPACES = ParsedConfigs(WorkspaceConfig)
 """Conversations whose platform is kept in memory."""
 """Seconds that the end of a job waits for its files to be synced."""
 
@@ -383,7 +385,7 @@ class EnvironmentResolver:
 
 
 def _is_read_only(workspace: Record | None) -> bool:
-    return workspace is not None and WorkspaceConfig.model_validate(workspace.config).read_only
+    return workspace is not None and _WORKSPACES.get(workspace).read_only
 
 
 async def _get_record(

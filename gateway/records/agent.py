@@ -21,6 +21,7 @@ from gateway.config.setting_types import (
 from gateway.records.agent_requests import AgentTools, HttpHooks, HttpToolConfig, ToolNames
 from gateway.records.fields import EventPattern, HookUrl, Reference, Whsec
 from gateway.records.mcp_servers import McpServers
+from gateway.records.parsed_configs import ParsedConfigs
 from gateway.store.accounts.records import Record
 
 
@@ -104,9 +105,12 @@ class AgentConfig(_AgentConfigModel):
         return {"mode": given} if isinstance(given, str) else given
 
 
+_AGENTS = ParsedConfigs(AgentConfig)
+
+
 def agent_config(record: Record) -> AgentConfig:
     """Return a stored agent's config."""
-    return AgentConfig.model_validate(record.config)
+    return _AGENTS.get(record)
 
 
 def agent_urls(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

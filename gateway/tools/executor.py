@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import structlog
@@ -112,20 +113,25 @@ class ToolExecutor(Tools):
         self._approves_own: bool | None = None
         self._begin_transaction = begin
         self._check = check
+        contexts = _contexts(context)
         self._tools = {
             name: tool
             for name, tool in TOOLS.items()
-            if (allowed is None or name in allowed)
-            and any(tool.is_offered(one) for one in _contexts(context))
+            if (allowed is None or name in allowed) and any(map(tool.is_offered, contexts.values()))
         }
         self._tools = {**(external or {}), **self._tools}
+        self._contexts = contexts
+
+    @cached_property
+    def _specs(self) -> Sequence[ToolSpec]:
+        return [
+            _with_workspace_argument(tool.spec(self._context), tool, self._contexts)
+            for tool in self._tools.values()
+        ]
 
     def list(self) -> Sequence[ToolSpec]:
         """Return the tools of this turn."""
-        return [
-            _with_workspace_argument(tool.spec(self._context), tool, self._context)
-            for tool in self._tools.values()
-        ]
+        return self._specs
 
     async def needs_approval(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
@@ -309,7 +315,7 @@ class ToolExecutor(Tools):
 
     def _validate(self, tool: Tool, args: Mapping[str, Any], context: ToolContext) -> None:
         """Raise InvalidArguments unless the arguments match the schema that the model was given."""
-        spec = _with_workspace_argument(tool.spec(context), tool, self._context)
+        spec = _with_workspace_argument(tool.spec(context), tool, self._contexts)
         (tool.validate or validate_arguments)(spec.schema, args)
 
     async def _end_step(self, call: str, name: str, result: ToolResult) -> ToolResult:
@@ -335,21 +341,17 @@ def describe_call(name: str, args: Mapping[str, Any]) -> str:
     return f"{name}: {line[:MAX_SUBJECT]}" if line else name
 
 
-def _contexts(context: ToolContext) -> Iterator[ToolContext]:
-    """Yield the context with each of its environments."""
-    for environment in context.environments.values() or (context.environment,):
-        yield replace(context, environment=environment)
+def _contexts(context: ToolContext) -> Mapping[str, ToolContext]:
+    """Return the context with each of its environments, by the workspace's name."""
+    environments = context.environments or {"": context.environment}
+    return {name: replace(context, environment=one) for name, one in environments.items()}
 
 
-def _with_workspace_argument(spec: ToolSpec, tool: Tool, context: ToolContext) -> ToolSpec:
+def _with_workspace_argument(spec: ToolSpec, tool: Tool, contexts: Mapping[str, ToolContext]) -> ToolSpec:
     """Return a tool's spec; with several workspaces it has an argument that names one."""
-    names = [
-        name
-        for name, environment in context.environments.items()
-        if tool.is_offered(replace(context, environment=environment))
-    ]
-    if len(context.environments) < SEVERAL or not tool.uses_workspace:
+    if len(contexts) < SEVERAL or not tool.uses_workspace:
         return spec
+    names = [name for name, context in contexts.items() if tool.is_offered(context)]
     argument = {"type": "string", "enum": names, "description": f"which workspace; {names[0]} if left out"}
     return replace(
         spec, schema={**spec.schema, "properties": {**spec.schema["properties"], "workspace": argument}}

@@ -50,7 +50,8 @@ class ModelRun:
         self._empty_responses = 0
         self._specs = tuple(tools.list())
         shown = self._limits.context_tokens * compaction.BYTES_PER_TOKEN // 4
-        self._executor = tool_calls.CallExecutor(tools, max_chars=shown)
+        names = [tool.name for tool in self._specs]
+        self._executor = tool_calls.CallExecutor(tools, names=names, max_chars=shown)
         fixed = compaction.estimate_text_tokens(turn_input.agent.instructions) + sum(
             compaction.estimate_text_tokens(f"{tool.name}{tool.description}{dict(tool.schema)}")
             for tool in self._specs

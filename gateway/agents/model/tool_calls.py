@@ -27,9 +27,9 @@ class CallExecutor:
     They run one after another: they share a workspace, and a re-run must meet them in the same order.
     """
 
-    def __init__(self, tools: Tools, *, max_chars: int) -> None:
+    def __init__(self, tools: Tools, *, names: Sequence[str], max_chars: int) -> None:
         self._tools = tools
-        self._names = [spec.name for spec in tools.list()]
+        self._names = names
         self._max_chars = max_chars
         self._broken: Counter[str] = Counter()
         self._viewed: list[AgentImage] = []

@@ -74,6 +74,7 @@ COLUMNS = (
 _BY_ADDRESS = select(*COLUMNS).where(
     conversations.c.account == bindparam("whose"), conversations.c.address_key == bindparam("at")
 )
+_BY_ID = select(*COLUMNS).where(conversations.c.id == bindparam("of"))
 _RAISE_FENCE = (
     update(conversations)
     .where(conversations.c.id == bindparam("of"))
@@ -120,7 +121,8 @@ async def get_by_address(connection: Connection, account: str, address_key: str)
 
 async def get_by_id(connection: Connection, conversation: str) -> Conversation | None:
     """Return a conversation whosever it is; for the gateway's own workers."""
-    return await _one(connection, conversations.c.id == conversation)
+    row = (await connection.execute(_BY_ID, {"of": conversation})).mappings().first()
+    return Conversation(**row) if row else None
 
 
 async def _one(connection: Connection, *conditions: Any) -> Conversation | None:

@@ -71,7 +71,7 @@ _STAGED_BY_TURNS = (
     select(*_COLUMNS)
     .where(
         files.c.conversation == bindparam("of"),
-        files.c.state.in_((str(FileState.STAGED), str(FileState.REFUSED))),
+        (files.c.state == str(FileState.STAGED)) | (files.c.state == str(FileState.REFUSED)),
         files.c.job.is_(None),
     )
     .order_by(files.c.created_at, files.c.id)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -15,8 +16,10 @@ from sqlalchemy import (
     Select,
     TableClause,
     and_,
+    bindparam,
     column,
     delete,
+    false,
     func,
     literal_column,
     or_,
@@ -81,18 +84,43 @@ class MemoryFilter:
     scope: MemoryScope | None = None
     subject: str | None = None
 
-    def conditions(self) -> list[ColumnElement[bool]]:
-        """Return the conditions of a statement."""
-        found: list[ColumnElement[bool]] = [table.c.account == self.account]
-        if self.subjects is not None:
-            found.append(
-                or_(*(and_(table.c.scope == one.scope, table.c.subject == one.key) for one in self.subjects))
+    def query(self) -> Select[Any]:
+        """Return the notes as a statement, which gets `parameters` when it is executed."""
+        count = None if self.subjects is None else len(self.subjects)
+        return _select_of(count, has_scope=self.scope is not None, has_subject=self.subject is not None)
+
+    def parameters(self) -> dict[str, object]:
+        """Return the values of `query`."""
+        given: dict[str, object] = {"whose": self.account, "in_scope": self.scope, "about": self.subject}
+        for place, one in enumerate(self.subjects or ()):
+            given |= {f"scope_{place}": one.scope, f"key_{place}": one.key}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@cache
+def _select_of(subjects: int | None, *, has_scope: bool, has_subject: bool) -> Select[Any]:
+    found = _select().where(table.c.account == bindparam("whose"))
+    if subjects is not None:
+        found = found.where(
+            or_(
+                false(),
+                *(
+                    and_(
+                        table.c.scope == bindparam(f"scope_{place}"),
+                        table.c.subject == bindparam(f"key_{place}"),
+                    )
+                    for place in range(subjects)
+                ),
             )
-        if self.scope is not None:
-            found.append(table.c.scope == self.scope)
-        if self.subject is not None:
-            found.append(table.c.subject == self.subject)
-        return found
+        )
+    if has_scope:
+        found = found.where(table.c.scope == bindparam("in_scope"))
+    return found.where(table.c.subject == bindparam("about")) if has_subject else found
+
+
+@cache
+def _newest(query: Select[Any]) -> Select[Any]:
+    return query.order_by(table.c.position.desc()).limit(bindparam("most"))
 
 
 async def move_subject(connection: Connection, account: str, *, old: str, new: str) -> None:
@@ -139,14 +167,14 @@ async def list_by_id(
     connection: Connection, which: MemoryFilter, *, after: str = "", limit: int
 ) -> Sequence[Memory]:
     """Return notes by id, which is the order of their creation, after the id `after`."""
-    query = _select().where(*which.conditions(), table.c.id > after).order_by(table.c.id).limit(limit)
-    return [_memory(row) for row in await connection.execute(query)]
+    query = which.query().where(table.c.id > after).order_by(table.c.id).limit(limit)
+    return [_memory(row) for row in await connection.execute(query, which.parameters())]
 
 
 async def list_newest(connection: Connection, which: MemoryFilter, *, limit: int) -> Sequence[Memory]:
     """Return the notes that were written last, the newest first."""
-    query = _select().where(*which.conditions()).order_by(table.c.position.desc()).limit(limit)
-    return [_memory(row) for row in await connection.execute(query)]
+    rows = await connection.execute(_newest(which.query()), {**which.parameters(), "most": limit})
+    return [_memory(row) for row in rows]
 
 
 async def search(
@@ -165,7 +193,7 @@ async def search(
         return []
     build = _search_postgresql if connection.dialect.name == "postgresql" else _search_sqlite
     query = build(which, words, any_word=any_word).limit(limit)
-    return [_memory(row) for row in await connection.execute(query)]
+    return [_memory(row) for row in await connection.execute(query, which.parameters())]
 
 
 def _search_sqlite(which: MemoryFilter, words: Sequence[str], *, any_word: bool) -> Select[Any]:
@@ -179,9 +207,8 @@ def _search_sqlite(which: MemoryFilter, words: Sequence[str], *, any_word: bool)
         .subquery()
     )
     return (
-        _select()
+        which.query()
         .join(found, found.c.place == table.c.position)
-        .where(*which.conditions())
         .order_by(found.c.rank, table.c.position.desc())
     )
 
@@ -189,8 +216,8 @@ def _search_sqlite(which: MemoryFilter, words: Sequence[str], *, any_word: bool)
 def _search_postgresql(which: MemoryFilter, words: Sequence[str], *, any_word: bool) -> Select[Any]:
     wanted = (" | " if any_word else " & ").join(f"{word}:*" for word in words)
     return (
-        _select()
-        .where(*which.conditions(), text(_MATCHES).bindparams(wanted=wanted))
+        which.query()
+        .where(text(_MATCHES).bindparams(wanted=wanted))
         .order_by(text(_RANK).bindparams(wanted=wanted), table.c.position.desc())
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from channels.message import Address
 from delivery.database.engine import Connection
@@ -59,6 +59,13 @@ async def get_by_id(connection: Connection, message: str) -> ChatMessageRow | No
     return ChatMessageRow(**row) if row else None
 
 
+_ATTACHMENTS = (
+    select(messages.c.attachments)
+    .where(messages.c.turn == bindparam("of"), messages.c.role == "user")
+    .order_by(messages.c.position)
+)
+
+
 async def list_for_turn(connection: Connection, turn: str) -> list[ChatMessageRow]:
     """Return the user messages that a turn answers, in order."""
     rows = await connection.execute(
@@ -81,11 +88,7 @@ async def list_replies(connection: Connection, turn: str) -> list[ChatMessageRow
 
 async def list_attachments(connection: Connection, turn: str) -> Sequence[Mapping[str, Any]]:
     """Return the attachments of the messages that a turn answers: name, type, size, ref and channel."""
-    rows = await connection.execute(
-        select(messages.c.attachments)
-        .where(messages.c.turn == turn, messages.c.role == "user")
-        .order_by(messages.c.position)
-    )
+    rows = await connection.execute(_ATTACHMENTS, {"of": turn})
     return [one for row in rows for one in row[0]]
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Executable, Select, bindparam, delete, func, or_, select, update
 
 from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
@@ -49,6 +49,37 @@ _DELETE_OVERFLOW = delete(room_messages).where(
 )
 
 
+def _unseen(place: ColumnElement[bool]) -> Select[Any]:
+    """Return the newest messages of a place in a room after the position that a conversation has seen."""
+    seen = (
+        select(conversations.c.room_position)
+        .where(conversations.c.id == bindparam("whose"))
+        .scalar_subquery()
+    )
+    return (
+        select(room_messages.c.position, *_COLUMNS)
+        .where(
+            room_messages.c.room == bindparam("of"),
+            room_messages.c.position > func.coalesce(seen, 0),
+            room_messages.c.created_at >= bindparam("since"),
+            place,
+        )
+        .order_by(room_messages.c.position.desc())
+        .limit(bindparam("most"))
+    )
+
+
+_UNSEEN_BEFORE_THREAD = _unseen(
+    or_(room_messages.c.thread == "", room_messages.c.thread == room_messages.c.platform_id)
+)
+_UNSEEN_IN_THREAD = _unseen(
+    or_(
+        room_messages.c.thread == bindparam("in_thread"),
+        room_messages.c.platform_id == bindparam("in_thread"),
+    )
+)
+
+
 @cache
 def _insert(dialect: str) -> Executable:
     return insert_on_conflict(room_messages, dialect).on_conflict_do_nothing()
@@ -77,31 +108,26 @@ async def is_known(connection: Connection, room: str) -> bool:
     return found.first() is not None
 
 
-async def list_newest(
+async def list_unseen(
     connection: Connection,
     room: str,
     thread: str,
     *,
     opens_thread: bool,
-    after: int,
+    conversation: str,
     since: datetime,
     limit: int,
 ) -> list[tuple[int, RoomMessage]]:
-    """Return the newest messages of a thread after a position, oldest first, with their positions.
+    """Return the newest messages of a thread that a conversation has not got, oldest first, with positions.
 
     The message that opened the thread is one of them. A message that `opens_thread` itself follows the
     messages that opened other threads and those outside of any.
     """
-    columns = room_messages.c
-    place: Any = or_(columns.thread == thread, columns.platform_id == (thread or None))
+    given = {"of": room, "whose": conversation, "since": since, "most": limit}
     if opens_thread:
-        place = or_(columns.thread == "", columns.thread == columns.platform_id)
-    rows = await connection.execute(
-        select(columns.position, *_COLUMNS)
-        .where(columns.room == room, columns.position > after, columns.created_at >= since, place)
-        .order_by(columns.position.desc())
-        .limit(limit)
-    )
+        rows = await connection.execute(_UNSEEN_BEFORE_THREAD, given)
+    else:
+        rows = await connection.execute(_UNSEEN_IN_THREAD, {**given, "in_thread": thread})
     found = [dict(row) for row in rows.mappings()]
     return [(one.pop("position"), RoomMessage(**one)) for one in reversed(found)]
 

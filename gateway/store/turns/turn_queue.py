@@ -5,13 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.tables import IS_OPEN, inputs, turns
 from gateway.store.turn_state import TurnState
-from gateway.store.turns.turns import Turn, list_open
+from gateway.store.turns.turns import TURN_COLUMNS, Turn, to_turn
+
+_STEERING = (
+    select(*TURN_COLUMNS)
+    .where(
+        turns.c.conversation == bindparam("of"),
+        IS_OPEN,
+        turns.c.id != bindparam("running"),
+        turns.c.state == str(TurnState.QUEUED),
+        turns.c.attempt == 0,
+        turns.c.cancel.is_(False),
+        turns.c.mode == "steer",
+        turns.c.trigger == "message",
+    )
+    .order_by(turns.c.position)
+)
 
 
 async def set_input(
@@ -68,13 +83,8 @@ async def list_steered(connection: Connection, turn: str) -> list[str]:
 
 async def list_steering(connection: Connection, turn: Turn) -> list[Turn]:
     """Return the turns in line that are meant for the one that runs."""
-    line = await list_open(connection, turn.conversation)
-    return [one for one in line if one.id != turn.id and _may_steer(one)]
-
-
-def _may_steer(turn: Turn) -> bool:
-    fresh = turn.state is TurnState.QUEUED and turn.attempt == 0 and not turn.cancel
-    return fresh and turn.mode == "steer" and turn.trigger == "message"
+    rows = (await connection.execute(_STEERING, {"of": turn.conversation, "running": turn.id})).mappings()
+    return [to_turn(row) for row in rows]
 
 
 async def merge(connection: Connection, turn: Turn, into: Turn, *, place: int, text: str) -> bool:

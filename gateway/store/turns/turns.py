@@ -58,10 +58,11 @@ class Turn:
         return self.state is TurnState.QUEUED and self.next_at is not None and self.next_at > utc_now()
 
 
-_COLUMNS = [turns.c[name] for name in Turn.__dataclass_fields__]
+TURN_COLUMNS = [turns.c[name] for name in Turn.__dataclass_fields__]
 
 
-def _turn(row: Mapping[Any, Any]) -> Turn:
+def to_turn(row: Mapping[Any, Any]) -> Turn:
+    """Return a row with TURN_COLUMNS as a turn."""
     return Turn(**{**row, "state": TurnState(row["state"])})
 
 
@@ -84,10 +85,14 @@ _IS_DELAYED_FOLLOW_UP = and_(
     turns.c.cancel.is_(False),
 )
 _NEXT_TURN = (
-    select(*_COLUMNS)
+    select(*TURN_COLUMNS)
     .where(turns.c.conversation == bindparam("of"), IS_OPEN)
     .order_by(case((_IS_DELAYED_FOLLOW_UP, 1), else_=0), turns.c.position)
     .limit(1)
+)
+_GET = select(*TURN_COLUMNS).where(turns.c.id == bindparam("of"), turns.c.account == bindparam("whose"))
+_LIST_OPEN = (
+    select(*TURN_COLUMNS).where(turns.c.conversation == bindparam("of"), IS_OPEN).order_by(turns.c.position)
 )
 _COUNT_WAITING = (
     select(func.count())
@@ -153,11 +158,8 @@ async def insert_turn(connection: Connection, turn: Turn) -> None:
 
 async def get(connection: Connection, account: str, turn: str) -> Turn | None:
     """Return an account's turn."""
-    row = (
-        await connection.execute(select(*_COLUMNS).where(turns.c.id == turn, turns.c.account == account))
-    ).mappings()
-    found = row.first()
-    return _turn(found) if found else None
+    found = (await connection.execute(_GET, {"of": turn, "whose": account})).mappings().first()
+    return to_turn(found) if found else None
 
 
 async def next_turn(connection: Connection, conversation: str) -> Turn | None:
@@ -165,19 +167,15 @@ async def next_turn(connection: Connection, conversation: str) -> Turn | None:
 
     A job's follow-up turn that waits for a retry and has no progress yet lets all others pass.
     """
-    rows = (await connection.execute(_NEXT_TURN, {"of": conversation, "now": utc_now()})).mappings()
-    found = rows.first()
-    return _turn(found) if found else None
+    rows = await connection.execute(_NEXT_TURN, {"of": conversation, "now": utc_now()})
+    found = rows.mappings().first()
+    return to_turn(found) if found else None
 
 
 async def list_open(connection: Connection, conversation: str) -> list[Turn]:
     """Return the turns of a conversation that have not ended, in order."""
-    rows = (
-        await connection.execute(
-            select(*_COLUMNS).where(turns.c.conversation == conversation, IS_OPEN).order_by(turns.c.position)
-        )
-    ).mappings()
-    return [_turn(row) for row in rows]
+    rows = await connection.execute(_LIST_OPEN, {"of": conversation})
+    return [to_turn(row) for row in rows.mappings()]
 
 
 async def count_waiting(connection: Connection, conversation: str) -> int:
