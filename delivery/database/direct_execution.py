@@ -35,6 +35,12 @@ class DirectResult(IteratorResult[Any]):
         self.rowcount = rowcount
 
 
+def as_database_error(error: sqlite3.Error, statement: str, dialect: Dialect) -> Exception:
+    """Return SQLAlchemy's error for an error of the driver."""
+    found = DBAPIError.instance(statement, None, error, sqlite3.Error, hide_parameters=True, dialect=dialect)
+    return cast("Exception", found)
+
+
 class _Plan:
     """A compiled statement: its text, and how values are converted on the way in and out."""
 
@@ -71,12 +77,7 @@ class _Plan:
         try:
             return execute(self.text, values)
         except sqlite3.Error as error:
-            raise cast(
-                "Exception",
-                DBAPIError.instance(
-                    self.text, None, error, sqlite3.Error, hide_parameters=True, dialect=self._dialect
-                ),
-            ) from error
+            raise as_database_error(error, self.text, self._dialect) from error
 
     def _bind(self, parameters: Parameters) -> list[Any]:
         values = self._compiled.construct_params(parameters)
@@ -151,9 +152,15 @@ class DirectConnection(AsyncConnection):
 
     def _idle_database(self) -> sqlite3.Connection | None:
         """Return the driver's connection, unless a call that may block is running on it."""
+        return self.driver.idle_database
+
+    @property
+    def driver(self) -> InlineSqliteConnection:
+        """The driver's connection."""
         assert self.sync_connection is not None
         driver = self.sync_connection.connection.driver_connection
-        return driver.idle_database if isinstance(driver, InlineSqliteConnection) else None
+        assert isinstance(driver, InlineSqliteConnection)
+        return driver
 
 
 class DirectEngine(AsyncEngine):

@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from delivery.database import sqlite
-from delivery.database.direct_execution import DirectEngine
+from delivery.database.direct_execution import DirectConnection, DirectEngine
 from delivery.database.group_commit import BatchAborted, GroupCommit
 from delivery.errors import Remedy
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
@@ -97,8 +97,8 @@ class Database:
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = self._open()
-        self._group_commit = GroupCommit(self._connect) if self.is_sqlite else None
-        self._idle: list[Connection] = []
+        self._group_commit = GroupCommit(self._borrow) if self.is_sqlite else None
+        self._idle: list[DirectConnection] = []
         places = _SQLITE_READERS if self.is_sqlite else _POSTGRES_CONNECTIONS
         self._connections = FairGate(PoolSize(places=places))
 
@@ -164,9 +164,10 @@ class Database:
                     yield connection
 
     @asynccontextmanager
-    async def _borrow(self) -> AsyncIterator[Connection]:
+    async def _borrow(self) -> AsyncIterator[DirectConnection]:
         """Use an open connection of SQLite again: the pool's own steps take longer than a statement."""
         connection = self._idle.pop() if self._idle else await self._engine.connect()
+        assert isinstance(connection, DirectConnection)
         try:
             yield connection
             if connection.in_transaction():

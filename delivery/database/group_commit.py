@@ -16,17 +16,17 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from enum import IntEnum
 from typing import Any
 
-import aiosqlite
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncTransaction
+from sqlalchemy.ext.asyncio import AsyncTransaction
 
 from delivery.database import sqlite
+from delivery.database.direct_execution import DirectConnection, as_database_error
 from delivery.fair_gate import ahead_of_accounts, current_account
 from delivery.fair_scheduler import FairScheduler, PoolSize
 
 MAX_BATCH = 32
 """Writers whose changes are committed together; a longer batch saves little and delays all of them."""
 
-OpenConnection = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
+OpenConnection = Callable[[], AbstractAsyncContextManager[DirectConnection]]
 
 
 class BatchAborted(RuntimeError):
@@ -102,8 +102,7 @@ class _Batch:
 
     def __init__(
         self,
-        connection: AsyncConnection,
-        driver: aiosqlite.Connection,
+        connection: DirectConnection,
         transaction: AsyncTransaction,
         exit_stack: AsyncExitStack,
         *,
@@ -111,7 +110,6 @@ class _Batch:
     ) -> None:
         self.missing = size
         self.connection = connection
-        self._driver = driver
         self.transaction = transaction
         self.exit_stack = exit_stack
         self.aborted = False
@@ -152,7 +150,7 @@ class _Batch:
     async def _execute(self, statement: str) -> None:
         """Run a statement without parameters and rows, past SQLAlchemy, which takes longer than SQLite."""
         try:
-            await (await self._driver.execute(statement)).close()
+            await (await self.connection.driver.execute(statement)).close()
         except sqlite3.Error as error:  # a full disk, for example, rolls back the whole transaction
             self.aborted = True
             raise BatchAborted from error
@@ -184,7 +182,7 @@ class GroupCommit:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def begin(self, *, urgent: bool) -> AsyncIterator[AsyncConnection]:
+    async def begin(self, *, urgent: bool) -> AsyncIterator[DirectConnection]:
         """Open a transaction; when the block has ended, its changes are on disk."""
         order = WriteOrder.URGENT if urgent else WriteOrder.NORMAL
         with ahead_of_accounts():  # the other writers wait for each step of this one
@@ -221,11 +219,13 @@ class GroupCommit:
         async with AsyncExitStack() as stack:
             connection = await stack.enter_async_context(self._connect())
             transaction = await connection.begin()
-            await connection.exec_driver_sql(sqlite.BEGIN)
-            driver = (await connection.get_raw_connection()).driver_connection
-            assert isinstance(driver, aiosqlite.Connection)
+            try:
+                await connection.driver.begin()
+            except sqlite3.Error as error:
+                raise as_database_error(error, sqlite.BEGIN, connection.dialect) from error
+            await asyncio.sleep(0)  # writers that are ready wait for the lock now
             size = min(MAX_BATCH, 1 + self._lock.waiting_writers)
-            return _Batch(connection, driver, transaction, stack.pop_all(), size=size)
+            return _Batch(connection, transaction, stack.pop_all(), size=size)
 
     async def _commit_when_idle(self, batch: _Batch) -> None:
         """Commit a batch that writers have left, so that it stays smaller than planned."""

@@ -1,7 +1,8 @@
 """SQLite connections: only calls that may wait for the disk or another process run in a thread.
 
-Acquiring the write lock, committing, rolling back and opening can block. All other statements read and write
-pages in memory and take microseconds, less than a round trip to a thread. So they run on the event loop.
+Waiting for the write lock, committing, rolling back and opening can block. All other statements read and
+write pages in memory and take microseconds, less than a round trip to a thread. So they run on the event
+loop.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from delivery.exhaustion import error_chain
 BEGIN = "BEGIN IMMEDIATE"
 """Acquires the write lock; a busy file is waited for in the thread."""
 
-_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON")
+_BUSY_MS = 10_000
+_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={_BUSY_MS}", "foreign_keys=ON")
 _ROWS_AT_ONCE = 64
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -43,6 +45,24 @@ class InlineSqliteConnection(aiosqlite.Connection):
     def idle_database(self) -> sqlite3.Connection | None:
         """The connection of the standard library; None while a call runs in the thread."""
         return None if self._calls else self._conn
+
+    async def begin(self) -> None:
+        """Acquire the write lock: at once if it is free, else in the thread."""
+        if not (self._calls or self._begin_if_free()):
+            await (await self.execute(BEGIN)).close()
+
+    def _begin_if_free(self) -> bool:
+        database = self._conn
+        database.execute("PRAGMA busy_timeout=0")
+        try:
+            database.execute(BEGIN)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            return False
+        finally:
+            database.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+        return True
 
     def _call(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
