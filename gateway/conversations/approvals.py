@@ -37,7 +37,9 @@ from gateway.store.turns import turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 
-SANDBOX_CHANGED = "The sandbox was changed after this approval, so it is needed again."
+SANDBOX_CHANGED = (
+    "The sandbox was changed, or the address of the tool, after this approval, so it is needed again."
+)
 
 
 CallTargets = Callable[[PendingToolCall], CallTarget]
@@ -102,11 +104,15 @@ def fingerprint(environment: Environment) -> str:
     return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def call_digest(tool: str, args: Mapping[str, Any], sandbox_fingerprint: str) -> str:
-    """Return the hash that binds a decision to one exact call in one sandbox configuration."""
-    exact = json.dumps(
-        [tool, args, sandbox_fingerprint], sort_keys=True, separators=(",", ":"), ensure_ascii=False
-    )
+def call_digest(
+    tool: str, args: Mapping[str, Any], sandbox_fingerprint: str, address: str | None = None
+) -> str:
+    """Return the hash that binds a decision to one exact call in one sandbox configuration.
+
+    `address`: what the call sends a request to, from the gateway.
+    """
+    bound = [tool, args, sandbox_fingerprint, *([address] if address is not None else [])]
+    exact = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -166,6 +172,7 @@ async def request(
     }
     new = [call for call in calls if call.id not in requested]
     for call in client_calls(new, ClientRequest.parse(turn.request).tool_names):
+        target = targets(call)
         approval = Approval(
             id=new_id("apr"),
             account=turn.account,
@@ -174,8 +181,8 @@ async def request(
             call=call.id,
             tool=call.name,
             args=call.args,
-            command=render_request(call, targets(call), changes.get(call.id)),
-            digest=call_digest(call.name, call.args, sandbox_fingerprint),
+            command=render_request(call, target, changes.get(call.id)),
+            digest=call_digest(call.name, call.args, sandbox_fingerprint, target.address),
             created_at=utc_now(),
         )
         await store.insert_approval(tx.connection, approval)
@@ -198,14 +205,18 @@ def decisions_by_call(approvals: Iterable[Approval]) -> dict[str, ApprovalDecisi
 
 
 async def list_outdated(
-    tx: Transaction, approvals: Iterable[Approval], sandbox_fingerprint: str
+    tx: Transaction,
+    approvals: Sequence[Approval],
+    sandbox_fingerprint: str,
+    targets: CallTargets = unknown_target,
 ) -> list[Approval]:
-    """Return approvals of calls that did not run yet and whose sandbox configuration has changed."""
+    """Return approvals of calls that did not run yet and would now run, or send a request, elsewhere."""
     return [
         approval
-        for approval in approvals
+        for approval, call in zip(approvals, pending_calls(approvals), strict=True)
         if approval.state == "approved"
-        and approval.digest != call_digest(approval.tool, approval.args, sandbox_fingerprint)
+        and approval.digest
+        != call_digest(approval.tool, approval.args, sandbox_fingerprint, targets(call).address)
         and await turns.get_step(tx.connection, approval.turn, approval.call) is None
     ]
 

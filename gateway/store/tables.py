@@ -25,7 +25,7 @@ from gateway.store import history_tables, memory_tables, room_tables, sandbox_ta
 from gateway.store.turn_state import DEAD_LETTER_PREFIX, OPEN, TurnState
 
 ACCOUNT = "accounts.id"
-
+_TOOL_NAME = String(60).with_variant(String(64), "postgresql")  # SQLite does not limit texts
 ELSEWHERE = (history_tables, memory_tables, room_tables, sandbox_tables, schedule_tables)
 """Modules of further tables; they are loaded with this one, for the migrations."""
 
@@ -203,7 +203,7 @@ steps = Table(
     Column("turn", String(40), ForeignKey("turns.id", ondelete="CASCADE"), primary_key=True),
     Column("step_key", String(120), primary_key=True),
     Column("position", Integer, nullable=False),
-    Column("tool", String(60), nullable=False),
+    Column("tool", _TOOL_NAME, nullable=False),
     Column("args", JSON, nullable=False),
     Column("state", String(20), nullable=False),
     Column("result", JSON),
@@ -220,7 +220,7 @@ approvals = Table(
     Column("conversation", String(40), ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
     Column("turn", String(40), nullable=False, index=True),
     Column("call", String(120), nullable=False),
-    Column("tool", String(60), nullable=False),
+    Column("tool", _TOOL_NAME, nullable=False),
     Column("args", JSON, nullable=False),
     Column("command", Text, nullable=False),
     Column("digest", String(64), nullable=False),

@@ -218,7 +218,10 @@ class ToolExecutor(Tools):
         async with self._context.jobs.read() as connection:
             found = await approvals.list_for_turn(connection, self._context.turn.id)
         digest = call_digest(
-            name, args, fingerprint_all(self._context.environments, self._context.environment)
+            name,
+            args,
+            fingerprint_all(self._context.environments, self._context.environment),
+            self.call_address(PendingToolCall(id=call, name=name, args=args)),
         )
         return any(
             one.call == call and (one.state == ANSWERED or (one.digest == digest and one.state == "approved"))

@@ -139,7 +139,9 @@ class TurnAttempt:
             return False
         changes = await self._preview_changes(approvals.pending_calls(decided))
         async with self.begin("turn.pause") as tx:
-            outdated = await approvals.list_outdated(tx, decided, self._sandbox_fingerprint)
+            outdated = await approvals.list_outdated(
+                tx, decided, self._sandbox_fingerprint, self._call_targets
+            )
             if outdated:
                 await approvals.request_again(
                     tx,

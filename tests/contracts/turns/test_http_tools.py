@@ -15,10 +15,18 @@ from delivery.database.engine import Database
 from egress.policy import EgressPolicy
 from gateway.agents.port import PendingToolCall
 from gateway.conversations.approval_question import CallTarget
-from gateway.conversations.approvals import with_addresses
+from gateway.conversations.approvals import (
+    CallTargets,
+    fingerprint_all,
+    list_outdated,
+    request,
+    with_addresses,
+)
 from gateway.conversations.questions import render_request
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
+from gateway.store.turns import approvals
+from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.external.external_tools import no_external_tools
 from gateway.tools.external.http_tools import HttpTools
@@ -89,9 +97,9 @@ class HttpAgent:
         self.harness.agent = saved.record
 
     @asynccontextmanager
-    async def tools(self) -> AsyncIterator[ToolExecutor]:
+    async def tools(self, turn: Turn | None = None) -> AsyncIterator[ToolExecutor]:
         """Open the tools of a turn."""
-        turn = await self.harness.add_turn(running=True)
+        turn = turn or await self.harness.add_turn(running=True)
         context = replace(await self.harness.tool_context(turn), agent=self.harness.agent)
         async with HttpTools(self.records, no_external_tools).open(context) as external:
             yield ToolExecutor(
@@ -184,6 +192,45 @@ async def test_the_question_shows_the_address(harness: TurnWorkerHarness, servic
         other = PendingToolCall(id="call-2", name="bash", args={"command": "ls"})
         assert tools.call_address(other) is None
     assert f'address: "GET {service.url}/birds/ada?far=3"' in question
+
+
+async def test_an_approval_ends_when_the_address_changes(
+    harness: TurnWorkerHarness, service: Service
+) -> None:
+    """An approved request is not sent to another address; a new approval is needed, and asked for."""
+    agent = HttpAgent(harness)
+    await agent.configure(look=http_tool(f"{service.url}/birds/{{bird}}", approval="always"))
+    turn = await harness.add_turn(running=True)
+    call = PendingToolCall(id="call-1", name="look", args={"bird": "ada"})
+    async with agent.tools(turn) as tools:
+        await _approve(harness, turn, call, with_addresses(lambda _call: CallTarget(), tools.call_address))
+        assert not await tools.needs_approval("look", call.args, call=call.id)
+    await agent.configure(look=http_tool(f"{service.url}/others/{{bird}}", approval="always"))
+    async with agent.tools(turn) as tools:
+        assert await tools.needs_approval("look", call.args, call=call.id)
+        refused = await tools.call("look", call.args, call=call.id)
+        targets = with_addresses(lambda _call: CallTarget(), tools.call_address)
+        async with harness.transactions.begin("test") as tx:
+            decided = await approvals.list_for_turn(tx.connection, turn.id)
+            fingerprint = await _fingerprint(harness, turn)
+            outdated = await list_outdated(tx, decided, fingerprint, targets)
+    assert not refused.ok
+    assert service.seen == []
+    assert [one.call for one in outdated] == [call.id]
+
+
+async def _fingerprint(harness: TurnWorkerHarness, turn: Turn) -> str:
+    context = await harness.tool_context(turn)
+    return fingerprint_all(context.environments, context.environment)
+
+
+async def _approve(
+    harness: TurnWorkerHarness, turn: Turn, call: PendingToolCall, targets: CallTargets
+) -> None:
+    async with harness.transactions.begin("test") as tx:
+        await request(tx, turn, [call], await _fingerprint(harness, turn), targets=targets)
+        (asked,) = await approvals.list_for_turn(tx.connection, turn.id)
+        await approvals.decide(tx.connection, asked.id, state="approved", by="someone", comment="")
 
 
 async def test_secrets_are_encrypted_and_addresses_checked(harness: TurnWorkerHarness) -> None:

@@ -12,10 +12,12 @@ import pytest
 
 from delivery.database.engine import Database
 from delivery.events.event import new_id
-from gateway.conversations.approvals import call_digest, fingerprint
+from gateway.agents.port import PendingToolCall
+from gateway.conversations.approvals import call_digest, fingerprint, request
 from gateway.store.turns import approvals, turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
+from gateway.tools.external.external_tools import MAX_NAME
 from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker
 
 APPROVED: Mapping[str, Any] = {"command": "ls"}
@@ -49,6 +51,18 @@ async def _approve(harness: TurnWorkerHarness, turn: Turn, *, args: Mapping[str,
     )
     async with harness.database.begin() as connection:
         await approvals.insert_approval(connection, approval)
+
+
+async def test_tools_may_have_names_as_long_as_models_accept(harness: TurnWorkerHarness) -> None:
+    """The call and its approval are stored on every database."""
+    turn = await harness.add_turn(running=True)
+    call = PendingToolCall(id="call-1", name="t" * MAX_NAME, args={})
+    async with harness.transactions.begin("test") as tx:
+        await turns.begin_step(tx.connection, turn.id, call.id, tool=call.name, args=call.args)
+        await request(tx, turn, [call], "")
+        (step,) = await turns.list_steps(tx.connection, turn.id)
+        (asked,) = await approvals.list_for_turn(tx.connection, turn.id)
+    assert {step.tool, asked.tool} == {call.name}
 
 
 async def test_an_approval_covers_the_call_that_was_approved(harness: TurnWorkerHarness) -> None:
