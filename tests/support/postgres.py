@@ -95,7 +95,8 @@ class PostgresCluster:
         name = name or f"test_{uuid.uuid4().hex[:12]}"
         where = f"host={self._folder} user=dovecote dbname=postgres"
         with psycopg.connect(where, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
+            # Without fsync, a copy of the files costs half of what the log of every block does.
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY".encode())
         return f"postgresql+psycopg://dovecote@/{name}?host={self._folder}"
 
     def copy_database(self, url: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 from gateway.agents.port import ToolResult
 from gateway.tools.services import service
 from gateway.tools.tool import InvalidArguments
+from repetitions import in_gate
 from sandbox.config import SandboxConfig
 from sandbox.errors import ProviderRefused
 from sandbox.lifecycle.services import MAX_SERVICES, SandboxServices
@@ -23,13 +24,14 @@ from sandbox.testing.waiting import TIMEOUT_SECONDS, until
 from sandbox_rigs import all_rigs
 from tool_contexts import make_tool_context
 
-VARIANTS = {"host-control_groups", "docker-engine", "e2b-loopback", "daytona-loopback"}
+IN_GATE = {"host-control_groups", "docker-engine"}
+VARIANTS = {*IN_GATE, "e2b-loopback", "daytona-loopback"}
 if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
     VARIANTS |= {"kubernetes-pods"}
 SERVER = "exec python3 -u -m http.server 8765 --bind 127.0.0.1"
 
 
-@pytest.fixture(params=[name for name in all_rigs() if name in VARIANTS])
+@pytest.fixture(params=in_gate([name for name in all_rigs() if name in VARIANTS], IN_GATE))
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
     """Return each provider in turn, closed."""
     return all_rigs()[request.param](tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from docker_rig import engine_rig
+from repetitions import in_gate
 from sandbox.errors import ProviderRefused
 from sandbox.host.isolation.process_tree import is_stopped
 from sandbox.lifecycle.services import SandboxServices
@@ -26,9 +27,10 @@ FREEZING_PROVIDERS = {"host-control_groups", "host-rlimits", "docker-pause", "e2
 STOPPING_PROVIDERS = {"docker-engine", "daytona-loopback"}
 if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
     STOPPING_PROVIDERS |= {"kubernetes-pods"}
+IN_GATE = {"host-control_groups", "docker-pause", "daytona-loopback"}
 
 
-@pytest.fixture(params=sorted(FREEZING_PROVIDERS | STOPPING_PROVIDERS))
+@pytest.fixture(params=in_gate(sorted(FREEZING_PROVIDERS | STOPPING_PROVIDERS), IN_GATE))
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
     """Return each provider in turn, closed."""
     if request.param == "docker-pause":

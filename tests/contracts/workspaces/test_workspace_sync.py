@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from repetitions import in_gate
 from s3_servers import open_empty_store, s3_server
 from sandbox.errors import ProviderRefused
 from sandbox.model import ExecRequest
@@ -30,7 +31,7 @@ if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
 REMOTE_RIGS = [f"{name}-{way}" for name in REMOTE if name in built_in() for way in variants_of(name)]
 
 
-@pytest.fixture(params=REMOTE_RIGS)
+@pytest.fixture(params=in_gate(REMOTE_RIGS, {"e2b-loopback"}))
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
     """Return a provider that does not mount the workspace store."""
     name, _, way = request.param.partition("-")

@@ -31,7 +31,8 @@ from gateway.web.routes import ROUTES
 from gateway_process import gateway
 
 ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
-EXAMPLES = 6
+EXAMPLES = 2
+EXHAUSTIVE_EXAMPLES = 25
 ON_THE_DEFAULT = re.compile(r"/(agents|workspaces|sandboxes)/\{id\}")
 """Paths whose record there is, so that more than its absence is met."""
 CHECKS = (
@@ -83,9 +84,24 @@ OPERATIONS = [
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_answers_are_as_the_document_says(served: Served, operation: Any, mode: GenerationMode) -> None:
     """No request, right or wrong, is a 5xx, and every answer has a documented status, type and shape."""
+    if not compare(served, operation, mode, EXAMPLES):
+        pytest.skip("there is nothing of this kind to send")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
+def test_many_answers_are_as_the_document_says(served: Served, mode: GenerationMode) -> None:
+    """The same holds for many requests to each operation."""
+    compared = [compare(served, operation, mode, EXHAUSTIVE_EXAMPLES) for operation in OPERATIONS]
+    assert sum(compared) > len(OPERATIONS) // 2
+
+
+def compare(served: Served, operation: Any, mode: GenerationMode, examples: int) -> bool:
+    """Compare answers to generated requests with the document; False if no request can be generated."""
     key = ADMIN_KEY if operation.path == "/accounts" else served.key
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
         if ON_THE_DEFAULT.search(operation.path) and operation.method.lower() != "delete":
@@ -97,7 +113,8 @@ def test_answers_are_as_the_document_says(served: Served, operation: Any, mode: 
     try:
         ask()
     except (Unsatisfiable, SkipTest):
-        pytest.skip("there is nothing of this kind to send")
+        return False
+    return True
 
 
 def test_the_document_is_served_as_it_is_made(served: Served) -> None:
