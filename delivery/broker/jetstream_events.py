@@ -21,7 +21,13 @@ from delivery.broker.message_codec import (
     encode_headers,
     has_more,
 )
-from delivery.broker.stream_config import EVENTS, lasting_subject, subject_token, transient_subject
+from delivery.broker.stream_config import (
+    EVENTS,
+    LogUsage,
+    lasting_subject,
+    subject_token,
+    transient_subject,
+)
 from delivery.broker.subscriptions import SubscriptionHub
 from delivery.errors import AppendConflict, BrokerUnreachable, DeliveryError
 from delivery.events.event import Event
@@ -61,8 +67,8 @@ class JetStreamEvents(EventStream):
 
     def __init__(self, nats: NatsConnection, hub: SubscriptionHub, *, epoch: str) -> None:
         self.epoch = epoch
-        self.fill = 0.0
-        """The used share of the event log's space (0 to 1), refreshed by `delivery.broker.epochs.run`."""
+        self.usage = LogUsage()
+        """How much of the event log's space is used, refreshed by `delivery.broker.epochs.run`."""
         self._nats = nats
         self._hub = hub
         self._lasting: OrderedDict[str, int] = OrderedDict()
