@@ -392,6 +392,6 @@ def _process_gauges(backing: BackingServices, channel_supervisor: ChannelSupervi
         database=backing.database,
         directory=backing.settings.data_dir,
         is_broker_up=lambda: backing.nats.is_connected,
-        stream_fill_ratio=lambda: backing.stream.fill,
+        event_log=lambda: backing.stream.usage,
         count_channels=channel_supervisor.count_by_state,
     )

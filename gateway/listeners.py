@@ -120,7 +120,7 @@ async def _health(
         is_broker_up=backing.nats.is_connected,
         channels_loaded=channel_supervisor.is_loaded,
         is_disk_low=disk_probe.is_low(),
-        fill_ratio=backing.stream.fill,
+        fill_ratio=backing.stream.usage.fill,
     )
 
 

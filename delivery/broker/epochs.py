@@ -155,8 +155,9 @@ async def _run_once(
     async with database.read() as connection:
         before = await load_checkpoint(connection)
     identity = await _read_identity(nats, config)
-    _warn_if_full(stream.fill, identity.fill)
-    stream.fill = identity.fill
+    _warn_if_full(stream.usage.fill, identity.usage.fill)
+    _warn_if_short(stream.usage.days, identity.usage.days, config)
+    stream.usage = identity.usage
     if before and (before.created, before.high_water) == (identity.created, identity.last_seq):
         epoch = format_epoch(before.created, before.bumps)
     else:
@@ -170,6 +171,18 @@ def _warn_if_full(before: float, now: float) -> None:
         _log.warning(
             "the event log is %.0f %% full; once full, the oldest events of all conversations are deleted",
             now * 100,
+        )
+
+
+def _warn_if_short(before: float | None, now: float | None, config: StreamConfig) -> None:
+    """Warn when the log would be full before its events reach their age."""
+    wanted = config.retention_days
+    if now is not None and now < wanted and (before is None or before >= wanted):
+        _log.warning(
+            "at the present rate the event log holds %.1f days of events, and event_max_age is %.1f days: "
+            "raise event_log_bytes, or lower event_max_age",
+            now,
+            wanted,
         )
 
 

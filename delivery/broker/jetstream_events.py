@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 
 from delivery.broker import subscriptions as hubs
 from delivery.broker.connection import NatsConnection
@@ -18,8 +19,15 @@ from delivery.broker.message_codec import (
     StoredMessage,
     decode_message,
     encode_headers,
+    has_more,
 )
-from delivery.broker.stream_config import EVENTS, lasting_subject, subject_token, transient_subject
+from delivery.broker.stream_config import (
+    EVENTS,
+    LogUsage,
+    lasting_subject,
+    subject_token,
+    transient_subject,
+)
 from delivery.broker.subscriptions import SubscriptionHub
 from delivery.errors import AppendConflict, BrokerUnreachable, DeliveryError
 from delivery.events.event import Event
@@ -34,6 +42,22 @@ _TRANSIENT_TRIES = 3
 _READS_AT_ONCE = 32
 
 
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Stored events of one subject; if there are more of them, `end` is the seq of the last one read."""
+
+    events: list[StoredEvent]
+    end: int | None
+
+    def up_to(self, seq: int | None) -> _Page:
+        """Return the page without what is after a position."""
+        return self if seq is None else _Page([one for one in self.events if one.seq <= seq], self.end)
+
+    def followed_by(self, page: _Page) -> _Page:
+        """Return this page and the next one together."""
+        return _Page(self.events + page.events, page.end)
+
+
 class JetStreamEvents(EventStream):
     """The events of conversations in the stream EVENTS; opened by `open_events`.
 
@@ -43,8 +67,8 @@ class JetStreamEvents(EventStream):
 
     def __init__(self, nats: NatsConnection, hub: SubscriptionHub, *, epoch: str) -> None:
         self.epoch = epoch
-        self.fill = 0.0
-        """The used share of the event log's space (0 to 1), refreshed by `delivery.broker.epochs.run`."""
+        self.usage = LogUsage()
+        """How much of the event log's space is used, refreshed by `delivery.broker.epochs.run`."""
         self._nats = nats
         self._hub = hub
         self._lasting: OrderedDict[str, int] = OrderedDict()
@@ -128,17 +152,17 @@ class JetStreamEvents(EventStream):
         epoch = self.epoch
         lasting, transient = lasting_subject(conversation), transient_subject(conversation)
         firsts, last, newest = await asyncio.gather(
-            self._fetch({"seq": 1, "batch": 1, "next_by_subj": lasting}),
+            self._read_page(lasting, 0, 1),
             self._last(lasting),
             self._last(transient),
         )
         delta = newest.to_event() if newest else None
-        first = firsts[0] if firsts else delta
+        first = firsts.events[0] if firsts.events else delta
         return StreamBounds(
             epoch=epoch,
             first_seq=first.seq if first else 0,
             last_seq=max(last.seq if last else 0, delta.seq if delta else 0),
-            first_previous=firsts[0].previous if firsts else 0,
+            first_previous=firsts.events[0].previous if firsts.events else 0,
             last_transient=delta,
         )
 
@@ -154,13 +178,30 @@ class JetStreamEvents(EventStream):
     async def read(
         self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
     ) -> Sequence[StoredEvent]:
-        """Return stored events in stream order, lasting and transient, by one batched direct get."""
-        subject = f"ev.{subject_token(conversation)}.{'*' if transient else 'e'}"
-        return await self._fetch({"seq": after + 1, "batch": limit, "next_by_subj": subject})
+        """Return stored events in stream order, by one batched direct get for each of the two subjects.
 
-    async def _fetch(self, request: dict[str, object]) -> list[StoredEvent]:
+        For a wildcard the broker would search every block of the stream after the position. Deltas are read
+        after the lasting events, so that none between these is missing.
+        """
+        lasting = await self._read_page(lasting_subject(conversation), after, limit)
+        if not transient:
+            return lasting.events
+        deltas = await self._read_page(transient_subject(conversation), after, limit)
+        deltas = deltas.up_to(lasting.end)
+        known = lasting.events[-1].seq if lasting.events else after
+        if deltas.events and deltas.events[-1].previous > known:  # what was appended since; or it has expired
+            since = await self._read_page(lasting_subject(conversation), known, limit)
+            lasting = lasting.followed_by(since.up_to(deltas.events[-1].previous))
+        found = (*lasting.up_to(deltas.end).events, *deltas.events)
+        return sorted(found, key=lambda event: event.seq)[:limit]
+
+    async def _read_page(self, subject: str, after: int, limit: int) -> _Page:
+        """Return the events of one subject after a position; the broker may return fewer than `limit`."""
         async with self._reading.hold():
-            return [decode_message(message) for message in await self._nats.direct_get(EVENTS, request)]
+            request = {"seq": after + 1, "batch": limit, "next_by_subj": subject}
+            messages = await self._nats.direct_get(EVENTS, request)
+        events = [decode_message(message) for message in messages]
+        return _Page(events, end=events[-1].seq if messages and has_more(messages[-1]) else None)
 
     async def purge(self, conversation: str) -> None:
         """Purge the conversation's subjects; raises BrokerUnreachable unless they are empty afterwards."""

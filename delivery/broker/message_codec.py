@@ -23,6 +23,7 @@ ROLLUP = "Nats-Rollup"
 SEQUENCE = "Nats-Sequence"
 SUBJECT = "Nats-Subject"
 LAST_SEQUENCE = "Nats-Last-Sequence"
+PENDING = "Nats-Num-Pending"
 
 
 def encode_headers(event: Event, *, previous: int) -> dict[str, str]:
@@ -46,6 +47,11 @@ def decode_message(message: Msg, *, live: bool = False) -> StoredEvent:
         # Only a republished message has the previous sequence of its subject in this header.
         previous_transient=int(headers.get(LAST_SEQUENCE, "0")) if live else 0,
     )
+
+
+def has_more(message: Msg) -> bool:
+    """Return whether the subject of a batched direct get has more messages after this one."""
+    return int((message.headers or {}).get(PENDING, "0")) > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from delivery.broker.connection import NatsConnection
@@ -20,7 +21,9 @@ WORK = "WORK"
 ADVISORIES = "ADVISORIES"
 
 _SECOND = 1_000_000_000
-_DAY = 86_400 * _SECOND
+_HOUR_SECONDS = 3600
+_DAY_SECONDS = 86_400
+_DAY = _DAY_SECONDS * _SECOND
 _GIB = 1024**3
 _NOT_FOUND = 10059
 _NOT_CLUSTERED = 10074
@@ -48,13 +51,20 @@ def transient_subject(conversation: str) -> str:
 class StreamConfig:
     """The size, age and replicas of the streams. `max_bytes` is the file space of all streams, in bytes.
 
-    `replicas` None: three on a cluster, one on a single server; existing streams keep their number.
+    `event_log_bytes` is the file space of the events; None: seven tenths of `max_bytes`. `replicas` None:
+    three on a cluster, one on a single server; existing streams keep their number.
     """
 
     replicas: int | None = None
     max_bytes: int = 4 * _GIB
+    event_log_bytes: int | None = None
     retention_days: float = 7
     max_events_per_conversation: int = 50_000
+
+    @property
+    def event_log_limit(self) -> int:
+        """The largest size of the events, in bytes."""
+        return self.event_log_bytes or self.max_bytes * 7 // 10
 
     @property
     def capacity(self) -> int:
@@ -68,7 +78,7 @@ class StreamConfig:
                 subjects=["ev.*.e", "ev.*.d", "lease.*.*"],
                 max_age=int(self.retention_days * _DAY),
                 max_msgs_per_subject=self.max_events_per_conversation,
-                max_bytes=self.max_bytes * 7 // 10,
+                max_bytes=self.event_log_limit,
                 max_msg_size=256 * 1024,
                 allow_msg_ttl=True,
                 allow_rollup_hdrs=True,
@@ -110,19 +120,45 @@ class StreamConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogUsage:
+    """How full the event log is (0 to 1), and for how many days its size suffices at the present rate.
+
+    `days` is None while less than an hour of events is stored.
+    """
+
+    fill: float = 0.0
+    days: float | None = None
+
+    @classmethod
+    def parse(cls, response: Mapping[str, Any]) -> LogUsage:
+        """Parse a response of the stream API."""
+        state, most = response["state"], response["config"]["max_bytes"]
+        if most <= 0 or not state["messages"]:
+            return cls()
+        fill, seconds = state["bytes"] / most, _seconds_stored(state, response.get("ts"))
+        long_enough = seconds >= _HOUR_SECONDS and fill > 0
+        return cls(fill=fill, days=seconds / fill / _DAY_SECONDS if long_enough else None)
+
+
+def _seconds_stored(state: Mapping[str, Any], now: str | None) -> float:
+    """Return the age of the oldest stored message."""
+    first = datetime.fromisoformat(state["first_ts"])
+    return (datetime.fromisoformat(now or state["last_ts"]) - first).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamIdentity:
-    """An incarnation of a stream: its creation time, its last seq, and how full it is (0 to 1)."""
+    """An incarnation of a stream: its creation time, its last seq, and how much of its space is used."""
 
     created: str
     last_seq: int
-    fill: float = 0.0
+    usage: LogUsage = LogUsage()
 
     @classmethod
     def parse(cls, response: Mapping[str, Any]) -> StreamIdentity:
         """Parse a response of the stream API."""
-        state, most = response["state"], response["config"]["max_bytes"]
-        fill = state["bytes"] / most if most > 0 else 0.0
-        return cls(created=response["created"], last_seq=state["last_seq"], fill=fill)
+        last_seq = response["state"]["last_seq"]
+        return cls(created=response["created"], last_seq=last_seq, usage=LogUsage.parse(response))
 
 
 async def ensure_streams(
@@ -179,7 +215,7 @@ async def _create(
     if any_replicas and created.get("error", {}).get("err_code") == _NOT_CLUSTERED:
         created = await nats.api_request(f"STREAM.CREATE.{name}", want | {"num_replicas": 1})
     if "error" in created:
-        raise _error_for(name, created)
+        raise _error_for(name, created, most=want["max_bytes"])
     _log.info("created the stream %s (%s replicas)", name, created["config"]["num_replicas"])
     return created
 
@@ -189,7 +225,7 @@ async def _update(
 ) -> dict[str, Any]:
     updated = await nats.api_request(f"STREAM.UPDATE.{name}", have | want)
     if "error" in updated:
-        raise _error_for(name, updated)
+        raise _error_for(name, updated, most=want["max_bytes"])
     _log.info("changed the settings of the stream %s", name)
     return updated
 
@@ -198,11 +234,11 @@ def _is_current(have: dict[str, Any], want: dict[str, Any]) -> bool:
     return all(have.get(key) == value for key, value in want.items())
 
 
-def _error_for(name: str, response: dict[str, Any]) -> Exception:
+def _error_for(name: str, response: dict[str, Any], *, most: int = 0) -> Exception:
     error = response["error"]
     detail = f"stream {name}: {error.get('description')} ({error.get('err_code')})"
     if error.get("err_code") == _INSUFFICIENT_STORAGE:
-        detail += f"; all streams need up to {StreamConfig().capacity / _GIB:.1f} GiB: raise max_file_store"
-        detail += " in the server's jetstream block, or the account's storage limit"
+        detail += f"; it may need up to {most / _GIB:.1f} GiB: raise max_file_store in the server's jetstream"
+        detail += " block, or the account's storage limit, or lower event_log_bytes"
     unavailable = error.get("code") == 503  # noqa: PLR2004 - temporarily unavailable
     return BrokerUnreachable(detail) if unavailable else BrokerRefused(detail)

@@ -194,8 +194,10 @@ class Relay:
                 raise
 
     async def _flush(self, conversation: str) -> None:
-        for _ in range(20):
-            position = self._positions.get(conversation) or await self._load_position(conversation)
+        for tries in range(20):
+            position = self._positions.get(conversation)
+            if position is None:
+                position = await self._load_position(conversation, from_stream=tries > 0)
             try:
                 await self._append(conversation, position)
             except AppendConflict:
@@ -205,11 +207,18 @@ class Relay:
             return
         self._to_read.add(conversation)
 
-    async def _load_position(self, conversation: str) -> _Position:
-        tail = await self._stream.tail(conversation)
+    async def _load_position(self, conversation: str, *, from_stream: bool) -> _Position:
+        """Return the position that the database has; after a conflict, the one that the stream has.
+
+        The stream's tail costs a read by the leader of its servers. The compare-and-set of the next append
+        shows whether the position is right.
+        """
         async with self._database.read() as connection:
-            published_n = await outbox.published_n(connection, conversation)
-        position = _Position(seq=tail.seq, n=tail.n) if tail else _Position(seq=0, n=published_n)
+            published_n, seq = await outbox.last_position(connection, conversation)
+        position = _Position(seq=seq, n=published_n)
+        if from_stream:
+            tail = await self._stream.tail(conversation)
+            position = _Position(seq=tail.seq, n=tail.n) if tail else _Position(seq=0, n=published_n)
         if len(self._positions) >= MAX_CACHED:
             self._positions.pop(next(iter(self._positions)))
         self._positions[conversation] = position

@@ -132,26 +132,30 @@ class _Reader:
             yield Reset(epoch=bounds.epoch)
         delta = await self._unfinished_delta(bounds) if self._deltas else None
         cursor, gap_reported, tries_left = self.position, reset, _STALE_TRIES
-        while (batch := await self._read(cursor)) or (cursor < self._edge(bounds) and tries_left):
-            if not batch:  # a NATS replica that lags behind the leader
+        while cursor < _edge(bounds, delta):
+            batch = await self._read(cursor, bounds, delta)
+            if tries_left and _is_stale(batch, cursor, delta):
                 tries_left -= 1
                 await asyncio.sleep(_STALE_SECONDS)
                 continue
+            if not batch:  # the next live event shows what is missing
+                self.position = max(self.position, cursor)
+                return
             cursor = batch[-1].seq
             for frame in self._to_frames(batch, bounds, delta, gap_reported=gap_reported):
                 yield frame
                 gap_reported = False
-        self.position = max(self.position, cursor)
+        self.position = max(self.position, bounds.last_seq)
 
-    def _edge(self, bounds: StreamBounds) -> int:
-        """Return the last seq that this reader reads."""
-        delta = bounds.last_transient
-        if self._deltas or delta is None or delta.seq < bounds.last_seq:
-            return bounds.last_seq
-        return delta.previous
+    async def _read(self, after: int, bounds: StreamBounds, delta: StoredEvent | None) -> list[StoredEvent]:
+        """Return the next events up to the live edge; what is after it has been received live.
 
-    async def _read(self, after: int) -> Sequence[StoredEvent]:
-        return await self._stream.read(self._conversation, after=after, limit=_BATCH, transient=self._deltas)
+        Deltas are read only if their message is not complete.
+        """
+        batch = await self._stream.read(
+            self._conversation, after=after, limit=_BATCH, transient=delta is not None
+        )
+        return [item for item in batch if item.seq <= bounds.last_seq]
 
     def _to_frames(
         self,
@@ -222,6 +226,22 @@ class _Reader:
     def _is_late(self, item: StoredEvent) -> bool:
         data = item.event.data
         return item.transient and any(data.get(key) in self._finished for key in _SUBJECTS.values())
+
+
+def _edge(bounds: StreamBounds, delta: StoredEvent | None) -> int:
+    """Return the last seq to read; `delta` is the newest one of an unfinished message."""
+    last = bounds.last_transient
+    reads_last = delta is not None or last is None or last.seq < bounds.last_seq
+    return bounds.last_seq if reads_last or last is None else last.previous
+
+
+def _is_stale(batch: Sequence[StoredEvent], cursor: int, delta: StoredEvent | None) -> bool:
+    """Return whether a batch lacks what the leader has: a NATS replica that lags behind has answered."""
+    if not batch:
+        return True
+    if delta is None or not cursor < delta.seq <= batch[-1].seq:
+        return False
+    return all(item.seq != delta.seq for item in batch)
 
 
 def _belongs(item: StoredEvent, delta: StoredEvent | None) -> bool:

@@ -70,7 +70,10 @@ class SandboxSettings(FrozenSettings):
         default=256, ge=1, description="workspace files synced to or from a sandbox at once, in MiB"
     )
     starts: int = Field(
-        default=16, ge=1, le=1024, description="sandboxes that are created at once in this process"
+        default=16,
+        ge=1,
+        le=1024,
+        description="sandboxes of one provider that are created at once in this process",
     )
     lock_ttl: float = Field(
         default=30.0,

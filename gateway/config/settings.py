@@ -140,6 +140,13 @@ class Settings(BaseSettings):
     event_max_age: Seconds = Field(
         default=WEEK_SECONDS, description="seconds a conversation's events are stored"
     )
+    event_log_bytes: int | None = Field(
+        default=None,
+        ge=16 * 1024**2,
+        le=2**50,
+        description="the most bytes of events in NATS; none: 2.8 GiB in a NATS of your own, "
+        "and 70 % of what the gateway's own may use",
+    )
     lease_ttl: float = Field(
         default=6.0,
         ge=1,

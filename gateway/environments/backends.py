@@ -57,7 +57,6 @@ async def open_backends(
     snapshotter = await _open_snapshotter(backing, stack)
     provider_context = _provider_context(backing, await open_egress(backing, records, stack))
     workspaces = await open_workspaces(backing, installation, stack)
-    starts = FairGate(backing.settings.pool(backing.settings.sandbox.starts))
     pools, missing_runtimes = {}, {}
     for name in enabled_providers(backing.settings.sandbox):
         plugin = providers.plugin(name)
@@ -72,7 +71,7 @@ async def open_backends(
             workspace_sync=workspaces.syncer_for(plugin.features),
             checkpoint=backing.fault_points.checkpoint,
             clock=utc_now,
-            starting=starts.hold,
+            starting=FairGate(backing.settings.pool(backing.settings.sandbox.starts)).hold,
         )
         pools[name] = Pool(backend)
         missing_runtimes[name] = plugin.missing_runtimes(

@@ -27,14 +27,18 @@ from gateway.config.settings import Settings
 from gateway.infra.callback_sockets import CallbackSockets
 from gateway.infra.data_dir import DataDirBusy, DataDirLock, prepare_data_dir
 from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
-from gateway.infra.preflight import check_secret_keys, claimed_database, connect_nats, migrate_database
+from gateway.infra.preflight import (
+    check_secret_keys,
+    claimed_database,
+    connect_nats,
+    migrate_database,
+    wanted_streams,
+)
 from gateway.infra.replica_presence import ReplicaPresence
 from gateway.observability.fault_points import FaultPoints
 from gateway.observability.metrics import Metrics
 
 log = structlog.get_logger(__name__)
-
-DAY_SECONDS = 86400.0
 
 BackgroundTask = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 """A part of the gateway that runs until `stop` is set."""
@@ -172,8 +176,13 @@ async def _open_leases(
 
 def _stream_config(settings: Settings, embedded: EmbeddedNats | None) -> stream_config.StreamConfig:
     """Return the stream config; the embedded broker limits its size."""
-    stream_settings = stream_config.StreamConfig(retention_days=settings.event_max_age / DAY_SECONDS)
-    return stream_settings if embedded is None else replace(stream_settings, max_bytes=embedded.storage_bytes)
+    wanted = wanted_streams(settings)
+    if embedded is None:
+        return wanted
+    own = replace(wanted, max_bytes=embedded.storage_bytes, event_log_bytes=None)
+    if settings.event_log_bytes is None:
+        return own
+    return replace(own, event_log_bytes=min(settings.event_log_bytes, own.event_log_limit))
 
 
 async def _open_database(settings: Settings, stack: AsyncExitStack) -> Database:

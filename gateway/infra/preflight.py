@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from delivery.broker.connection import NatsConnection, connect
+from delivery.broker.stream_config import StreamConfig
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.database.instance_claim import DatabaseClaimed, claim_database
 from delivery.database.sqlite import is_damaged
@@ -21,6 +22,15 @@ from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
 from gateway.config.settings import Settings
 from gateway.migrations import migrate_up
 from gateway.store.accounts import encrypted_columns
+
+DAY_SECONDS = 86400.0
+
+
+def wanted_streams(settings: Settings) -> StreamConfig:
+    """Return the streams that the settings ask for."""
+    return StreamConfig(
+        retention_days=settings.event_max_age / DAY_SECONDS, event_log_bytes=settings.event_log_bytes
+    )
 
 
 class DependencyUnavailable(Exception):

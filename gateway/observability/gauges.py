@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from delivery.broker.stream_config import LogUsage
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from gateway.observability.metrics import Metrics
@@ -68,7 +69,7 @@ class ProcessGauges:
     database: Database
     directory: Path
     is_broker_up: Callable[[], bool]
-    stream_fill_ratio: Callable[[], float]
+    event_log: Callable[[], LogUsage]
     count_channels: Callable[[], Mapping[str, int]]
     interval: float = INTERVAL
 
@@ -83,7 +84,10 @@ class ProcessGauges:
         set_gauge = self.metrics.set
         set_gauge("broker_up", float(self.is_broker_up()))
         set_gauge("database_up", float(await self._database_answers()))
-        set_gauge("stream_fill_ratio", self.stream_fill_ratio())
+        usage = self.event_log()
+        set_gauge("stream_fill_ratio", usage.fill)
+        if usage.days is not None:
+            set_gauge("stream_days", usage.days)
         set_gauge("disk_free_bytes", shutil.disk_usage(self.directory).free)
         for state, count in self.count_channels().items():
             set_gauge("channels", count, state=state)

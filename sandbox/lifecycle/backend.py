@@ -22,7 +22,8 @@ class Backend:
     """One provider with its reservation store, locks and snapshot store. `checkpoint` passes fault points.
 
     `workspace_sync` syncs files if the provider does not mount the workspace store. `starting` holds one of
-    the places that the accounts share for creating sandboxes.
+    the places that the accounts share for creating sandboxes of this provider: no other backend has it, so a
+    provider that hangs delays only its own sandboxes.
     """
 
     provider: Provider

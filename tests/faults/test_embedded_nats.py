@@ -15,7 +15,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from delivery.broker.connection import connect
-from delivery.broker.stream_config import StreamConfig, ensure_streams, get_identity
+from delivery.broker.stream_config import EVENTS, StreamConfig, ensure_streams, get_identity
 from delivery.errors import BrokerRefused, BrokerUnreachable
 from gateway.infra.data_dir import DataDirBusy, DataDirLock
 from gateway.infra.embedded_nats import EmbeddedNats, EmbeddedNatsFailed, find_nats_server, open_embedded_nats
@@ -58,8 +58,14 @@ async def test_a_stranger_is_refused(embedded_nats: EmbeddedNats) -> None:
 async def test_a_broker_without_room_says_what_to_raise(tmp_path: Path) -> None:
     """An external nats-server that is too small for the streams is refused with the remedy."""
     async with nats_server(tmp_path) as small, connect(small.url, token=small.token) as nats_connection:
-        with pytest.raises(BrokerRefused, match=r"need up to .* GiB: raise max_file_store"):
+        with pytest.raises(
+            BrokerRefused, match=r"need up to 2\.8 GiB: raise max_file_store .* event_log_bytes"
+        ):
             await ensure_streams(nats_connection, StreamConfig())
+        fitting = StreamConfig(event_log_bytes=20 * 1024**2)
+        await ensure_streams(nats_connection, fitting)
+        events = await nats_connection.api_request(f"STREAM.INFO.{EVENTS}")
+        assert events["config"]["max_bytes"] == fitting.event_log_bytes
 
 
 async def test_files_are_private(embedded_nats: EmbeddedNats, tmp_path: Path) -> None:

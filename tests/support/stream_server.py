@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -44,8 +44,9 @@ class StreamServer:
         scopes = frozenset({"read"}) if key == READ_ONLY else frozenset({"read", "chat"})
         return Principal(account="acc_1", key=key, scopes=scopes)
 
-    async def _still_valid(self, principal: Principal) -> bool:
-        return principal.key in self.valid
+    async def list_valid(self, keys: Collection[str]) -> set[str]:
+        """Return which keys are valid."""
+        return set(keys) & set(self.valid)
 
     async def _find(self, _principal: Principal, named: str) -> str | None:
         if named == "mine":
@@ -70,7 +71,6 @@ class StreamServer:
             stream=self.events,
             authenticate=self.authenticate,
             count_frame=lambda principal: self.rate_limiter.try_acquire(principal.key),
-            is_still_valid=self._still_valid,
             find_conversation=self._find,
             get_or_create_conversation=self._find,
             submit=self._submit,
@@ -111,7 +111,7 @@ async def stream_server(events: EventStream) -> AsyncIterator[StreamServer]:
     application.router.add_get("/ws", face.open_socket)
     application.router.add_get("/conversations/{id}/events", face.read_events)
     application.on_shutdown.append(face.readers.close_all)
-    application.cleanup_ctx.append(lambda _application: face.readers.running(face.services().is_still_valid))
+    application.cleanup_ctx.append(lambda _application: face.readers.running(face.list_valid))
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

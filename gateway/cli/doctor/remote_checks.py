@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.cli.doctor.check import MAX_CLOCK_SKEW, CheckState, DoctorCheck, failed, passed
 
 if TYPE_CHECKING:
+    from delivery.broker.stream_config import StreamConfig
     from gateway.config.settings import Settings
 
 CHECK_TIMEOUT = 10.0
@@ -59,6 +60,7 @@ def check_jetstream(settings: Settings) -> Iterator[DoctorCheck]:
     if settings.nats_url is None:
         return
     from delivery.errors import DeliveryError
+    from gateway.infra.preflight import wanted_streams
 
     try:
         account, events = asyncio.run(_with_timeout(_jetstream_info(settings.nats_url.get_secret_value())))
@@ -66,7 +68,7 @@ def check_jetstream(settings: Settings) -> Iterator[DoctorCheck]:
         detail, remedy = str(error) or "no answer", "start it, or correct nats_url and its user"
         yield failed("jetstream", detail, remedy)
         return
-    yield check_stream_capacity(account, events)
+    yield check_stream_capacity(account, events, wanted_streams(settings))
     if "ts" in events:  # reported for a stream only
         nats_time = datetime.fromisoformat(str(events["ts"]))
         yield _check_skew("clock of NATS", nats_time.timestamp() - time.time())
@@ -86,27 +88,31 @@ async def _jetstream_info(url: str) -> tuple[dict[str, Any], dict[str, Any]]:
         return await link.api_request("INFO"), await link.api_request(f"STREAM.INFO.{EVENTS}")
 
 
-def check_stream_capacity(account: Mapping[str, Any], events: Mapping[str, Any]) -> DoctorCheck:
-    """Check that the streams have space left, or can be created."""
+def check_stream_capacity(
+    account: Mapping[str, Any], events: Mapping[str, Any], wanted: StreamConfig
+) -> DoctorCheck:
+    """Check that the streams have space left for the events of their age, or can be created."""
     from delivery.broker.epochs import FILL_WARNING
-    from delivery.broker.stream_config import StreamConfig, StreamIdentity
+    from delivery.broker.stream_config import LogUsage
 
     subject, remedy = "jetstream", "enable JetStream there, and for this account"
     if "error" in account:
         return failed(subject, str(account["error"].get("description")), remedy)
     if "error" not in events:
-        fill = StreamIdentity.parse(events).fill
-        detail = f"the event log uses {fill:.0%} of its space"
-        if fill < FILL_WARNING:
+        usage = LogUsage.parse(events)
+        detail = f"the event log uses {usage.fill:.0%} of its space"
+        if usage.days is not None:
+            detail += f", which suffices for {usage.days:.1f} days"
+        if usage.fill < FILL_WARNING and (usage.days is None or usage.days >= wanted.retention_days):
             return passed(subject, detail)
-        return DoctorCheck(subject, CheckState.WARNING, detail, "reduce event_max_age, or add space")
+        remedy = "reduce event_max_age, or raise event_log_bytes"
+        return DoctorCheck(subject, CheckState.WARNING, detail, remedy)
     most = account["limits"]["max_storage"]
-    wanted = StreamConfig().capacity
     if most == UNLIMITED:
         return passed(subject, "no storage limit; the streams are created at the first start")
     left = most - max(account.get("storage", 0), account.get("reserved_storage", 0))
-    detail = f"{left // MIB} MiB left of {most // MIB}, the streams can use {wanted // MIB}"
-    if left >= wanted:
+    detail = f"{left // MIB} MiB left of {most // MIB}, the streams can use {wanted.capacity // MIB}"
+    if left >= wanted.capacity:
         return passed(subject, detail)
     return failed(subject, detail, "raise the account's max_file_store, or the server's")
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Row, bindparam, insert, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.tables import accounts, keys
+
+KEYS_AT_ONCE = 1000
+"""Keys that one query checks."""
+
+_VALID_KEYS = select(keys.c.id).where(
+    keys.c.id.in_(bindparam("these", expanding=True)), keys.c.revoked_at.is_(None)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +127,16 @@ async def get_key(connection: Connection, account: str, id_or_name: str) -> ApiK
     )
     row = rows.one_or_none()
     return _key(row) if row else None
+
+
+async def list_valid_keys(connection: Connection, ids: Collection[str]) -> set[str]:
+    """Return which of these ids belong to keys that are not revoked."""
+    valid: set[str] = set()
+    remaining = sorted(ids)
+    while remaining:
+        some, remaining = remaining[:KEYS_AT_ONCE], remaining[KEYS_AT_ONCE:]
+        valid.update((await connection.execute(_VALID_KEYS, {"these": some})).scalars())
+    return valid
 
 
 async def list_keys(connection: Connection, account: str, *, after: str, limit: int) -> Sequence[ApiKey]:

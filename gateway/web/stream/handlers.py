@@ -62,7 +62,7 @@ def install(application: web.Application, context: WebContext) -> None:
     context.api_key_authenticator.on_revoked.append(readers.close_for_key)
     application.on_shutdown.append(readers.close_all)
     application.cleanup_ctx.append(
-        lambda _application: readers.running(context.api_key_authenticator.is_valid)
+        lambda _application: readers.running(context.api_key_authenticator.list_valid)
     )
 
 
@@ -96,7 +96,6 @@ def stream_services(context: WebContext, services: Services, authenticator: Auth
         stream=services.stream,
         authenticate=authenticator.authenticate,
         count_frame=lambda principal: authenticator.rate_limiter.try_acquire(key_client(principal)),
-        is_still_valid=context.api_key_authenticator.is_valid,
         find_conversation=find_conversation,
         get_or_create_conversation=enter_conversation,
         submit=submit,

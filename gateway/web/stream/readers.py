@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -20,6 +20,9 @@ from gateway.web.stream.frames import ApproveFrame, CancelFrame, SendFrame
 _log = logging.getLogger(__name__)
 
 KEY_CHECK_SECONDS = 2.0
+
+ListValidKeys = Callable[[Collection[str]], Awaitable[set[str]]]
+"""Return which keys, by id, are still valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,6 @@ class StreamServices:
     stream: EventStream
     authenticate: Callable[[web.Request, str], Awaitable[Principal]]
     count_frame: Callable[[Principal], RateLimitState]
-    is_still_valid: Callable[[Principal], Awaitable[bool]]
     find_conversation: Callable[[Principal, str], Awaitable[str | None]]
     get_or_create_conversation: Callable[[Principal, str], Awaitable[str | None]]
     submit: Callable[[Principal, SendFrame], Awaitable[SubmittedMessage]]
@@ -130,28 +132,28 @@ class StreamReaders:
         for reader in self._open:
             reader.close(1012, "the gateway is restarting")
 
-    async def run(self, is_still_valid: Callable[[Principal], Awaitable[bool]], stop: asyncio.Event) -> None:
+    async def run(self, list_valid: ListValidKeys, stop: asyncio.Event) -> None:
         """Check every two seconds that the keys in use are valid; another replica may have revoked them."""
         while not stop.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(KEY_CHECK_SECONDS):
                     await stop.wait()
-            for principal in {reader.principal for reader in self._open if reader.principal is not None}:
-                await self._check_key(principal, is_still_valid)
+            try:
+                await self.check_keys(list_valid)
+            except DatabaseUnavailable:
+                _log.debug("api_key.check_failed")
 
-    async def _check_key(
-        self, principal: Principal, is_still_valid: Callable[[Principal], Awaitable[bool]]
-    ) -> None:
-        try:
-            if not await is_still_valid(principal):
-                self.close_for_key(principal.key)
-        except DatabaseUnavailable:
-            _log.debug("api_key.check_failed")
+    async def check_keys(self, list_valid: ListValidKeys) -> None:
+        """Close the connections of keys that are no longer valid; all keys are checked together."""
+        in_use = {reader.principal.key for reader in self._open if reader.principal is not None}
+        if in_use:
+            for key in in_use - await list_valid(in_use):
+                self.close_for_key(key)
 
-    async def running(self, is_still_valid: Callable[[Principal], Awaitable[bool]]) -> AsyncIterator[None]:
+    async def running(self, list_valid: ListValidKeys) -> AsyncIterator[None]:
         """Run the key checks while an application runs (for `cleanup_ctx`)."""
         stop = asyncio.Event()
-        watching = asyncio.create_task(self.run(is_still_valid, stop))
+        watching = asyncio.create_task(self.run(list_valid, stop))
         yield
         stop.set()
         await watching

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from delivery.broker import epochs, jetstream_events
 from delivery.broker.connection import connect
-from delivery.broker.stream_config import StreamConfig, StreamIdentity
+from delivery.broker.stream_config import LogUsage, StreamConfig, StreamIdentity
 from delivery.database.engine import Database
 from delivery.events.event import Event, EventType
 from delivery.events.replay import CaughtUp, Events, Reset, frames
@@ -113,3 +114,22 @@ async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_pa
         assert [item.seq for item in given.items] == [again]
         stop.set()
         await watching
+
+
+def _stream_info(**state: Any) -> dict[str, Any]:
+    stored = {
+        "bytes": 0,
+        "messages": 0,
+        "first_ts": "0001-01-01T00:00:00Z",
+        "last_ts": "0001-01-01T00:00:00Z",
+    }
+    return {"ts": "2026-01-02T00:00:00Z", "state": stored | state, "config": {"max_bytes": 100}}
+
+
+def test_the_days_of_the_log_need_an_hour_of_events() -> None:
+    """An empty log and one of some minutes say nothing; later, the size is divided by the rate."""
+    assert LogUsage.parse(_stream_info()) == LogUsage()
+    minutes = _stream_info(bytes=50, messages=9, first_ts="2026-01-01T23:50:00.5Z")
+    assert LogUsage.parse(minutes) == LogUsage(fill=0.5, days=None)
+    half_a_day = _stream_info(bytes=50, messages=9, first_ts="2026-01-01T12:00:00Z")
+    assert LogUsage.parse(half_a_day) == LogUsage(fill=0.5, days=1.0)

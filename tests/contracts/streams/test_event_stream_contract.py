@@ -132,6 +132,35 @@ async def test_deltas_stand_between_lasting_events_and_can_be_left_out(stream: E
     assert draft.event.data == {"text": "llo"}
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+async def test_pages_of_any_size_give_the_same_order(stream: EventStream, limit: int) -> None:
+    """Lasting events and deltas are read in the order of the stream, however small the pages are."""
+    written, last, n = list[str](), 0, 0
+    for kind in ("lasting", "delta", "delta", "lasting", "lasting", "delta", "delta", "delta", "lasting"):
+        if kind == "delta":
+            await stream.publish_transient(delta(str(len(written))))
+        else:
+            n += 1
+            last = await stream.append(make_event(n, text=str(len(written))), expected=last)
+        written.append(str(len(written)))
+    found = list[StoredEvent]()
+    while batch := await stream.read("cnv_a", after=found[-1].seq if found else 0, limit=limit):
+        assert len(batch) <= limit
+        found += batch
+    assert [one.event.data["text"] for one in found] == written
+
+
+async def test_deltas_are_read_after_the_lasting_event_before_them_has_expired(stream: EventStream) -> None:
+    """A delta whose predecessor is not stored any more is read like the others."""
+    seqs = await appended(stream, 1)
+    await stream.publish_transient(delta("kept"))
+    for n in range(2, RETAINED + 3):
+        seqs.append(await stream.append(make_event(n), expected=seqs[-1]))
+    read = await stream.read("cnv_a", after=0)
+    assert [item.seq for item in read if not item.transient] == seqs[-RETAINED:]
+    assert [item.event.data for item in read if item.transient] == [{"text": "kept"}]
+
+
 async def test_deltas_never_push_lasting_events_out(stream: EventStream) -> None:
     """However many deltas come, the lasting events stay."""
     seqs = await appended(stream, 2)

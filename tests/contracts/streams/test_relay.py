@@ -13,6 +13,7 @@ from delivery.database.engine import Database
 from delivery.database.tables import streams
 from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
+from delivery.events.port import Tail
 from delivery.events.relay import Relay
 from delivery.fair_gate import working_for
 
@@ -99,6 +100,42 @@ async def _record_and_enqueue(
         numbered = (await outbox.record(connection, {conversation: events}))[conversation].events
     with working_for(account):
         relay.enqueue(numbered)
+
+
+class TailCounter(MemoryEvents):
+    """A stream that counts how often its leader is asked for the last event."""
+
+    tails = 0
+
+    async def tail(self, conversation: str) -> Tail | None:
+        """Return the last event."""
+        self.tails += 1
+        return await super().tail(conversation)
+
+
+async def test_a_relay_asks_the_stream_only_after_a_conflict(database: Database) -> None:
+    """The database's positions are tried first; one that is behind is corrected by the stream's tail."""
+    stream = TailCounter()
+    conversations = [await _record_unpublished(database, []) for _ in range(5)]
+    for word in ("a", "b", "c"):  # three processes, one after the other
+        relay = Relay(database, stream, lambda _point: None)
+        async with _run_relay(relay):
+            for conversation in conversations:
+                await _record_and_enqueue(database, relay, [word], conversation)
+            await _wait_until_published(database, relay)
+    assert stream.tails == 0
+    behind = conversations[0]
+    async with database.begin() as connection:
+        first = (await stream.read(behind, after=0))[0].seq
+        await connection.execute(
+            update(streams).where(streams.c.conversation == behind).values(relayed_n=1, last_seq=first)
+        )
+    relay = Relay(database, stream, lambda _point: None)
+    async with _run_relay(relay):
+        await _record_and_enqueue(database, relay, ["d"], behind)
+        await _wait_until_published(database, relay)
+    assert await _published_texts(stream, behind) == ["a", "b", "c", "d"]
+    assert stream.tails == 1
 
 
 async def test_two_relays_publish_one_order(database: Database) -> None:

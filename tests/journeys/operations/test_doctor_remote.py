@@ -63,20 +63,43 @@ def account(storage: int, most: int) -> dict[str, Any]:
 
 def test_room_is_judged_before_it_is_missed() -> None:
     """No JetStream and too little room fail with a remedy; a log that is nearly full is a warning."""
-    missing = {"error": {"err_code": 10059, "description": "stream not found"}}
-    assert check_stream_capacity(account(0, -1), missing).state is CheckState.OK
-    assert check_stream_capacity(account(GIB, 8 * GIB), missing).state is CheckState.OK
-    short = check_stream_capacity(account(7 * GIB, 8 * GIB), missing)
+    missing = missing_stream()
+    wanted = StreamConfig()
+    assert check_stream_capacity(account(0, -1), missing, wanted).state is CheckState.OK
+    assert check_stream_capacity(account(GIB, 8 * GIB), missing, wanted).state is CheckState.OK
+    short = check_stream_capacity(account(7 * GIB, 8 * GIB), missing, wanted)
     assert short.state is CheckState.FAILED
     assert "max_file_store" in short.remedy
     off = {"error": {"err_code": 10039, "description": "JetStream not enabled for account"}}
-    assert check_stream_capacity(off, off).detail == "JetStream not enabled for account"
-    full = {
+    assert check_stream_capacity(off, off, wanted).detail == "JetStream not enabled for account"
+    full = stream_info(size=90)
+    assert check_stream_capacity(account(0, -1), full, wanted).state is CheckState.WARNING
+
+
+def test_a_log_that_is_too_small_for_the_age_of_events_is_a_warning() -> None:
+    """Ten percent of the log in a day last ten days: enough for seven days of events, and not for twelve."""
+    info = stream_info(size=10)
+    enough = check_stream_capacity(account(0, -1), info, StreamConfig(retention_days=7))
+    assert (enough.state, "10.0 days" in enough.detail) == (CheckState.OK, True)
+    short = check_stream_capacity(account(0, -1), info, StreamConfig(retention_days=12))
+    assert (short.state, "event_log_bytes" in short.remedy) == (CheckState.WARNING, True)
+    larger = StreamConfig(event_log_bytes=50 * GIB)
+    assert check_stream_capacity(account(GIB, 8 * GIB), missing_stream(), larger).state is CheckState.FAILED
+
+
+def missing_stream() -> dict[str, Any]:
+    """Return NATS's answer about a stream that does not exist."""
+    return {"error": {"err_code": 10059, "description": "stream not found"}}
+
+
+def stream_info(*, size: int) -> dict[str, Any]:
+    """Return NATS's answer about a stream of 100 bytes at most whose first message is a day old."""
+    return {
         "created": "2026-01-01T00:00:00Z",
-        "state": {"bytes": 90, "last_seq": 3},
+        "ts": "2026-01-02T00:00:00.123456789Z",
+        "state": {"bytes": size, "last_seq": 3, "messages": 3, "first_ts": "2026-01-01T00:00:00.123456789Z"},
         "config": {"max_bytes": 100},
     }
-    assert check_stream_capacity(account(0, -1), full).state is CheckState.WARNING
 
 
 async def test_the_clock_of_the_database_is_compared(tmp_path: Path, database_url: str) -> None:
