@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from weakref import WeakValueDictionary
 
 import aiohttp
 import jwt
@@ -60,8 +61,7 @@ class TokenClient:
                 open_session(self.guard, timeout=timeout, force_close=True) as session,
                 session.post(url, data=form, headers=headers, allow_redirects=False) as answer,
             ):
-                content = await answer.content.read(MAX_ANSWER_BYTES)
-                body = _json(content)
+                body = _json(await _read(answer))
                 if answer.status not in (200, 201) or not isinstance(body, Mapping):
                     reason = body.get("error") if isinstance(body, Mapping) else None
                     shown = f": {str(reason)[:100]}" if reason else ""
@@ -73,6 +73,14 @@ class TokenClient:
             raise SigningFailed(f"no access token could be fetched from {host}: {why}.") from error
         except TimeoutError:
             raise SigningFailed(f"no access token could be fetched from {host} in time.") from None
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    """Return the whole body, or its beginning if it is longer than any answer with a token."""
+    content = bytearray()
+    while len(content) < MAX_ANSWER_BYTES and (chunk := await answer.content.read(MAX_ANSWER_BYTES)):
+        content += chunk
+    return bytes(content[:MAX_ANSWER_BYTES])
 
 
 def _json(content: bytes) -> Any:
@@ -88,7 +96,12 @@ class AccessTokens:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._tokens: OrderedDict[str, AccessToken] = OrderedDict()
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """The locks that somebody holds or awaits; a credential that nobody uses has none."""
+
+    def __len__(self) -> int:
+        """Return how many tokens and locks are kept in memory."""
+        return len(self._tokens.keys() | self._locks.keys())
 
     async def get(self, key: str, fetch: Callable[[], Any]) -> AccessToken:
         """Return the token of a credential's version, fetched if there is none that holds."""
@@ -99,7 +112,7 @@ class AccessTokens:
                 token = self._tokens[key] = await fetch()
             self._tokens.move_to_end(key)
             while len(self._tokens) > MAX_TOKENS:
-                self._locks.pop(self._tokens.popitem(last=False)[0], None)
+                self._tokens.popitem(last=False)
             return token
 
 

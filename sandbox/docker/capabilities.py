@@ -29,14 +29,41 @@ async def _query(settings: DockerSettings) -> Sequence[Capability]:
         async with asyncio.timeout(TIMEOUT_SECONDS), open_engine(settings) as engine:
             with translate_errors():
                 info: Mapping[str, Any] = await engine.docker.system.info()
-            return [*_engine(settings, info), await _image(engine.docker, settings)]
+                version: Mapping[str, Any] = await engine.docker.version()
+            name = engine_name(version)
+            return [
+                *_engine(settings, info, name),
+                *user_problems(settings, info),
+                await _image(engine.docker, settings),
+            ]
     except (SandboxError, TimeoutError) as error:
         detail = f"{settings.host}: {error!s}"
         return [Capability(name="isolation", present=False, detail=detail)]
 
 
-def _engine(settings: DockerSettings, info: Mapping[str, Any]) -> Iterator[Capability]:
-    version = f"{settings.host}: {info.get('OperatingSystem', 'an engine')}, {info.get('ServerVersion', '?')}"
+def engine_name(version: Mapping[str, Any]) -> str:
+    """Return the engine's name, such as `Podman Engine`; Docker names itself only by its components."""
+    components = version.get("Components") or ()
+    return str(next((one["Name"] for one in components if one.get("Name")), "Engine"))
+
+
+def user_problems(settings: DockerSettings, info: Mapping[str, Any]) -> Iterator[Capability]:
+    """Yield what a rootless engine needs: user 0 inside is the engine's own user outside."""
+    if any("rootless" in str(one) for one in info.get("SecurityOptions") or ()):
+        fits = (settings.user or "").split(":")[0] == "0"
+        yield Capability(
+            name="user",
+            present=fits,
+            detail="the engine is rootless, and its own user owns the files"
+            if fits
+            else 'the engine is rootless: set user = "0:0" in [sandbox.docker], so that the gateway and the'
+            " sandboxes can write the same files",
+        )
+
+
+def _engine(settings: DockerSettings, info: Mapping[str, Any], engine: str) -> Iterator[Capability]:
+    system = info.get("OperatingSystem", "an unknown system")
+    version = f"{settings.host}: {engine} {info.get('ServerVersion', '?')} on {system}"
     runtimes = sorted(info.get("Runtimes") or {})
     chosen = settings.runtime or str(info.get("DefaultRuntime") or "the default runtime")
     yield Capability(

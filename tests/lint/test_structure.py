@@ -33,7 +33,7 @@ SMALL_ROOMS = {
     "sandbox/exec/scripts": "shell programs and one Python program",
 }
 PARALLEL = re.compile(
-    r"channels/(discord|github|pancake|slack|telegram|zalo)(/simulator)?/|sandbox/(aws_lambda|daytona|docker|e2b|host|kubernetes)/"
+    r"channels/(discord|github|pancake|slack|telegram|zalo)(/simulator)?/|sandbox/(agentrun|aws_lambda|daytona|docker|e2b|host|kubernetes)/"
     r"|tests/|examples/"
 )
 """Adapters of one port may use one class name for the same part; tests define local stand-ins."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,3 +21,5 @@ def engine_rig(name: str, directory: Path, *, kind: str = "docker", **settings: 
 
 
 VARIANTS: dict[str, RigFactory] = {"engine": lambda directory: engine_rig("engine", directory)}
+if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
+    VARIANTS["podman"] = lambda directory: engine_rig("podman", directory, kind="podman")

@@ -1,10 +1,16 @@
-"""The docker provider on Podman's compatible socket, which answers 500 where Docker answers 409."""
+"""The docker provider on Podman's compatible socket, which answers 500 where Docker answers 409.
+
+With `DOVECOTE_TEST_EVERY_PROVIDER=1` the whole contract of providers runs on Podman too (`docker_rig`).
+"""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from docker_rig import engine_rig
+from sandbox.docker.capabilities import engine_name, user_problems
+from sandbox.docker.settings import DockerSettings
 from sandbox.model import ExecRequest
 
 
@@ -19,3 +25,26 @@ async def test_a_sandbox_is_created_suspended_and_resumed(tmp_path: Path) -> Non
             assert (await sandbox.run(ExecRequest(script="echo out > ~/f; cat ~/f"))).stdout == b"out\n"
         finally:
             await provider.destroy(sandbox.id)
+
+
+async def test_doctor_names_the_engine(tmp_path: Path) -> None:
+    """The checks of `dovecote doctor` say that the socket is Podman's, and all of them pass."""
+    rig = engine_rig("podman", tmp_path, kind="podman")
+    found = await asyncio.to_thread(rig.plugin.capabilities, rig.settings)
+    assert "Podman Engine" in {one.name: one.detail for one in found}["isolation"]
+    assert [one.name for one in found if not one.present] == []
+
+
+def test_a_rootless_engine_needs_its_own_user() -> None:
+    """The check names the setting; without rootless there is no such check."""
+    rootless = {"SecurityOptions": ["name=seccomp,profile=default", "name=rootless"]}
+    (missing,) = user_problems(DockerSettings(), rootless)
+    assert not missing.present
+    assert 'user = "0:0"' in missing.detail
+    assert [one.present for one in user_problems(DockerSettings(user="0:0"), rootless)] == [True]
+    assert not [*user_problems(DockerSettings(), {"SecurityOptions": ["name=seccomp"]})]
+
+
+def test_an_engine_without_components_has_a_name() -> None:
+    """An answer without the optional field is no error."""
+    assert engine_name({"Version": "1"}) == "Engine"

@@ -27,7 +27,7 @@ SPACE = "workspace"
 """What the rig's directory is called."""
 REMOTE = ["e2b", "daytona"]
 if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
-    REMOTE += ["kubernetes", "lambda"]
+    REMOTE += ["agentrun", "kubernetes", "lambda"]
 REMOTE_RIGS = [f"{name}-{way}" for name in REMOTE if name in built_in() for way in variants_of(name)]
 
 
