@@ -18,7 +18,7 @@ from gateway.cli.commands.account import (
 )
 from gateway.cli.commands.backup import backup
 from gateway.cli.commands.channels import channels, keys
-from gateway.cli.commands.chat import chat, tail
+from gateway.cli.commands.chat import acp, chat, tail
 from gateway.cli.commands.config import apply, config, init, migrate, version
 from gateway.cli.commands.conversations import conversations
 from gateway.cli.commands.credentials import credentials
@@ -37,6 +37,7 @@ app: typer.Typer = group("Connects chat platforms to AI agents that run in sandb
 
 local(app, "serve")(serve)
 remote(app, "chat")(chat)
+remote(app, "acp")(acp)
 local(app, "doctor")(doctor)
 local(app, "init")(init)
 local(app, "apply")(apply)

@@ -10,6 +10,7 @@ from gateway.web.admin import health
 from gateway.web.admin.routes import ADMIN_ROUTES
 from gateway.web.api.routes import API_ROUTES
 from gateway.web.compat import mcp, openai_routes
+from gateway.web.compat.a2a import routes as a2a_routes
 from gateway.web.compat.agui import routes as agui_routes
 from gateway.web.compat.ui import routes as ui_routes
 from gateway.web.http.auth import OneTimeCodeAccess
@@ -75,6 +76,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     *openai_routes.ROUTES,
     *agui_routes.ROUTES,
     *mcp.ROUTES,
+    *a2a_routes.ROUTES,
     *ui_routes.ROUTES,
     *asyncapi.ROUTES,
     *_public(),

@@ -1,4 +1,4 @@
-"""`dovecote chat` and `dovecote tail`: a conversation in the terminal."""
+"""`dovecote chat`, `dovecote tail` and `dovecote acp`: a conversation in the terminal or an editor."""
 
 from __future__ import annotations
 
@@ -43,6 +43,19 @@ async def chat(
     ).run()
     if message is not None and ended != "turn.completed":
         raise typer.Exit(ExitCode.FAILED)
+
+
+async def acp(
+    gateway: GatewayClient,
+    *,
+    agent: Annotated[str | None, typer.Option(help="The agent to talk to.")] = None,
+) -> None:
+    """Serve an editor over the Agent Client Protocol, on standard input and output."""
+    from gateway.cli.acp.agent import AcpAgent
+    from gateway.cli.acp.peer import JsonRpcPeer
+
+    peer = JsonRpcPeer()
+    await peer.serve(AcpAgent(gateway, peer, agent).handle)
 
 
 async def tail(

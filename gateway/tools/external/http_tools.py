@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -30,6 +31,8 @@ log = structlog.get_logger(__name__)
 
 _FIRST_FAILURE = 400
 _QUERY_METHODS = frozenset({"GET", "DELETE"})
+_SLOW_CHARSETS = frozenset({"idna", "punycode"})
+"""Encodings whose time to decode grows faster than the text."""
 
 
 class HttpTools:
@@ -99,7 +102,7 @@ class _Requests:
             config.method, url, headers=headers, json=body, allow_redirects=False
         ) as response:
             content = await _read(response)
-        text = content.decode(response.get_encoding() if content else "utf-8", "replace")
+        text = decode(content, response.charset)
         truncated = len(text) > limit
         shown = f"{text[:limit]}\n[output truncated]" if truncated else text
         return ToolResult(
@@ -123,6 +126,17 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
             break
         content += chunk
     return bytes(content)
+
+
+def decode(content: bytes, charset: str | None) -> str:
+    """Return a body as text; a charset that is missing, unknown or no text encoding counts as UTF-8."""
+    try:
+        name = codecs.lookup(charset or "utf-8").name
+        if name not in _SLOW_CHARSETS:
+            return content.decode(name, "replace")
+    except (LookupError, ValueError):
+        pass
+    return content.decode("utf-8", "replace")
 
 
 def build_request(config: HttpToolConfig, args: Mapping[str, Any]) -> tuple[URL, dict[str, Any]]:

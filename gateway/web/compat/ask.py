@@ -141,8 +141,8 @@ async def ask(
         request=request.to_json(),
     )
     accepted = await turns.queue_turn(call, submission)
-    if conversation is not None and not accepted.repeated:
-        await cancel_abandoned(call, accepted.conversation, but=accepted.turn)
+    if conversation is not None:
+        await cancel_abandoned(call, accepted.conversation, before=accepted.turn)
     return SubmittedTurn(
         turn=accepted.turn,
         conversation=accepted.conversation,
@@ -171,11 +171,16 @@ async def resume(
     )
 
 
-async def cancel_abandoned(call: ApiCall[Any, Any], conversation: str, *, but: str) -> None:
-    """Cancel a turn that waits for results of its client only, because the client sent a message instead."""
+async def cancel_abandoned(call: ApiCall[Any, Any], conversation: str, *, before: str) -> None:
+    """Cancel turns that wait for results of their client only, because it sent a message instead.
+
+    They are those that are queued before the message's turn, so that a repeated request does the same.
+    """
     async with call.context.database.read() as connection:
         queue = await store.list_open(connection, conversation)
-        waiting = [turn for turn in queue if turn.state is TurnState.WAITING and turn.id != but]
+        ids = [turn.id for turn in queue]
+        earlier = queue[: ids.index(before)] if before in ids else []
+        waiting = [turn for turn in earlier if turn.state is TurnState.WAITING]
         abandoned = [turn.id for turn in waiting if await waits_for_client(connection, turn.id)]
     for turn in abandoned:
         await turns.cancel_turn(replace(call, path={"id": turn}))

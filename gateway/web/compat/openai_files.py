@@ -25,6 +25,8 @@ from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel, 
 ID_PREFIX = "file-"
 MAX_FIELD = 1000
 """Bytes of a field of the form that is no file."""
+MAX_FIELDS = 20
+"""Parts of a form."""
 
 
 class FileObject(ResponseModel):
@@ -107,10 +109,13 @@ async def _read_form(call: ApiCall[NoContent, NoContent]) -> _Form:
     if not call.request.content_type.startswith("multipart/"):
         raise HttpProblem(415, "the Content-Type must be multipart/form-data", close=True)
     fields: dict[str, bytes] = {}
-    name = ""
+    name, count = "", 0
     try:
         async with asyncio.timeout(bounds.body_deadline * 12):
             async for part in await call.request.multipart():
+                count += 1
+                if count > MAX_FIELDS:
+                    raise HttpProblem(413, f"a form has at most {MAX_FIELDS} fields", close=True)
                 if not isinstance(part, BodyPartReader) or part.name is None:
                     raise invalid_field("", "a part of the form has no name")
                 is_file = part.name == "file"

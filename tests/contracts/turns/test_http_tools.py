@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from aiohttp import web
@@ -53,6 +54,8 @@ class Service:
         )
         if request.path == "/moved":
             raise web.HTTPFound("/elsewhere")
+        if request.path == "/charset":
+            return web.Response(body="grün".encode(), headers={"Content-Type": request.query["type"]})
         if request.path == "/long":
             return web.Response(text="x" * 100_000)
         status = 404 if request.path == "/missing" else 200
@@ -176,6 +179,18 @@ async def test_failures_are_results(harness: TurnWorkerHarness, service: Service
         refused = await tools.call("missing", {}, call="call-4")
     assert "refused" in refused.content
     assert len(service.seen) == 3
+
+
+@pytest.mark.parametrize("stated", ["text/plain", "text/html; charset=hex", "text/html; charset=idna", "x"])
+async def test_answers_of_any_charset_are_text(
+    harness: TurnWorkerHarness, service: Service, stated: str
+) -> None:
+    """A missing charset, and one that is no charset of a text, count as UTF-8."""
+    agent = HttpAgent(harness)
+    await agent.configure(look=http_tool(f"{service.url}/charset?type={quote(stated)}"))
+    async with agent.tools() as tools:
+        result = await tools.call("look", {}, call="call-1")
+    assert result.content == "HTTP 200\ngrün"
 
 
 async def test_the_question_shows_the_address(harness: TurnWorkerHarness, service: Service) -> None:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from api_server import ApiClient
 from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, echo
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall, echo, last_text
 
 EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 
@@ -71,10 +71,18 @@ def user(text: Any) -> dict[str, Any]:
     return {"id": "m", "role": "user", "content": text}
 
 
+def waiter(body: dict[str, Any]) -> ScriptedTurn:
+    """Ask what to bring for `order`; echo anything else."""
+    if last_text(body) == "order" and body["messages"][-1]["role"] == "user":
+        args = {"question": "Tea or coffee?", "choices": ["Tea", "Coffee"]}
+        return ScriptedTurn(calls=[ToolCall(name="ask_person", args=args)])
+    return echo(body)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def agui(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AguiGateway]:
     """Run a gateway with both agents."""
-    async with OpenAIServer(echo) as model:
+    async with OpenAIServer(waiter) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         data = tmp_path_factory.mktemp("agui") / "data"
         async with gateway(data, env=env) as process, process.http() as session:
@@ -138,6 +146,22 @@ async def test_an_abandoned_interrupt_denies(agui: AguiGateway) -> None:
     await agui.run("left", resume=[answer])
     shown = (await agui.mine.call("GET", f"/approvals/{asked['id']}")).body
     assert shown["state"] == "denied"
+
+
+async def test_a_question_interrupts_a_run_and_its_answer_continues_it(agui: AguiGateway) -> None:
+    """The interrupt has the choices; an approval in place of an answer is refused and decides nothing."""
+    (asked,) = (await agui.run("order", user("order")))[-1]["outcome"]["interrupts"]
+    assert (asked["reason"], asked["message"]) == ("question", "Tea or coffee?")
+    assert asked["responseSchema"]["properties"]["answer"]["enum"] == ["Tea", "Coffee"]
+    given = {"threadId": "order", "runId": "run-2", "messages": []}
+    for payload in ({"approved": True}, {"answer": "Water"}):
+        answer = {"interruptId": asked["id"], "status": "resolved", "payload": payload}
+        refused = await agui.mine.call("POST", "/agui", {**given, "resume": [answer]})
+        assert (refused.status, refused.body["errors"][0]["pointer"]) == (422, "/resume/0/payload")
+    answer = {"interruptId": asked["id"], "status": "resolved", "payload": {"answer": "coffee"}}
+    more = await agui.run("order", resume=[answer])
+    assert more[-1]["outcome"] == {"type": "success"}
+    assert "Coffee" in text_of(more)
 
 
 async def test_files_of_a_person_lie_in_the_workspace(agui: AguiGateway) -> None:

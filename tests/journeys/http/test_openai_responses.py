@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 import pytest_asyncio
@@ -220,6 +221,14 @@ async def test_a_file_is_uploaded_and_sent_by_its_id(responses_gateway: Response
     for asking in (files.retrieve(made.id), files.content(made.id), files.delete(made.id)):
         with pytest.raises(openai.NotFoundError):
             await asking
+
+
+async def test_a_form_of_many_fields_is_refused(responses_gateway: ResponsesGateway) -> None:
+    """Fields without use cannot fill the memory."""
+    form = aiohttp.FormData({f"field-{place}": "x" for place in range(100)})
+    form.add_field("file", b"seven swans", filename="notes.txt")
+    async with responses_gateway.process.http() as session, session.post("/v1/files", data=form) as answer:
+        assert answer.status == 413, await answer.text()
 
 
 async def test_what_cannot_be_is_refused(responses_gateway: ResponsesGateway) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -229,6 +230,21 @@ async def test_a_message_instead_of_a_result_cancels_the_waiting_turn(tool_gatew
     (called,) = first.choices[0].message.tool_calls
     with pytest.raises(openai.ConflictError, match="ended without"):
         await create(messages=[{"role": "tool", "tool_call_id": called.id, "content": "late"}], **place)
+
+
+async def test_a_message_instead_of_a_result_cancels_it_after_kill_9_too(tool_gateway: ToolGateway) -> None:
+    """The gateway dies after it stored the message; the repeated request cancels the waiting turn."""
+    process, create = tool_gateway.process, tool_gateway.client.chat.completions.create
+    place: Any = {"extra_body": {"conversation": "died"}, "model": "default", "tools": [CHAT_TOOL]}
+    await create(messages=asked("weather in Rome"), **place)
+    await process.kill()
+    await process.start(env={"DOVECOTE_FAULT_POINT": "intake.submit.after_commit"})
+    place["extra_headers"] = {"Idempotency-Key": "instead"}
+    async with asyncio.TaskGroup() as group:
+        answering = group.create_task(create(messages=asked("never mind"), **place))
+        await process.wait_for_exit()
+        await process.start()
+    assert (await answering).choices[0].message.content == "told: never mind"
 
 
 async def test_tools_and_formats_that_cannot_work_are_refused(tool_gateway: ToolGateway) -> None:

@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter
 
+from gateway.web.compat.a2a.methods import METHODS
 from gateway.web.compat.mcp_tools import TOOLS
 from gateway.web.http.auth import (
     Access,
@@ -32,6 +33,7 @@ OPEN = {
     "/metrics",
     "/openapi.json",
     "/asyncapi.json",
+    "/.well-known/agent-card.json",
     "/channels/{id}/install",
     "/channels/{id}/oauth",
     "/{kind}/install",
@@ -40,7 +42,7 @@ OPEN = {
 CAMEL = {"turnId", "conversationId", "statusUrl", "resultId", "workspaceId"}
 """The names outside of configs that are not in snake case."""
 
-OTHERS = ("/v1/", "/agui", "/mcp")
+OTHERS = ("/v1/", "/agui", "/mcp", "/a2a")
 """Where somebody else's protocol gives the names."""
 
 CHANGES_NOTHING = {
@@ -50,8 +52,8 @@ CHANGES_NOTHING = {
 }
 """What a key that may only read may post to."""
 
-SCOPE_OF_EACH_TOOL = {"/mcp"}
-"""Where a request names a tool, and each tool has a scope of its own."""
+SCOPE_OF_EACH_TOOL = {"/mcp", "/a2a"}
+"""Where a request names a tool or a method, and each has a scope of its own."""
 CHANGING = KeyAccess | AdminAccess | PlatformAccess | SignatureAccess | JobTokenAccess | OneTimeCodeAccess
 """Who may change something."""
 
@@ -79,6 +81,17 @@ def test_every_tool_that_changes_something_needs_more_than_reading() -> None:
     """A key that may only read is neither shown such a tool of the MCP server, nor can it call one."""
     changing = {name: tool.scope for name, tool in TOOLS.items() if tool.changes}
     assert changing == {"ask": "chat", "send": "chat", "approve": "chat"}
+
+
+def test_every_method_of_a2a_that_changes_something_needs_more_than_reading() -> None:
+    """A key that may only read can get and follow tasks."""
+    assert {name: method.scope for name, method in METHODS.items() if method.changes} == dict.fromkeys(
+        (
+            *("SendMessage", "SendStreamingMessage", "CancelTask"),
+            *("message/send", "message/stream", "tasks/cancel"),
+        ),
+        "chat",
+    )
 
 
 @BY_NAME

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from gateway.conversations.questions import PersonQuestion, is_question, parse_question
 from gateway.store.turn_state import TurnState
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
@@ -79,16 +80,7 @@ class AguiEncoder:
     def run_interrupted(self, approvals: Sequence[Approval]) -> Iterator[dict[str, Any]]:
         """Yield the events that interrupt the run for these approvals."""
         yield from self._end_message()
-        interrupts = [
-            {
-                "id": one.id,
-                "reason": "approval",
-                "message": f"May {one.tool} do this?\n{one.command}",
-                "responseSchema": RESUME_SCHEMA,
-                "metadata": {"tool": one.tool, "args": dict(one.args)},
-            }
-            for one in approvals
-        ]
+        interrupts = [_interrupt(one) for one in approvals]
         yield self._run_finished(outcome={"type": "interrupt", "interrupts": interrupts})
 
     def run_ended(self, turn: Turn) -> Iterator[dict[str, Any]]:
@@ -111,6 +103,23 @@ class AguiEncoder:
 
     def _run_finished(self, **fields: Any) -> dict[str, Any]:
         return {"type": "RUN_FINISHED", **self._ids, **fields}
+
+
+def _interrupt(approval: Approval) -> dict[str, Any]:
+    about = {"id": approval.id, "metadata": {"tool": approval.tool, "args": dict(approval.args)}}
+    if is_question(approval.tool):
+        question = parse_question(approval.args)
+        schema = {"type": "object", "properties": {"answer": _answer_schema(question)}}
+        return {**about, "reason": "question", "message": question.text, "responseSchema": schema}
+    message = f"May {approval.tool} do this?\n{approval.command}"
+    return {**about, "reason": "approval", "message": message, "responseSchema": RESUME_SCHEMA}
+
+
+def _answer_schema(question: PersonQuestion) -> dict[str, Any]:
+    if question.form:
+        fields = {name: {"type": "string", "description": meaning} for name, meaning in question.form}
+        return {"type": "object", "properties": fields, "required": list(fields)}
+    return {"type": "string", "enum": list(question.choices)} if question.choices else {"type": "string"}
 
 
 def _usage(turn: Turn) -> list[dict[str, Any]]:

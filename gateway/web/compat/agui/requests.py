@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictStr, field_validator, model_validator
 
+from gateway.conversations.questions import MAX_ANSWER, MAX_FIELDS
 from gateway.records.fields import Name
 from gateway.web.compat.openai_messages import InlineOrUrl, InputMessage, LenientRequest, Text
 from gateway.web.compat.openai_tools import ClientTool, ClientTools, check_tools
@@ -67,10 +68,14 @@ class AguiMessage(LenientRequest):
         return InputMessage.model_validate({"role": role, "content": text, "tool_call_id": self.toolCallId})
 
 
+Answer = Annotated[StrictStr, Field(max_length=MAX_ANSWER)]
+
+
 class ApprovalPayload(LenientRequest):
-    """A person's decision."""
+    """A person's decision, or the answer to a question: a text, or the fields of its form."""
 
     approved: bool = False
+    answer: Answer | Annotated[dict[StrictStr, Answer], Field(max_length=MAX_FIELDS)] | None = None
     comment: Annotated[StrictStr, Field(max_length=2000)] = ""
 
 
@@ -86,6 +91,17 @@ class AguiResume(LenientRequest):
         """Whether the call is approved; only `true` approves."""
         approved = self.payload.approved if isinstance(self.payload, ApprovalPayload) else self.payload
         return self.status == "resolved" and approved is True
+
+    @property
+    def answer(self) -> str | Mapping[str, str] | None:
+        """The answer to a question; None declines it."""
+        given = self.payload.answer if isinstance(self.payload, ApprovalPayload) else None
+        return given if self.status == "resolved" else None
+
+    @property
+    def comment(self) -> str:
+        """What the person adds to a decision."""
+        return self.payload.comment if isinstance(self.payload, ApprovalPayload) else ""
 
 
 class RunAgentInput(LenientRequest):

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from gateway.agents.client_request import ClientRequest
 from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
+from gateway.conversations.questions import CLIENT_TOOL, InvalidAnswer, is_question
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import turns as store
 from gateway.store.turns.approvals import Approval
@@ -25,7 +26,6 @@ from gateway.web.compat.agui.requests import (
     AguiMessage,
     AguiResume,
     AguiSource,
-    ApprovalPayload,
     RunAgentInput,
 )
 from gateway.web.compat.ask import (
@@ -47,7 +47,7 @@ from gateway.web.compat.openai_requests import (
 from gateway.web.compat.request_identity import run_identity
 from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate
-from gateway.web.http.problems import HttpProblem, invalid, not_found
+from gateway.web.http.problems import HttpProblem, invalid, invalid_field, not_found
 from gateway.web.http.route import ApiCall
 from gateway.web.stream.turn_events import ApprovalNeeded, TurnEnded, TurnEventReader, replay_turn
 from sandbox.config import ConfigProblem as Fault
@@ -122,20 +122,31 @@ async def _resume(
     approvals = [await _require_approval(call, answer.interruptId) for answer in resumes]
     if len({approval.turn for approval in approvals}) != 1:
         raise invalid([Fault(pointer="/resume", detail="all interrupts must be of one run")])
-    for answer, approval in zip(resumes, approvals, strict=True):
-        comment = answer.payload.comment if isinstance(answer.payload, ApprovalPayload) else ""
-        try:
-            await call.services.approvals.decide(
-                call.account, approval.id, approved=answer.approved, by=call.principal.key, comment=comment
-            )
-        except (AlreadyDecided, ApprovalNotFound):
-            continue
+    for place, (answer, approval) in enumerate(zip(resumes, approvals, strict=True)):
+        await _decide(call, answer, approval, f"/resume/{place}/payload")
     turn = approvals[0].turn
     given = replay_turn(
         call.services.stream, approvals[0].conversation, TurnEventReader(turn=turn), expired=False
     )
     heard = until_client_calls(given, ())
     return turn, _after_approvals(heard, {approval.id for approval in approvals})
+
+
+async def _decide(
+    call: ApiCall[RunAgentInput, AgentQuery], answer: AguiResume, approval: Approval, pointer: str
+) -> None:
+    approvals, by = call.services.approvals, call.principal.key
+    try:
+        if is_question(approval.tool) and answer.answer is not None:
+            await approvals.answer(call.account, approval.id, answer.answer, by=by)
+        else:
+            await approvals.decide(
+                call.account, approval.id, approved=answer.approved, by=by, comment=answer.comment
+            )
+    except InvalidAnswer as error:
+        raise invalid_field(pointer, str(error)) from None
+    except (AlreadyDecided, ApprovalNotFound):
+        return
 
 
 async def _require_approval(call: ApiCall[RunAgentInput, AgentQuery], approval_id: str) -> Approval:
@@ -199,4 +210,4 @@ async def _pending_approvals(call: ApiCall[Any, Any], approval: str) -> list[App
     async with call.context.database.read() as connection:
         found = await approval_store.get(connection, call.account, approval)
         approvals = await approval_store.list_for_turn(connection, found.turn) if found else []
-    return [one for one in approvals if one.state == "pending"]
+    return [one for one in approvals if one.state == "pending" and one.tool != CLIENT_TOOL]

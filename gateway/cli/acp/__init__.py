@@ -1,0 +1,1 @@
+"""The Agent Client Protocol of editors, over standard input and output."""

@@ -1,0 +1,122 @@
+"""Events of a conversation as updates of an editor's session; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from delivery.events.event import Event, EventType
+from gateway.cli.terminal.transcript import render_tool_call
+from gateway.web.stream.turn_events import MESSAGE_SEPARATOR, TextDelta, ToolCalled, ToolReturned, TurnEvent
+
+Update = dict[str, Any]
+
+_KINDS = {
+    "bash": "execute",
+    "read": "read",
+    "stat": "read",
+    "view_image": "read",
+    "search": "search",
+    "glob": "search",
+    "grep": "search",
+    "write": "edit",
+    "edit": "edit",
+    "mkdir": "edit",
+    "copy": "edit",
+    "rename": "move",
+    "remove": "delete",
+}
+"""The kinds of built-in tools; the others are `other`."""
+
+
+def to_event(frame: Mapping[str, Any]) -> Event | None:
+    """Return the event of a frame; None for one of a type that this version does not know."""
+    try:
+        kind = EventType(frame["type"])
+    except ValueError:
+        return None
+    return Event(
+        id=frame["id"],
+        type=kind,
+        time=datetime.fromisoformat(frame["time"]),
+        conversation=frame["conversation"],
+        turn=frame.get("turn"),
+        data=frame["data"],
+        n=frame.get("n"),
+    )
+
+
+class UpdateEncoder:
+    """Encodes the events of a session's turns; two messages in a row are separated."""
+
+    def __init__(self) -> None:
+        self._message: str | None = None
+
+    def encode(self, event: TurnEvent, source: Event) -> Iterator[Update]:
+        """Yield the updates for an event of a turn, which was read from the event `source`."""
+        if isinstance(event, TextDelta):
+            follows = self._message not in (None, event.message)
+            self._message = event.message
+            yield text_update(f"{MESSAGE_SEPARATOR}{event.text}" if follows else event.text)
+        elif isinstance(event, ToolCalled):
+            self._message = None
+            call = describe_call(event.call, {"name": event.name, "args": event.args})
+            yield {"sessionUpdate": "tool_call", **call, "status": "in_progress"}
+        elif isinstance(event, ToolReturned):
+            failed = source.data.get("exit_code") or source.data.get("timed_out")
+            content = [{"type": "content", "content": _text(event.output)}]
+            status = "failed" if failed else "completed"
+            yield {
+                "sessionUpdate": "tool_call_update",
+                "toolCallId": event.call,
+                "status": status,
+                "content": content,
+            }
+
+
+def text_update(text: str, *, role: str = "agent") -> Update:
+    """Return a piece of a message."""
+    return {"sessionUpdate": f"{role}_message_chunk", "content": _text(text)}
+
+
+def describe_call(identity: str, about: Mapping[str, Any]) -> Update:
+    """Return a tool call with its title, kind and arguments; `about` has `name` or `tool`, and `args`."""
+    name = str(about.get("name") or about.get("tool") or "tool")
+    return {
+        "toolCallId": identity,
+        "title": render_tool_call(about),
+        "kind": _KINDS.get(name, "other"),
+        "rawInput": dict(about.get("args") or {}),
+    }
+
+
+def permission_of(about: Mapping[str, Any]) -> Update:
+    """Return the parameters of a request for a permission, or for one of a question's choices."""
+    question = _text(str(about.get("question") or about.get("command") or ""))
+    call = describe_call(str(about["approval"]), about)
+    options = [
+        {"optionId": f"choice-{number}", "name": str(choice), "kind": "allow_once"}
+        for number, choice in enumerate(about.get("choices") or ())
+    ]
+    allow = {"optionId": "approve", "name": "Allow", "kind": "allow_once"}
+    deny = {"optionId": "deny", "name": "Decline" if options else "Deny", "kind": "reject_once"}
+    return {
+        "toolCall": {**call, "status": "pending", "content": [{"type": "content", "content": question}]},
+        "options": [*(options or [allow]), deny],
+    }
+
+
+def decision_of(about: Mapping[str, Any], outcome: object) -> dict[str, Any] | None:
+    """Return the body that decides an approval as a person chose; None if nobody chose."""
+    if not isinstance(outcome, Mapping) or outcome.get("outcome") != "selected":
+        return None
+    option = str(outcome.get("optionId"))
+    choices = {f"choice-{number}": choice for number, choice in enumerate(about.get("choices") or ())}
+    if option in choices:
+        return {"answer": choices[option]}
+    return {"decision": "approve" if option == "approve" and not choices else "deny"}
+
+
+def _text(text: str) -> Update:
+    return {"type": "text", "text": text}

@@ -1,0 +1,196 @@
+"""An editor's own client library speaks ACP with `dovecote acp`: prompts, decisions, history, a kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import pytest_asyncio
+from acp import PROTOCOL_VERSION, Client, RequestError, connect_to_agent, text_block
+from acp.interfaces import Agent
+from acp.schema import AllowedOutcome, RequestPermissionResponse
+
+from commands import PIPE, gateway_command
+from gateway.config.load import environment_without_ours
+from gateway_process import GatewayProcess, gateway
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall, echo, last_text
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class Model:
+    """Asks a question for `order` and `name`, and answers `slow` only when it is asked again; echoes."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+
+    def __call__(self, body: dict[str, Any]) -> ScriptedTurn:
+        """Return the turn for a request."""
+        text = last_text(body)
+        questions: dict[str, dict[str, Any]] = {
+            "order": {"question": "Tea or coffee?", "choices": ["Tea", "Coffee"]},
+            "name": {"question": "What is your name?"},
+        }
+        if body["messages"][-1]["role"] == "user" and text in questions:
+            return ScriptedTurn(calls=[ToolCall(name="ask_person", args=questions[text])])
+        if text == "slow" and not self.began.is_set():
+            self.began.set()
+            return ScriptedTurn(text="never", delay=600)
+        return echo(body)
+
+
+@dataclass(kw_only=True)
+class Editor:
+    """The editor's side: notes the updates, and chooses an option by its name."""
+
+    choose: str = "Allow"
+    updates: list[Any] = field(default_factory=list)
+    asked: list[Any] = field(default_factory=list)
+
+    def on_connect(self, _agent: Agent) -> None:
+        """Do nothing: the test has the connection."""
+
+    async def session_update(self, session_id: str, update: Any, **_more: Any) -> None:
+        """Note an update."""
+        del session_id
+        self.updates.append(update)
+
+    async def request_permission(
+        self, session_id: str, tool_call: Any, options: Any, **_more: Any
+    ) -> RequestPermissionResponse:
+        """Choose."""
+        del session_id
+        self.asked.append(tool_call)
+        (option,) = [one.option_id for one in options if one.name == self.choose]
+        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=option))
+
+    def text(self, kind: str = "agent_message_chunk") -> str:
+        """Return the text of the updates of a kind, and forget nothing."""
+        return "".join(one.content.text for one in self.updates if one.session_update == kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcpGateway:
+    """A gateway with an agent on a loopback model."""
+
+    process: GatewayProcess
+    model: Model
+    directory: Path
+
+    @asynccontextmanager
+    async def editor(self, editor: Editor) -> AsyncIterator[Agent]:
+        """Start `dovecote acp` as an editor does."""
+        place = ("--url", self.process.url, "--key", self.process.key)
+        child = await gateway_command(
+            *("acp", *place),
+            env=environment_without_ours(),
+            cwd=self.directory,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+        assert child.stdin is not None
+        connection = connect_to_agent(cast("Client", editor), child.stdin, child.stdout)
+        try:
+            made = await connection.initialize(protocol_version=PROTOCOL_VERSION)
+            assert made.protocol_version == PROTOCOL_VERSION
+            yield connection
+        finally:
+            await connection.close()
+            child.stdin.close()
+            async with asyncio.timeout(60):
+                assert await child.wait() == 0
+
+    async def session(self, agent: Agent) -> str:
+        """Begin a session."""
+        return (await agent.new_session(cwd=str(self.directory), mcp_servers=[])).session_id
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def acp_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AcpGateway]:
+    """Run the gateway."""
+    model = Model()
+    async with OpenAIServer(model) as server:
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": server.base_url}
+        directory = tmp_path_factory.mktemp("acp")
+        async with gateway(directory / "data", env=env) as process:
+            yield AcpGateway(process=process, model=model, directory=directory)
+
+
+async def say(agent: Agent, session: str, text: str) -> str:
+    """Send a prompt; returns how its turn stopped."""
+    async with asyncio.timeout(60):
+        return (await agent.prompt(session_id=session, prompt=[text_block(text)])).stop_reason
+
+
+async def test_a_prompt_is_a_turn_and_a_session_is_loaded_again(acp_gateway: AcpGateway) -> None:
+    """The answer comes in pieces; a later process shows the whole conversation and goes on with it."""
+    first, later = Editor(), Editor()
+    async with acp_gateway.editor(first) as agent:
+        session = await acp_gateway.session(agent)
+        assert await say(agent, session, "my number is 7") == "end_turn"
+        assert first.text() == "echo: my number is 7"
+        assert first.text("user_message_chunk") == ""
+        with pytest.raises(RequestError, match="no session"):
+            await agent.load_session(cwd="/", session_id="acp-unknown", mcp_servers=[])
+    async with acp_gateway.editor(later) as agent:
+        await agent.load_session(cwd="/", session_id=session, mcp_servers=[])
+        assert (later.text("user_message_chunk"), later.text()) == ("my number is 7", "echo: my number is 7")
+        assert await say(agent, session, "and mine") == "end_turn"
+        assert later.text().endswith("echo: and mine")
+
+
+async def test_tool_calls_need_a_permission(acp_gateway: AcpGateway) -> None:
+    """The editor is asked; the call and its result are updates of the session."""
+    editor = Editor()
+    async with acp_gateway.editor(editor) as agent:
+        session = await acp_gateway.session(agent)
+        assert await say(agent, session, "run: echo by-hand") == "end_turn"
+        editor.choose = "Deny"
+        assert await say(agent, session, "run: echo never-run") == "end_turn"
+    assert [one.raw_input["command"] for one in editor.asked] == ["echo by-hand", "echo never-run"]
+    calls = [one for one in editor.updates if one.session_update == "tool_call"]
+    results = [one for one in editor.updates if one.session_update == "tool_call_update"]
+    assert [(one.kind, one.raw_input["command"]) for one in calls] == [("execute", "echo by-hand")]
+    assert results[0].tool_call_id == calls[0].tool_call_id
+    assert (results[0].status, "by-hand" in results[0].content[0].content.text) == ("completed", True)
+
+
+async def test_questions_are_choices_or_the_next_prompt(acp_gateway: AcpGateway) -> None:
+    """A question with choices asks for one of them; any other ends the prompt, and the next one answers."""
+    editor = Editor(choose="Coffee")
+    async with acp_gateway.editor(editor) as agent:
+        session = await acp_gateway.session(agent)
+        assert await say(agent, session, "order") == "end_turn"
+        assert "Coffee" in editor.text()
+        assert await say(agent, session, "name") == "end_turn"
+        assert editor.text().endswith("What is your name?")
+        assert await say(agent, session, "Ada") == "end_turn"
+        assert editor.text().rpartition("name?")[2].strip().startswith("result:")
+
+
+async def test_a_prompt_outlives_kill_9_and_another_is_cancelled(acp_gateway: AcpGateway) -> None:
+    """The client reconnects to the restarted gateway and gets the answer; a cancelled prompt says so."""
+    editor = Editor()
+    async with acp_gateway.editor(editor) as agent:
+        session = await acp_gateway.session(agent)
+        acp_gateway.model.began.clear()
+        async with asyncio.TaskGroup() as group:
+            saying = group.create_task(say(agent, session, "slow"))
+            await acp_gateway.model.began.wait()
+            await acp_gateway.process.kill()
+            await acp_gateway.process.start()
+        assert (saying.result(), editor.text()) == ("end_turn", "echo: slow")
+        acp_gateway.model.began.clear()
+        async with asyncio.TaskGroup() as group:
+            saying = group.create_task(say(agent, session, "slow"))
+            await acp_gateway.model.began.wait()
+            await agent.cancel(session_id=session)
+        assert saying.result() == "cancelled"
+        with pytest.raises(RequestError, match="at most"):
+            await say(agent, session, "x" * 60_001)
