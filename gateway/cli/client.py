@@ -93,6 +93,10 @@ class GatewayClient:
                 return await answer.text()
 
     def _address(self, path: tuple[str, ...]) -> str:
+        """Return the URL of a resource; raises UsageError for a part that would name another resource."""
+        for part in path:
+            if part in {"", ".", ".."}:
+                raise UsageError(f"{part!r} is neither an id nor a name")
         return self.url + "".join(f"/{quote(part, safe=':')}" for part in path)
 
     @asynccontextmanager

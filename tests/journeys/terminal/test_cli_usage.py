@@ -201,6 +201,20 @@ def test_commands_ask_what_they_say(run: Run, gateway: FakeGateway, words: str) 
     assert ("Idempotency-Key" in headers) == (method == "POST")
 
 
+@pytest.mark.parametrize("words", ["agents rm ..", "workspaces show .", "sandboxes rm ..", "keys revoke"])
+def test_an_id_names_no_other_resource(run: Run, gateway: FakeGateway, words: str) -> None:
+    """`..` in place of an id would delete the account: `/accounts/me/agents/..` is `/accounts/me`."""
+    last = [""] if words == "keys revoke" else []
+    gateway.responses["DELETE", "/accounts/me/"] = gateway.responses["DELETE", "/accounts/me/keys/"] = (
+        204,
+        "",
+    )
+    result = run(*words.split(), *last, "--url", gateway.url)
+    assert result.exit_code == 2
+    assert "is neither an id nor a name" in result.stderr
+    assert not gateway.requests
+
+
 def test_a_problem_is_one_line(run: Run, gateway: FakeGateway) -> None:
     """A refusal is one line with its pointers, exit code 1."""
     problem = {
