@@ -16,22 +16,23 @@ from gateway.cli.commands.account import (
     skills,
     workspaces,
 )
-from gateway.cli.commands.backup import backup
 from gateway.cli.commands.channels import channels, keys
 from gateway.cli.commands.chat import chat, tail
-from gateway.cli.commands.config import apply, config, init, migrate, version
 from gateway.cli.commands.conversations import conversations
 from gateway.cli.commands.credentials import credentials
-from gateway.cli.commands.doctor import doctor, upgrade
 from gateway.cli.commands.files import files
 from gateway.cli.commands.jobs import approvals, deliveries, jobs
 from gateway.cli.commands.memories import memories, persons
 from gateway.cli.commands.sandboxes import sandboxes
 from gateway.cli.commands.schedules import schedules
-from gateway.cli.commands.serve import serve
 from gateway.cli.commands.turns import trace, turns
 from gateway.cli.commands.webhooks import webhooks
 from gateway.cli.group import group, local, remote
+from gateway.cli.machine.apply import apply
+from gateway.cli.machine.backup import backup
+from gateway.cli.machine.config import config, init, migrate, version
+from gateway.cli.machine.doctor import doctor, upgrade
+from gateway.cli.machine.serve import serve
 
 app: typer.Typer = group("Connects chat platforms to AI agents that run in sandboxes.")
 
