@@ -32,6 +32,7 @@ from gateway.cli.machine.apply import apply
 from gateway.cli.machine.backup import backup
 from gateway.cli.machine.config import config, init, migrate, version
 from gateway.cli.machine.doctor import doctor, upgrade
+from gateway.cli.machine.logs import logs
 from gateway.cli.machine.serve import serve
 
 app: typer.Typer = group("Connects chat platforms to AI agents that run in sandboxes.")
@@ -42,6 +43,7 @@ local(app, "doctor")(doctor)
 local(app, "init")(init)
 local(app, "apply")(apply)
 local(app, "backup")(backup)
+local(app, "logs")(logs)
 app.add_typer(migrate, name="migrate")
 app.add_typer(upgrade, name="upgrade")
 app.add_typer(config, name="config")

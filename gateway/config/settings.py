@@ -88,6 +88,12 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="debug, info, warning or error"
     )
+    log_file_mb: int = Field(
+        default=20,
+        ge=0,
+        le=100_000,
+        description="MiB of log in the data directory, for `dovecote logs`; 0: none",
+    )
     egress_allow: CidrNetworks = Field(
         default=(),
         description="private networks that webhooks and channels of accounts may call, as CIDR, "

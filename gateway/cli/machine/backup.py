@@ -17,8 +17,8 @@ from gateway.cli.group import Config, Data, load_settings
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
-EXCLUDED_NAMES = ("nats", "callbacks", "scratch", "lock", "url", "dovecote.db*")
-"""Names that are recreated at the start, or that cannot be copied file by file (event log, database)."""
+EXCLUDED_NAMES = ("nats", "callbacks", "scratch", "logs", "lock", "url", "dovecote.db*")
+"""Names that are recreated at the start, the log, and what is not copied file by file (events, database)."""
 
 
 def backup(

@@ -17,7 +17,7 @@ from fake_gateway import FakeGateway, fake_gateway
 from gateway.cli import app
 from gateway.config.load import load
 
-COMMANDS = """serve chat doctor backup init version tail trace
+COMMANDS = """serve chat doctor backup init apply logs version tail trace
     migrate,up migrate,status upgrade,check config,show config,check config,schema
     jobs,list jobs,show jobs,logs jobs,stop approvals,list approvals,approve approvals,deny
     turns,list turns,show turns,retry
