@@ -11,11 +11,11 @@ from typer.main import get_command
 from gateway.cli.commands.account import (
     agents,
     list_audit,
-    show_status,
     show_usage,
     skills,
     workspaces,
 )
+from gateway.cli.commands.accounts import accounts
 from gateway.cli.commands.channels import channels, keys
 from gateway.cli.commands.chat import chat, tail
 from gateway.cli.commands.conversations import conversations
@@ -25,6 +25,7 @@ from gateway.cli.commands.jobs import approvals, deliveries, jobs
 from gateway.cli.commands.memories import memories, persons
 from gateway.cli.commands.sandboxes import sandboxes
 from gateway.cli.commands.schedules import schedules
+from gateway.cli.commands.status import show_status
 from gateway.cli.commands.turns import trace, turns
 from gateway.cli.commands.webhooks import webhooks
 from gateway.cli.group import group, local, remote
@@ -67,6 +68,7 @@ app.add_typer(files, name="files")
 app.add_typer(skills, name="skills")
 app.add_typer(credentials, name="credentials")
 app.add_typer(keys, name="keys")
+app.add_typer(accounts, name="accounts")
 remote(app, "usage")(show_usage)
 remote(app, "audit")(list_audit)
 remote(app, "status")(show_status)

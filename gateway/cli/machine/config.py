@@ -13,6 +13,7 @@ from gateway.cli.database import database_status, translate_database_errors
 from gateway.cli.errors import CommandFailed, ExitCode, print_error
 from gateway.cli.group import Config, Data, Json, group, load_settings, local, require_models
 from gateway.cli.output import print_json
+from gateway.cli.progress import progress
 
 config = group("Show and check the settings.")
 migrate = group("Migrate the database's schema.")
@@ -104,7 +105,7 @@ def migrate_up(*, config: Config = None, data: Data = None) -> None:
 
     settings = load_settings(config, data_dir=data)
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with translate_database_errors():
+    with translate_database_errors(), progress("migrating"):
         asyncio.run(bring_up(settings.database))
     typer.echo("the database is up to date")
 

@@ -22,6 +22,8 @@ COMMANDS = """serve chat doctor backup init apply logs version tail trace
     jobs,list jobs,show jobs,logs jobs,stop approvals,list approvals,approve approvals,deny
     turns,list turns,show turns,retry
     conversations,list conversations,show conversations,rename conversations,rm
+    conversations,handover status usage audit accounts,list accounts,show accounts,add accounts,rm
+    agents,show workspaces,show skills,show files,ls jobs,logs turns,log schedules,list memories,list
     deliveries,list deliveries,show deliveries,retry deliveries,drop
     webhooks,add webhooks,list webhooks,test webhooks,rotate webhooks,listen
     webhooks,enable webhooks,replay webhooks,rm
@@ -40,6 +42,7 @@ LISTS = {
     "agents list": "/accounts/me/agents",
     "workspaces list": "/accounts/me/workspaces",
     "skills list": "/accounts/me/skills",
+    "accounts list": "/accounts",
 }
 
 Run = Callable[..., Result]
@@ -184,6 +187,14 @@ ACTIONS: dict[str, tuple[str, str, Any]] = {
     ),
     "skills rm deploy": ("DELETE", "/accounts/me/skills/deploy", None),
     "keys create ci --scope read": ("POST", "/accounts/me/keys", {"name": "ci", "scopes": ["read"]}),
+    "accounts add ada": ("POST", "/accounts", {"name": "ada"}),
+    "accounts key ada ci --scope read": ("POST", "/accounts/ada/keys", {"name": "ci", "scopes": ["read"]}),
+    "accounts rm ada --yes": ("DELETE", "/accounts/ada", None),
+    "conversations handover cnv_1 human --json": (
+        "POST",
+        "/conversations/cnv_1/handover",
+        {"state": "human"},
+    ),
     "keys revoke key_1": ("DELETE", "/accounts/me/keys/key_1", None),
 }
 
@@ -199,6 +210,56 @@ def test_commands_ask_what_they_say(run: Run, gateway: FakeGateway, words: str) 
     assert (asked, at, sent) == (method, path, body)
     assert headers["Authorization"] == "Bearer dvk_x"
     assert ("Idempotency-Key" in headers) == (method == "POST")
+
+
+def test_the_operators_key_is_for_accounts(run: Run, gateway: FakeGateway) -> None:
+    """DOVECOTE_ADMIN_KEY is sent by commands on accounts alone; a refusal names it; deletion asks."""
+    gateway.lists["/accounts"] = gateway.lists["/jobs"] = []
+    keys = {"DOVECOTE_ADMIN_KEY": "operator-key", "DOVECOTE_KEY": "dvk_x"}
+    for words in ("accounts list", "jobs list"):
+        assert run(*words.split(), "--url", gateway.url, **keys).exit_code == 0
+    assert [one[3]["Authorization"] for one in gateway.requests] == ["Bearer operator-key", "Bearer dvk_x"]
+    gateway.responses["GET", "/accounts/ada"] = (401, {"title": "Unauthorized"})
+    assert "DOVECOTE_ADMIN_KEY" in run("accounts", "show", "ada", "--url", gateway.url).stderr
+    asked = run("accounts", "rm", "ada", "--url", gateway.url)
+    assert (asked.exit_code, "pass --yes" in asked.stderr) == (2, True)
+
+
+def test_the_status_is_a_table_or_json(run: Run, gateway: FakeGateway) -> None:
+    """It shows what is wrong, what is at work and which channels do not receive; not ready is exit code 1."""
+    page = {"items": [{"id": "x"}] * 200, "next": "200"}
+    gateway.responses["GET", "/turns"] = (200, page)
+    for path in ("/jobs", "/approvals", "/deliveries"):
+        gateway.lists[path] = []
+    gateway.lists["/accounts/me/channels"] = [{"id": "chn_1", "name": "telegram"}]
+    state = {"state": "trouble", "reason": "the token is wrong"}
+    gateway.responses["GET", "/accounts/me/channels/chn_1/status"] = (200, state)
+    checks = {"database": "ok", "broker": "not connected"}
+    for status, code, word in ((503, 1, "not ready"), (200, 0, "ready")):
+        gateway.responses["GET", "/readyz"] = (status, {"status": word, "checks": checks, "degraded": {}})
+        shown = run("status", "--url", gateway.url)
+        assert shown.exit_code == code
+        assert f"{word}  {gateway.url}" in shown.stdout
+    assert "broker: not connected" in shown.stdout
+    assert "200+ running · 200+ queued" in shown.stdout
+    assert "telegram: the token is wrong" in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    found = json.loads(run("status", "--json", "--url", gateway.url).stdout)
+    assert found["counts"]["jobs"] == {"running": "0"}
+    assert found["channels"] == [{"name": "telegram", **state}]
+    watched = run("status", "--watch", "--url", gateway.url)
+    assert (watched.exit_code, "needs a terminal" in watched.stderr) == (2, True)
+
+
+def test_a_table_fits_eighty_columns(run: Run, gateway: FakeGateway) -> None:
+    """Ids stay whole, times are distances, and nothing is coloured in a pipe."""
+    turn = {"id": f"trn_{'0' * 28}", "state": "failed", "attempt": 3, "created_at": "2020-01-31T09:00:00Z"}
+    gateway.lists["/turns"] = [{**turn, "input": "a question " * 20, "error": "the model is away " * 9}]
+    shown = run("turns", "list", "--url", gateway.url, COLUMNS="80").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert str(turn["id"]) in shown
+    assert " d ago" in shown
+    assert "\x1b" not in shown
 
 
 @pytest.mark.parametrize("words", ["agents rm ..", "workspaces show .", "sandboxes rm ..", "keys revoke"])
