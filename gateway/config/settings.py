@@ -20,7 +20,7 @@ from pydantic_settings import (
 )
 
 from delivery.fair_scheduler import DEFAULT_SHARE, PoolSize
-from gateway.config.file_settings import FileSettings, TranscriptionSettings
+from gateway.config.file_settings import FileSettings, SkillSettings, TranscriptionSettings
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import (
     MIN_KEY_LENGTH,
@@ -133,6 +133,10 @@ class Settings(BaseSettings):
     credentials: dict[str, dict[str, Any]] = Field(
         default_factory=dict, repr=False, description="[credentials.NAME]: its credentials for hosts"
     )
+    schedules: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, repr=False, description="[schedules.NAME]: its schedules"
+    )
+    skills: SkillSettings = Field(default=SkillSettings(), description="skills of the default account")
     allow_unsandboxed_host: bool = Field(
         default=False, description="run commands as plain processes where namespaces are forbidden"
     )

@@ -27,7 +27,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes; chang
 def apply(
     *, dry_run: DryRun = False, config: Config = None, data: Data = None, as_json: Json = False
 ) -> None:
-    """Apply the agents, sandboxes, workspaces and channels of dovecote.toml to the gateway's records.
+    """Apply the agents, sandboxes, workspaces, channels, skills and schedules of dovecote.toml.
 
     Records that were made over HTTP are left alone. A running gateway uses the changes in its next turns,
     and those of channels within 30 seconds. `serve` applies the file when it starts.
@@ -67,6 +67,7 @@ async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]
     from gateway.records.declared import DeclaredRecords, apply_declared
     from gateway.records.records import Records
     from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
+    from gateway.schedules.declared import apply_declared_schedules
     from gateway.store.accounts.accounts import get_account
 
     status = await database_status(settings)
@@ -86,7 +87,10 @@ async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]
             if account is None:
                 raise CommandFailed(NOT_STARTED)
             declared = DeclaredRecords.from_settings(settings)
-            changes = await apply_declared(connection, records, account.id, declared)
+            changes = [
+                *await apply_declared(connection, records, account.id, declared),
+                *await apply_declared_schedules(connection, account.id, settings),
+            ]
             _end(dry_run=dry_run)
     except _DryRunEnded:
         return changes
