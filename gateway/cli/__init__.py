@@ -31,8 +31,9 @@ from gateway.cli.commands.webhooks import webhooks
 from gateway.cli.group import group, local, remote
 from gateway.cli.machine.apply import apply
 from gateway.cli.machine.backup import backup
-from gateway.cli.machine.config import config, init, migrate, version
+from gateway.cli.machine.config import config, migrate, version
 from gateway.cli.machine.doctor import doctor, upgrade
+from gateway.cli.machine.init import init
 from gateway.cli.machine.logs import logs
 from gateway.cli.machine.serve import serve
 

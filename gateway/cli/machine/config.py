@@ -1,55 +1,20 @@
-"""Commands on the settings and the database: config, init, migrate, version."""
+"""Commands on the settings and the database: config, migrate, version."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from gateway.cli.database import database_status, translate_database_errors
-from gateway.cli.errors import CommandFailed, ExitCode, print_error
+from gateway.cli.errors import ExitCode, print_error
 from gateway.cli.group import Config, Data, Json, group, load_settings, local, require_models
 from gateway.cli.output import print_json
 from gateway.cli.progress import progress
 
 config = group("Show and check the settings.")
 migrate = group("Migrate the database's schema.")
-
-EXAMPLE = """# Settings of Dovecote. A flag wins over a DOVECOTE_* variable, that over .env, that over this.
-# `dovecote config check` reports problems; `dovecote config schema` lists every setting.
-
-# host = "127.0.0.1"
-# port = 8080
-# public_url = "https://bots.example.org"     # the URL for platforms and sandboxes
-# data_dir = "/var/lib/dovecote"
-# log_format = "json"
-
-# Without these the gateway starts its own nats-server and keeps a SQLite file in the data directory.
-# nats_url = "nats://user:password@127.0.0.1:4222"
-# database_url = "postgresql://user:password@127.0.0.1/dovecote"
-
-[agent]
-model = "builtin:shell"     # or openai:NAME, anthropic:NAME, google:NAME, ollama:NAME, entry:NAME
-# instructions = "You are a careful operator of this machine."
-# base_url = "http://127.0.0.1:8000/v1"       # an OpenAI-compatible server
-# fallback = ["anthropic:NAME"]
-# model_choices = ["openai:OTHER"]           # what people may select with /model
-
-[sandbox]
-provider = "host"                             # commands run in namespaces of this machine
-
-# [agents.coder]                              # a further agent; `dovecote apply` makes it without a restart
-# model = "anthropic:NAME"
-# sandbox = "default"
-
-# [channels.telegram]
-# token = "123456:ABC"                        # better: DOVECOTE_CHANNELS__TELEGRAM__TOKEN in .env
-# mode = "polling"                            # or "webhook", with webhook_secret
-# allow = ["pairing"]                         # unknown senders get a code; or user ids; or "*"
-"""
 
 
 @local(config, "show")
@@ -76,19 +41,6 @@ def print_schema() -> None:
     from gateway.config.settings import Settings
 
     print_json(Settings.model_json_schema())
-
-
-def init(*, directory: Annotated[Path, typer.Option(help="The file to write.")] = Path()) -> None:
-    """Write a commented dovecote.toml; never overwrites one."""
-    target = directory / "dovecote.toml"
-    try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(EXAMPLE)
-    except FileExistsError:
-        raise CommandFailed(f"{target} already exists and was not changed") from None
-    except OSError as error:
-        raise CommandFailed(f"{target} cannot be written: {error.strerror}") from error
-    typer.echo(f"wrote {target}; start with `dovecote serve`")
 
 
 def version() -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from channels.telegram.simulator import simulate
 from fake_gateway import FakeGateway, fake_gateway
 from gateway.cli import app
 from gateway.config.load import load
+from openai_server import OpenAIServer, ScriptedTurn
 
 COMMANDS = """serve chat doctor backup init apply logs version tail trace
     migrate,up migrate,status upgrade,check config,show config,check config,schema
@@ -45,6 +50,7 @@ LISTS = {
     "accounts list": "/accounts",
 }
 
+ROOT = Path(__file__).parents[3]
 Run = Callable[..., Result]
 
 
@@ -391,6 +397,68 @@ def test_init_never_overwrites(run: Run, tmp_path: Path) -> None:
     again = run("init")
     assert again.exit_code == 1
     assert (tmp_path / "dovecote.toml").read_text() == first
+
+
+async def test_init_tests_what_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that answers and a bot that the platform knows are written; a wrong token writes nothing."""
+    monkeypatch.chdir(tmp_path)
+    async with OpenAIServer([ScriptedTurn(text="ready")] * 4) as model, simulate() as platform:
+        table = platform.settings()
+        words = ["init", "--model", "openai:loopback", "--base-url", model.base_url, "--channel", "telegram"]
+        words += ["--setting", f"base_url={table['base_url']}"]
+        token = "DOVECOTE_CHANNELS__TELEGRAM__TOKEN"
+        for given, code in (("1:wrong", 1), (table["token"], 0)):
+            env = {"OPENAI_API_KEY": "sk-test", token: given, "NO_PROXY": "127.0.0.1"}
+            done = await asyncio.to_thread(CliRunner().invoke, app, words, env=env)
+            assert done.exit_code == code, done.output
+            assert "✓ model openai:loopback: answers" in done.output
+            assert (tmp_path / "dovecote.toml").exists() == (code == 0)
+        assert model.requests == 2
+    settings = load(env={"OPENAI_API_KEY": "sk-test", token: table["token"]})
+    assert (settings.agent.model, settings.agent.base_url) == ("openai:loopback", model.base_url)
+    assert settings.channels["telegram"]["base_url"] == table["base_url"]
+    assert (tmp_path / "dovecote.toml").stat().st_mode & 0o777 == 0o600
+    assert table["token"] not in (tmp_path / "dovecote.toml").read_text()
+
+
+def test_init_asks_and_keeps_secrets_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal it asks; secrets go to a private .env, and what stands there is not written again."""
+    for name in ("OPENAI_API_KEY", "DOVECOTE_CHANNELS__TELEGRAM__TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    typed = ["openai:loopback", "http://127.0.0.1:1/v1", "sk-typed", ""]
+    assert "Write the files nevertheless?" in run_on_terminal(["init"], [*typed, "n"], tmp_path)
+    assert not list(tmp_path.iterdir())
+    typed = [*typed[:3], "telegram", f"1:{'A' * 35}"]
+    run_on_terminal(["init", "--no-test"], typed, tmp_path)
+    dotenv = tmp_path / ".env"
+    assert dotenv.stat().st_mode & 0o777 == 0o600
+    assert "OPENAI_API_KEY='sk-typed'" in dotenv.read_text().splitlines()
+    assert "sk-typed" not in (tmp_path / "dovecote.toml").read_text()
+    (tmp_path / "dovecote.toml").unlink()
+    before = dotenv.read_text()
+    assert "already sets" in run_on_terminal(["init", "--no-test"], typed, tmp_path)
+    assert dotenv.read_text() == before
+
+
+def run_on_terminal(words: list[str], typed: list[str], directory: Path) -> str:
+    """Run a command on a terminal, type a line at each prompt, and return what it showed."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "gateway", *words],
+        cwd=directory, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    os.close(theirs)
+    shown, answers, seen = b"", iter(typed), 0
+    with suppress(OSError):  # Linux reports the end of the other side as an error
+        while piece := os.read(ours, 4096):
+            shown += piece
+            if shown[seen:].endswith(b": "):
+                os.write(ours, f"{next(answers)}\n".encode())
+                seen = len(shown)
+    os.close(ours)
+    assert child.wait(60) in {0, 1}
+    return shown.decode(errors="replace")
 
 
 def test_config_show_masks_secrets(run: Run) -> None:
