@@ -56,6 +56,7 @@ from gateway.records.agent import OperatorModel
 from gateway.records.bootstrap import ensure_defaults
 from gateway.records.declared import DeclaredRecords
 from gateway.records.records import Records
+from gateway.schedules.declared import apply_declared_schedules
 from gateway.schedules.firing import ScheduleFiring
 from gateway.schedules.schedules import Schedules, schedule_settings
 from gateway.services import Services
@@ -361,6 +362,7 @@ async def _ensure_defaults(backing: BackingServices, records: Records) -> str:
             provider=settings.sandbox.provider,
             declared=DeclaredRecords.from_settings(settings),
         )
+        await apply_declared_schedules(connection, defaults.account, settings)
     if backing.vault.is_rotating:
         await reencrypt_all(backing.database, backing.vault)
     return defaults.account

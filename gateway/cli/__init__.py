@@ -11,27 +11,31 @@ from typer.main import get_command
 from gateway.cli.commands.account import (
     agents,
     list_audit,
-    show_status,
     show_usage,
     skills,
     workspaces,
 )
-from gateway.cli.commands.backup import backup
+from gateway.cli.commands.accounts import accounts
 from gateway.cli.commands.channels import channels, keys
 from gateway.cli.commands.chat import acp, chat, tail
-from gateway.cli.commands.config import apply, config, init, migrate, version
 from gateway.cli.commands.conversations import conversations
 from gateway.cli.commands.credentials import credentials
-from gateway.cli.commands.doctor import doctor, upgrade
 from gateway.cli.commands.files import files
 from gateway.cli.commands.jobs import approvals, deliveries, jobs
 from gateway.cli.commands.memories import memories, persons
 from gateway.cli.commands.sandboxes import sandboxes
 from gateway.cli.commands.schedules import schedules
-from gateway.cli.commands.serve import serve
+from gateway.cli.commands.status import show_status
 from gateway.cli.commands.turns import trace, turns
 from gateway.cli.commands.webhooks import webhooks
 from gateway.cli.group import group, local, remote
+from gateway.cli.machine.apply import apply
+from gateway.cli.machine.backup import backup
+from gateway.cli.machine.config import config, migrate, version
+from gateway.cli.machine.doctor import doctor, upgrade
+from gateway.cli.machine.init import init
+from gateway.cli.machine.logs import logs
+from gateway.cli.machine.serve import serve
 
 app: typer.Typer = group("Connects chat platforms to AI agents that run in sandboxes.")
 
@@ -42,6 +46,7 @@ local(app, "doctor")(doctor)
 local(app, "init")(init)
 local(app, "apply")(apply)
 local(app, "backup")(backup)
+local(app, "logs")(logs)
 app.add_typer(migrate, name="migrate")
 app.add_typer(upgrade, name="upgrade")
 app.add_typer(config, name="config")
@@ -65,6 +70,7 @@ app.add_typer(files, name="files")
 app.add_typer(skills, name="skills")
 app.add_typer(credentials, name="credentials")
 app.add_typer(keys, name="keys")
+app.add_typer(accounts, name="accounts")
 remote(app, "usage")(show_usage)
 remote(app, "audit")(list_audit)
 remote(app, "status")(show_status)

@@ -12,11 +12,13 @@ from urllib.parse import quote
 import aiohttp
 
 from gateway.cli.errors import CommandFailed, GatewayUnreachable, UsageError
+from gateway.cli.progress import progress
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
 TRANSFER_TIMEOUT = aiohttp.ClientTimeout(total=600, connect=5)
 """The time for a file in either direction."""
-UNAUTHORIZED = 401
+UNAUTHORIZED, UNAVAILABLE = 401, 503
+WAITING = "waiting for the gateway"
 
 
 class ApiError(CommandFailed):
@@ -38,6 +40,15 @@ class GatewayClient:
         """GET a resource; path segments are quoted."""
         return await self._request("GET", path, params=query)
 
+    async def readiness(self) -> dict[str, Any]:
+        """Return what the gateway says of its readiness; a gateway that is not ready answers 503."""
+        with _connection_errors(self.url), progress(WAITING):
+            async with self.session.get(self._address(("readyz",)), allow_redirects=False) as answer:
+                if answer.status != UNAVAILABLE:
+                    await _raise_for_problem(answer)
+                found: dict[str, Any] = await answer.json()
+                return found
+
     async def post(self, *path: str, body: Any = None) -> Any:
         """POST with an idempotency key, so that a retry is harmless."""
         return await self._request(
@@ -53,7 +64,7 @@ class GatewayClient:
 
     async def download(self, *path: str) -> tuple[bytes, bool]:
         """Return a resource's bytes, and whether they are JSON, such as a list."""
-        with _connection_errors(self.url):
+        with _connection_errors(self.url), progress("downloading"):
             async with self.session.get(
                 self._address(path), allow_redirects=False, timeout=TRANSFER_TIMEOUT
             ) as answer:
@@ -62,7 +73,7 @@ class GatewayClient:
 
     async def upload(self, *path: str, content: bytes) -> None:
         """PUT bytes."""
-        with _connection_errors(self.url):
+        with _connection_errors(self.url), progress("uploading"):
             async with self.session.put(
                 self._address(path), data=content, allow_redirects=False, timeout=TRANSFER_TIMEOUT
             ) as answer:
@@ -76,16 +87,18 @@ class GatewayClient:
         """Return all items of a list, page by page."""
         items: list[dict[str, Any]] = []
         cursor: dict[str, str | int] = {}
-        while True:
-            page = await self.get(*path, limit=200, **query, **cursor)
-            items.extend(page.get("items", []))
-            if not page.get("next"):
-                return items
-            cursor = {"cursor": page["next"]}
+        with progress("reading the list") as shown:
+            while True:
+                page = await self.get(*path, limit=200, **query, **cursor)
+                items.extend(page.get("items", []))
+                shown.detail = f"{len(items)} items"
+                if not page.get("next"):
+                    return items
+                cursor = {"cursor": page["next"]}
 
     async def _request(self, method: str, path: tuple[str, ...], **options: Any) -> Any:
         url = self._address(path)
-        with _connection_errors(self.url):
+        with _connection_errors(self.url), progress(WAITING):
             async with self.session.request(method, url, allow_redirects=False, **options) as answer:
                 await _raise_for_problem(answer)
                 if "json" in answer.content_type:
@@ -93,6 +106,10 @@ class GatewayClient:
                 return await answer.text()
 
     def _address(self, path: tuple[str, ...]) -> str:
+        """Return the URL of a resource; raises UsageError for a part that would name another resource."""
+        for part in path:
+            if part in {"", ".", ".."}:
+                raise UsageError(f"{part!r} is neither an id nor a name")
         return self.url + "".join(f"/{quote(part, safe=':')}" for part in path)
 
     @asynccontextmanager

@@ -79,18 +79,30 @@ def local(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callab
     return register
 
 
-def remote(
-    app: typer.Typer, name: str
-) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., Awaitable[None]]]:
-    """Register a command `async def f(gateway, …)`, with the options that locate the gateway."""
+RemoteCommand = Callable[..., Coroutine[Any, Any, None]]
+Register = Callable[[RemoteCommand], Callable[..., Awaitable[None]]]
 
-    def register(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Awaitable[None]]:
+
+def remote(app: typer.Typer, name: str) -> Register:
+    """Register a command `async def f(gateway, …)`, with the options that locate the gateway."""
+    return _register(app, name, is_operator=False)
+
+
+def operator(app: typer.Typer, name: str) -> Register:
+    """Register a command that needs the operator's key: `--key`, else DOVECOTE_ADMIN_KEY."""
+    return _register(app, name, is_operator=True)
+
+
+def _register(app: typer.Typer, name: str, *, is_operator: bool) -> Register:
+    def register(function: RemoteCommand) -> Callable[..., Awaitable[None]]:
         def command(
             *, url: str | None, key: str | None, data: Path | None, config: Path | None, **own: Any
         ) -> None:
             with report_failures():
                 settings = load_client_settings(config, url=url, key=key, data_dir=data)
-                with explain_ignored_files(config):
+                if is_operator and key is None and settings.admin_key is not None:
+                    settings = settings.model_copy(update={"key": settings.admin_key})
+                with explain_ignored_files(config), explain_operator_key(expected=is_operator):
                     asyncio.run(with_gateway(settings, lambda gateway: function(gateway, **own)))
 
         _describe(command, function)
@@ -98,6 +110,19 @@ def remote(
         return function
 
     return register
+
+
+@contextmanager
+def explain_operator_key(*, expected: bool) -> Iterator[None]:
+    """After a refusal of a command of the operator, say which key it needs."""
+    from gateway.cli.client import UNAUTHORIZED, ApiError
+
+    try:
+        yield
+    except ApiError as error:
+        if expected and error.status == UNAUTHORIZED:
+            print_error("this needs the operator's key (`admin_key`): set DOVECOTE_ADMIN_KEY, or pass --key")
+        raise
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import typer
@@ -12,6 +14,28 @@ import typer
 Row = Mapping[str, Any]
 Column = str | Callable[[Row], object]
 Columns = Mapping[str, Column]
+
+UNLIMITED = 200
+"""Columns of a table that is not printed to a terminal."""
+WHOLE = 20
+"""Cells of at most this length are not divided; a column in which all are empty is not shown."""
+_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+_STATES = {
+    "green": ("completed", "delivered", "ready", "active", "receiving", "approved", "ok", "valid"),
+    "yellow": (
+        "waiting",
+        "retrying",
+        "parked",
+        "ambiguous",
+        "pending",
+        "paused",
+        "stalled",
+        "standby",
+        "queued",
+    ),
+    "red": ("failed", "dead", "lost", "denied", "trouble", "not ready"),
+    "cyan": ("running", "sending", "open"),
+}
 
 
 def print_json(value: object) -> None:
@@ -34,27 +58,72 @@ def _print_table(rows: Sequence[Row], columns: Columns) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    is_sized = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(width=None if is_sized else UNLIMITED)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, title in enumerate(columns):
-        table.add_column(title, overflow="fold" if number else "ignore", no_wrap=not number)
-    for row in rows:
-        table.add_row(*(Text(cell(row, column)) for column in columns.values()))
+    cells = {title: [cell(row, column) for row in rows] for title, column in columns.items()}
+    shown = {title: texts for number, (title, texts) in enumerate(cells.items()) if any(texts) or not number}
+    for number, (title, texts) in enumerate(shown.items()):
+        width = max(len(title), *map(len, texts))
+        is_whole = not number or width <= WHOLE
+        table.add_column(
+            title, overflow="fold", no_wrap=is_whole, min_width=width if is_whole else WHOLE // 2
+        )
+    for place in range(len(rows)):
+        line = {title: texts[place] for title, texts in shown.items()}
+        table.add_row(*(Text(text, style=_style(title, text)) for title, text in line.items()))
     console.print(table)
 
 
+def _style(title: str, text: str) -> str:
+    return state_style(text) if title == "state" else ""
+
+
 def cell(row: Row, column: Column) -> str:
-    """Return a column's value of a row as one printable line."""
+    """Return a column's value of a row as one printable line; a time is shown as its distance from now."""
     value = column(row) if callable(column) else row.get(column)
     if value is None:
         return ""
+    if isinstance(column, str) and (column.endswith("_at") or column == "time"):
+        return clean(relative_time(str(value), datetime.now(UTC)))
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return clean(text.replace("\n", "⏎ "))
 
 
+def relative_time(text: str, now: datetime) -> str:
+    """Return how long ago an RFC 3339 time was, or how far ahead it is; other texts as they are."""
+    try:
+        moment = datetime.fromisoformat(text)
+        seconds = (now - moment).total_seconds()
+    except (ValueError, TypeError):
+        return text
+    amount = _amount(abs(seconds))
+    if amount is None:
+        return "now"
+    return f"{amount} ago" if seconds > 0 else f"in {amount}"
+
+
+def _amount(seconds: float) -> str | None:
+    for unit, size in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return None
+
+
+def state_style(state: str) -> str:
+    """Return the colour of a state."""
+    return next((style for style, states in _STATES.items() if state in states), "")
+
+
+def styled_state(state: str) -> str:
+    """Return a state in its colour, if stdout shows colours."""
+    style = state_style(state)
+    return typer.style(clean(state), fg=style) if style and shows_styles() else clean(state)
+
+
 def shows_styles() -> bool:
-    """Return whether stdout is a terminal that shows bold text; pipes and dumb terminals are not."""
-    if not sys.stdout.isatty():
+    """Return whether stdout shows colours: pipes, dumb terminals and those with NO_COLOR do not."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return False
     from rich.console import Console
 

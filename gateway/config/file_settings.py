@@ -1,4 +1,4 @@
-"""Settings of files in both directions, and of voice messages."""
+"""Settings of files in both directions, of voice messages, and of the operator's skills."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 from gateway.config.setting_types import (
     MEGABYTE,
     WEEK_SECONDS,
+    Directory,
     FrozenSettings,
     Seconds,
     SecretValue,
@@ -63,3 +64,11 @@ class TranscriptionSettings(FrozenSettings):
     )
     timeout: float = Field(default=120.0, gt=0, le=600, description="seconds that one message may take")
     max_bytes: int = Field(default=25 * MEGABYTE, ge=1, description="bytes of one message")
+
+
+class SkillSettings(FrozenSettings):
+    """Skills that come from a directory of the operator."""
+
+    directory: Directory | None = Field(
+        default=None, description="each folder in it with a SKILL.md is a skill of the default account"
+    )

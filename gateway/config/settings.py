@@ -20,7 +20,7 @@ from pydantic_settings import (
 )
 
 from delivery.fair_scheduler import DEFAULT_SHARE, PoolSize
-from gateway.config.file_settings import FileSettings, TranscriptionSettings
+from gateway.config.file_settings import FileSettings, SkillSettings, TranscriptionSettings
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import (
     MIN_KEY_LENGTH,
@@ -88,6 +88,12 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="debug, info, warning or error"
     )
+    log_file_mb: int = Field(
+        default=20,
+        ge=0,
+        le=100_000,
+        description="MiB of log in the data directory, for `dovecote logs`; 0: none",
+    )
     egress_allow: CidrNetworks = Field(
         default=(),
         description="private networks that webhooks and channels of accounts may call, as CIDR, "
@@ -127,6 +133,10 @@ class Settings(BaseSettings):
     credentials: dict[str, dict[str, Any]] = Field(
         default_factory=dict, repr=False, description="[credentials.NAME]: its credentials for hosts"
     )
+    schedules: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, repr=False, description="[schedules.NAME]: its schedules"
+    )
+    skills: SkillSettings = Field(default=SkillSettings(), description="skills of the default account")
     allow_unsandboxed_host: bool = Field(
         default=False, description="run commands as plain processes where namespaces are forbidden"
     )

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +36,7 @@ from gateway.infra.preflight import (
 )
 from gateway.infra.replica_presence import ReplicaPresence
 from gateway.observability.fault_points import FaultPoints
+from gateway.observability.log_file import logged_to_file
 from gateway.observability.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -81,6 +82,8 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
     async with AsyncExitStack() as stack:
         prepare_data_dir(settings.data_dir)
         lock = _lock_data_dir(settings, stack)
+        if lock is not None:
+            stack.enter_context(_log_file(settings))
         broker = await _open_embedded_nats(settings, lock, stack)
         database = await _open_database(settings, stack)
         vault = open_vault(settings.data_dir, settings.secret_keys)
@@ -112,6 +115,10 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
             metrics=Metrics(),
             callback_sockets=CallbackSockets(settings.data_dir / "callbacks"),
         )
+
+
+def _log_file(settings: Settings) -> AbstractContextManager[None]:
+    return logged_to_file(settings.data_dir, limit=settings.log_file_mb * 2**20, secrets=settings.secrets())
 
 
 def _is_shared(settings: Settings) -> bool:

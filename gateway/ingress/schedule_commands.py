@@ -16,6 +16,7 @@ from gateway.schedules.schedules import (
     ScheduleSettings,
     TooManySchedules,
     create_schedule,
+    declared_name,
     paused,
     resumed,
 )
@@ -96,6 +97,8 @@ async def _change(
     found = await store.get(tx.connection, conversation.account, schedule_id)
     if found is None or found.conversation != conversation.id:
         return f"There is no schedule {schedule_id[:40]} in this conversation."
+    if declared_name(found) is not None:
+        return "Not changed: the schedule is defined in the operator's settings file."
     if verb == "delete":
         await store.delete_schedule(tx.connection, conversation.account, found.id)
         return f"Deleted: {_quoted(found)}."

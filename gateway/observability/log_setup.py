@@ -95,13 +95,7 @@ def set_up_logging(
 
     `secrets` are values that are redacted in addition to the patterns.
     """
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.PositionalArgumentsFormatter(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
+    shared = _shared_processors()
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.stdlib.BoundLogger,
@@ -109,15 +103,9 @@ def set_up_logging(
         cache_logger_on_first_use=False,
     )
     target = stream or sys.stderr
-    known = sorted((one for one in secrets if len(one) >= MIN_SECRET_LENGTH), key=len, reverse=True)
-    redactor = LogRedactor(tuple(known))
     handler = logging.StreamHandler(target)
     handler.addFilter(RepeatFilter())
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=_final_processors(log_format, target, redactor)
-        )
-    )
+    handler.setFormatter(_formatter(log_format, secrets, colors=target.isatty()))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
@@ -125,7 +113,28 @@ def set_up_logging(
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
-def _final_processors(log_format: str, target: TextIO, redactor: LogRedactor) -> list[Any]:
+def json_formatter(secrets: Iterable[str] = ()) -> logging.Formatter:
+    """Return the formatter of JSON lines without secrets."""
+    return _formatter("json", secrets, colors=False)
+
+
+def _shared_processors() -> list[Any]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+
+
+def _formatter(log_format: str, secrets: Iterable[str], *, colors: bool) -> logging.Formatter:
+    known = sorted((one for one in secrets if len(one) >= MIN_SECRET_LENGTH), key=len, reverse=True)
+    steps = _final_processors(log_format, LogRedactor(tuple(known)), colors=colors)
+    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_shared_processors(), processors=steps)
+
+
+def _final_processors(log_format: str, redactor: LogRedactor, *, colors: bool) -> list[Any]:
     """Format exceptions before redaction, so that no traceback contains a secret."""
     steps: list[Any] = [
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
@@ -135,4 +144,4 @@ def _final_processors(log_format: str, target: TextIO, redactor: LogRedactor) ->
     ]
     if log_format == "json":
         return [*steps, structlog.processors.JSONRenderer()]
-    return [*steps, structlog.dev.ConsoleRenderer(colors=target.isatty())]
+    return [*steps, structlog.dev.ConsoleRenderer(colors=colors)]

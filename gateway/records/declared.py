@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from delivery.database.engine import Connection
 from gateway.config.settings import Settings
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
+from gateway.records.skill_folders import SkillFolder, read_skill_folders, write_files
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import Record, RecordKind
 from sandbox.config import ConfigProblem
@@ -32,7 +33,7 @@ class DeclaredRecords:
     """The tables of the settings file, by name.
 
     Those of sandboxes, workspaces, agents and credentials take what the record takes over HTTP. That of a
-    channel has `kind` and `agent` beside the adapter's settings.
+    channel has `kind` and `agent` beside the adapter's settings. Skills are folders.
     """
 
     sandboxes: Tables = field(default_factory=dict)
@@ -40,16 +41,18 @@ class DeclaredRecords:
     agents: Tables = field(default_factory=dict)
     credentials: Tables = field(default_factory=dict, repr=False)
     channels: Tables = field(default_factory=dict)
+    skills: Mapping[str, SkillFolder] = field(default_factory=dict)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> DeclaredRecords:
-        """Return the tables of the settings."""
+        """Return the tables of the settings; raises InvalidRecord if the skills cannot be read."""
         return cls(
             sandboxes=settings.sandboxes,
             workspaces=settings.workspaces.tables,
             agents=settings.agents,
             credentials=settings.credentials,
             channels=settings.channels,
+            skills=read_skill_folders(settings.skills.directory),
         )
 
     def by_kind(self) -> Iterator[tuple[RecordKind, str, Tables]]:
@@ -58,6 +61,7 @@ class DeclaredRecords:
         yield "workspace", "workspaces", self.workspaces
         yield "agent", "agents", self.agents
         yield "credential", "credentials", self.credentials
+        yield "skill", "skills", {name: {"description": one.description} for name, one in self.skills.items()}
         yield "channel", "channels", {name: _channel_config(name, one) for name, one in self.channels.items()}
 
 
@@ -83,7 +87,7 @@ class RecordChange:
     """
 
     change: ChangeKind
-    kind: RecordKind
+    kind: RecordKind | Literal["schedule"]
     name: str
     fields: tuple[str, ...] = ()
     reason: str = ""
@@ -113,9 +117,24 @@ async def apply_declared(
                     connection, account, kind, name=name, config=config, below=below, managed=True
                 )
                 changes.append(RecordChange(change=ChangeKind.CREATE, kind=kind, name=name))
+    changes += await _apply_files(connection, account, declared, changes)
     for kind, _table, wanted in reversed(tables[:-1]):
         changes += await _remove_others(connection, records, account, kind, wanted)
     return changes
+
+
+async def _apply_files(
+    connection: Connection, account: str, declared: DeclaredRecords, changes: Sequence[RecordChange]
+) -> list[RecordChange]:
+    """Make the files of skills those of their folders; a skill that is new or changed is listed already."""
+    listed = {one.name for one in changes if one.kind == "skill"}
+    made = []
+    for name, folder in declared.skills.items():
+        record = await store.get(connection, account, "skill", name)
+        assert record is not None, "it was created or updated before"
+        if await write_files(connection, record.id, folder.files) and name not in listed:
+            made.append(RecordChange(change=ChangeKind.UPDATE, kind="skill", name=name, fields=("files",)))
+    return made
 
 
 def _refuse_reserved(kind: RecordKind, table: str, wanted: Tables) -> None:

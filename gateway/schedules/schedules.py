@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -38,8 +39,16 @@ class TooManySchedules(Exception):
     """The account has as many schedules as it may have."""
 
 
+class ScheduleManaged(Exception):
+    """The schedule is defined in the operator's settings file: change it there."""
+
+
 class ScheduleEnded(Exception):
     """The schedule has no further time, so it can only be deleted or given a new time."""
+
+
+FILE_AUTHOR = "dovecote.toml:"
+"""`created_by` of a schedule of the settings file: this and the name of its table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +64,19 @@ class NewSchedule:
     missed: MissedRule = MissedRule.ONCE
     paused: bool = False
     id: str | None = None
+
+
+def declared_id(account: str, name: str) -> str:
+    """Return the id of the schedule of a table, which is the same on every replica and at every start."""
+    return "sch_" + hashlib.sha256(f"{account} {name}".encode()).hexdigest()[:28]
+
+
+def declared_name(schedule: Schedule) -> str | None:
+    """Return the name of the table that a schedule came from; None for one that people made."""
+    if not schedule.created_by.startswith(FILE_AUTHOR):
+        return None
+    name = schedule.created_by.removeprefix(FILE_AUTHOR)
+    return name if schedule.id == declared_id(schedule.account, name) else None
 
 
 class Schedules:
@@ -75,12 +97,19 @@ class Schedules:
             return await store.list_unfinished(connection, account, conversation, limit=limit)
 
     async def delete(self, account: str, conversation: str, schedule: str) -> bool:
-        """Delete a schedule of a conversation; returns False if there is none."""
+        """Delete a schedule of a conversation; returns False if there is none. Raises ScheduleManaged."""
         async with self._database.begin() as connection:
             found = await store.get(connection, account, schedule)
             if found is None or found.conversation != conversation:
                 return False
+            ensure_not_declared(found)
             return await store.delete_schedule(connection, account, schedule)
+
+
+def ensure_not_declared(schedule: Schedule) -> None:
+    """Raise ScheduleManaged for a schedule of the settings file."""
+    if declared_name(schedule) is not None:
+        raise ScheduleManaged((ScheduleManaged.__doc__ or "").strip())
 
 
 async def create_schedule(connection: Connection, new: NewSchedule, *, limit: int) -> Schedule:

@@ -12,7 +12,7 @@ from delivery.database.clock import utc_now
 from delivery.events.event import rfc3339
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
-from gateway.schedules.schedules import MAX_TEXT, NewSchedule, Schedules, TooManySchedules
+from gateway.schedules.schedules import MAX_TEXT, NewSchedule, ScheduleManaged, Schedules, TooManySchedules
 from gateway.store.conversations.schedules import Schedule, ScheduleKind
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
 
@@ -92,7 +92,11 @@ async def _list(context: ToolContext, _args: Mapping[str, Any], _key: str) -> To
 
 async def _delete(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
     schedule = str_argument(args, "schedule")
-    if await _schedules(context).delete(context.turn.account, context.turn.conversation, schedule):
+    try:
+        deleted = await _schedules(context).delete(context.turn.account, context.turn.conversation, schedule)
+    except ScheduleManaged as error:
+        return ToolResult(ok=False, content=str(error))
+    if deleted:
         return ToolResult(ok=True, content=f"{schedule} is deleted")
     return ToolResult(ok=False, content=f"there is no schedule {schedule!r} in this conversation")
 

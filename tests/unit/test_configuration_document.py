@@ -21,7 +21,7 @@ def rows(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[str]:
         keys = (*above, name)
         if isinstance(about.annotation, type) and issubclass(about.annotation, BaseModel):
             yield from rows(about.annotation, keys)
-        elif name not in ("channels", "agents", "sandboxes", "credentials"):
+        elif name not in ("channels", "agents", "sandboxes", "credentials", "schedules"):
             alias = f" ({about.alias})" if about.alias else ""
             cells = (
                 f"`{'.'.join(keys)}`{alias}",

@@ -130,16 +130,3 @@ async def list_audit(gateway: GatewayClient, *, as_json: Json = False) -> None:
     columns: Columns = {name: name for name in ("time", "actor", "action", "object", "status", "address")}
     rows: list[dict[str, Any]] = await gateway.list_all("accounts", "me", "audit")
     print_rows(rows, columns, as_json=as_json, empty="no changes")
-
-
-async def show_status(gateway: GatewayClient, *, as_json: Json = False) -> None:
-    """Show whether the gateway is ready, and whether its channels receive."""
-    channels = await gateway.list_all("accounts", "me", "channels")
-    found = {
-        "ready": await gateway.get("readyz"),
-        "channels": [
-            {"name": one["name"], **await gateway.get("accounts", "me", "channels", one["id"], "status")}
-            for one in channels
-        ],
-    }
-    print_record(found, as_json=as_json)

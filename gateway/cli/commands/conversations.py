@@ -1,7 +1,8 @@
-"""Commands on conversations: list, show, rename and delete."""
+"""Commands on conversations: list, show, rename, hand over and delete."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,14 @@ from gateway.cli.output import Columns, clean, print_record, print_rows
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
+
+
+class HandoverState(StrEnum):
+    """Who answers a conversation."""
+
+    HUMAN = "human"
+    AGENT = "agent"
+
 
 conversations = group("Conversations of people and programs with agents.")
 
@@ -53,6 +62,32 @@ async def rename_conversation(
     """Change the title of a conversation."""
     renamed = await gateway.patch("conversations", conversation, body={"title": title})
     typer.echo(clean(f"{renamed['id']} is now called: {renamed['title'] or renamed['id']}"))
+
+
+@remote(conversations, "handover")
+async def hand_over(
+    gateway: GatewayClient,
+    conversation: Id,
+    state: Annotated[HandoverState, typer.Argument(help="Who answers from now on.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Let people answer a conversation instead of the agent (`human`), or the agent again (`agent`)."""
+    found = await gateway.post("conversations", conversation, "handover", body={"state": state.value})
+    if as_json:
+        print_record(found, as_json=True)
+        return
+    who = "people answer; the agent is silent" if found["state"] == "human" else "the agent answers"
+    typer.echo(clean(f"{conversation}: {who}"))
+
+
+@remote(conversations, "say")
+async def say_as_operator(
+    gateway: GatewayClient, conversation: Id, text: Annotated[str, typer.Argument(help="The message.")]
+) -> None:
+    """Send a message of a person to a conversation that was handed over."""
+    await gateway.post("conversations", conversation, "messages", body={"text": text, "as": "operator"})
+    typer.echo(clean(f"{conversation}: sent"))
 
 
 @remote(conversations, "rm")

@@ -24,6 +24,7 @@ async def list_schedules(gateway: GatewayClient, *, as_json: Json = False) -> No
     """List the schedules."""
     columns: Columns = {
         "id": "id",
+        "name": "name",
         "state": "state",
         "due": "next_at",
         "when": lambda row: row.get("cron") or row.get("every") or row.get("at"),

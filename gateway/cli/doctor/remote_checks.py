@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +144,50 @@ async def _check_bucket_access(settings: Settings) -> None:
     bucket = Bucket(**settings.workspaces.s3.with_secrets())
     async with open_client(bucket, "workspaces") as client:
         await S3WorkspaceStore(client, bucket).check_access()
+
+
+MODEL_TIMEOUT = 30.0
+"""The time limit of a model's answer in seconds."""
+
+
+def check_model_answers(settings: Settings) -> Iterator[DoctorCheck]:
+    """Ask the default agent's first model one question; models of installed packages are not asked."""
+    from gateway.agents.clients.errors import ModelCallError
+    from gateway.agents.model.vendors import UnusableModel
+    from gateway.config.setting_types import ENTRY_PREFIX, SHELL
+
+    model = settings.agent.model
+    if model == SHELL or model.startswith(ENTRY_PREFIX):
+        return
+    try:
+        asyncio.run(_ask_model(settings))
+    except (ModelCallError, UnusableModel) as error:
+        yield failed(f"model {model}", str(error), "correct the model, its key or base_url")
+    except TimeoutError:
+        detail = f"no answer in {MODEL_TIMEOUT:g} seconds"
+        yield failed(f"model {model}", detail, "correct base_url, or try again")
+    else:
+        yield passed(f"model {model}", "answers")
+
+
+async def _ask_model(settings: Settings) -> None:
+    from gateway.agents.clients.messages import request, user_prompt
+    from gateway.agents.clients.port import ModelQuery
+    from gateway.agents.model.models import ModelClients
+    from gateway.agents.port import AgentSpec
+    from gateway.agents.registry import model_vendors
+
+    clients = ModelClients(model_vendors(settings.vendors, settings.agent))
+    agent = settings.agent
+    spec = AgentSpec(id="", name="", models=(agent.model,), base_url=agent.base_url)
+    try:
+        async with asyncio.timeout(MODEL_TIMEOUT):
+            query = ModelQuery(messages=[request([user_prompt("Answer with the word: ready")])])
+            async with aclosing(clients.build(spec, 0, retries=0).ask(query)) as answer:
+                async for _piece in answer:
+                    return
+    finally:
+        await clients.aclose()
 
 
 def check_channels(settings: Settings) -> Iterator[DoctorCheck]:

@@ -100,6 +100,14 @@ async def list_unfinished(
     return [_schedule(row) for row in await connection.execute(query)]
 
 
+async def list_by_author(connection: Connection, account: str, prefix: str) -> Sequence[Schedule]:
+    """Return the schedules of an account whose author begins with a text."""
+    query = select(table).where(
+        table.c.account == account, table.c.created_by.startswith(prefix, autoescape=True)
+    )
+    return [_schedule(row) for row in await connection.execute(query.order_by(table.c.id))]
+
+
 async def count_unfinished(connection: Connection, account: str) -> int:
     """Return how many schedules of an account are active or paused."""
     found = await connection.execute(

@@ -40,6 +40,14 @@ async def _record(call: ApiCall[Any, Any], kind: RecordKind) -> Record:
         return await call.context.records.get(connection, call.account, kind, call.path["id"])
 
 
+async def _changeable(call: ApiCall[Any, Any], kind: RecordKind) -> Record:
+    """Return the record; 409 for a skill whose files come from a directory of the operator."""
+    record = await _record(call, kind)
+    if kind == "skill":
+        call.context.records.ensure_not_managed(record)
+    return record
+
+
 def _path(call: ApiCall[Any, Any], kind: RecordKind) -> str:
     """Return a valid path of a file; raises HttpProblem 422 where an agent cannot have files."""
     path = PurePosixPath(call.path["path"])
@@ -91,7 +99,7 @@ def put_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], Awai
     """Return the handler that uploads a file."""
 
     async def write(call: ApiCall[NoContent, NoContent]) -> None:
-        record, path = await _record(call, kind), _path(call, kind)
+        record, path = await _changeable(call, kind), _path(call, kind)
         content = await request_body.read_bytes(
             call.request, limit=MAX_FILE_BYTES, deadline=call.context.limits.body_deadline * 3
         )
@@ -114,7 +122,7 @@ def delete_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], A
     """Return the handler that deletes a file, or a directory with its contents."""
 
     async def drop(call: ApiCall[NoContent, NoContent]) -> None:
-        record, path = await _record(call, kind), _path(call, kind)
+        record, path = await _changeable(call, kind), _path(call, kind)
         async with call.context.database.begin() as connection:
             if not await store.delete_file(connection, record.id, path):
                 raise not_found(f"this {kind} has no such file")

@@ -17,13 +17,17 @@ from gateway.conversations.submission import (
     UnknownTarget,
     WrongAgent,
 )
+from gateway.records.errors import ManagedByOperator
 from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
 from gateway.schedules.schedules import (
     MAX_TEXT,
     NewSchedule,
     ScheduleEnded,
+    ScheduleManaged,
     TooManySchedules,
     create_schedule,
+    declared_name,
+    ensure_not_declared,
     paused,
     recurrence_of,
     resumed,
@@ -79,7 +83,10 @@ class ScheduleQuery(PageQuery):
 
 
 class ScheduleResponse(ResponseModel):
-    """A schedule. `note` says why it ended or what was skipped."""
+    """A schedule. `note` says why it ended or what was skipped.
+
+    One of the operator's settings file has the `name` of its table; it is `managed`, so changed there alone.
+    """
 
     id: str
     conversation: str
@@ -99,6 +106,8 @@ class ScheduleResponse(ResponseModel):
     note: str
     created_by: str
     created_at: datetime
+    name: str | None = None
+    managed: bool = False
 
 
 class ScheduleRun(ResponseModel):
@@ -129,6 +138,8 @@ def to_response(schedule: Schedule) -> ScheduleResponse:
         note=schedule.note,
         created_by=schedule.created_by,
         created_at=schedule.created_at,
+        name=declared_name(schedule),
+        managed=declared_name(schedule) is not None,
     )
 
 
@@ -174,6 +185,7 @@ async def get(call: ApiCall[NoContent, NoContent]) -> ScheduleResponse:
 async def update(call: ApiCall[ScheduleUpdate, NoContent]) -> ScheduleResponse:
     """Change a schedule."""
     body, present = call.body, await _require(call)
+    _refuse_managed(present)
     changed = replace(present, text=body.text or present.text, missed=body.missed or present.missed)
     if body.model_fields_set & {"at", "every", "cron"}:
         changed = with_recurrence(changed, _recurrence(body, present.timezone), utc_now())
@@ -203,6 +215,7 @@ async def run_now(call: ApiCall[NoContent, NoContent]) -> ScheduleRun:
 
 async def delete(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete a schedule; a turn that it has started goes on."""
+    _refuse_managed(await _require(call))
     async with call.context.database.begin() as connection:
         if not await store.delete_schedule(connection, call.account, call.path["id"]):
             raise _unknown()
@@ -214,6 +227,13 @@ async def _require(call: ApiCall[NoContent, NoContent] | ApiCall[ScheduleUpdate,
     if found is None:
         raise _unknown()
     return found
+
+
+def _refuse_managed(schedule: Schedule) -> None:
+    try:
+        ensure_not_declared(schedule)
+    except ScheduleManaged as error:
+        raise ManagedByOperator(str(error)) from None
 
 
 def _unknown() -> HttpProblem:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api_server import ApiServer, open_api_server
+from gateway.config.settings import Settings
 from gateway.records.declared import DeclaredRecords, apply_declared
 from gateway.records.errors import InvalidRecord
+from gateway.records.skill_folders import read_skill_folders
+from gateway.schedules.declared import apply_declared_schedules
 
 Config = Mapping[str, Any]
 
@@ -146,3 +150,90 @@ async def test_a_wrong_table_says_where_and_changes_nothing(
         await apply(api, whole)
     assert pointer in [one.pointer for one in caught.value.problems]
     assert await listed(api, "sandboxes") == {}
+
+
+def write_skill(folder: Path, document: str, **files: str) -> None:
+    """Write a folder with a SKILL.md."""
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(document)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+
+
+async def test_skills_are_those_of_a_directory(api: ApiServer, tmp_path: Path) -> None:
+    """Folders make skills with their files; HTTP cannot change them; links are not followed."""
+    skills = tmp_path / "skills"
+    write_skill(
+        skills / "deploy", '---\nname: deploy\ndescription: "How to deploy."\n---\nRun it.', script="x"
+    )
+    (skills / "deploy" / "key").symlink_to(tmp_path / "key")
+    (skills / "notes").mkdir()
+    assert await apply(api, DeclaredRecords(skills=read_skill_folders(skills))) == ["create skill deploy"]
+    assert await apply(api, DeclaredRecords(skills=read_skill_folders(skills))) == []
+    shown = (await listed(api, "skills"))["deploy"]
+    assert (shown["config"], shown["managed"]) == ({"description": "How to deploy."}, True)
+    files = await api.mine.call("GET", "/accounts/me/skills/deploy/files")
+    assert [one["path"] for one in files.body["items"]] == ["SKILL.md", "script"]
+    assert (await api.mine.call("DELETE", "/accounts/me/skills/deploy/files/script")).status == 409
+    (skills / "deploy" / "script").unlink()
+    assert await apply(api, DeclaredRecords(skills=read_skill_folders(skills))) == [
+        "update skill deploy files"
+    ]
+    assert await apply(api, DeclaredRecords()) == ["delete skill deploy"]
+    (skills / "deploy" / "large").write_bytes(b"x" * (1024 * 1024 + 1))
+    with pytest.raises(InvalidRecord, match="has more than 1048576 bytes"):
+        read_skill_folders(skills)
+    with pytest.raises(InvalidRecord, match="is not a directory"):
+        read_skill_folders(tmp_path / "missing")
+
+
+async def apply_schedules(api: ApiServer, **tables: Config) -> list[str]:
+    """Apply tables of schedules to the account and return the changes."""
+    settings = Settings(schedules={name: dict(table) for name, table in tables.items()})
+    async with api.context.database.begin() as connection:
+        account = (await api.mine.call("GET", "/accounts/me")).body["id"]
+        changes = await apply_declared_schedules(connection, account, settings)
+    return [" ".join((one.change, one.kind, one.name, *one.fields)) for one in changes]
+
+
+REPORT: Config = {"conversation": "reports", "cron": "0 9 * * 1-5", "text": "Report."}
+
+
+async def test_schedules_of_the_file_are_made_changed_and_deleted(api: ApiServer) -> None:
+    """A table makes one schedule, whatever starts again; HTTP shows it and cannot change it."""
+    assert await apply_schedules(api, report=REPORT) == ["create schedule report"]
+    assert await apply_schedules(api, report=REPORT) == []
+    (shown,) = (await api.mine.call("GET", "/accounts/me/schedules")).body["items"]
+    assert (shown["name"], shown["managed"], shown["state"]) == ("report", True, "active")
+    path = f"/accounts/me/schedules/{shown['id']}"
+    assert (await api.mine.call("PATCH", path, {"paused": True})).status == 409
+    assert (await api.mine.call("DELETE", path)).status == 409
+    changed = {**REPORT, "every": "PT2H", "paused": True}
+    del changed["cron"]
+    assert await apply_schedules(api, report=changed) == [
+        "update schedule report cron every_seconds state",
+    ]
+    assert await apply_schedules(api, report={**changed, "paused": False}) == ["update schedule report state"]
+    assert (await api.mine.call("GET", path)).body["every"] == "PT2H"
+    once = {"conversation": "reports", "at": datetime(2020, 1, 1, tzinfo=UTC), "text": "Past."}
+    assert await apply_schedules(api, once=once) == ["delete schedule report"]
+    assert (await api.mine.call("GET", "/accounts/me/schedules")).body["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("table", "pointer"),
+    [
+        ({"conversation": "reports", "cron": "no", "text": "x"}, "/schedules/report/cron"),
+        ({"conversation": "reports", "text": "x"}, "/schedules/report/at"),
+        ({**REPORT, "agent": "nobody"}, "/schedules/report/agent"),
+        ({**REPORT, "conversation": "cnv_1"}, "/schedules/report/conversation"),
+        ({**REPORT, "color": "red"}, "/schedules/report/color"),
+        ({**REPORT, "timezone": "Mars"}, "/schedules/report/timezone"),
+    ],
+)
+async def test_a_wrong_schedule_says_where(api: ApiServer, table: Config, pointer: str) -> None:
+    """The problem names the table's field, and nothing is made."""
+    with pytest.raises(InvalidRecord) as caught:
+        await apply_schedules(api, report=table)
+    assert [one.pointer for one in caught.value.problems] == [pointer]
+    assert (await api.mine.call("GET", "/conversations")).body["items"] == []

@@ -229,6 +229,23 @@ async def test_the_settings_file_is_applied_without_a_restart(running: GatewayPr
     assert not (file.parent / "never-started").exists()
 
 
+async def test_the_log_is_printed_after_the_end(running: GatewayProcess) -> None:
+    """`logs` shows what the gateway of a data directory logged, also when it does not run any more."""
+    assert (await run(running, "chat", "!echo hi")).code == 0
+    await running.kill()
+    shown = await run(running, "logs", "--level", "info", "--lines", "10000")
+    assert shown.code == 0, shown.err
+    assert "turn.completed" in shown.out
+    found = [json.loads(line) for line in (await run(running, "logs", "--json")).out.splitlines()]
+    assert "ready" in {line["event"] for line in found}
+    key = (running.data / "key").read_text().strip()
+    assert key not in (running.data / "logs" / "gateway.log").read_text()
+    other = await start("logs", "--data", "never-started", directory=running.data.parent)
+    async with asyncio.timeout(60):
+        assert b"there is no log at" in (await other.communicate())[1]
+    assert (await run(running, "logs", "--level", "loud")).code == 2
+
+
 async def test_anyone_can_try_telegram(tmp_path: Path) -> None:
     """`doctor --simulate telegram` needs no token: a message, a job, and a killed turn are answered."""
     command = await start("doctor", "--simulate", "telegram", "--json", directory=tmp_path)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from channels.telegram.simulator import simulate
 from fake_gateway import FakeGateway, fake_gateway
 from gateway.cli import app
 from gateway.config.load import load
+from openai_server import OpenAIServer, ScriptedTurn
 
-COMMANDS = """serve chat doctor backup init version tail trace
+COMMANDS = """serve chat doctor backup init apply logs version tail trace
     migrate,up migrate,status upgrade,check config,show config,check config,schema
     jobs,list jobs,show jobs,logs jobs,stop approvals,list approvals,approve approvals,deny
     turns,list turns,show turns,retry
     conversations,list conversations,show conversations,rename conversations,rm
+    conversations,handover status usage audit accounts,list accounts,show accounts,add accounts,rm
+    agents,show workspaces,show skills,show files,ls jobs,logs turns,log schedules,list memories,list
     deliveries,list deliveries,show deliveries,retry deliveries,drop
     webhooks,add webhooks,list webhooks,test webhooks,rotate webhooks,listen
     webhooks,enable webhooks,replay webhooks,rm
@@ -40,8 +47,10 @@ LISTS = {
     "agents list": "/accounts/me/agents",
     "workspaces list": "/accounts/me/workspaces",
     "skills list": "/accounts/me/skills",
+    "accounts list": "/accounts",
 }
 
+ROOT = Path(__file__).parents[3]
 Run = Callable[..., Result]
 
 
@@ -184,6 +193,14 @@ ACTIONS: dict[str, tuple[str, str, Any]] = {
     ),
     "skills rm deploy": ("DELETE", "/accounts/me/skills/deploy", None),
     "keys create ci --scope read": ("POST", "/accounts/me/keys", {"name": "ci", "scopes": ["read"]}),
+    "accounts add ada": ("POST", "/accounts", {"name": "ada"}),
+    "accounts key ada ci --scope read": ("POST", "/accounts/ada/keys", {"name": "ci", "scopes": ["read"]}),
+    "accounts rm ada --yes": ("DELETE", "/accounts/ada", None),
+    "conversations handover cnv_1 human --json": (
+        "POST",
+        "/conversations/cnv_1/handover",
+        {"state": "human"},
+    ),
     "keys revoke key_1": ("DELETE", "/accounts/me/keys/key_1", None),
 }
 
@@ -199,6 +216,70 @@ def test_commands_ask_what_they_say(run: Run, gateway: FakeGateway, words: str) 
     assert (asked, at, sent) == (method, path, body)
     assert headers["Authorization"] == "Bearer dvk_x"
     assert ("Idempotency-Key" in headers) == (method == "POST")
+
+
+def test_the_operators_key_is_for_accounts(run: Run, gateway: FakeGateway) -> None:
+    """DOVECOTE_ADMIN_KEY is sent by commands on accounts alone; a refusal names it; deletion asks."""
+    gateway.lists["/accounts"] = gateway.lists["/jobs"] = []
+    keys = {"DOVECOTE_ADMIN_KEY": "operator-key", "DOVECOTE_KEY": "dvk_x"}
+    for words in ("accounts list", "jobs list"):
+        assert run(*words.split(), "--url", gateway.url, **keys).exit_code == 0
+    assert [one[3]["Authorization"] for one in gateway.requests] == ["Bearer operator-key", "Bearer dvk_x"]
+    gateway.responses["GET", "/accounts/ada"] = (401, {"title": "Unauthorized"})
+    assert "DOVECOTE_ADMIN_KEY" in run("accounts", "show", "ada", "--url", gateway.url).stderr
+    asked = run("accounts", "rm", "ada", "--url", gateway.url)
+    assert (asked.exit_code, "pass --yes" in asked.stderr) == (2, True)
+
+
+def test_the_status_is_a_table_or_json(run: Run, gateway: FakeGateway) -> None:
+    """It shows what is wrong, what is at work and which channels do not receive; not ready is exit code 1."""
+    page = {"items": [{"id": "x"}] * 200, "next": "200"}
+    gateway.responses["GET", "/turns"] = (200, page)
+    for path in ("/jobs", "/approvals", "/deliveries"):
+        gateway.lists[path] = []
+    gateway.lists["/accounts/me/channels"] = [{"id": "chn_1", "name": "telegram"}]
+    state = {"state": "trouble", "reason": "the token is wrong"}
+    gateway.responses["GET", "/accounts/me/channels/chn_1/status"] = (200, state)
+    checks = {"database": "ok", "broker": "not connected"}
+    for status, code, word in ((503, 1, "not ready"), (200, 0, "ready")):
+        gateway.responses["GET", "/readyz"] = (status, {"status": word, "checks": checks, "degraded": {}})
+        shown = run("status", "--url", gateway.url)
+        assert shown.exit_code == code
+        assert f"{word}  {gateway.url}" in shown.stdout
+    assert "broker: not connected" in shown.stdout
+    assert "200+ running · 200+ queued" in shown.stdout
+    assert "telegram: the token is wrong" in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    found = json.loads(run("status", "--json", "--url", gateway.url).stdout)
+    assert found["counts"]["jobs"] == {"running": "0"}
+    assert found["channels"] == [{"name": "telegram", **state}]
+    watched = run("status", "--watch", "--url", gateway.url)
+    assert (watched.exit_code, "needs a terminal" in watched.stderr) == (2, True)
+
+
+def test_a_table_fits_eighty_columns(run: Run, gateway: FakeGateway) -> None:
+    """Ids stay whole, times are distances, and nothing is coloured in a pipe."""
+    turn = {"id": f"trn_{'0' * 28}", "state": "failed", "attempt": 3, "created_at": "2020-01-31T09:00:00Z"}
+    gateway.lists["/turns"] = [{**turn, "input": "a question " * 20, "error": "the model is away " * 9}]
+    shown = run("turns", "list", "--url", gateway.url, COLUMNS="80").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert str(turn["id"]) in shown
+    assert " d ago" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("words", ["agents rm ..", "workspaces show .", "sandboxes rm ..", "keys revoke"])
+def test_an_id_names_no_other_resource(run: Run, gateway: FakeGateway, words: str) -> None:
+    """`..` in place of an id would delete the account: `/accounts/me/agents/..` is `/accounts/me`."""
+    last = [""] if words == "keys revoke" else []
+    gateway.responses["DELETE", "/accounts/me/"] = gateway.responses["DELETE", "/accounts/me/keys/"] = (
+        204,
+        "",
+    )
+    result = run(*words.split(), *last, "--url", gateway.url)
+    assert result.exit_code == 2
+    assert "is neither an id nor a name" in result.stderr
+    assert not gateway.requests
 
 
 def test_a_problem_is_one_line(run: Run, gateway: FakeGateway) -> None:
@@ -316,6 +397,68 @@ def test_init_never_overwrites(run: Run, tmp_path: Path) -> None:
     again = run("init")
     assert again.exit_code == 1
     assert (tmp_path / "dovecote.toml").read_text() == first
+
+
+async def test_init_tests_what_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that answers and a bot that the platform knows are written; a wrong token writes nothing."""
+    monkeypatch.chdir(tmp_path)
+    async with OpenAIServer([ScriptedTurn(text="ready")] * 4) as model, simulate() as platform:
+        table = platform.settings()
+        words = ["init", "--model", "openai:loopback", "--base-url", model.base_url, "--channel", "telegram"]
+        words += ["--setting", f"base_url={table['base_url']}"]
+        token = "DOVECOTE_CHANNELS__TELEGRAM__TOKEN"
+        for given, code in (("1:wrong", 1), (table["token"], 0)):
+            env = {"OPENAI_API_KEY": "sk-test", token: given, "NO_PROXY": "127.0.0.1"}
+            done = await asyncio.to_thread(CliRunner().invoke, app, words, env=env)
+            assert done.exit_code == code, done.output
+            assert "✓ model openai:loopback: answers" in done.output
+            assert (tmp_path / "dovecote.toml").exists() == (code == 0)
+        assert model.requests == 2
+    settings = load(env={"OPENAI_API_KEY": "sk-test", token: table["token"]})
+    assert (settings.agent.model, settings.agent.base_url) == ("openai:loopback", model.base_url)
+    assert settings.channels["telegram"]["base_url"] == table["base_url"]
+    assert (tmp_path / "dovecote.toml").stat().st_mode & 0o777 == 0o600
+    assert table["token"] not in (tmp_path / "dovecote.toml").read_text()
+
+
+def test_init_asks_and_keeps_secrets_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal it asks; secrets go to a private .env, and what stands there is not written again."""
+    for name in ("OPENAI_API_KEY", "DOVECOTE_CHANNELS__TELEGRAM__TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    typed = ["openai:loopback", "http://127.0.0.1:1/v1", "sk-typed", ""]
+    assert "Write the files nevertheless?" in run_on_terminal(["init"], [*typed, "n"], tmp_path)
+    assert not list(tmp_path.iterdir())
+    typed = [*typed[:3], "telegram", f"1:{'A' * 35}"]
+    run_on_terminal(["init", "--no-test"], typed, tmp_path)
+    dotenv = tmp_path / ".env"
+    assert dotenv.stat().st_mode & 0o777 == 0o600
+    assert "OPENAI_API_KEY='sk-typed'" in dotenv.read_text().splitlines()
+    assert "sk-typed" not in (tmp_path / "dovecote.toml").read_text()
+    (tmp_path / "dovecote.toml").unlink()
+    before = dotenv.read_text()
+    assert "already sets" in run_on_terminal(["init", "--no-test"], typed, tmp_path)
+    assert dotenv.read_text() == before
+
+
+def run_on_terminal(words: list[str], typed: list[str], directory: Path) -> str:
+    """Run a command on a terminal, type a line at each prompt, and return what it showed."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "gateway", *words],
+        cwd=directory, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    os.close(theirs)
+    shown, answers, seen = b"", iter(typed), 0
+    with suppress(OSError):  # Linux reports the end of the other side as an error
+        while piece := os.read(ours, 4096):
+            shown += piece
+            if shown[seen:].endswith(b": "):
+                os.write(ours, f"{next(answers)}\n".encode())
+                seen = len(shown)
+    os.close(ours)
+    assert child.wait(60) in {0, 1}
+    return shown.decode(errors="replace")
 
 
 def test_config_show_masks_secrets(run: Run) -> None:

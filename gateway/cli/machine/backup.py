@@ -13,12 +13,13 @@ import typer
 
 from gateway.cli.errors import CommandFailed, UsageError
 from gateway.cli.group import Config, Data, load_settings
+from gateway.cli.progress import progress
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
-EXCLUDED_NAMES = ("nats", "callbacks", "scratch", "lock", "url", "dovecote.db*")
-"""Names that are recreated at the start, or that cannot be copied file by file (event log, database)."""
+EXCLUDED_NAMES = ("nats", "callbacks", "scratch", "logs", "lock", "url", "dovecote.db*")
+"""Names that are recreated at the start, the log, and what is not copied file by file (events, database)."""
 
 
 def backup(
@@ -36,8 +37,10 @@ def backup(
     if target.resolve().is_relative_to(settings.data_dir.resolve()):
         raise UsageError("the copy cannot be inside the data directory")
     target.mkdir(mode=0o700, parents=True)
-    said = _copy_database(settings, target)
-    changed = _copy_files(settings.data_dir, target)
+    with progress("copying the database"):
+        said = _copy_database(settings, target)
+    with progress("copying files"):
+        changed = _copy_files(settings.data_dir, target)
     typer.echo(f"{said}; files copied to {target}, which contains keys: protect it")
     if changed:
         typer.echo(

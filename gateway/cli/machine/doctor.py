@@ -14,6 +14,7 @@ from gateway.cli.database import translate_database_errors
 from gateway.cli.errors import ExitCode
 from gateway.cli.group import Config, Data, Json, Url, group, load_settings, local
 from gateway.cli.output import clean, print_json
+from gateway.cli.progress import progress
 
 if TYPE_CHECKING:
     from gateway.cli.doctor.check import DoctorCheck
@@ -39,13 +40,16 @@ def doctor(
     if simulate:
         from gateway.cli.doctor.simulation import simulate_platform
 
-        found = asyncio.run(simulate_platform(simulate))
+        with progress("talking to the simulated platform"):
+            found = asyncio.run(simulate_platform(simulate))
     else:
-        found = _run_checks(config, data)
+        with progress("checking the installation"):
+            found = _run_checks(config, data)
         if not quick and not any(check.state == "failed" for check in found):
             from gateway.cli.doctor.simulation import check_recovery
 
-            found += asyncio.run(check_recovery())
+            with progress("killing a gateway during a turn"):
+                found += asyncio.run(check_recovery())
     _print(found, as_json=as_json)
     if any(check.state == "failed" for check in found):
         raise typer.Exit(ExitCode.FAILED)

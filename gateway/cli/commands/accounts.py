@@ -1,0 +1,75 @@
+"""Commands of the operator on accounts; they need the operator's key."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.errors import UsageError
+from gateway.cli.group import Json, group, operator
+from gateway.cli.output import Columns, clean, print_record, print_rows
+
+if TYPE_CHECKING:
+    from gateway.cli.client import GatewayClient
+
+accounts = group("Accounts of the gateway; needs the operator's key (DOVECOTE_ADMIN_KEY).")
+
+Name = Annotated[str, typer.Argument(help="An id or a name.")]
+
+
+@operator(accounts, "list")
+async def list_accounts(gateway: GatewayClient, *, as_json: Json = False) -> None:
+    """List the accounts, oldest first."""
+    columns: Columns = {"id": "id", "name": "name", "created": "created_at"}
+    print_rows(await gateway.list_all("accounts"), columns, as_json=as_json, empty="no accounts")
+
+
+@operator(accounts, "show")
+async def show_account(gateway: GatewayClient, account: Name, *, as_json: Json = False) -> None:
+    """Show an account."""
+    print_record(await gateway.get("accounts", account), as_json=as_json)
+
+
+@operator(accounts, "add")
+async def add_account(
+    gateway: GatewayClient,
+    name: Annotated[str, typer.Argument(help="The new account's name.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Create an account; its key is printed only now."""
+    print_record(await gateway.post("accounts", body={"name": name}), as_json=as_json)
+
+
+@operator(accounts, "key")
+async def add_key(
+    gateway: GatewayClient,
+    account: Name,
+    name: Annotated[str, typer.Argument(help="The new key's name.")],
+    *,
+    scope: Annotated[
+        list[str] | None, typer.Option(help="A scope of the key; can be repeated (default: every scope).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Create a key for an account; it is printed only now."""
+    body = {"name": name} | ({"scopes": scope} if scope else {})
+    print_record(await gateway.post("accounts", account, "keys", body=body), as_json=as_json)
+
+
+@operator(accounts, "rm")
+async def delete_account(
+    gateway: GatewayClient,
+    account: Name,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete an account with all its conversations, files, sandboxes and keys."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("this deletes everything of the account: pass --yes")
+        typer.confirm(f"Delete {clean(account)} with all its data?", abort=True)
+    await gateway.delete("accounts", account)
+    typer.echo(f"{clean(account)} deleted")

@@ -1,0 +1,1 @@
+"""The commands that run on the gateway's machine: serve, settings, database, backup, checks."""

@@ -1,0 +1,112 @@
+"""`dovecote apply`: make the records of the first account those of dovecote.toml."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.database import database_status, translate_database_errors
+from gateway.cli.errors import CommandFailed
+from gateway.cli.group import Config, Data, Json, load_settings
+from gateway.cli.output import clean, print_json
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
+    from gateway.records.declared import RecordChange
+
+SIGNS = {"create": "+", "update": "~", "delete": "-", "release": "!"}
+NOT_STARTED = "the gateway has not been started on this database yet: `dovecote serve` applies the file too"
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes; change nothing.")]
+
+
+def apply(
+    *, dry_run: DryRun = False, config: Config = None, data: Data = None, as_json: Json = False
+) -> None:
+    """Apply the agents, sandboxes, workspaces, channels, skills and schedules of dovecote.toml.
+
+    Records that were made over HTTP are left alone. A running gateway uses the changes in its next turns,
+    and those of channels within 30 seconds. `serve` applies the file when it starts.
+    """
+    from gateway.infra.preflight import SecretKeyMismatch
+    from gateway.records.errors import InvalidRecord
+
+    settings = load_settings(config, data_dir=data)
+    with translate_database_errors():
+        try:
+            changes = asyncio.run(_apply(settings, dry_run=dry_run))
+        except InvalidRecord as error:
+            raise CommandFailed(f"the file was not applied: {error}") from error
+        except SecretKeyMismatch as error:
+            raise CommandFailed(str(error)) from error
+    if as_json:
+        print_json([asdict(one) for one in changes])
+        return
+    for line in _lines(changes, dry_run=dry_run):
+        typer.echo(clean(line))
+
+
+class _DryRunEnded(Exception):
+    """Rolls the transaction of a dry run back."""
+
+
+def _end(*, dry_run: bool) -> None:
+    if dry_run:
+        raise _DryRunEnded
+
+
+async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]:
+    from delivery.database.engine import Database
+    from egress.policy import EgressPolicy
+    from gateway.accounts.vault import open_vault
+    from gateway.infra.preflight import check_secret_keys
+    from gateway.records.declared import DeclaredRecords, apply_declared
+    from gateway.records.records import Records
+    from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
+    from gateway.schedules.declared import apply_declared_schedules
+    from gateway.store.accounts.accounts import get_account
+
+    status = await database_status(settings)
+    if status.current is None:
+        raise CommandFailed(NOT_STARTED)
+    if not status.up_to_date:
+        raise CommandFailed("the database has another version's schema: see `dovecote migrate status`")
+    vault = open_vault(settings.data_dir, settings.secret_keys)
+    database = Database(settings.database)
+    changes: Sequence[RecordChange] = ()
+    try:
+        await check_secret_keys(database, vault)
+        policy = EgressPolicy(allow=settings.egress_allow)
+        records = Records(vault, policy, ceilings=settings.sandbox.ceilings)
+        async with database.begin() as connection:
+            account = await get_account(connection, name=FIRST_ACCOUNT)
+            if account is None:
+                raise CommandFailed(NOT_STARTED)
+            declared = DeclaredRecords.from_settings(settings)
+            changes = [
+                *await apply_declared(connection, records, account.id, declared),
+                *await apply_declared_schedules(connection, account.id, settings),
+            ]
+            _end(dry_run=dry_run)
+    except _DryRunEnded:
+        return changes
+    finally:
+        await database.close()
+    return changes
+
+
+def _lines(changes: Sequence[RecordChange], *, dry_run: bool) -> list[str]:
+    if not changes:
+        return ["the records are those of the file: nothing to change"]
+    lines = [_line(one) for one in changes]
+    return [*lines, f"{len(changes)} {'to change' if dry_run else 'changed'}"]
+
+
+def _line(one: RecordChange) -> str:
+    detail = one.reason or ", ".join(one.fields)
+    kept = ", kept as a record that HTTP can change" if one.change == "release" else ""
+    return f"{SIGNS[one.change]} {one.change} {one.kind} {one.name}{f' ({detail}{kept})' if detail else ''}"

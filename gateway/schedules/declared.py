@@ -1,0 +1,190 @@
+"""`[schedules.NAME]` of the settings file: schedules of the first account that the file alone changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictBool, ValidationError
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
+from delivery.deliveries.transactions import Transaction
+from gateway.config.settings import Settings
+from gateway.conversations.submission import Submissions
+from gateway.records.declared import ChangeKind, RecordChange
+from gateway.records.errors import InvalidRecord
+from gateway.records.input_problems import to_problems
+from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
+from gateway.schedules.schedules import (
+    FILE_AUTHOR,
+    MAX_TEXT,
+    NewSchedule,
+    TooManySchedules,
+    create_schedule,
+    declared_id,
+    declared_name,
+    paused,
+    recurrence_of,
+    resumed,
+    with_recurrence,
+)
+from gateway.store.accounts import records
+from gateway.store.conversations import conversations
+from gateway.store.conversations import schedules as store
+from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
+from sandbox.config import ConfigProblem
+
+MAX_NAME = 100
+_ATTEMPTS = 5
+
+
+class _DeclaredSchedule(BaseModel):
+    """A table: what the request takes that creates a schedule."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    conversation: str = Field(min_length=1, max_length=300)
+    text: str = Field(min_length=1, max_length=MAX_TEXT)
+    agent: str | None = Field(default=None, min_length=1, max_length=300)
+    at: AwareDatetime | None = None
+    every: str | None = Field(default=None, min_length=1, max_length=100)
+    cron: str | None = Field(default=None, min_length=1, max_length=100)
+    timezone: str | None = Field(default=None, min_length=1, max_length=100)
+    kind: ScheduleKind = ScheduleKind.TURN
+    missed: MissedRule = MissedRule.ONCE
+    paused: StrictBool = False
+
+
+async def apply_declared_schedules(
+    connection: Connection, account: str, settings: Settings
+) -> list[RecordChange]:
+    """Make the account's schedules of the file those of its tables; raises InvalidRecord.
+
+    Schedules that people and programs made are left alone. A time that has passed makes no schedule.
+    """
+    changes = await _delete_others(connection, account, settings.schedules)
+    for name, table in settings.schedules.items():
+        changes += await _apply(connection, account, name, table, settings)
+    return changes
+
+
+async def _delete_others(
+    connection: Connection, account: str, wanted: Mapping[str, Any]
+) -> list[RecordChange]:
+    changes = []
+    for one in await store.list_by_author(connection, account, FILE_AUTHOR):
+        name = declared_name(one)
+        if name is not None and name not in wanted:
+            await store.delete_schedule(connection, account, one.id)
+            changes.append(RecordChange(change=ChangeKind.DELETE, kind="schedule", name=name))
+    return changes
+
+
+async def _apply(
+    connection: Connection, account: str, name: str, table: Mapping[str, Any], settings: Settings
+) -> Sequence[RecordChange]:
+    below = f"/schedules/{name}"
+    declared = _parse(name, table, below)
+    if declared.at is not None and declared.at <= utc_now():
+        return ()
+    try:
+        times = parse_recurrence(
+            now=utc_now(),
+            at=declared.at,
+            every=declared.every,
+            cron=declared.cron,
+            timezone=declared.timezone or settings.timezone,
+        )
+    except InvalidRecurrence as error:
+        raise _problem(f"{below}/{error.field}", error.detail) from None
+    conversation = await _conversation(connection, account, declared, below)
+    present = await store.get(connection, account, declared_id(account, name))
+    if present is not None:
+        wanted = partial(_changed, declared=declared, times=times, conversation=conversation)
+        return await _update(connection, name, present, wanted)
+    new = NewSchedule(
+        id=declared_id(account, name),
+        account=account,
+        conversation=conversation,
+        text=declared.text,
+        recurrence=times,
+        created_by=f"{FILE_AUTHOR}{name}",
+        kind=declared.kind,
+        missed=declared.missed,
+        paused=declared.paused,
+    )
+    try:
+        await create_schedule(connection, new, limit=settings.schedule_limit)
+    except TooManySchedules as error:
+        raise _problem(below, str(error)) from None
+    return (RecordChange(change=ChangeKind.CREATE, kind="schedule", name=name),)
+
+
+def _parse(name: str, table: Mapping[str, Any], below: str) -> _DeclaredSchedule:
+    if not name.strip() or len(name) > MAX_NAME:
+        raise _problem(below, f"the name of a schedule has 1 to {MAX_NAME} characters")
+    try:
+        return _DeclaredSchedule.model_validate(dict(table))
+    except ValidationError as error:
+        raise InvalidRecord(to_problems(error, table, below=below)) from error
+
+
+async def _conversation(connection: Connection, account: str, declared: _DeclaredSchedule, below: str) -> str:
+    """Return the id of the conversation, which a new name creates."""
+    agent = await records.get(connection, account, "agent", declared.agent or "default")
+    if agent is None:
+        raise _problem(f"{below}/agent", f"there is no agent {declared.agent!r} in this account")
+    found = await conversations.get(connection, account, declared.conversation)
+    if found is not None and declared.agent is not None and found.agent != agent.id:
+        raise _problem(f"{below}/agent", "the conversation belongs to another agent: leave `agent` out")
+    if found is not None:
+        return found.id
+    if declared.conversation.startswith("cnv_"):
+        raise _problem(f"{below}/conversation", f"there is no conversation {declared.conversation!r}")
+    made = await Submissions.create(
+        Transaction(connection), account=account, agent=agent.id, name=declared.conversation
+    )
+    return made.id
+
+
+async def _update(
+    connection: Connection, name: str, present: Schedule, wanted: Callable[[Schedule], Schedule]
+) -> Sequence[RecordChange]:
+    """Change a schedule where it differs; it may fire at this moment."""
+    for _attempt in range(_ATTEMPTS):
+        after = wanted(present)
+        fields = tuple(sorted(_differing(present, after)))
+        if not fields:
+            return ()
+        if await store.update_schedule(connection, present, after):
+            return (RecordChange(change=ChangeKind.UPDATE, kind="schedule", name=name, fields=fields),)
+        found = await store.get(connection, present.account, present.id)
+        if found is None:
+            return ()
+        present = found
+    raise _problem(f"/schedules/{name}", "the schedule fires again and again at this moment: try again")
+
+
+def _changed(
+    present: Schedule, *, declared: _DeclaredSchedule, times: Recurrence, conversation: str
+) -> Schedule:
+    after = replace(
+        present, conversation=conversation, text=declared.text, kind=declared.kind, missed=declared.missed
+    )
+    if recurrence_of(present) != times:
+        after = with_recurrence(after, times, utc_now())
+    if after.state is ScheduleState.ENDED:
+        return after
+    return paused(after) if declared.paused else resumed(after, utc_now())
+
+
+def _differing(before: Schedule, after: Schedule) -> list[str]:
+    names = ("conversation", "text", "kind", "missed", "at", "every_seconds", "cron", "timezone", "state")
+    return [name for name in names if getattr(before, name) != getattr(after, name)]
+
+
+def _problem(pointer: str, detail: str) -> InvalidRecord:
+    return InvalidRecord([ConfigProblem(pointer=pointer, detail=detail)])

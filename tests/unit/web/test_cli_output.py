@@ -1,0 +1,74 @@
+"""What commands show to people: distances of times, and what they wait for."""
+
+from __future__ import annotations
+
+import io
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from gateway.cli.output import relative_time
+from gateway.cli.progress import progress
+
+NOW = datetime(2030, 1, 31, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("2030-01-31T11:59:18Z", "42 s ago"),
+        ("2030-01-31T11:57:00.5+00:00", "2 min ago"),
+        ("2030-01-31T15:30:00Z", "in 3 h"),
+        ("2029-01-31T12:00:00Z", "365 d ago"),
+        ("2030-01-31T12:00:00.2Z", "now"),
+        ("never", "never"),
+        ("2030-01-31T12:00:00", "2030-01-31T12:00:00"),
+    ],
+)
+def test_a_time_is_shown_as_its_distance(text: str, shown: str) -> None:
+    """The largest unit counts; a text that is no time stays."""
+    assert relative_time(text, NOW) == shown
+
+
+class Terminal(io.StringIO):
+    """A terminal that tells when something is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = threading.Event()
+
+    def isatty(self) -> bool:
+        """Return that this is a terminal."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Keep the text."""
+        count = super().write(text)
+        self.written.set()
+        return count
+
+
+def test_a_long_wait_is_shown_and_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line appears once the patience is over, and is gone at the end."""
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    with progress("reading", stream=terminal, patience=0.0) as shown:
+        assert terminal.written.wait(60)
+        shown.detail = "200 items"
+    assert "reading …" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_nothing_is_shown_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short wait, a pipe and a dumb terminal show nothing."""
+    monkeypatch.setenv("TERM", "xterm")
+    terminal, pipe = Terminal(), io.StringIO()
+    with progress("reading", stream=terminal), progress("inner", stream=terminal, patience=0.0):
+        pass
+    with progress("reading", stream=pipe, patience=0.0):
+        pass
+    monkeypatch.setenv("TERM", "dumb")
+    with progress("reading", stream=terminal, patience=0.0):
+        pass
+    assert terminal.getvalue() == pipe.getvalue() == ""
