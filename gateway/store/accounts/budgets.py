@@ -115,13 +115,16 @@ async def get_limits(connection: Connection, account: str) -> BudgetLimits:
 
 
 async def set_budget(connection: Connection, account: str, limits: Mapping[str, Any]) -> None:
-    """Set the budgets of an account; counters without a limit are not kept, so a new limit begins anew."""
+    """Set the budgets of an account; counters without a limit are not kept, so a new limit begins anew.
+
+    One with a reservation stays, because the end of the request changes it.
+    """
     await connection.execute(delete(budgets).where(budgets.c.account == account))
     if limits:
         await connection.execute(insert(budgets).values(account=account, limits=dict(limits)))
     for counter in await list_counters(connection, account, now=utc_now(), owners=[ACCOUNT_OWNER]):
         if not (limits.get(counter.period_name) or {}).get(counter.kind):
-            await connection.execute(delete(table).where(_is(account, counter)))
+            await connection.execute(delete(table).where(_is(account, counter), table.c.reserved == 0))
 
 
 async def get_person_budget(connection: Connection, account: str, subject: str) -> Mapping[str, Any] | None:
@@ -204,14 +207,17 @@ async def list_counters(
 async def used_since(
     connection: Connection, account: str, *, owner: str, kind: BudgetKind, since: datetime
 ) -> int:
-    """Return what the account, or one of its agents, has used of models in turns since a moment."""
+    """Return what the account, or one of its agents, has used in turns that began after a moment."""
     amount = {
         BudgetKind.REQUESTS: usage.c.requests,
         BudgetKind.TOKENS: usage.c.input_tokens + usage.c.output_tokens,
         BudgetKind.COST: usage.c.micros,
     }[kind]
     query = select(func.coalesce(func.sum(amount), 0)).where(
-        usage.c.account == account, usage.c.ended_at >= since, usage.c.kind == "model"
+        usage.c.account == account,
+        usage.c.ended_at >= since,
+        usage.c.started_at >= since,
+        usage.c.kind == "model",
     )
     if owner != ACCOUNT_OWNER:
         query = query.where(usage.c.agent == owner)

@@ -208,6 +208,20 @@ async def test_an_expired_reservation_is_given_back_once(database: Database, acc
     assert [(one.used, one.reserved) for one in await counters(database, account)] == [(1, 0)]
 
 
+async def test_a_limit_is_removed_while_a_request_runs(database: Database, account: str) -> None:
+    """The request's end finds its counter, so that a later limit does not begin below zero."""
+    await set_budget(database, account, day={"tokens": 5000})
+    meter, agent = UsageMeter(database, Metrics(), {}), AskingAgent()
+    agent.may_answer.clear()
+    running = asyncio.create_task(run_turn(meter, turn_input("trn_1"), agent))
+    async with asyncio.timeout(60):
+        await agent.asking.wait()
+    await set_budget(database, account)
+    agent.may_answer.set()
+    await running
+    assert [(one.used, one.reserved) for one in await counters(database, account)] == [(100, 0)]
+
+
 async def test_people_are_warned_once(database: Database, account: str) -> None:
     """At 80 percent of a budget there is one warning in its period, with the use and the end."""
     warnings: list[BudgetWarning] = []
