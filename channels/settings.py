@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 
 def _id_as_text(value: object) -> object:
@@ -17,16 +18,29 @@ AllowedUser = Annotated[
 ]
 
 
+def _require_timezone(value: str) -> str:
+    try:
+        return ZoneInfo(value).key
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"there is no time zone {value[:60]!r}: use a name of IANA, such as Europe/Berlin"
+        ) from None
+
+
+TimeZoneName = Annotated[str, AfterValidator(_require_timezone)]
+
 MAX_CONTEXT_MESSAGES = 200
 MAX_CONTEXT_BYTES = 65_536
 MAX_RESET_SECONDS = 366 * 86_400
+MAX_HOUR = 23
 
 
 class RoomSettings(BaseModel):
     """Overrides for one room: which messages are for the bot, and which agent (by name) answers.
 
     `context_messages` and `context_bytes` limit what the model gets of the messages before the bot's own.
-    `reset_after` are the seconds without messages after which a new conversation begins.
+    `reset_after` are the seconds without messages after which a new conversation begins, `reset_daily` is the
+    hour of the day at which it does (-1: never).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -36,6 +50,7 @@ class RoomSettings(BaseModel):
     context_messages: int | None = Field(default=None, ge=0, le=MAX_CONTEXT_MESSAGES)
     context_bytes: int | None = Field(default=None, ge=1, le=MAX_CONTEXT_BYTES)
     reset_after: int | None = Field(default=None, ge=0, le=MAX_RESET_SECONDS)
+    reset_daily: int | None = Field(default=None, ge=-1, le=MAX_HOUR)
 
 
 class ChannelSettings(BaseModel):
@@ -89,6 +104,15 @@ class ChannelSettings(BaseModel):
         ge=0,
         le=MAX_RESET_SECONDS,
         description="Seconds without messages after which the next one begins a new conversation (0: never).",
+    )
+    reset_daily: int | None = Field(
+        default=None,
+        ge=-1,
+        le=MAX_HOUR,
+        description="Hour of the day from which the next message begins a new conversation (-1: never).",
+    )
+    reset_timezone: TimeZoneName | None = Field(
+        default=None, description="Time zone of `reset_daily` (default: the account's, or the operator's)."
     )
     reactions: bool = Field(
         default=False, description="Whether the bot reacts to a message when it has seen and answered it."

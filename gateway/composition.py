@@ -17,7 +17,7 @@ from delivery.events.event import Event
 from delivery.events.relay import Relay
 from egress.policy import EgressPolicy
 from gateway import delivery_workers
-from gateway.accounts.budgets import UsageMeter, with_metering
+from gateway.accounts.budgets import with_metering
 from gateway.accounts.key_rotation import reencrypt_all
 from gateway.agents.port import Agent, AgentSpec
 from gateway.agents.registry import open_agents
@@ -62,6 +62,7 @@ from gateway.schedules.schedules import Schedules, schedule_settings
 from gateway.services import Services
 from gateway.store.turn_state import RetryPeriods
 from gateway.tools.external.sources import open_external_tools
+from gateway.turns.budget_warnings import open_usage_meter
 from gateway.turns.room_verbosity import RoomVerbosity
 from gateway.turns.worker import TurnWorker
 
@@ -106,7 +107,7 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
     # Registered before any task is entered, so that the turns have stopped when the clients are closed.
     stack.push_async_callback(agents.aclose)
     on_model_request = base.span_recorder.on_model_request if base.span_recorder else None
-    meter = UsageMeter(backing.database, backing.metrics, settings.prices, on_model_request=on_model_request)
+    meter = open_usage_meter(base.transactions, backing.metrics, settings, on_model_request=on_model_request)
     services = _build_services(
         base, host_account=host_account, backends=backends, get_agent=with_metering(agents.get, meter)
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from itertools import count
+from typing import Any
 
+from delivery.background import log_errors
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
+from gateway.accounts.budget_periods import MICROS, OUTPUT_ESTIMATE, BudgetAmount
+from gateway.accounts.reservations import BudgetReservations, BudgetUsedUp, RequestReservation, new_usage
 from gateway.agents.port import (
     Agent,
     AgentError,
@@ -18,17 +22,19 @@ from gateway.agents.port import (
     Checkpoint,
     Finished,
     ModelRequestEnded,
+    ModelRequestStarting,
     Tools,
     TurnInput,
     Usage,
 )
-from gateway.config.setting_types import PriceSettings
+from gateway.config.setting_types import ENTRY_PREFIX, SHELL, PriceSettings
 from gateway.observability.metrics import Metrics
+from gateway.store.accounts import budgets
 from gateway.store.accounts import usage as store
-from gateway.store.accounts.usage import Amount, UsageRow
+from gateway.store.accounts.budgets import BudgetCounter, BudgetLimits
+from gateway.store.accounts.usage import Amount
 from gateway.store.conversations import conversations
 
-MICROS = 1_000_000
 MAX_CACHED_ACCOUNTS = 10_000
 """Conversations whose account is kept in memory."""
 
@@ -44,6 +50,11 @@ class Budget:
     requests: int = 0
     tokens: int = 0
     cost: float = 0.0
+
+    @classmethod
+    def parse(cls, limits: Mapping[str, Any]) -> Budget:
+        """Return the total limits among those of an account."""
+        return cls(**{one.name: limits[one.name] for one in fields(cls) if one.name in limits})
 
     def __bool__(self) -> bool:
         return bool(self.seconds or self.requests or self.tokens or self.cost)
@@ -90,9 +101,11 @@ class UsageMeter:
         metrics: Metrics,
         prices: Mapping[str, PriceSettings],
         *,
+        reservations: BudgetReservations | None = None,
         on_model_request: OnModelRequest | None = None,
     ) -> None:
         self._database = database
+        self.reservations = reservations or BudgetReservations(database)
         self._metrics = metrics
         self._prices = prices
         self._on_model_request = on_model_request
@@ -111,8 +124,8 @@ class UsageMeter:
         self._accounts[conversation] = found.account
         return found.account
 
-    async def check_budget(self, account: str, agent: AgentSpec) -> None:
-        """Raise AgentError when a budget of the agent or of its account is used up."""
+    async def check_budget(self, account: str, agent: AgentSpec) -> BudgetLimits:
+        """Raise AgentError when a total budget of the agent or of its account is used up."""
         limits = agent.limits
         own = Budget(
             seconds=limits.budget_seconds,
@@ -121,9 +134,10 @@ class UsageMeter:
             cost=limits.budget_cost,
         )
         async with self._database.read() as connection:
-            whole = Budget(**await store.get_budget(connection, account))
+            account_limits = await budgets.get_limits(connection, account)
+            whole = Budget.parse(account_limits.budgets)
             if not own and not whole:
-                return
+                return account_limits
             used = await usage_by_agent(connection, account, utc_now())
         mine, everything = used.get(agent.id, Amount()), sum(used.values(), Amount())
         by_agent = budget_problem(
@@ -135,6 +149,30 @@ class UsageMeter:
         if refused is not None:
             self._metrics.count("budget_refusals", whose="agent" if by_agent else "account")
             raise AgentError(refused)
+        return account_limits
+
+    async def reserve(
+        self, account: str, turn_input: TurnInput, tokens: Callable[[], int], *, is_first: bool
+    ) -> RequestReservation | None:
+        """Reserve a request's share of the budgets; None where no budget is set. Raises AgentError."""
+        account_limits = await self.check_budget(account, turn_input.agent)
+        limits = await self.reservations.find_limits(account, turn_input, account_limits)
+        if not limits:
+            return None
+        estimate = self._estimate(turn_input, tokens())
+        try:
+            return await self.reservations.reserve(
+                account, turn_input, limits, estimate, timezone=account_limits.timezone, is_first=is_first
+            )
+        except BudgetUsedUp as error:
+            self._metrics.count("budget_refusals", whose=error.whose)
+            raise
+
+    def _estimate(self, turn_input: TurnInput, tokens: int) -> BudgetAmount:
+        models = turn_input.agent.models
+        usage = Usage(input_tokens=tokens, output_tokens=OUTPUT_ESTIMATE)
+        cost = cost_in_micros(usage, self._price(models, models[0]))
+        return BudgetAmount(requests=1, tokens=tokens + OUTPUT_ESTIMATE, micros=cost)
 
     def record_request(self, turn_input: TurnInput, number: int, request: ModelRequestEnded) -> None:
         """Measure an attempt's request to its model."""
@@ -144,34 +182,42 @@ class UsageMeter:
         if self._on_model_request is not None:
             self._on_model_request(turn_input, number, request)
 
-    async def record(self, account: str, turn_input: TurnInput, usage: Usage, started: datetime) -> None:
-        """Record a turn's model usage so far; idempotent."""
-        if not usage.requests:
-            return
+    async def record(
+        self,
+        account: str,
+        turn_input: TurnInput,
+        usage: Usage,
+        started: datetime,
+        reserved: RequestReservation | None = None,
+    ) -> None:
+        """Record a turn's model usage so far in place of what its request had reserved; idempotent."""
         model = usage.model or turn_input.agent.models[0]
-        used = UsageRow(
-            id=turn_input.turn,
-            account=account,
-            agent=turn_input.agent.id,
-            conversation=turn_input.conversation,
-            kind="model",
+        cost = cost_in_micros(usage, self._price(turn_input.agent.models, model))
+        used = replace(
+            new_usage(account, turn_input, started),
             what=model[:200],
-            reason=turn_input.trigger,
             amount=Amount(
                 requests=usage.requests,
                 input_tokens=usage.input_tokens,
                 output_tokens=usage.output_tokens,
-                micros=cost_in_micros(usage, self._price(turn_input.agent.models, model)),
+                micros=cost,
             ),
-            started_at=started,
             ended_at=utc_now(),
         )
+        full: Sequence[BudgetCounter] = ()
         async with self._database.begin() as connection:
-            more = await store.record(connection, used)
+            recorded = await store.record(connection, used)
+            more = recorded.more
+            if reserved is not None:
+                amount = BudgetAmount(requests=more.requests, tokens=more.tokens, micros=more.micros)
+                held = recorded.reserved_until == reserved.until
+                full = await self.reservations.settle(connection, account, reserved, amount, held=held)
         self._metrics.count("tokens", more.input_tokens, model=model, direction="input")
         self._metrics.count("tokens", more.output_tokens, model=model, direction="output")
         self._metrics.count("model_requests", more.requests, model=model)
         self._metrics.count("cost", more.micros / MICROS, model=model)
+        if reserved is not None:
+            await self.reservations.warn(account, turn_input, full, reserved.names)
 
     def _price(self, models: tuple[str, ...], used_model: str) -> PriceSettings | None:
         """Return the price of the model that answered; a vendor may name it more exactly than we do."""
@@ -179,28 +225,99 @@ class UsageMeter:
         return self._prices.get(next(by_name, models[0]))
 
 
+class MeteredTurn:
+    """The model requests of one attempt at a turn: reserved before, recorded after each."""
+
+    def __init__(self, meter: UsageMeter, account: str, turn_input: TurnInput) -> None:
+        self._meter = meter
+        self._account = account
+        self._turn_input = turn_input
+        self._started = utc_now()
+        self._numbers = count(1)
+        self._recorded = Usage()
+        self._reserved: RequestReservation | None = None
+        self._has_reserved = False
+
+    async def reserve(self, tokens: Callable[[], int] = lambda: 0) -> None:
+        """Reserve the next request's share of the budgets; raises AgentError if one is used up."""
+        if self._reserved is not None:
+            return
+        self._reserved = await self._meter.reserve(
+            self._account, self._turn_input, tokens, is_first=not self._has_reserved
+        )
+        self._has_reserved = self._has_reserved or self._reserved is not None
+
+    async def check(self) -> None:
+        """Raise AgentError if a total budget is used up."""
+        await self._meter.check_budget(self._account, self._turn_input.agent)
+
+    async def end_request(self, request: ModelRequestEnded) -> None:
+        """Record a request that has ended."""
+        self._meter.record_request(self._turn_input, next(self._numbers), request)
+        if request.usage is not None:
+            await self.record(request.usage)
+        else:
+            await self.release()
+
+    async def record(self, usage: Usage) -> None:
+        """Record the usage so far, if it has changed."""
+        if not usage.requests or usage == self._recorded:
+            return
+        await self._meter.record(self._account, self._turn_input, usage, self._started, self._reserved)
+        self._recorded, self._reserved = usage, None
+
+    async def release(self) -> None:
+        """Give back what a request has reserved that did not end."""
+        reserved, self._reserved = self._reserved, None
+        if reserved is not None:
+            with log_errors("budgets", turn=self._turn_input.turn):  # it expires otherwise
+                await self._meter.reservations.release(self._account, self._turn_input.turn, reserved)
+
+
 class MeteredAgent(Agent):
-    """An agent that records each model call and stops when a budget is used up."""
+    """An agent that reserves and records each model request, and stops when a budget is used up.
+
+    The built-in shell asks no model. A custom agent does not announce its requests: it reserves one at its
+    start and whenever it saves its progress.
+    """
 
     def __init__(self, inner: Agent, meter: UsageMeter) -> None:
         self._inner = inner
         self._meter = meter
 
     async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
-        """Run the turn; budgets are checked when progress is saved, which is before each model call."""
+        """Run the turn; requests are reserved as they are announced."""
         account = await self._meter.account_of(turn_input.conversation)
-        started, requests = utc_now(), count(1)
-        await self._meter.check_budget(account, turn_input.agent)
-        async with aclosing(self._inner.run(turn_input, tools)) as steps:
-            async for step in steps:
-                if isinstance(step, ModelRequestEnded):
-                    self._meter.record_request(turn_input, next(requests), step)
-                    continue
-                if isinstance(step, Checkpoint | Finished):
-                    await self._meter.record(account, turn_input, step.usage, started)
-                yield step
-                if isinstance(step, Checkpoint):
-                    await self._meter.check_budget(account, turn_input.agent)
+        turn = MeteredTurn(self._meter, account, turn_input)
+        ensure_budget = _budget_check(turn, turn_input.agent.models[0])
+        try:
+            await ensure_budget()
+            async with aclosing(self._inner.run(turn_input, tools)) as steps:
+                async for step in steps:
+                    if isinstance(step, ModelRequestStarting):
+                        await turn.reserve(step.estimate_tokens)
+                        continue
+                    if isinstance(step, ModelRequestEnded):
+                        await turn.end_request(step)
+                        continue
+                    if isinstance(step, Checkpoint | Finished):
+                        await turn.record(step.usage)
+                    yield step
+                    if isinstance(step, Checkpoint):
+                        await ensure_budget()
+        finally:
+            await turn.release()
+
+
+def _budget_check(turn: MeteredTurn, model: str) -> Callable[[], Awaitable[None]]:
+    """Return what an agent of a model checks at its start and whenever it saves its progress."""
+    if model == SHELL:
+        return turn.check
+    return turn.reserve if model.startswith(ENTRY_PREFIX) else _announces_requests
+
+
+async def _announces_requests() -> None:
+    """Do nothing: the agent announces each request."""
 
 
 def with_metering(get_agent: Callable[[AgentSpec], Agent], meter: UsageMeter) -> Callable[[AgentSpec], Agent]:

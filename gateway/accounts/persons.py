@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from hashlib import sha256
 
@@ -17,8 +17,8 @@ from channels.message import Address
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.events.event import new_id
+from gateway.store.accounts import budgets, records
 from gateway.store.accounts import persons as store
-from gateway.store.accounts import records
 from gateway.store.accounts.persons import Identity, Person
 from gateway.store.conversations import memories
 from gateway.store.conversations.conversations import Conversation
@@ -143,7 +143,8 @@ async def redeem_code(connection: Connection, identity: Identity, code: str) -> 
 async def link(connection: Connection, account: str, person: str, code: str) -> Person | None:
     """Join a person to the person who got a code, and return that; None for a wrong or expired code.
 
-    The notes of both are the joined person's. Raises CannotLink for a code of the person itself.
+    The notes of both are the joined person's, and so is the budget of one of them. Raises CannotLink for a
+    code of the person itself.
     """
     kept = await store.take_code(connection, account, _digest(account, code), now=utc_now())
     if kept is None:
@@ -156,6 +157,9 @@ async def link(connection: Connection, account: str, person: str, code: str) -> 
     await store.move_identities(connection, joined.id, kept.id)
     await memories.move_subject(connection, account, old=joined.subject, new=kept.subject)
     await store.delete_person(connection, joined.id)
+    if kept.budget is None and joined.budget is not None:
+        await budgets.set_person_budget(connection, account, kept.id, joined.budget)
+        return replace(kept, budget=joined.budget)
     return kept
 
 

@@ -14,12 +14,14 @@ class ClientRequest:
     """The part of a request that is stored with its turn.
 
     `instructions` are added to the agent's, for this turn alone. `tools` are offered to the model beside the
-    agent's own; the client executes them. `echo` is what responses repeat to the client.
+    agent's own; the client executes them. `echo` is what responses repeat to the client. The turn of a
+    `heartbeat` may end without a message.
     """
 
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()
     echo: Mapping[str, Any] = field(default_factory=dict)
+    heartbeat: bool = False
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -37,7 +39,12 @@ class ClientRequest:
             {"name": one.name, "description": one.description, "schema": dict(one.schema)}
             for one in self.tools
         ]
-        stored = {"instructions": self.instructions, "tools": tools, "echo": dict(self.echo)}
+        stored = {
+            "instructions": self.instructions,
+            "tools": tools,
+            "echo": dict(self.echo),
+            "heartbeat": self.heartbeat,
+        }
         return {name: value for name, value in stored.items() if value} or None
 
     @classmethod
@@ -49,4 +56,9 @@ class ClientRequest:
             ToolSpec(name=one["name"], description=one["description"], schema=one["schema"])
             for one in stored.get("tools", ())
         )
-        return cls(instructions=stored.get("instructions", ""), tools=tools, echo=stored.get("echo", {}))
+        return cls(
+            instructions=stored.get("instructions", ""),
+            tools=tools,
+            echo=stored.get("echo", {}),
+            heartbeat=stored.get("heartbeat", False),
+        )

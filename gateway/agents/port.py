@@ -27,6 +27,12 @@ class TurnLimits:
     budget_requests: int = 0
     budget_tokens: int = 0
     budget_cost: float = 0.0
+    budget_day_requests: int = 0
+    budget_day_tokens: int = 0
+    budget_day_cost: float = 0.0
+    budget_month_requests: int = 0
+    budget_month_tokens: int = 0
+    budget_month_cost: float = 0.0
     turn_timeout: float = 3600.0
     step_timeout: float = 180.0
     repeated_calls: int = 5
@@ -178,12 +184,27 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequestStarting:
+    """A request to the turn's model follows, which reserves its share of budgets.
+
+    An agent yields it before each request: whoever runs the agent raises AgentError if a budget is used up.
+    `estimate_tokens` returns about how many tokens the request has.
+    """
+
+    estimate_tokens: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequestEnded:
-    """A request to the turn's model has ended; `error` is the kind of error. For metrics."""
+    """A request to the turn's model has ended; `error` is the kind of error.
+
+    `usage` is the turn's usage so far, with this request; None if the request failed.
+    """
 
     started_at: datetime
     ended_at: datetime
     error: str | None = None
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +245,15 @@ class Finished:
     usage: Usage = field(default_factory=Usage)
 
 
-AgentEvent = Delta | MessageCompleted | ModelRequestEnded | Checkpoint | ApprovalRequired | Finished
+AgentEvent = (
+    Delta
+    | MessageCompleted
+    | ModelRequestStarting
+    | ModelRequestEnded
+    | Checkpoint
+    | ApprovalRequired
+    | Finished
+)
 
 
 class AgentError(Exception):

@@ -181,6 +181,12 @@ Delays = Annotated[
 Seconds = Annotated[float, Field(gt=0, le=WEEK_SECONDS)]
 
 
+MAX_BUDGET = 2**53
+"""Requests or tokens of a budget."""
+MAX_BUDGET_COST = 1_000_000_000
+"""Cost of a budget: counters hold it in millionths."""
+
+
 class FrozenSettings(BaseModel):
     """Base of the settings' tables: immutable, unknown keys are refused."""
 
@@ -222,6 +228,24 @@ class LimitSettings(FrozenSettings):
         ge=0,
         alias="budgetCost",
         description="cost in the currency of `prices`, in all turns together",
+    )
+    budget_day_requests: int = Field(
+        default=0, ge=0, le=MAX_BUDGET, alias="budgetDayRequests", description="model requests per day"
+    )
+    budget_day_tokens: int = Field(
+        default=0, ge=0, le=MAX_BUDGET, alias="budgetDayTokens", description="tokens per day"
+    )
+    budget_day_cost: float = Field(
+        default=0, ge=0, le=MAX_BUDGET_COST, alias="budgetDayCost", description="cost per day"
+    )
+    budget_month_requests: int = Field(
+        default=0, ge=0, le=MAX_BUDGET, alias="budgetMonthRequests", description="model requests per month"
+    )
+    budget_month_tokens: int = Field(
+        default=0, ge=0, le=MAX_BUDGET, alias="budgetMonthTokens", description="tokens per month"
+    )
+    budget_month_cost: float = Field(
+        default=0, ge=0, le=MAX_BUDGET_COST, alias="budgetMonthCost", description="cost per month"
     )
     repeated_calls: int = Field(
         default=5,

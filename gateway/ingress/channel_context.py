@@ -13,6 +13,7 @@ from channels.settings import ChannelSettings, RoomSettings
 from gateway.conversations.approver_rules import ApproverRule, DecisionContext
 from gateway.conversations.room_context import ContextLimits
 from gateway.store.accounts.records import Record
+from gateway.turns.session_reset import SessionReset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class ChannelContext:
     context_messages: int = 20
     context_bytes: int = 16_384
     reset_after: int = 0
+    reset_daily: int | None = None
+    reset_timezone: str | None = None
 
     @classmethod
     def from_settings(
@@ -51,6 +54,8 @@ class ChannelContext:
             context_messages=settings.context_messages,
             context_bytes=settings.context_bytes,
             reset_after=settings.reset_after,
+            reset_daily=settings.reset_daily,
+            reset_timezone=settings.reset_timezone,
         )
 
     def groups_in(self, room: str) -> str:
@@ -63,11 +68,16 @@ class ChannelContext:
         settings = self.rooms.get(room)
         return settings.agent if settings else None
 
-    def reset_after_in(self, room: str) -> int:
-        """Return the seconds without messages after which a conversation of a room ends; 0: never."""
+    def reset_in(self, room: str) -> SessionReset:
+        """Return when a conversation of a room ends."""
         settings = self.rooms.get(room)
-        own = settings.reset_after if settings else None
-        return self.reset_after if own is None else own
+        after = settings.reset_after if settings else None
+        daily = settings.reset_daily if settings else None
+        return SessionReset(
+            after=self.reset_after if after is None else after,
+            daily=self.reset_daily if daily is None else daily,
+            timezone=self.reset_timezone,
+        )
 
     def context_limits_in(self, room: str) -> ContextLimits:
         """Return how much of what was said before the model gets with a message of a room."""

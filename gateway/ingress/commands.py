@@ -132,6 +132,7 @@ class ChatCommands:
         self._sandbox_commands = sandbox_commands
         self._limit = limit
         self._schedules = schedules
+        self.timezone = schedules.timezone
         self._operator_model = operator_model
 
     async def execute(
@@ -175,7 +176,7 @@ class ChatCommands:
             "memory": lambda: execute_memory_command(
                 tx, conversation, command.args, by=by.id, is_owner=decision_context is None
             ),
-            "usage": lambda: render_usage(tx.connection, conversation.account, conversation.id),
+            "usage": lambda: render_usage(tx.connection, conversation, by=by.id, timezone=self.timezone),
             "link": lambda: execute_link_command(tx, conversation, command.args, by=by),
             "title": lambda: self._title(tx, conversation, " ".join(command.args)),
             "schedule": lambda: self._schedule(tx, conversation, command, by),

@@ -47,7 +47,7 @@ from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.messages import visible_attachment
 from gateway.store.turns import turns
-from gateway.turns.session_reset import reset_if_idle
+from gateway.turns.session_reset import reset_if_due
 
 __all__ = ["ChannelContext", "UpdateAcceptor", "UpdateHandler"]
 
@@ -192,8 +192,8 @@ class UpdateHandler:
                 tx.connection, context.record.account, inbound.address.key
             )
         if inbound.command is None:
-            after = context.reset_after_in(inbound.address.room)
-            await reset_if_idle(tx, context.record.account, inbound.address, after=after)
+            reset = context.reset_in(inbound.address.room)
+            await reset_if_due(tx, context.record.account, inbound.address, reset, self._commands.timezone)
         return await self.get_or_create_conversation(tx, context, inbound.address, inbound.update.room)
 
     @staticmethod

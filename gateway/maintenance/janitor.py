@@ -1,4 +1,7 @@
-"""The janitor: repeats wake-ups for unfinished work in SQL, and deletes old rows."""
+"""The janitor: repeats wake-ups for unfinished work in SQL, and deletes old rows.
+
+It also gives back the budget that model requests of dead processes had reserved.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from delivery.deliveries.route import RouteKind
 from delivery.deliveries.router import QUEUES
 from delivery.events import outbox
 from delivery.events.relay import Relay
+from gateway.accounts.reservations import BudgetReservations
 from gateway.store.accounts import idempotency
 from gateway.store.conversations import channel_state, conversations, pairings, schedules
 from gateway.store.turns import turn_queue
@@ -45,6 +49,7 @@ class Janitor:
         interval: float = INTERVAL,
     ) -> None:
         self._database = database
+        self._reservations = BudgetReservations(database)
         self._relay = relay
         self._wake = wake
         self._event_retention = event_retention
@@ -74,7 +79,7 @@ class Janitor:
             log.exception("janitor.failed")
 
     async def run_once(self, min_age: timedelta) -> None:
-        """Wake all work that has been due for longer than `min_age`."""
+        """Wake all work that has been due for longer than `min_age`; give back expired reservations."""
         now = utc_now()
         async with self._database.read() as connection:
             backlogs = await outbox.list_backlogs(connection)
@@ -86,6 +91,7 @@ class Janitor:
             self._wake(WorkQueue.TURN, conversation, account=account)
         for kind, destination, account in due:
             self._wake(QUEUES[RouteKind(kind)], destination, account=account)
+        await self._reservations.release_expired()
 
     async def delete_old(self) -> None:
         """Delete rows that are past their retention."""

@@ -18,13 +18,14 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
 from delivery.deliveries import queries
 from gateway.config.setting_types import RetentionSettings
-from gateway.store.accounts import audit_log, usage
+from gateway.store.accounts import audit_log, budgets, usage
 from gateway.store.conversations import room_messages
 from gateway.store.conversations.room_messages import ROOM_MESSAGE_AGE
 from gateway.store.turns import retention as turn_retention
 
 INTERVAL_SECONDS = 3600.0
 STEP_PAUSE_SECONDS = 0.05
+COUNTER_AGE = timedelta(days=40)
 
 CONFIGURED = "an account's configuration: until it is deleted"
 WITH_CONVERSATION = "with its conversation, which is kept until it is deleted"
@@ -38,6 +39,7 @@ RULES: Mapping[str, str] = {
     "attempts": "with its delivery",
     "audit": "retention.audit",
     "blobs": "while a file has it",
+    "budget_counters": "40 days after its period ended",
     "budgets": CONFIGURED,
     "bundle_files": CONFIGURED,
     "channel_notes": "30 days for what was seen recently; one row for each room",
@@ -138,6 +140,7 @@ class RetentionTask:
             steps["usage"] = partial(_delete_usage, spent)
         if (logged := self._moment(settings.audit)) is not None:
             steps["audit"] = partial(_delete_audit, logged)
+        steps["budget_counters"] = partial(_delete_counters, self._now() - COUNTER_AGE)
         steps["room_messages"] = partial(_delete_room_messages, self._now() - ROOM_MESSAGE_AGE)
         return steps
 
@@ -158,6 +161,10 @@ async def _delete_usage(before: datetime, connection: Connection, _after: int) -
 
 async def _delete_audit(before: datetime, connection: Connection, _after: int) -> int | None:
     return _next(await audit_log.delete_before(connection, before=before))
+
+
+async def _delete_counters(before: datetime, connection: Connection, _after: int) -> int | None:
+    return _next(await budgets.delete_ended_before(connection, before=before))
 
 
 async def _delete_room_messages(before: datetime, connection: Connection, _after: int) -> int | None:

@@ -20,6 +20,7 @@ from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, rfc3339
 from gateway.conversations.notices import post_notice
 from gateway.conversations.submission import QueueFull, Submission, Submissions
+from gateway.schedules.heartbeat import heartbeat_request
 from gateway.schedules.schedules import recurrence_of
 from gateway.store.conversations import conversations
 from gateway.store.conversations import schedules as store
@@ -169,6 +170,7 @@ class ScheduleFiring:
                 source=SOURCE,
                 key=f"{schedule.id} {due.isoformat()}",
                 own_turn=True,
+                request=heartbeat_request() if schedule.heartbeat else None,
                 notify=True,
             ),
         )

@@ -63,6 +63,7 @@ class NewSchedule:
     kind: ScheduleKind = ScheduleKind.TURN
     missed: MissedRule = MissedRule.ONCE
     paused: bool = False
+    heartbeat: bool = False
     id: str | None = None
 
 
@@ -137,6 +138,7 @@ async def create_schedule(connection: Connection, new: NewSchedule, *, limit: in
             missed=new.missed,
             state=ScheduleState.PAUSED if new.paused else ScheduleState.ACTIVE,
             next_at=None,
+            heartbeat=new.heartbeat,
             created_by=new.created_by,
             created_at=now,
         ),

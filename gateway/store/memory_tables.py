@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
+from sqlalchemy import JSON, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
 
 from delivery.database.engine import metadata
+from delivery.database.partial_indexes import partial_index
 from delivery.database.tables import BigKey, UtcDateTime
 
 memories = Table(
@@ -32,13 +33,16 @@ persons = Table(
     Column("subject", String(600), nullable=False),
     Column("code_digest", String(64)),
     Column("code_expires_at", UtcDateTime),
+    Column("budget", JSON(none_as_null=True)),
     Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("account", "subject"),
     Index("ix_persons_code", "account", "code_digest"),
+    partial_index("ix_persons_budget", "account", where="budget is not null"),
 )
 """`subject` names the person in notes and in the owners of sandboxes and workspaces; it never changes.
 
 `code_digest` is the hash of the code that joins another identity to the person, until `code_expires_at`.
+`budget` are the person's own limits, in place of those that the account gives to everybody.
 """
 
 identities = Table(

@@ -16,6 +16,7 @@ from sqlalchemy import (
 )
 
 from delivery.database.engine import metadata
+from delivery.database.partial_indexes import partial_index
 from delivery.database.tables import UtcDateTime
 
 installations = Table(
@@ -84,13 +85,18 @@ usage = Table(
     Column("micros", BigInteger, nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime, nullable=False),
+    Column("reserved", JSON(none_as_null=True)),
+    Column("reserved_until", UtcDateTime),
     Index("ix_usage_account", "account", "ended_at"),
     Index("ix_usage_ended_at", "ended_at"),
     Index("ix_usage_conversation", "conversation"),
+    partial_index("ix_usage_reserved_until", "reserved_until", where="reserved_until is not null"),
 )
 """An activity span of a sandbox (`kind` sandbox), or a turn's use of a model (`kind` model).
 
-`micros` are millionths of the currency of the configured prices.
+`micros` are millionths of the currency of the configured prices. `reserved` is what the turn's running model
+request has reserved in `budget_counters`; a reservation of a process that died is given back after
+`reserved_until`.
 """
 
 usage_totals = Table(
@@ -112,4 +118,23 @@ budgets = Table(
     Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
     Column("limits", JSON, nullable=False),
 )
-"""Budgets of accounts that the operator set."""
+"""Budgets of accounts, in total and per day and month, and what each person of an account may use."""
+
+budget_counters = Table(
+    "budget_counters",
+    metadata,
+    Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("owner", String(600), primary_key=True),
+    Column("period", String(20), primary_key=True),
+    Column("kind", String(20), primary_key=True),
+    Column("used", BigInteger, nullable=False),
+    Column("reserved", BigInteger, nullable=False),
+    Column("ceiling", BigInteger, nullable=False),
+    Column("warned", Boolean, nullable=False),
+    Column("ends_at", UtcDateTime, nullable=False, index=True),
+)
+"""What was used of a budget in a day or month, and what running model requests have reserved of it.
+
+`owner` is an agent's id, a person's subject, or empty for the account. There is a row only where a limit is
+set. `warned`: people were warned that most of it is used.
+"""

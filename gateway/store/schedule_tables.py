@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, false
 
 from delivery.database.engine import metadata
 from delivery.database.partial_indexes import partial_index
@@ -27,6 +27,7 @@ schedules = Table(
     Column("last_turn", String(40)),
     Column("fired", Integer, nullable=False, default=0),
     Column("note", String(300), nullable=False, default=""),
+    Column("heartbeat", Boolean, nullable=False, default=False, server_default=false()),
     Column("created_by", String(200), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Index("ix_schedules_conversation", "conversation"),
@@ -34,7 +35,8 @@ schedules = Table(
 )
 """Turns and reminders that begin at a time; `next_at` is null unless the schedule is active.
 
-`fired` is raised with each firing, so that one due time starts one turn although replicas compete for it.
+`fired` is raised with each firing, so that one due time starts one turn although replicas compete for it. The
+turns of a `heartbeat` may end without a message.
 """
 
 triggers = Table(

@@ -40,9 +40,10 @@ accounts = Table(
     Column("id", String(40), primary_key=True),
     Column("name", String(200), nullable=False, unique=True),
     Column("storage_bytes", BigInteger),
+    Column("timezone", String(64)),
     Column("created_at", UtcDateTime, nullable=False),
 )
-"""`storage_bytes` replaces `files.account_bytes` for this account; 0 means no limit."""
+"""`storage_bytes` replaces `files.account_bytes` (0: no limit), and `timezone` the operator's time zone."""
 
 keys = Table(
     "keys",
@@ -102,7 +103,6 @@ conversations = Table(
     UniqueConstraint("account", "address_key"),
 )
 """`address_key` belongs to the open conversation of a chat thread; `/new` frees it for the next one.
-
 `room_position` is the last row of `room_messages` that a turn got as context. While `handover_by` is set, a
 person handles the conversation and its turns are cancelled; `carried_context` is what its next turn gets.
 `direct`: the chat has one person beside the bot; null if unknown. `model` was selected by `/model`.

@@ -26,7 +26,8 @@ def _create_spec(context: ToolContext) -> ToolSpec:
         description=(
             "Schedule something in this conversation: once (`at`), at intervals (`every`) or by `cron`. "
             "With kind 'reminder' the text itself is sent to the people; with kind 'turn' you are given "
-            "the text at that time and answer it. schedule_list tells you the present time."
+            "the text at that time and answer it; with `heartbeat` an answer HEARTBEAT_OK is not sent. "
+            "schedule_list tells you the present time."
         ),
         schema={
             "type": "object",
@@ -37,6 +38,7 @@ def _create_spec(context: ToolContext) -> ToolSpec:
                 "every": {"type": "string", "description": "ISO 8601 duration of PT60S at least"},
                 "cron": {"type": "string", "description": "minute, hour, day of month, month, day of week"},
                 "timezone": {"type": "string", "description": f"of cron; {timezone} unless given"},
+                "heartbeat": {"type": "boolean"},
             },
             "required": ["text"],
             "additionalProperties": False,
@@ -55,6 +57,7 @@ async def _create(context: ToolContext, args: Mapping[str, Any], key: str) -> To
         recurrence=_recurrence(args, schedules.settings.timezone),
         created_by=context.turn.asker,
         kind=ScheduleKind(args.get("kind") or ScheduleKind.TURN),
+        heartbeat=_is_heartbeat(args),
         id=f"sch_{hashlib.sha256(key.encode()).hexdigest()[:26]}",
     )
     try:
@@ -63,6 +66,12 @@ async def _create(context: ToolContext, args: Mapping[str, Any], key: str) -> To
         return ToolResult(ok=False, content=str(error))
     shape = _shape(schedule)
     return ToolResult(ok=True, content=json.dumps(shape, ensure_ascii=False), detail=shape)
+
+
+def _is_heartbeat(args: Mapping[str, Any]) -> bool:
+    if args.get("heartbeat") and args.get("kind") == ScheduleKind.REMINDER:
+        raise InvalidArguments("heartbeat is for kind 'turn': a reminder is always sent")
+    return bool(args.get("heartbeat"))
 
 
 def _recurrence(args: Mapping[str, Any], timezone: str) -> Recurrence:
@@ -110,6 +119,7 @@ def _shape(schedule: Schedule) -> dict[str, Any]:
         "state": str(schedule.state),
         "timezone": schedule.timezone,
     }
+    shape |= {"heartbeat": True} if schedule.heartbeat else {}
     shape |= {"cron": schedule.cron} if schedule.cron else {}
     shape |= {"every_seconds": schedule.every_seconds} if schedule.every_seconds else {}
     return shape | ({"next_at": rfc3339(schedule.next_at)} if schedule.next_at else {})

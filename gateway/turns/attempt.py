@@ -42,6 +42,7 @@ from gateway.tools.executor import ToolExecutor
 from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import render_unsaved
 from gateway.turns.histories import History, HistoryCache
+from gateway.turns.silence import may_be_silent, says_nothing
 from gateway.turns.turn_end import emit_merged, end_turn
 
 
@@ -83,6 +84,8 @@ class TurnAttempt:
         self._changed_calls: Callable[[Sequence[PendingToolCall]], Sequence[PendingToolCall]] = tuple
         self._save_files: Callable[[], Awaitable[str | None]] | None = None
         self._unsaved: str | None = None
+        self._may_be_silent = may_be_silent(turn)
+        self._last_answer = ""
         self.end_state: TurnState | None = None
         self.has_successor = True
         """False when no other turn of the conversation was open as this one was settled."""
@@ -179,6 +182,8 @@ class TurnAttempt:
 
     def keep_partial_text(self) -> None:
         """Keep the text of an interrupted message as a message."""
+        if self._may_be_silent:
+            return
         if text := "".join(self._partial_text).strip():
             self._pending_messages.append(text)
         self._partial_text = []
@@ -200,14 +205,17 @@ class TurnAttempt:
         match event:
             case Delta(text=text):
                 self._lease.ensure_held()
+                if self._may_be_silent:
+                    return
                 self._partial_text.append(text)
                 await self._deltas.add(
                     message_id(self.turn.id, self._next_message + len(self._pending_messages)), text
                 )
             case MessageCompleted(text=text):
                 await self._deltas.close()
-                self._partial_text = []
-                self._pending_messages.append(text)
+                self._partial_text, self._last_answer = [], text
+                if not self._may_be_silent:
+                    self._pending_messages.append(text)
             case Checkpoint(state=state):
                 async with self.begin("turn.save") as tx:
                     await turns.save_progress(tx.connection, self.turn, fence=self._fence, state=state)
@@ -274,11 +282,12 @@ class TurnAttempt:
         if self._collect_files is not None:
             await self._collect_files()
         await self.save_files()
+        output = self._spoken_output(finished)
         async with self.begin("turn.settle", last=True) as tx:
             settled = await self.settle(
                 tx,
                 TurnState.COMPLETED,
-                output=finished.output,
+                output=output,
                 usage=asdict(finished.usage),
             )
             if settled and finished.history is not None:
@@ -287,6 +296,18 @@ class TurnAttempt:
                 )
         if settled:
             self._histories.committed(self.turn.conversation, self._history, self._fence)
+
+    def _spoken_output(self, finished: Finished) -> str:
+        """Return the turn's output, and queue the last message of a turn that could have been silent.
+
+        Such a turn is silent if its answer says nothing, unless it has answered a person's message.
+        """
+        if not self._may_be_silent:
+            return finished.output
+        if says_nothing(self._last_answer or finished.output) and not self._steered:
+            return ""
+        self._pending_messages.append(self._last_answer or finished.output)
+        return finished.output
 
     async def settle(
         self,

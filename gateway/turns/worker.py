@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -48,6 +48,7 @@ from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import save_files
 from gateway.turns.histories import HistoryCache
 from gateway.turns.retrying import retry_later
+from gateway.turns.silence import DraftContext, show_turn
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
@@ -64,9 +65,6 @@ class TurnCancelled(Exception):
 class Drained(Exception):
     """The gateway is stopping: the turn goes back into the queue."""
 
-
-DraftContext = Callable[[str, str, str], AbstractAsyncContextManager[TurnDisplay | None]]
-"""Show drafts in a conversation's chats while a turn (its id, and its asker) runs."""
 
 OnTurnEnded = Callable[[Turn, TurnState], None]
 """Called for each turn that ended in this process; must not wait and must not raise."""
@@ -178,7 +176,7 @@ class TurnWorker:
     async def _run_turn(self, claim: ClaimedTurn, lease: Lease) -> TurnAttempt:
         """Run one attempt, and return it when it has ended."""
         turn = claim.turn
-        async with self._draft_context(turn.conversation, turn.id, turn.asker) as display:
+        async with show_turn(turn, self._draft_context) as display:
             return await self._run_attempt(claim, lease, display)
 
     async def _run_attempt(
@@ -345,9 +343,8 @@ class TurnWorker:
         text = EXHAUSTED[resource] if resource else str(error)
         periods = self._retry_periods
         period = periods.job if resource else periods.for_trigger(attempt.turn.trigger)
-        if (resource or _is_temporary(error)) and await retry_later(attempt, text, period=period):
-            return
-        await self._end(attempt, TurnState.FAILED, text)
+        if not ((resource or _is_temporary(error)) and await retry_later(attempt, text, period=period)):
+            await self._end(attempt, TurnState.FAILED, text)
 
     @staticmethod
     async def _end(attempt: TurnAttempt, state: TurnState, error: str) -> None:

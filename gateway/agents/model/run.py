@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 
 from delivery.database.clock import utc_now
 from gateway.agents.clients import messages as stored
@@ -22,6 +23,7 @@ from gateway.agents.port import (
     Finished,
     MessageCompleted,
     ModelRequestEnded,
+    ModelRequestStarting,
     Tools,
     TurnInput,
     Usage,
@@ -56,6 +58,7 @@ class ModelRun:
             compaction.estimate_text_tokens(f"{tool.name}{tool.description}{dict(tool.schema)}")
             for tool in self._specs
         )
+        self._fixed_tokens = fixed
         self._token_budget = token_budget(self._limits.context_tokens, fixed)
 
     async def run(self) -> Events:
@@ -133,7 +136,7 @@ class ModelRun:
                     yield event
         self._response = None
         try:
-            async with aclosing(self._request(self._query())) as events:
+            async with aclosing(self._request(self._query(), self._estimate_request)) as events:
                 async for event in events:
                     yield event
         except ModelCallError as error:
@@ -172,9 +175,13 @@ class ModelRun:
             tools=self._specs,
         )
 
-    async def _request(self, query: ModelQuery) -> Events:
+    def _estimate_request(self) -> int:
+        return self._fixed_tokens + self._state.estimate_tokens()
+
+    async def _request(self, query: ModelQuery, estimate_tokens: Callable[[], int]) -> Events:
         """Request the model and yield its text; reports the duration, also of a failed request."""
         failures.check_request_limit(self._limits, self._state.usage)
+        yield ModelRequestStarting(estimate_tokens=estimate_tokens)
         begun, self._response = utc_now(), None
         try:
             async with aclosing(self._client.ask(query)) as reply:
@@ -186,8 +193,10 @@ class ModelRun:
         except Exception as error:
             yield ModelRequestEnded(started_at=begun, ended_at=utc_now(), error=type(error).__name__)
             raise
-        yield ModelRequestEnded(started_at=begun, ended_at=utc_now())
-        self._state.usage.add(self._received())
+        response = self._received()
+        self._responding_model = response.get("model_name") or ""
+        self._state.usage.add(response)
+        yield ModelRequestEnded(started_at=begun, ended_at=utc_now(), usage=self._usage())
         failures.check_token_limits(self._limits, self._state.usage)
 
     def _received(self) -> ChatMessage:
@@ -211,7 +220,6 @@ class ModelRun:
 
     async def _handle_response(self, response: ChatMessage) -> Events:
         """Yield and save a response before its calls are executed."""
-        self._responding_model = response.get("model_name") or ""
         calls = stored.calls_of(response)
         repair_response(response)
         tool_calls.ensure_unique_ids(calls, self._state.messages)
@@ -270,9 +278,10 @@ class ModelRun:
         transcript, summary = compaction.transcript(messages[:place]), ""
         for piece in compaction.chunks(transcript, int(room * compaction.CHUNK_SHARE)):
             asked = stored.request([stored.user_prompt(compaction.summary_prompt(piece, summary, room))])
-            async with aclosing(self._request(ModelQuery(messages=[asked]))) as events:
+            estimate = partial(compaction.estimate_tokens, [asked])
+            async with aclosing(self._request(ModelQuery(messages=[asked]), estimate)) as events:
                 async for event in events:
-                    if isinstance(event, ModelRequestEnded):
+                    if isinstance(event, ModelRequestStarting | ModelRequestEnded):
                         yield event
             summary = repair_surrogates(stored.response_text(self._received()))
         self._state.messages = compaction.compacted_history(

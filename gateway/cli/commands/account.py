@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -105,7 +106,7 @@ async def list_files(
 
 
 async def show_usage(gateway: GatewayClient, *, as_json: Json = False) -> None:
-    """Show what the account has used, by agent, and its budget."""
+    """Show what the account has used, by agent, and its budgets."""
     found = await gateway.get("accounts", "me", "usage")
     if as_json:
         print_record(found, as_json=True)
@@ -121,8 +122,20 @@ async def show_usage(gateway: GatewayClient, *, as_json: Json = False) -> None:
         "cost": "cost",
     }
     print_rows(rows, columns, as_json=False, empty="")
-    limits = ", ".join(f"{name} {value:g}" for name, value in found["budget"].items() if value)
-    typer.echo(f"budget: {limits or 'none'}")
+    typer.echo(f"budget: {', '.join(_limits(found['budget'])) or 'none'}")
+    if found["budgets"]:
+        shown = ("owner", "period", "kind", "used", "reserved", "limit", "ends_at")
+        uses = [{**one, "owner": one["owner"] or "account"} for one in found["budgets"]]
+        print_rows(uses, {name: name for name in shown}, as_json=False, empty="")
+
+
+def _limits(budget: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the limits of a budget, those of days and months with the name of the period."""
+    for name, value in budget.items():
+        if isinstance(value, Mapping):
+            yield from _limits(value, f"{name} ")
+        elif value:
+            yield f"{prefix}{name} {value:g}"
 
 
 async def list_audit(gateway: GatewayClient, *, as_json: Json = False) -> None:

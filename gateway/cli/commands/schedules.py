@@ -47,6 +47,9 @@ async def add_schedule(
     timezone: Annotated[str | None, typer.Option(help="The time zone of --cron.")] = None,
     missed: Annotated[str, typer.Option(help="Times without a gateway: skip, once or all.")] = "once",
     remind: Annotated[bool, typer.Option("--remind", help="Send the text itself.")] = False,
+    heartbeat: Annotated[
+        bool, typer.Option("--heartbeat", help="Send no message if the agent answers HEARTBEAT_OK.")
+    ] = False,
     agent: Annotated[str | None, typer.Option(help="The agent of a new conversation.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -56,6 +59,7 @@ async def add_schedule(
         "text": text,
         "missed": missed,
         "kind": "reminder" if remind else "turn",
+        "heartbeat": heartbeat,
     }
     given = {"at": at, "every": every, "cron": cron, "timezone": timezone, "agent": agent}
     body |= {name: value for name, value in given.items() if value is not None}

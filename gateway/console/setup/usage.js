@@ -12,9 +12,10 @@ export function View() {
   }, EVERY);
   return html`<section class="view">
     <h1>Usage</h1>
-    <p class="lead">Since the account began. The operator sets the budget; 0 means that there is no limit.</p>
+    <p class="lead">Since the account began, and against the budgets of today and this month. The operator sets the account's budget.</p>
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value && html`<${Budget} usage=${value.usage} storage=${value.storage} />
+      <${Periods} budgets=${value.usage.budgets} names=${value.names} />
       <h2>By agent</h2><${Table} label="Usage by agent" first="Agent" rows=${Object.entries(value.usage.agents).map(([id, amount]) => [value.names.get(id) ?? id, amount])} />
       <h2>By model and reason</h2><${Table} label="Usage by model and reason" first="What" rows=${value.usage.parts.map((part) => [`${part.what || part.kind} for ${part.reason}`, part])} />`}
   </section>`;
@@ -32,6 +33,15 @@ function Budget({ usage, storage }) {
   ];
   return html`<div class="tiles">${rows.map(([what, used, limit, shown]) => html`<div class="tile" key=${what}><span class=${`figure ${limit > 0 && used >= limit ? "bad" : ""}`}>${shown(used)}</span>
     <span class="what">${what}${limit > 0 ? ` of ${shown(limit)}` : ""}</span></div>`)}</div>`;
+}
+
+function Periods({ budgets, names }) {
+  if (budgets.length === 0) return null;
+  return html`<h2>Today and this month</h2><div class="scroll" tabIndex="0" role="region" aria-label="Budgets of the day and the month"><table>
+    <thead><tr><th scope="col">Budget</th>${["Used", "Reserved", "Limit", "Begins again"].map((name) => html`<th scope="col" class="number" key=${name}>${name}</th>`)}</tr></thead>
+    <tbody>${budgets.map((one) => html`<tr key=${`${one.owner} ${one.period} ${one.kind}`}><th scope="row">${one.kind} per ${one.period} of ${one.owner === "" ? "the account" : (names.get(one.owner) ?? one.owner)}</th>
+      <td class=${`number ${one.used >= one.limit ? "bad" : ""}`}>${one.used.toLocaleString()}</td><td class="number">${one.reserved.toLocaleString()}</td><td class="number">${one.limit.toLocaleString()}</td>
+      <td class="number">${new Date(one.ends_at).toLocaleString()}</td></tr>`)}</tbody></table></div>`;
 }
 
 function Table({ label, first, rows }) {

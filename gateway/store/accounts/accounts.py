@@ -23,10 +23,11 @@ _VALID_KEYS = select(keys.c.id).where(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A tenant."""
+    """A tenant; `timezone` None: the operator's."""
 
     id: str
     name: str
+    timezone: str | None = None
     created_at: datetime
 
 
@@ -43,7 +44,7 @@ class ApiKey:
 
 
 def _account(row: Row[Any]) -> Account:
-    return Account(id=row.id, name=row.name, created_at=row.created_at)
+    return Account(id=row.id, name=row.name, timezone=row.timezone, created_at=row.created_at)
 
 
 def _key(row: Row[Any]) -> ApiKey:
@@ -71,6 +72,11 @@ async def get_account(
     wanted = accounts.c.id == account_id if account_id is not None else accounts.c.name == name
     row = (await connection.execute(select(accounts).where(wanted))).one_or_none()
     return _account(row) if row else None
+
+
+async def set_timezone(connection: Connection, account: str, timezone: str | None) -> None:
+    """Set the time zone of an account; None restores the operator's."""
+    await connection.execute(update(accounts).where(accounts.c.id == account).values(timezone=timezone))
 
 
 async def get_storage_limit(connection: Connection, account: str) -> int | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
@@ -14,11 +15,15 @@ from gateway.store.memory_tables import identities, persons
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """One person of an account; `subject` names the person in notes and owners, and never changes."""
+    """One person of an account; `subject` names the person in notes and owners, and never changes.
+
+    `budget`: the person's own limits per day and month; None: those that the account gives to everybody.
+    """
 
     id: str
     account: str
     subject: str
+    budget: Mapping[str, Any] | None = None
     created_at: datetime
 
 

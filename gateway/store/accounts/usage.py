@@ -8,15 +8,14 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
+from sqlalchemy import Executable, bindparam, func, insert, select, update
 
 from delivery.database.batched_deletes import delete_batch
 from delivery.database.engine import Connection, insert_on_conflict
-from gateway.store.sandbox_tables import budgets, sandboxes, usage, usage_totals
+from gateway.store.sandbox_tables import sandboxes, usage, usage_totals
 
 _INSERT = insert(usage)
 _FIND = select(usage).where(usage.c.id == bindparam("of"))
-_BUDGET = select(budgets.c.limits).where(budgets.c.account == bindparam("of"))
 _NUMBERS = ("seconds", "requests", "input_tokens", "output_tokens", "micros")
 
 
@@ -58,7 +57,16 @@ class UsageRow:
     ended_at: datetime
 
 
-def _values(row: UsageRow) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedUsage:
+    """What a record added, and until when the turn's reservation had lasted that it replaced, if any."""
+
+    more: Amount
+    reserved_until: datetime | None = None
+
+
+def usage_values(row: UsageRow) -> dict[str, Any]:
+    """Return the columns of a usage row."""
     own = {field.name: getattr(row, field.name) for field in fields(row) if field.name != "amount"}
     return own | {name: getattr(row.amount, name) for name in _NUMBERS}
 
@@ -67,24 +75,17 @@ def _amount(row: Any) -> Amount:
     return Amount(**{name: getattr(row, name) or 0 for name in _NUMBERS})
 
 
-async def record(connection: Connection, row: UsageRow) -> Amount:
-    """Insert or replace a usage row and update the totals.
-
-    Returns the difference to the row before.
-    """
-    before = await _find(connection, row.id)
+async def record(connection: Connection, row: UsageRow) -> RecordedUsage:
+    """Insert or replace a usage row, end its reservation, and update the totals."""
+    before = (await connection.execute(_FIND, {"of": row.id})).one_or_none()
     if before is None:
-        await connection.execute(_INSERT, _values(row))
+        await connection.execute(_INSERT, usage_values(row))
     else:
-        await connection.execute(update(usage).where(usage.c.id == row.id).values(_values(row)))
-    more = row.amount - (before or Amount())
+        values = usage_values(row) | {"reserved": None, "reserved_until": None}
+        await connection.execute(update(usage).where(usage.c.id == row.id).values(values))
+    more = row.amount - (_amount(before) if before else Amount())
     await _increase_totals(connection, row.account, row.agent, more)
-    return more
-
-
-async def _find(connection: Connection, row_id: str) -> Amount | None:
-    row = (await connection.execute(_FIND, {"of": row_id})).one_or_none()
-    return _amount(row) if row else None
+    return RecordedUsage(more=more, reserved_until=before.reserved_until if before else None)
 
 
 async def _increase_totals(connection: Connection, account: str, agent: str, more: Amount) -> None:
@@ -147,17 +148,3 @@ async def sum_of_conversation(
 async def delete_before(connection: Connection, *, before: datetime) -> int:
     """Delete some usage rows that ended before a moment; return their number. Totals stay."""
     return await delete_batch(connection, usage, usage.c.ended_at < before)
-
-
-async def get_budget(connection: Connection, account: str) -> Mapping[str, Any]:
-    """Return the budgets of an account that the operator set; empty means no limit."""
-    found = await connection.execute(_BUDGET, {"of": account})
-    limits: Mapping[str, Any] = found.scalar_one_or_none() or {}
-    return limits
-
-
-async def set_budget(connection: Connection, account: str, limits: Mapping[str, Any]) -> None:
-    """Set the budgets of an account."""
-    await connection.execute(delete(budgets).where(budgets.c.account == account))
-    if limits:
-        await connection.execute(insert(budgets).values(account=account, limits=dict(limits)))

@@ -39,7 +39,10 @@ class ScheduleState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A schedule; exactly one of `at`, `every_seconds` and `cron` is set. `next_at`: None unless active."""
+    """A schedule; exactly one of `at`, `every_seconds` and `cron` is set. `next_at`: None unless active.
+
+    The turns of a `heartbeat` may end without a message.
+    """
 
     id: str
     account: str
@@ -57,6 +60,7 @@ class Schedule:
     last_turn: str | None = None
     fired: int = 0
     note: str = ""
+    heartbeat: bool = False
     created_by: str
     created_at: datetime
 
@@ -196,6 +200,7 @@ def _schedule(row: Row[Any]) -> Schedule:
         last_turn=row.last_turn,
         fired=row.fired,
         note=row.note,
+        heartbeat=row.heartbeat,
         created_by=row.created_by,
         created_at=row.created_at,
     )

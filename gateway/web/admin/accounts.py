@@ -10,6 +10,7 @@ from pydantic import Field
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.api_keys import ALL_SCOPES, KeyScope
+from gateway.config.setting_types import TimeZone
 from gateway.records.fields import Name
 from gateway.store import sandboxes
 from gateway.store.accounts import accounts as store
@@ -30,6 +31,12 @@ class AccountCreate(RequestModel):
     name: Name
 
 
+class AccountUpdate(RequestModel):
+    """The time zone in which the account's budgets begin and its conversations end; null: the operator's."""
+
+    timezone: TimeZone | None
+
+
 class AccountCreated(ResponseModel):
     """A new account; its key is returned only here."""
 
@@ -39,11 +46,12 @@ class AccountCreated(ResponseModel):
 
 
 class AccountResponse(ResponseModel):
-    """The account of the request's key, and the id of the key."""
+    """The account of the request's key, and the id of the key; `timezone` null: the operator's."""
 
     id: str
     name: str
     key: str
+    timezone: str | None
     created_at: datetime
 
 
@@ -96,15 +104,28 @@ async def create_account(call: ApiCall[AccountCreate, NoContent]) -> AccountCrea
     return AccountCreated(id=account.id, name=account.name, key=key)
 
 
-async def get_account(call: ApiCall[NoContent, NoContent]) -> AccountResponse:
+async def get_account(
+    call: ApiCall[NoContent, NoContent] | ApiCall[AccountUpdate, NoContent],
+) -> AccountResponse:
     """Return the account of the request's key."""
     async with call.context.database.read() as connection:
         account = await store.get_account(connection, account_id=call.account)
     if account is None:
         raise not_found("this account was deleted")
     return AccountResponse(
-        id=account.id, name=account.name, key=call.principal.key, created_at=account.created_at
+        id=account.id,
+        name=account.name,
+        key=call.principal.key,
+        timezone=account.timezone,
+        created_at=account.created_at,
     )
+
+
+async def update_account(call: ApiCall[AccountUpdate, NoContent]) -> AccountResponse:
+    """Change the time zone of the request's account."""
+    async with call.context.database.begin() as connection:
+        await store.set_timezone(connection, call.account, call.body.timezone)
+    return await get_account(call)
 
 
 async def delete_account(call: ApiCall[NoContent, NoContent]) -> None:

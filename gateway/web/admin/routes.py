@@ -88,6 +88,14 @@ def _accounts() -> tuple[ApiRoute, ...]:
             response_model=a.AccountCreated,
         ),
         get_route(ME, READ, a.get_account, "show the key's account", response_model=a.AccountResponse),
+        patch_route(
+            ME,
+            ADMIN,
+            a.update_account,
+            "change the account's time zone",
+            request_model=a.AccountUpdate,
+            response_model=a.AccountResponse,
+        ),
         delete_route(ME, ADMIN, a.delete_account, "delete the key's account with all its data"),
         post_new_route(
             keys,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from delivery.database.clock import utc_now
-from gateway.accounts.budgets import MICROS, usage_by_agent
+from gateway.accounts.budget_periods import MICROS
+from gateway.accounts.budgets import usage_by_agent
+from gateway.store.accounts import budgets
 from gateway.store.accounts import usage as store
+from gateway.store.accounts.budgets import BudgetCounter, BudgetKind
 from gateway.store.accounts.usage import Amount
 from gateway.web.admin.operator_accounts import require_account
+from gateway.web.api.persons import BudgetCost, BudgetCount, PeriodBudget
 from gateway.web.http.auth import AdminAccess, KeyAccess
+from gateway.web.http.context import WebContext
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
 
 
@@ -34,30 +40,62 @@ class UsagePartResponse(UsageAmountResponse):
 
 
 class BudgetUpdate(RequestModel):
-    """An account's budget in total; 0 means no limit."""
+    """An account's budget in total, per day and per month; 0 means no limit."""
 
-    seconds: Annotated[float, Field(ge=0)] = 0.0
-    requests: Annotated[int, Field(ge=0, le=2**53)] = 0
-    tokens: Annotated[int, Field(ge=0, le=2**53)] = 0
-    cost: Annotated[float, Field(ge=0)] = 0.0
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    requests: BudgetCount = 0
+    tokens: BudgetCount = 0
+    cost: BudgetCost = 0.0
+    day: PeriodBudget = PeriodBudget()
+    month: PeriodBudget = PeriodBudget()
+
+
+class PersonBudgetsUpdate(RequestModel):
+    """What each person may use per day and per month, unless the person has a budget; 0 means no limit."""
+
+    person_day: PeriodBudget = PeriodBudget()
+    person_month: PeriodBudget = PeriodBudget()
 
 
 class BudgetResponse(ResponseModel):
-    """An account's budget in total; 0 means no limit."""
+    """An account's budget, and what each of its people may use; 0 means no limit."""
 
     seconds: float = 0.0
     requests: int = 0
     tokens: int = 0
     cost: float = 0.0
+    day: PeriodBudget = PeriodBudget()
+    month: PeriodBudget = PeriodBudget()
+    person_day: PeriodBudget = PeriodBudget()
+    person_month: PeriodBudget = PeriodBudget()
+
+
+class BudgetUseResponse(ResponseModel):
+    """How much of a budget is used in the present day or month, and reserved by running requests.
+
+    `owner` is an agent's id, a person's key, or empty for the account.
+    """
+
+    owner: str
+    period: Literal["day", "month"]
+    kind: Literal["requests", "tokens", "cost"]
+    limit: float
+    used: float
+    reserved: float
+    ends_at: datetime
 
 
 class UsageResponse(ResponseModel):
-    """An account's usage, including running sandboxes; `parts` are the ended ones."""
+    """An account's usage, including running sandboxes; `parts` are the ended ones.
+
+    `budgets` are those of the present day and month that were used.
+    """
 
     total: UsageAmountResponse
     agents: dict[str, UsageAmountResponse]
     parts: list[UsagePartResponse]
     budget: BudgetResponse
+    budgets: list[BudgetUseResponse]
 
 
 def _to_response(amount: Amount) -> UsageAmountResponse:
@@ -67,6 +105,19 @@ def _to_response(amount: Amount) -> UsageAmountResponse:
         input_tokens=amount.input_tokens,
         output_tokens=amount.output_tokens,
         cost=amount.micros / MICROS,
+    )
+
+
+def _to_use(counter: BudgetCounter) -> BudgetUseResponse:
+    unit = MICROS if counter.kind is BudgetKind.COST else 1
+    return BudgetUseResponse(
+        owner=counter.owner,
+        period=counter.period_name.value,
+        kind=counter.kind.value,
+        limit=counter.ceiling / unit,
+        used=counter.used / unit,
+        reserved=counter.reserved / unit,
+        ends_at=counter.ends_at,
     )
 
 
@@ -84,23 +135,38 @@ async def _usage(call: ApiCall[NoContent, NoContent], account: str) -> UsageResp
     async with call.context.database.read() as connection:
         used = await usage_by_agent(connection, account, utc_now())
         parts = await store.sum_by_reason(connection, account)
-        budget = await store.get_budget(connection, account)
+        limits = await budgets.get_limits(connection, account)
+        counters = await budgets.list_counters(connection, account, now=utc_now())
     return UsageResponse(
         total=_to_response(sum(used.values(), Amount())),
         agents={agent: _to_response(amount) for agent, amount in used.items()},
         parts=[
             UsagePartResponse(kind=kind, what=what, reason=reason, **_to_response(amount).model_dump())
             for kind, what, reason, amount in parts
+            if amount != Amount()
         ],
-        budget=BudgetResponse.model_validate(dict(budget)),
+        budget=BudgetResponse.model_validate(dict(limits.budgets)),
+        budgets=[_to_use(counter) for counter in counters],
     )
 
 
 async def set_budget(call: ApiCall[BudgetUpdate, NoContent]) -> BudgetResponse:
     """Set an account's budget, for the operator."""
-    limits, account = call.body.model_dump(), await require_account(call)
-    async with call.context.database.begin() as connection:
-        await store.set_budget(connection, account.id, limits)
+    return await _change_budget(call.context, (await require_account(call)).id, call.body)
+
+
+async def set_person_budgets(call: ApiCall[PersonBudgetsUpdate, NoContent]) -> BudgetResponse:
+    """Set what each person of the account may use."""
+    return await _change_budget(call.context, call.account, call.body)
+
+
+async def _change_budget(
+    context: WebContext, account: str, changed: BudgetUpdate | PersonBudgetsUpdate
+) -> BudgetResponse:
+    async with context.database.begin() as connection:
+        present = (await budgets.get_limits(connection, account)).budgets
+        limits = {**present, **changed.model_dump()}
+        await budgets.set_budget(connection, account, limits)
     return BudgetResponse.model_validate(limits)
 
 
@@ -112,6 +178,16 @@ ROUTES = (
         handler=get_usage,
         summary="show the account's usage and budget",
         response_model=UsageResponse,
+        tag="usage",
+    ),
+    ApiRoute(
+        method="PUT",
+        path="/accounts/me/budget",
+        access=KeyAccess("admin"),
+        handler=set_person_budgets,
+        summary="set what each person of the account may use per day and per month",
+        request_model=PersonBudgetsUpdate,
+        response_model=BudgetResponse,
         tag="usage",
     ),
     ApiRoute(

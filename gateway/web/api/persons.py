@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, StrictStr
 
 from gateway.accounts.persons import CannotLink, link, unlink
+from gateway.config.setting_types import MAX_BUDGET, MAX_BUDGET_COST
+from gateway.store.accounts import budgets
 from gateway.store.accounts import persons as store
 from gateway.store.accounts.persons import Identity, Person
+from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
-from gateway.web.http.route_table import ADMIN, ME, READ, delete_route, get_route, post_route
+from gateway.web.http.route_table import ADMIN, ME, READ, delete_route, get_route, post_route, route
 
 
 class PersonLink(RequestModel):
     """The code that `/link` gave to a person in a direct chat."""
 
     code: Annotated[StrictStr, Field(min_length=1, max_length=40)]
+
+
+BudgetCount = Annotated[int, Field(ge=0, le=MAX_BUDGET)]
+BudgetCost = Annotated[float, Field(ge=0, le=MAX_BUDGET_COST, allow_inf_nan=False)]
+
+
+class PeriodBudget(RequestModel):
+    """A budget of a day or a month in the account's time zone; 0 means no limit."""
+
+    requests: BudgetCount = 0
+    tokens: BudgetCount = 0
+    cost: BudgetCost = 0.0
+
+
+class PersonBudgetUpdate(RequestModel):
+    """What a person may use, in place of what the account gives to everybody; 0 means no limit."""
+
+    day: PeriodBudget = PeriodBudget()
+    month: PeriodBudget = PeriodBudget()
 
 
 class IdentityResponse(ResponseModel):
@@ -34,10 +56,11 @@ class IdentityResponse(ResponseModel):
 
 
 class PersonResponse(ResponseModel):
-    """A person with the identities that are joined."""
+    """A person with the identities that are joined; `budget` null: what the account gives to everybody."""
 
     id: str
     identities: tuple[IdentityResponse, ...]
+    budget: PersonBudgetUpdate | None
     created_at: datetime
 
 
@@ -55,6 +78,7 @@ def _to_response(person: Person, identities: Sequence[Identity]) -> PersonRespon
             for one in identities
             if one.person == person.id
         ),
+        budget=None if person.budget is None else PersonBudgetUpdate.model_validate(dict(person.budget)),
         created_at=person.created_at,
     )
 
@@ -96,6 +120,27 @@ async def unlink_identity(call: ApiCall[NoContent, NoContent]) -> None:
         raise _unknown()
 
 
+async def set_person_budget(call: ApiCall[PersonBudgetUpdate, NoContent]) -> PersonResponse:
+    """Give a person a budget of its own."""
+    return await _change_budget(call.context, call.account, call.path["id"], call.body.model_dump())
+
+
+async def remove_person_budget(call: ApiCall[NoContent, NoContent]) -> PersonResponse:
+    """Give a person what the account gives to everybody."""
+    return await _change_budget(call.context, call.account, call.path["id"], None)
+
+
+async def _change_budget(
+    context: WebContext, account: str, person_id: str, budget: Mapping[str, Any] | None
+) -> PersonResponse:
+    async with context.database.begin() as connection:
+        await budgets.set_person_budget(connection, account, person_id, budget)
+        person = await store.get(connection, account, person_id)
+        if person is None:
+            raise _unknown()
+        return _to_response(person, await store.list_identities(connection, [person.id]))
+
+
 def _unknown() -> HttpProblem:
     return not_found("there is no such person or identity in this account")
 
@@ -118,6 +163,23 @@ ROUTES: tuple[ApiRoute, ...] = (
         request_model=PersonLink,
         response_model=PersonResponse,
         error_responses={409: "the code was given to the same person"},
+    ),
+    route(
+        "PUT",
+        f"{_COLLECTION}/{{id}}/budget",
+        ADMIN,
+        set_person_budget,
+        "set what a person may use per day and per month",
+        request_model=PersonBudgetUpdate,
+        response_model=PersonResponse,
+    ),
+    route(
+        "DELETE",
+        f"{_COLLECTION}/{{id}}/budget",
+        ADMIN,
+        remove_person_budget,
+        "give a person the budget of everybody",
+        response_model=PersonResponse,
     ),
     delete_route(
         f"{_COLLECTION}/{{id}}/identities/{{identity}}",

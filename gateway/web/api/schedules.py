@@ -58,7 +58,10 @@ class ScheduleTimes(RequestModel):
 
 
 class ScheduleCreate(ScheduleTimes):
-    """A new schedule. A new `conversation` name creates a conversation, with `agent` if that is given."""
+    """A new schedule. A new `conversation` name creates a conversation, with `agent` if that is given.
+
+    The turns of a `heartbeat` send no message if the agent answers HEARTBEAT_OK or nothing.
+    """
 
     conversation: ConversationName
     agent: ConversationName | None = None
@@ -66,6 +69,7 @@ class ScheduleCreate(ScheduleTimes):
     kind: ScheduleKind = ScheduleKind.TURN
     missed: MissedRule = MissedRule.ONCE
     paused: StrictBool = False
+    heartbeat: StrictBool = False
 
 
 class ScheduleUpdate(ScheduleTimes):
@@ -74,6 +78,7 @@ class ScheduleUpdate(ScheduleTimes):
     text: Text | None = None
     missed: MissedRule | None = None
     paused: StrictBool | None = None
+    heartbeat: StrictBool | None = None
 
 
 class ScheduleQuery(PageQuery):
@@ -97,6 +102,7 @@ class ScheduleResponse(ResponseModel):
     cron: str | None
     timezone: str
     missed: MissedRule
+    heartbeat: bool
     paused: bool
     state: ScheduleState
     next_at: datetime | None
@@ -129,6 +135,7 @@ def to_response(schedule: Schedule) -> ScheduleResponse:
         cron=schedule.cron,
         timezone=schedule.timezone,
         missed=schedule.missed,
+        heartbeat=schedule.heartbeat,
         paused=schedule.state is ScheduleState.PAUSED,
         state=schedule.state,
         next_at=schedule.next_at,
@@ -157,6 +164,7 @@ async def create(call: ApiCall[ScheduleCreate, NoContent]) -> ScheduleResponse:
             kind=body.kind,
             missed=body.missed,
             paused=body.paused,
+            heartbeat=_check_heartbeat(body.heartbeat, body.kind),
         )
         try:
             return to_response(await create_schedule(tx.connection, new, limit=settings.limit))
@@ -191,6 +199,8 @@ async def update(call: ApiCall[ScheduleUpdate, NoContent]) -> ScheduleResponse:
         changed = with_recurrence(changed, _recurrence(body, present.timezone), utc_now())
     elif body.timezone is not None:
         raise invalid_field("/timezone", "give at, every or cron as well: a time zone changes the times")
+    if body.heartbeat is not None:
+        changed = replace(changed, heartbeat=_check_heartbeat(body.heartbeat, changed.kind))
     if body.paused is not None:
         try:
             changed = paused(changed) if body.paused else resumed(changed, utc_now())
@@ -238,6 +248,12 @@ def _refuse_managed(schedule: Schedule) -> None:
 
 def _unknown() -> HttpProblem:
     return not_found("there is no such schedule in this account")
+
+
+def _check_heartbeat(heartbeat: bool, kind: ScheduleKind) -> bool:  # noqa: FBT001 - the field itself
+    if heartbeat and kind is ScheduleKind.REMINDER:
+        raise invalid_field("/heartbeat", "a reminder is always sent: leave it out, or use kind turn")
+    return heartbeat
 
 
 def _recurrence(body: ScheduleTimes, timezone: str) -> Recurrence:

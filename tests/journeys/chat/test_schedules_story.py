@@ -48,6 +48,22 @@ async def test_a_schedule_fires_once_through_a_kill(tmp_path: Path) -> None:
         await send_and_wait(platform, "!echo behind", containing="behind")
         assert len([one for one in platform.messages(CHAT) if "scheduled work" in one.text]) == 1
 
+        heartbeats = [
+            (await call(process, "POST", PATH, {"conversation": conversation, "every": "P1D", **body}))[1]
+            for body in (
+                {"text": "!echo HEARTBEAT_OK", "heartbeat": True},
+                {"text": "!echo the disk is full", "heartbeat": True},
+            )
+        ]
+        for one in heartbeats:
+            status, run = await call(process, "POST", f"{PATH}/{one['id']}/run")
+            assert (status, bool(run["turnId"])) == (202, True)
+        await wait_for_message(platform, "the disk is full")
+        assert not [one for one in platform.messages(CHAT) if "HEARTBEAT_OK" in one.text]
+        wrong = {"conversation": conversation, "every": "P1D", "text": "x", "kind": "reminder"}
+        status, problem = await call(process, "POST", PATH, wrong | {"heartbeat": True})
+        assert (status, problem["errors"][0]["pointer"]) == (422, "/heartbeat")
+
         assert (await call(process, "PATCH", f"{PATH}/{reminder['id']}", {"paused": True}))[1][
             "state"
         ] == "paused"

@@ -95,9 +95,10 @@ async def test_the_operator_sees_and_ends_accounts(api: ApiServer) -> None:
     again = ApiClient(session=api.mine.session, url=api.url, key=told.body["key"])
     assert (await again.call("GET", "/accounts/me")).body["id"] == theirs["id"]
     budget = {"seconds": 60.0, "requests": 7, "tokens": 0, "cost": 0.0}
-    assert (await api.operator.call("PUT", "/accounts/other/budget", budget)).body == budget
+    set_budget = (await api.operator.call("PUT", "/accounts/other/budget", budget)).body
+    assert {name: set_budget[name] for name in budget} == budget
     used = await api.operator.call("GET", "/accounts/other/usage")
-    assert (used.status, used.body["budget"], used.body["total"]["requests"]) == (200, budget, 0)
+    assert (used.status, used.body["budget"], used.body["total"]["requests"]) == (200, set_budget, 0)
     assert (await api.operator.call("PUT", "/accounts/none/budget", budget)).status == 404
     asked = [("GET", "/accounts"), ("GET", "/accounts/other"), ("DELETE", "/accounts/other")]
     asked.append(("GET", "/accounts/other/usage"))
@@ -109,6 +110,35 @@ async def test_the_operator_sees_and_ends_accounts(api: ApiServer) -> None:
     assert (await again.call("GET", "/accounts/me")).status == 401
     assert (await api.operator.call("GET", "/accounts/other")).status == 404
     assert (await api.operator.call("POST", "/accounts/other/keys", lost)).status == 404
+
+
+async def test_budgets_of_days_and_months(api: ApiServer) -> None:
+    """The operator limits the account, the account its people; neither changes what the other has set."""
+    none = {"requests": 0, "tokens": 0, "cost": 0.0}
+    day, month = none | {"tokens": 1000}, none | {"cost": 2.5}
+    path = f"/accounts/{(await api.mine.call('GET', '/accounts/me')).body['id']}/budget"
+    assert (await api.operator.call("PUT", path, {"day": day})).status == 200
+    assert (await api.mine.call("PUT", "/accounts/me/budget", {"person_month": month})).status == 200
+    budget = (await api.mine.call("GET", "/accounts/me/usage")).body["budget"]
+    assert (budget["day"], budget["month"]) == (day, none)
+    assert (budget["person_day"], budget["person_month"]) == (none, month)
+    assert (await api.mine.call("PUT", path, {"day": none})).status == 403
+    wrong: list[dict[str, object]] = [{"day": {}}]
+    wrong += [{"person_day": {"tokens": tokens}} for tokens in (-1, 2**60)]
+    for body in wrong:
+        assert (await api.mine.call("PUT", "/accounts/me/budget", body)).status == 422
+    assert (await api.operator.call("PUT", path, {"day": {"cost": 1e300}})).status == 422
+
+
+async def test_an_account_has_a_time_zone(api: ApiServer) -> None:
+    """A name of IANA or null, and nothing else."""
+    assert (await api.mine.call("GET", "/accounts/me")).body["timezone"] is None
+    changed = await api.mine.call("PATCH", "/accounts/me", {"timezone": "Asia/Tokyo"})
+    assert (changed.status, changed.body["timezone"]) == (200, "Asia/Tokyo")
+    wrong = await api.mine.call("PATCH", "/accounts/me", {"timezone": "../etc/passwd"})
+    assert (wrong.status, wrong.body["errors"][0]["pointer"]) == (422, "/timezone")
+    assert (await api.mine.call("PATCH", "/accounts/me", {"timezone": None})).body["timezone"] is None
+    assert (await api.other.call("GET", "/accounts/me")).body["timezone"] is None
 
 
 async def test_a_removed_account_is_gone_with_its_keys(api: ApiServer) -> None:

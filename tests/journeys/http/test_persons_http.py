@@ -66,6 +66,22 @@ async def test_people_are_listed_joined_and_separated(api: ApiServer) -> None:
     assert (await api.other.call("GET", PERSONS)).body["items"] == []
 
 
+async def test_a_person_has_a_budget(api: ApiServer) -> None:
+    """A person's own budget replaces that of everybody until it is removed, also for joined people."""
+    ann, slack = await seen(api, "1"), await seen(api, "U1", "slack:T1")
+    path = f"{PERSONS}/{slack.person}/budget"
+    none = {"requests": 0, "tokens": 0, "cost": 0.0}
+    changed = await api.mine.call("PUT", path, {"day": {"requests": 3}})
+    own = {"day": none | {"requests": 3}, "month": none}
+    assert (changed.status, changed.body["budget"]) == (200, own)
+    assert (await api.other.call("PUT", path, {"day": {"requests": 9}})).status == 404
+    code = await code_for(api, ann)
+    joined = await api.mine.call("POST", f"{PERSONS}/{slack.person}/link", {"code": code})
+    assert (joined.body["id"], joined.body["budget"]) == (ann.person, own)
+    removed = await api.mine.call("DELETE", f"{PERSONS}/{ann.person}/budget")
+    assert (removed.status, removed.body["budget"]) == (200, None)
+
+
 async def test_notes_name_a_person_by_any_of_its_names(api: ApiServer) -> None:
     """A note about an identity, or about a person's id, is one about the joined person."""
     ann, bob = await seen(api, "1"), await seen(api, "2")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools import RecordingTools
+from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.budgets import Budget, MeteredAgent, UsageMeter, budget_problem
@@ -19,6 +20,8 @@ from gateway.agents.port import (
     AgentSpec,
     Checkpoint,
     Finished,
+    ModelRequestEnded,
+    ModelRequestStarting,
     Tools,
     TurnInput,
     TurnLimits,
@@ -26,6 +29,7 @@ from gateway.agents.port import (
 )
 from gateway.config.setting_types import PriceSettings
 from gateway.observability.metrics import Metrics
+from gateway.store.accounts import budgets
 from gateway.store.accounts import usage as store
 from gateway.store.accounts.usage import Amount
 from gateway.store.conversations import conversations
@@ -46,10 +50,12 @@ class ThreeCallAgent(Agent):
         """Save after each call, as the model agent does."""
         del turn_input, tools
         for number in range(1, 4):
+            yield ModelRequestStarting(estimate_tokens=lambda: 60)
             self.asked += 1
             usage = Usage(
                 model="pigeon-2026", requests=number, input_tokens=60 * number, output_tokens=40 * number
             )
+            yield ModelRequestEnded(started_at=utc_now(), ended_at=utc_now(), usage=usage)
             yield Checkpoint(state=b"", usage=usage)
         yield Finished(output="done", usage=usage)
 
@@ -123,7 +129,7 @@ async def test_requests_have_a_budget_as_well(database: Database, account: str) 
     with pytest.raises(AgentError, match="model requests of agent 'ada' is used up: 2 of 2"):
         await run_turn(database, turn_input("trn_1", budget_requests=2))
     async with database.begin() as connection:
-        await store.set_budget(connection, account, {"requests": 3})
+        await budgets.set_budget(connection, account, {"requests": 3})
     with pytest.raises(AgentError, match="model requests of this account is used up: 3 of 3"):
         await run_turn(database, turn_input("trn_2"))
 
@@ -131,7 +137,7 @@ async def test_requests_have_a_budget_as_well(database: Database, account: str) 
 async def test_an_account_has_a_budget_of_all_its_agents(database: Database, account: str) -> None:
     """What the operator allows the account holds for every agent of it."""
     async with database.begin() as connection:
-        await store.set_budget(connection, account, {"seconds": 0.0, "tokens": 250, "cost": 0.0})
+        await budgets.set_budget(connection, account, {"seconds": 0.0, "tokens": 150, "cost": 0.0})
     with pytest.raises(AgentError, match=r"this account is used up.*operator"):
         await run_turn(database, turn_input("trn_1"))
 
