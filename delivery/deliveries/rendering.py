@@ -11,12 +11,13 @@ from typing import Any
 from channels.markup import split
 from channels.message import Button
 from channels.port import ChannelLimits
+from delivery.deliveries.job_message import JOB_STATES, render_job
 from delivery.deliveries.part import FilePart, Part
 from delivery.events.event import Event, EventType
 
 CHAT_ROLES = ("assistant", "notice", "operator")
 _DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
-_JOBS = frozenset({EventType.JOB_COMPLETED, EventType.JOB_FAILED, EventType.JOB_STOPPED, EventType.JOB_LOST})
+_JOB_ENDS = JOB_STATES.keys() - {EventType.JOB_PROGRESS}
 CONTINUED = "… The whole text follows as a file."
 """The end of a message whose text is too long for messages."""
 
@@ -151,6 +152,7 @@ _RENDERERS: dict[EventType, Callable[[Event], Part | None]] = {
     EventType.TURN_COMPLETED: _render_completed,
     EventType.TURN_FAILED: _render_failure,
     EventType.TURN_CANCELLED: _render_cancelled,
+    **dict.fromkeys(JOB_STATES, render_job),
 }
 
 
@@ -164,7 +166,7 @@ def replaces_event(event: Event) -> str | None:
     """Return the id of the event whose chat message this one replaces.
 
     A decision replaces the request of its approval; a turn's end and its later retries replace its first
-    report of a retry.
+    report of a retry; a job's end and its later progress replace the first report of its progress.
     """
     replaced = event.data.get("asked" if event.type in _DECISIONS else "replaces")
     return replaced if isinstance(replaced, str) else None
@@ -207,7 +209,7 @@ def _text_file(message: str, text: str) -> FilePart:
 def attachment_parts(event: Event) -> list[Part]:
     """Return the files that chats get with an event, in order: those of messages and of ended jobs."""
     is_chat_message = event.type is EventType.MESSAGE_COMPLETED and event.data.get("role") in CHAT_ROLES
-    if not is_chat_message and event.type not in _JOBS:
+    if not is_chat_message and event.type not in _JOB_ENDS:
         return []
     return [Part(text="", file=_file_part(file)) for file in event.data.get("files") or () if "id" in file]
 

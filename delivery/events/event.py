@@ -37,6 +37,7 @@ class EventType(StrEnum):
     QUESTION_REQUESTED = "question.requested"
     QUESTION_ANSWERED = "question.answered"
     JOB_STARTED = "job.started"
+    JOB_PROGRESS = "job.progress"
     JOB_COMPLETED = "job.completed"
     JOB_FAILED = "job.failed"
     JOB_STOPPED = "job.stopped"

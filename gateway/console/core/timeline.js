@@ -201,6 +201,7 @@ const READERS = {
     timeline.put(`a:${data.approval}`, { ...known, state: decisionOf(data), by: deciderOf(data), comment: data.comment });
   },
   "job.started": (timeline, event, data) => followJob(timeline, event, data, "running"),
+  "job.progress": (timeline, event, data) => followJob(timeline, event, data, "running"),
   "job.completed": (timeline, event, data) => followJob(timeline, event, data, "completed"),
   "job.failed": (timeline, event, data) => followJob(timeline, event, data, "failed"),
   "job.stopped": (timeline, event, data) => followJob(timeline, event, data, "stopped"),
