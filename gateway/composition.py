@@ -338,7 +338,7 @@ def _turn_worker(
         agent_files=AgentFiles(backing.database, resolver),
         schedules=Schedules(backing.database, schedule_settings(settings)),
         memories=open_memories(backing, file_services.quota),
-        open_external_tools=open_external_tools(base.records),
+        open_external_tools=open_external_tools(base.records, base.transactions),
         get_agent=get_agent,
         operator_model=OperatorModel.from_settings(settings.agent),
         worker_id=backing.worker_id,

@@ -33,9 +33,9 @@ def find_shown_in(database: Database) -> FindShown:
     async def find(event: str, target: str) -> ShownMessage:
         async with database.read() as connection:
             found = await queries.list_for_event(connection, event, target)
-        last = max(found, key=lambda view: view.part, default=None)
-        if last is None:
+        first = min(found, key=lambda view: view.part, default=None)
+        if first is None:
             return ShownMessage()
-        return ShownMessage(platform_id=last.platform_id, is_open=last.state in OPEN_DELIVERIES)
+        return ShownMessage(platform_id=first.platform_id, is_open=first.state in OPEN_DELIVERIES)
 
     return find

@@ -235,6 +235,8 @@ class ChatSink(Sink):
             return earlier or await self._attach(bot, address, delivery, part.file)
         if part.only_edit and (delivery.platform_id is None or ChannelFeature.EDIT not in bot.features):
             return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOTHING_TO_EDIT)
+        if part.deletes:
+            return await self._delete(bot, address, delivery)
         reply = Reply(
             text=part.text,
             key=idempotency_key(delivery.id),
@@ -268,6 +270,22 @@ class ChatSink(Sink):
         except ChannelError as error:
             return outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
         return Outcome(kind=OutcomeKind.DELIVERED, platform_id=sent.platform_id)
+
+    async def _delete(self, bot: ConnectedBot, address: Address, delivery: Delivery) -> Outcome:
+        """Delete a message of the bot; one that is gone, or cannot be deleted any more, stays as it is."""
+        if ChannelFeature.DELETE not in bot.features or delivery.platform_id is None:
+            return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOTHING_TO_EDIT)
+        delivery.ensure_held()
+        try:
+            async with asyncio.timeout(self._send_seconds):
+                await bot.sender.delete(address, delivery.platform_id)
+        except Rejected as error:
+            return Outcome(kind=OutcomeKind.GIVE_UP, detail=str(error))
+        except TimeoutError:
+            return Outcome(kind=OutcomeKind.RETRY, detail=_TIMED_OUT)
+        except ChannelError as error:
+            return outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
+        return Outcome(kind=OutcomeKind.DELIVERED)
 
     async def _find_sent(self, bot: ConnectedBot, address: Address, delivery: Delivery) -> Outcome | None:
         """Look up an earlier attempt that may have arrived; None: send it (again)."""

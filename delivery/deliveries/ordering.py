@@ -6,8 +6,9 @@ A delivery waits for
 - earlier text parts of its own event, parked or not, so that a reply is never shown without its beginning.
 
 An ordering key names one sequence: the texts of a conversation, its files, its urgent notices, the messages
-of its jobs, or the events for a webhook endpoint. So a file holds no text, an answer to a command waits for
-no result, a result waits for no report of progress, and a conversation holds no other one in the same room.
+of its jobs, changes of messages, or the events for a webhook endpoint. So a file holds no text, an answer to
+a command waits for no result, a result waits for no report of progress, and a conversation holds no other one
+in the same room.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from delivery.deliveries.port import Delivery
 from delivery.deliveries.store import DueDelivery
 from delivery.events.event import Event
 
-FILES, URGENT, JOBS = " files", " urgent", " jobs"
-"""Suffixes of the ordering keys of a conversation's files, urgent notices, and messages of jobs."""
+FILES, URGENT, JOBS, CHANGES = " files", " urgent", " jobs", " changes"
+"""Suffixes of the ordering keys of a conversation's files, urgent notices, messages of jobs, and changes."""
 
 MIN_PARKED_SECONDS = 60.0
 """A parked delivery is tried earlier than scheduled at most this often."""
@@ -46,6 +47,8 @@ def ordering_key(event: Event, part: Part) -> str:
         return event.conversation + FILES
     if event.type in JOB_STATES:
         return event.conversation + JOBS
+    if part.edits is not None:
+        return event.conversation + CHANGES
     return event.conversation + URGENT if event.data.get("urgent") else event.conversation
 
 
@@ -54,9 +57,9 @@ def is_urgent(key: str) -> bool:
     return key.endswith(URGENT)
 
 
-def is_job_message(key: str) -> bool:
-    """Return whether an ordering key is that of the messages of jobs."""
-    return key.endswith(JOBS)
+def is_quiet(key: str) -> bool:
+    """Return whether people get no notice if such a delivery is parked: messages of jobs, and changes."""
+    return key.endswith((JOBS, CHANGES))
 
 
 def _due_heads() -> Executable:

@@ -37,7 +37,7 @@ class Part:
     `reply_to` is the platform's id of the message to reply to. A part with a `file` has no text. A part
     that is `only_edit` changes a visible message, and is not sent where there is none to change. `edits` is
     the event whose message it changes, if that was not delivered when the part was created. A part that
-    `needs_edits` is sent only where the platform can change it later.
+    `needs_edits` is sent only where the platform can change it later; one that `deletes` deletes the message.
     """
 
     text: str
@@ -48,6 +48,7 @@ class Part:
     only_edit: bool = False
     edits: str | None = None
     needs_edits: bool = False
+    deletes: bool = False
 
 
 def encode_part(part: Part) -> bytes:
@@ -71,6 +72,8 @@ def encode_part(part: Part) -> bytes:
         shape["edits"] = part.edits
     if part.needs_edits:
         shape["needs_edits"] = True
+    if part.deletes:
+        shape["deletes"] = True
     return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -91,6 +94,7 @@ def decode_part(body: bytes) -> Part:
             only_edit=bool(shape.get("only_edit")),
             edits=shape.get("edits"),
             needs_edits=bool(shape.get("needs_edits")),
+            deletes=bool(shape.get("deletes")),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadPart(f"the stored part cannot be decoded: {error!r}") from error

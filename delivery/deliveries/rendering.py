@@ -45,6 +45,13 @@ def _render_message(event: Event) -> Part | None:
     )
 
 
+def _render_change(event: Event) -> Part:
+    """Change the message of an earlier event, or delete it."""
+    deletes = event.type is EventType.MESSAGE_DELETED
+    text = "" if deletes else str(event.data["text"])
+    return Part(text=text, edits=str(event.data["edits"]), only_edit=True, deletes=deletes)
+
+
 def _render_approval(event: Event) -> Part:
     approval = str(event.data["approval"])
     question = str(event.data.get("question") or event.data["command"])
@@ -144,6 +151,8 @@ def _render_cancelled(event: Event) -> Part | None:
 
 _RENDERERS: dict[EventType, Callable[[Event], Part | None]] = {
     EventType.MESSAGE_COMPLETED: _render_message,
+    EventType.MESSAGE_EDITED: _render_change,
+    EventType.MESSAGE_DELETED: _render_change,
     EventType.APPROVAL_REQUESTED: _render_approval,
     EventType.APPROVAL_RESOLVED: _render_decision,
     EventType.QUESTION_REQUESTED: _render_person_question,
@@ -185,6 +194,8 @@ def split_part(part: Part, limits: ChannelLimits, *, max_messages: int = 0) -> l
     The text of a message that needs more than `max_messages` (0: any number) is sent as one message and a
     file.
     """
+    if part.deletes:
+        return [part]
     texts = split(part.text, limits.text, limits.measure)
     last = len(texts)
     if 0 < max_messages < last and part.message is not None and not part.buttons:

@@ -29,6 +29,8 @@ class EventType(StrEnum):
     MESSAGE_RECEIVED = "message.received"
     MESSAGE_DELTA = "message.delta"
     MESSAGE_COMPLETED = "message.completed"
+    MESSAGE_EDITED = "message.edited"
+    MESSAGE_DELETED = "message.deleted"
     TOOL_CALLED = "tool.called"
     TOOL_DELTA = "tool.delta"
     TOOL_COMPLETED = "tool.completed"

@@ -171,6 +171,11 @@ const READERS = {
     const attempt = data.attempt ?? timeline.attempt(event.turn);
     timeline.place(`m:${data.message ?? event.id}`, { ...messageItem(event, data), attempt, time: event.time });
   },
+  "message.edited": (timeline, _event, data) => {
+    const known = timeline.items.get(`m:${data.message}`);
+    if (known) timeline.put(known.key, { ...known, text: data.text });
+  },
+  "message.deleted": (timeline, _event, data) => timeline.items.delete(`m:${data.message}`),
   "tool.called": (timeline, event, data) => {
     const key = `t:${event.turn}:${data.call ?? event.id}`;
     if (timeline.items.get(key)?.state === "done") return;

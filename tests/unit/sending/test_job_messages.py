@@ -54,7 +54,7 @@ def test_messages_of_jobs_hold_no_answer() -> None:
     assert part is not None
     key = ordering.ordering_key(event, part)
     assert key != ordering.ordering_key(Event.now(EventType.MESSAGE_COMPLETED, "cnv_1", {}), part)
-    assert ordering.is_job_message(key)
+    assert ordering.is_quiet(key)
 
 
 @pytest.mark.parametrize(
