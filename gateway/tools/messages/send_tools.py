@@ -15,7 +15,8 @@ from gateway.records.agent import agent_config
 from gateway.records.agent_sends import AgentSends
 from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.files.file_arguments import has_workspace
-from gateway.tools.messages.outgoing import LAST, OutgoingMessage, OutgoingMessages
+from gateway.tools.messages.outgoing import OutgoingMessage, OutgoingMessages
+from gateway.tools.messages.own_messages import LAST, OwnMessages
 from gateway.tools.messages.targets import CannotSend
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument, validate_arguments
 from sandbox.errors import UnsafePath
@@ -51,14 +52,16 @@ def _tools(context: ToolContext, transactions: Transactions) -> Mapping[str, Too
     if not config.sends.to:
         return {}
     outgoing = OutgoingMessages(transactions, context.files, context.agent, context.turn, config.sends)
-    tools = _SendTools(outgoing, config.sends).by_name(with_files=has_workspace(context))
+    own = OwnMessages(transactions, context.agent, context.turn, config.sends)
+    tools = _SendTools(outgoing, own, config.sends).by_name(with_files=has_workspace(context))
     allowed = config.tool_names
     return {name: tool for name, tool in tools.items() if allowed is None or name in allowed}
 
 
 class _SendTools:
-    def __init__(self, outgoing: OutgoingMessages, sends: AgentSends) -> None:
+    def __init__(self, outgoing: OutgoingMessages, own: OwnMessages, sends: AgentSends) -> None:
         self._outgoing = outgoing
+        self._own = own
         self._sends = sends
 
     def by_name(self, *, with_files: bool) -> Mapping[str, Tool]:
@@ -113,7 +116,7 @@ class _SendTools:
     async def _change(self, message: str, text: str | None, key: str) -> ToolResult:
         what = "deleted" if text is None else "changed"
         try:
-            changed = await self._outgoing.change(message, text, key=key)
+            changed = await self._own.change(message, text, key=key)
         except CannotSend as error:
             return ToolResult(ok=False, content=f"the message was not {what}: {error}")
         said = f"the message {changed} will be {what}"
