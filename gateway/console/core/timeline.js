@@ -14,6 +14,7 @@ export class Timeline {
     this.calls = new Keys(); // tool calls that have not ended
     this.drafts = new Keys(); // messages that are being said
     this.questions = new Keys(); // approvals that wait
+    this.branches = new Map(); // first turn → {turn, turns, rerun}: what the agent no longer knows of
   }
 
   /** The items to render, first to last; drafts come after complete messages. */
@@ -143,7 +144,7 @@ class Keys {
 
 function turnState(type, known) {
   if (type in ENDED) return ENDED[type];
-  if (type === "turn.queued") return known;
+  if (type === "turn.queued" || type === "turn.undone") return known;
   if (type === "turn.retrying") return "retrying";
   return "running";
 }
@@ -155,6 +156,9 @@ const READERS = {
     timeline.dropDrafts(event.turn, () => true);
     const fields = { error: data.error ?? "", at: data.at, attempt: data.attempt ?? 0 };
     timeline.place(`r:${event.turn}`, { kind: "retry", ...fields, turn: event.turn, time: event.time });
+  },
+  "turn.undone": (timeline, event, data) => {
+    timeline.branches.set(event.turn, { turn: event.turn, turns: data.turns ?? [event.turn], rerun: data.rerun });
   },
   "turn.queued": (timeline, _event, data) => {
     for (const [key, item] of timeline.items) {
