@@ -10,6 +10,7 @@ from datetime import timedelta
 from delivery.broker import epochs
 from delivery.chat.drafts import Drafts
 from delivery.chat.rate_limit_store import SqlTokenBuckets
+from delivery.chat.shown_messages import find_shown_in
 from delivery.chat.sink import ChatSink
 from delivery.deliveries.router import Router
 from delivery.deliveries.transactions import Transactions
@@ -41,7 +42,7 @@ from gateway.ingress.sandbox_commands import SandboxCommands
 from gateway.ingress.status_reactions import StatusReactions
 from gateway.instrumentation import InstrumentedLeases, InstrumentedStream, InstrumentedUpdateHandler
 from gateway.jobs.jobs import Jobs
-from gateway.jobs.reconciler import JobReconciler
+from gateway.jobs.reconciler import open_reconciler
 from gateway.jobs.settlement import JobSettlement
 from gateway.maintenance.deletion import ConversationDeletion
 from gateway.maintenance.janitor import Janitor
@@ -217,6 +218,7 @@ async def _delivery_tasks(
             claim=base.drafts.claim,
             claim_unfinished=base.drafts.claim_unfinished,
             attach=services.file_services.sink.attach,
+            find_shown=find_shown_in(base.backing.database),
         ),
         stack=stack,
     )
@@ -282,7 +284,7 @@ def _build_services(
         submissions=submissions,
         jobs=jobs,
         job_settlement=settlement,
-        job_reconciler=JobReconciler(backing.database, resolver.sandbox_of_job, settlement),
+        job_reconciler=open_reconciler(transactions, resolver, settlement, after=settings.job_progress_after),
         approvals=Approvals(transactions),
         commands=commands,
         sandbox_commands=sandbox_commands,
@@ -338,7 +340,7 @@ def _turn_worker(
         agent_files=AgentFiles(backing.database, resolver),
         schedules=Schedules(backing.database, schedule_settings(settings)),
         memories=open_memories(backing, file_services.quota),
-        open_external_tools=open_external_tools(base.records),
+        open_external_tools=open_external_tools(base.records, base.transactions),
         get_agent=get_agent,
         operator_model=OperatorModel.from_settings(settings.agent),
         worker_id=backing.worker_id,

@@ -21,6 +21,7 @@ from channels.markup import split
 from channels.message import Address, Button, Reply
 from channels.port import ChannelFeature, ChannelLimits, Sender
 from delivery.chat.rate_limit import RateLimiter, SendPriority
+from delivery.chat.shown_messages import FindShown, nothing_shown
 from delivery.database.clock import utc_now
 from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.attempt import AmbiguityPolicy
@@ -36,6 +37,8 @@ CLOCK_SKEW = timedelta(minutes=15)
 
 _TIMED_OUT = "the platform did not answer in time"
 _NOTHING_TO_EDIT = "there is no visible message to change"
+_NO_EDITS = "the platform cannot change messages"
+_NOT_SENT_YET = "the message to change is not sent yet"
 
 SEND_SECONDS = 20.0
 RATE_WAIT_SECONDS = 5.0
@@ -71,7 +74,7 @@ class ClaimedDraft:
     """A claimed draft: its platform id (None: not visible), or the seconds to wait for its writer.
 
     `shown` is its text, if that must be kept. With a `key` it may be visible since `since`, because the call
-    with that key was not answered.
+    with that key was not answered. `is_unsent`: the message to change is still to be sent.
     """
 
     platform_id: str | None = None
@@ -79,6 +82,7 @@ class ClaimedDraft:
     shown: str = ""
     key: str = ""
     since: datetime | None = None
+    is_unsent: bool = False
 
 
 ClaimDraft = Callable[[str, str], Awaitable[ClaimedDraft]]
@@ -122,6 +126,7 @@ class ChatSink(Sink):
         claim: ClaimDraft = _no_draft,
         claim_unfinished: ClaimUnfinished = _no_unfinished,
         attach: AttachFile = _no_files,
+        find_shown: FindShown = nothing_shown,
         send_seconds: float = SEND_SECONDS,
         rate_wait_seconds: float = RATE_WAIT_SECONDS,
     ) -> None:
@@ -129,6 +134,7 @@ class ChatSink(Sink):
         self._claim = claim
         self._claim_unfinished = claim_unfinished
         self._attach = attach
+        self._find_shown = find_shown
         self._send_seconds = send_seconds
         self._rate_wait_seconds = rate_wait_seconds
 
@@ -143,6 +149,8 @@ class ChatSink(Sink):
             return Outcome(
                 kind=OutcomeKind.RETRY, detail="the channel is not connected in this process", unreached=True
             )
+        if part.needs_edits and ChannelFeature.EDIT not in bot.features:
+            return Outcome(kind=OutcomeKind.DELIVERED, detail=_NO_EDITS)
         wait = await bot.rate_limiter.acquire(
             SendPriority.FINAL, address.destination, timeout=self._rate_wait_seconds
         )
@@ -163,6 +171,8 @@ class ChatSink(Sink):
             claimed = await self._claim_draft(delivery, part)
         except DatabaseUnavailable as error:
             return Outcome(kind=OutcomeKind.RETRY, detail=str(error))
+        if claimed.is_unsent:
+            return Outcome(kind=OutcomeKind.RETRY, detail=_NOT_SENT_YET)
         if claimed.wait > 0:
             return _retry_later(claimed.wait, "another process is writing a draft of this message")
         if not claimed.key or not bot.detects_duplicates:
@@ -207,6 +217,11 @@ class ChatSink(Sink):
             return unfinished
         if delivery.platform_id is not None or delivery.part:
             return ClaimedDraft(platform_id=delivery.platform_id)
+        if part.edits is not None:
+            shown = await self._find_shown(part.edits, delivery.target)
+            return ClaimedDraft(
+                platform_id=shown.platform_id, is_unsent=shown.is_open and not shown.platform_id
+            )
         if part.message is not None:
             return await self._claim(delivery.target, part.message)
         return unfinished
@@ -220,6 +235,8 @@ class ChatSink(Sink):
             return earlier or await self._attach(bot, address, delivery, part.file)
         if part.only_edit and (delivery.platform_id is None or ChannelFeature.EDIT not in bot.features):
             return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOTHING_TO_EDIT)
+        if part.deletes:
+            return await self._delete(bot, address, delivery)
         reply = Reply(
             text=part.text,
             key=idempotency_key(delivery.id),
@@ -253,6 +270,22 @@ class ChatSink(Sink):
         except ChannelError as error:
             return outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
         return Outcome(kind=OutcomeKind.DELIVERED, platform_id=sent.platform_id)
+
+    async def _delete(self, bot: ConnectedBot, address: Address, delivery: Delivery) -> Outcome:
+        """Delete a message of the bot; one that is gone, or cannot be deleted any more, stays as it is."""
+        if ChannelFeature.DELETE not in bot.features or delivery.platform_id is None:
+            return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOTHING_TO_EDIT)
+        delivery.ensure_held()
+        try:
+            async with asyncio.timeout(self._send_seconds):
+                await bot.sender.delete(address, delivery.platform_id)
+        except Rejected as error:
+            return Outcome(kind=OutcomeKind.GIVE_UP, detail=str(error))
+        except TimeoutError:
+            return Outcome(kind=OutcomeKind.RETRY, detail=_TIMED_OUT)
+        except ChannelError as error:
+            return outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
+        return Outcome(kind=OutcomeKind.DELIVERED)
 
     async def _find_sent(self, bot: ConnectedBot, address: Address, delivery: Delivery) -> Outcome | None:
         """Look up an earlier attempt that may have arrived; None: send it (again)."""

@@ -5,9 +5,10 @@ A delivery waits for
 - earlier ones with the same ordering key, unless they are parked;
 - earlier text parts of its own event, parked or not, so that a reply is never shown without its beginning.
 
-An ordering key names one sequence: the texts of a conversation, its files, its urgent notices, or the events
-for a webhook endpoint. So a file holds no text, an answer to a command waits for no result, and a
-conversation holds no other one in the same room.
+An ordering key names one sequence: the texts of a conversation, its files, its urgent notices, the messages
+of its jobs, changes of messages, or the events for a webhook endpoint. So a file holds no text, an answer to
+a command waits for no result, a result waits for no report of progress, and a conversation holds no other one
+in the same room.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from delivery.database.tables import IS_OPEN, OPEN_DELIVERIES, deliveries
 from delivery.deliveries import destinations, store
 from delivery.deliveries.attempt import DeliveryState
 from delivery.deliveries.destinations import DestinationState
+from delivery.deliveries.job_message import JOB_STATES
 from delivery.deliveries.part import Part
 from delivery.deliveries.port import Delivery
 from delivery.deliveries.store import DueDelivery
 from delivery.events.event import Event
 
-FILES, URGENT = " files", " urgent"
-"""Suffixes of the ordering keys of a conversation's files and urgent notices."""
+FILES, URGENT, JOBS, CHANGES = " files", " urgent", " jobs", " changes"
+"""Suffixes of the ordering keys of a conversation's files, urgent notices, messages of jobs, and changes."""
 
 MIN_PARKED_SECONDS = 60.0
 """A parked delivery is tried earlier than scheduled at most this often."""
@@ -43,12 +45,21 @@ def ordering_key(event: Event, part: Part) -> str:
     """Return the ordering key of one part of an event that goes to a chat."""
     if part.file is not None:
         return event.conversation + FILES
+    if event.type in JOB_STATES:
+        return event.conversation + JOBS
+    if part.edits is not None:
+        return event.conversation + CHANGES
     return event.conversation + URGENT if event.data.get("urgent") else event.conversation
 
 
 def is_urgent(key: str) -> bool:
     """Return whether an ordering key is that of urgent notices."""
     return key.endswith(URGENT)
+
+
+def is_quiet(key: str) -> bool:
+    """Return whether people get no notice if such a delivery is parked: messages of jobs, and changes."""
+    return key.endswith((JOBS, CHANGES))
 
 
 def _due_heads() -> Executable:

@@ -35,7 +35,9 @@ class Part:
 
     `message` is the id of the message that begins with this part; its draft may already be visible.
     `reply_to` is the platform's id of the message to reply to. A part with a `file` has no text. A part
-    that is `only_edit` changes a visible message, and is not sent where there is none to change.
+    that is `only_edit` changes a visible message, and is not sent where there is none to change. `edits` is
+    the event whose message it changes, if that was not delivered when the part was created. A part that
+    `needs_edits` is sent only where the platform can change it later; one that `deletes` deletes the message.
     """
 
     text: str
@@ -44,6 +46,9 @@ class Part:
     reply_to: str | None = None
     file: FilePart | None = None
     only_edit: bool = False
+    edits: str | None = None
+    needs_edits: bool = False
+    deletes: bool = False
 
 
 def encode_part(part: Part) -> bytes:
@@ -63,6 +68,12 @@ def encode_part(part: Part) -> bytes:
         shape["file"] = asdict(part.file)
     if part.only_edit:
         shape["only_edit"] = True
+    if part.edits is not None:
+        shape["edits"] = part.edits
+    if part.needs_edits:
+        shape["needs_edits"] = True
+    if part.deletes:
+        shape["deletes"] = True
     return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -81,6 +92,9 @@ def decode_part(body: bytes) -> Part:
             reply_to=shape.get("reply_to"),
             file=FilePart(**shape["file"]) if "file" in shape else None,
             only_edit=bool(shape.get("only_edit")),
+            edits=shape.get("edits"),
+            needs_edits=bool(shape.get("needs_edits")),
+            deletes=bool(shape.get("deletes")),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadPart(f"the stored part cannot be decoded: {error!r}") from error

@@ -126,6 +126,16 @@ async def list_for_event(connection: Connection, event: str, target: str) -> lis
     return [_view(row) for row in rows]
 
 
+async def list_chat_parts(connection: Connection, event: str) -> list[tuple[str, int]]:
+    """Return (target, part) of the messages and files that an event has in chats."""
+    rows = await connection.execute(
+        select(deliveries.c.target, deliveries.c.part)
+        .where(deliveries.c.event_id == event, deliveries.c.kind == "chat")
+        .order_by(deliveries.c.part)
+    )
+    return [(row.target, row.part) for row in rows]
+
+
 async def approval_message_at(
     connection: Connection, destination: str, platform_id: str
 ) -> DeliveryView | None:

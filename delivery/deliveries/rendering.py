@@ -11,12 +11,13 @@ from typing import Any
 from channels.markup import split
 from channels.message import Button
 from channels.port import ChannelLimits
+from delivery.deliveries.job_message import JOB_STATES, render_job
 from delivery.deliveries.part import FilePart, Part
 from delivery.events.event import Event, EventType
 
 CHAT_ROLES = ("assistant", "notice", "operator")
 _DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
-_JOBS = frozenset({EventType.JOB_COMPLETED, EventType.JOB_FAILED, EventType.JOB_STOPPED, EventType.JOB_LOST})
+_JOB_ENDS = JOB_STATES.keys() - {EventType.JOB_PROGRESS}
 CONTINUED = "… The whole text follows as a file."
 """The end of a message whose text is too long for messages."""
 
@@ -42,6 +43,13 @@ def _render_message(event: Event) -> Part | None:
         message=message if isinstance(message, str) else None,
         reply_to=reply_to if isinstance(reply_to, str) else None,
     )
+
+
+def _render_change(event: Event) -> Part:
+    """Change the message of an earlier event, or delete it."""
+    deletes = event.type is EventType.MESSAGE_DELETED
+    text = "" if deletes else str(event.data["text"])
+    return Part(text=text, edits=str(event.data["edits"]), only_edit=True, deletes=deletes)
 
 
 def _render_approval(event: Event) -> Part:
@@ -143,6 +151,8 @@ def _render_cancelled(event: Event) -> Part | None:
 
 _RENDERERS: dict[EventType, Callable[[Event], Part | None]] = {
     EventType.MESSAGE_COMPLETED: _render_message,
+    EventType.MESSAGE_EDITED: _render_change,
+    EventType.MESSAGE_DELETED: _render_change,
     EventType.APPROVAL_REQUESTED: _render_approval,
     EventType.APPROVAL_RESOLVED: _render_decision,
     EventType.QUESTION_REQUESTED: _render_person_question,
@@ -151,6 +161,7 @@ _RENDERERS: dict[EventType, Callable[[Event], Part | None]] = {
     EventType.TURN_COMPLETED: _render_completed,
     EventType.TURN_FAILED: _render_failure,
     EventType.TURN_CANCELLED: _render_cancelled,
+    **dict.fromkeys(JOB_STATES, render_job),
 }
 
 
@@ -164,7 +175,7 @@ def replaces_event(event: Event) -> str | None:
     """Return the id of the event whose chat message this one replaces.
 
     A decision replaces the request of its approval; a turn's end and its later retries replace its first
-    report of a retry.
+    report of a retry; a job's end and its later progress replace the first report of its progress.
     """
     replaced = event.data.get("asked" if event.type in _DECISIONS else "replaces")
     return replaced if isinstance(replaced, str) else None
@@ -183,6 +194,8 @@ def split_part(part: Part, limits: ChannelLimits, *, max_messages: int = 0) -> l
     The text of a message that needs more than `max_messages` (0: any number) is sent as one message and a
     file.
     """
+    if part.deletes:
+        return [part]
     texts = split(part.text, limits.text, limits.measure)
     last = len(texts)
     if 0 < max_messages < last and part.message is not None and not part.buttons:
@@ -207,7 +220,7 @@ def _text_file(message: str, text: str) -> FilePart:
 def attachment_parts(event: Event) -> list[Part]:
     """Return the files that chats get with an event, in order: those of messages and of ended jobs."""
     is_chat_message = event.type is EventType.MESSAGE_COMPLETED and event.data.get("role") in CHAT_ROLES
-    if not is_chat_message and event.type not in _JOBS:
+    if not is_chat_message and event.type not in _JOB_ENDS:
         return []
     return [Part(text="", file=_file_part(file)) for file in event.data.get("files") or () if "id" in file]
 

@@ -207,6 +207,12 @@ class Settings(BaseSettings):
     memory_context_bytes: int = Field(
         default=4000, ge=0, le=100_000, description="bytes of memories in the context of a turn; 0: none"
     )
+    job_progress_after: float = Field(
+        default=30.0,
+        ge=0,
+        le=86_400,
+        description="seconds until a running job has a message in its chat, which is then updated; 0: never",
+    )
     job_limit: int = Field(default=10, ge=1, le=100, description="running jobs of one sandbox")
     drain_timeout: float = Field(
         default=8.0, ge=0, le=600, description="seconds that running turns may take when the gateway stops"

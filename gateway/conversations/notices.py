@@ -50,10 +50,11 @@ async def post_notice(
 
 
 async def report_parked(tx: Transaction, due: DueDelivery) -> None:
-    """Report once in a conversation that one of its deliveries is parked; no notice reports another one."""
+    """Report once that a delivery of a conversation is parked; urgent and quiet ones are not."""
     conversation = due.delivery.conversation
     message = f"msg_{due.delivery.id.removeprefix('dlv_')}"
-    if not conversation or ordering.is_urgent(due.ordering_key):
+    key = due.ordering_key
+    if not conversation or ordering.is_urgent(key) or ordering.is_quiet(key):
         return
     if await messages.get_by_id(tx.connection, message) is None:
         text = render_parked(due.delivery.body)

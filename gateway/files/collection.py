@@ -230,19 +230,30 @@ class FileCollector:
             await store.add(tx.connection, row)
 
     async def deliver(
-        self, turn: Turn, environment: Environment, path: str, *, caption: str, key: str
+        self,
+        turn: Turn,
+        environment: Environment,
+        path: str,
+        *,
+        caption: str,
+        key: str,
+        other: tuple[str, str] | None = None,
     ) -> FileRow:
-        """Collect a file for the `deliver_file` tool, once per `key`; raises FileRejected, SandboxError."""
+        """Collect a file that a tool sends, once per `key`; raises FileRejected, SandboxError.
+
+        It goes out with the turn's answer, or with a message to an `other` conversation: (id, tool call).
+        """
         if environment.workspace is None:
             raise FileRejected("there is no workspace")
-        owner = FileOwner(account=turn.account, conversation=turn.conversation, turn=turn.id)
+        conversation, call = other or (turn.conversation, None)
+        owner = FileOwner(account=turn.account, conversation=conversation, turn=turn.id, job=call)
         location = OutboxLocation(
             sandbox=lambda: self._environment_resolver.sandbox(environment), directory=None
         )
         relative_path = _normalize_path(path, environment.spec.mount)
         identity = _digest("offer", key)
         async with self._transactions.database.read() as connection:
-            earlier = await store.get_by_identity(connection, turn.conversation, identity)
+            earlier = await store.get_by_identity(connection, conversation, identity)
         if earlier is not None:
             return earlier
         try:

@@ -10,7 +10,10 @@ import structlog
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.deliveries.transactions import Transactions
 from gateway.environments.job_replicas import RunsElsewhere
+from gateway.environments.resolver import EnvironmentResolver
+from gateway.jobs.progress import JobProgress
 from gateway.jobs.settlement import JobSettlement, age_seconds, failed_end
 from gateway.store.job_state import LOST_AFTER, JobEnd, JobState
 from gateway.store.turn_state import FINAL
@@ -34,7 +37,7 @@ GetJobSandbox = Callable[[Job], Awaitable[Sandbox]]
 
 
 class JobReconciler:
-    """Settles running jobs from their sandboxes' reports.
+    """Settles running jobs from their sandboxes' reports, and reports the progress of those that go on.
 
     A job that its sandbox does not know may still be started by its turn. The time until it is given up
     therefore runs only while this process runs, and only after its turn has ended; `clock` measures it.
@@ -46,9 +49,11 @@ class JobReconciler:
         get_sandbox: GetJobSandbox,
         settlement: JobSettlement,
         *,
+        progress: JobProgress | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
+        self._progress = progress
         self._get_sandbox = get_sandbox
         self._settlement = settlement
         self._clock = clock
@@ -77,6 +82,8 @@ class JobReconciler:
         ids = {job.id for job in running}
         self._unknown_since = {job: since for job, since in self._unknown_since.items() if job in ids}
         self._elsewhere_since = {job: since for job, since in self._elsewhere_since.items() if job in ids}
+        if self._progress is not None:
+            self._progress.keep_only(frozenset(ids))
         for job in running:
             try:
                 await self._reconcile_one(job)
@@ -97,6 +104,8 @@ class JobReconciler:
                 await store.set_unreachable_since(connection, job.id, since=None)
         if report.state is not BackgroundJobState.UNKNOWN:
             await self._settlement.apply_report(job, report)
+            if report.state is BackgroundJobState.RUNNING and self._progress is not None:
+                await self._progress.report(job, report.output)
         elif await self._will_not_start(job):
             await self._settlement.settle(job, failed_end("never_started", b""))
 
@@ -135,3 +144,11 @@ class JobReconciler:
         elif job.unreachable_since is None:
             async with self._database.begin() as connection:
                 await store.set_unreachable_since(connection, job.id, since=since)
+
+
+def open_reconciler(
+    transactions: Transactions, resolver: EnvironmentResolver, settlement: JobSettlement, *, after: float
+) -> JobReconciler:
+    """Return the reconciler; jobs that run longer than `after` seconds are reported (0: none)."""
+    progress = JobProgress(transactions, after=after)
+    return JobReconciler(transactions.database, resolver.sandbox_of_job, settlement, progress=progress)

@@ -19,8 +19,8 @@ from gateway.files.collection import CollectedFiles, FileCollector
 from gateway.jobs.report import report_held_up_jobs
 from gateway.store.job_state import EVENT_KINDS, WORKSPACE_FULL, JobEnd, JobState, job_end, render_result
 from gateway.store.turn_state import TurnState
+from gateway.store.turns import job_progress, turns
 from gateway.store.turns import jobs as store
-from gateway.store.turns import turns
 from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import Turn
 from sandbox import model as sandbox_model
@@ -95,8 +95,9 @@ class JobSettlement:
                 await delivery_store.add_route(tx.connection, route.for_turn(turn.id))
         collected = await self._file_collector.attach(tx, job.conversation, job=job.id)
         queued = {"trigger": "job", "attempt": 0, "resultId": job.id}
+        progress = await job_progress.get(tx.connection, job.id)
         tx.emit(
-            _ended_event(job, end, collected),
+            _ended_event(job, end, collected, shown=progress.event if progress else None),
             Event.now(EventType.TURN_QUEUED, job.conversation, queued, turn=turn.id),
         )
         await collected.emit_notice(tx, job.conversation)
@@ -145,7 +146,8 @@ class JobSettlement:
                 return
 
 
-def _ended_event(job: Job, end: JobEnd, collected: CollectedFiles) -> Event:
+def _ended_event(job: Job, end: JobEnd, collected: CollectedFiles, *, shown: str | None) -> Event:
+    """Return the event of a job's end; `shown` is the event whose chat message it changes."""
     result: dict[str, object] = {
         "resultId": job.id,
         "command": job.command,
@@ -154,6 +156,8 @@ def _ended_event(job: Job, end: JobEnd, collected: CollectedFiles) -> Event:
         "truncated": end.truncated or len(end.output) > MAX_EVENT_OUTPUT,
         "files": list(collected.files),
     }
+    if shown is not None:
+        result |= {"seconds": round(age_seconds(job.created_at)), "replaces": shown}
     if result["truncated"]:
         result["url"] = f"/jobs/{job.id}/logs"
     if end.reason:

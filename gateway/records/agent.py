@@ -19,6 +19,7 @@ from gateway.config.setting_types import (
     WebUrl,
 )
 from gateway.records.agent_requests import AgentTools, HttpHooks, HttpToolConfig, ToolNames
+from gateway.records.agent_sends import AgentSends
 from gateway.records.fields import EventPattern, HookUrl, Reference, Whsec
 from gateway.records.mcp_servers import McpServers
 from gateway.records.parsed_configs import ParsedConfigs
@@ -70,6 +71,7 @@ class AgentConfig(_AgentConfigModel):
 
     `tools` are the names of the offered tools; or an object of these `names`, and of `http` tools.
     `modelChoices` are what people may select with `/model`; null: those of the operator.
+    `sends` are the places that the agent may send messages to by itself.
     `roomPrompt` says where the agent is and explains messages of rooms; null is the gateway's text, "" none.
     """
 
@@ -87,6 +89,7 @@ class AgentConfig(_AgentConfigModel):
     hooks: AgentHooks = AgentHooks()
     limits: LimitSettings = LimitSettings()
     queue: QueueConfig = QueueConfig()
+    sends: AgentSends = AgentSends()
     room_prompt: Annotated[str, Field(max_length=20_000)] | None = Field(default=None, alias="roomPrompt")
 
     @property

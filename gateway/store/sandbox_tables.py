@@ -1,4 +1,4 @@
-"""The tables of reserved sandboxes and of usage."""
+"""The tables of reserved sandboxes, of usage, and of the progress of jobs."""
 
 from __future__ import annotations
 
@@ -138,3 +138,11 @@ budget_counters = Table(
 `owner` is an agent's id, a person's subject, or empty for the account. There is a row only where a limit is
 set. `warned`: people were warned that most of it is used.
 """
+job_progress = Table(
+    "job_progress",
+    metadata,
+    Column("job", String(40), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("event", String(40), nullable=False),
+    Column("reports", Integer, nullable=False),
+)
+"""How often the progress of a running job was reported; chats show the message of the first `event`."""

@@ -14,7 +14,7 @@ from gateway.agents.history import HistoryEntry, UnreadableHistory, decode_entry
 from gateway.conversations.notices import quoted
 from gateway.store.conversations import conversations, histories
 from gateway.store.conversations.conversations import Conversation
-from gateway.store.turns import turns
+from gateway.store.turns import branches, turns
 
 BUSY = "Something is running or waits for its turn; `/stop` ends it."
 NOTHING = "There is nothing to take back."
@@ -24,7 +24,9 @@ SUMMARISED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredEntry:
+class StoredEntry:
+    """An entry of a history: its turn, and whether it replaces all earlier ones."""
+
     turn: str | None
     replaces: bool
 
@@ -55,13 +57,17 @@ async def undo_last_exchange(tx: Transaction, conversation: Conversation, *, by:
     if exchange.is_summarised:
         return SUMMARISED
     first = exchange.turns[-1]
-    await histories.append(
-        tx.connection,
-        account=conversation.account,
-        conversation=conversation.id,
-        turn=None,
-        body=encode_entry(HistoryEntry(messages=(), undoes=len(exchange.turns))),
-    )
+    await forget_entries(tx, conversation, len(exchange.turns))
+    undone = [turn for turn in reversed(exchange.turns) if turn]
+    if undone:
+        await branches.add(
+            tx.connection,
+            account=conversation.account,
+            conversation=conversation.id,
+            turns=undone,
+            rerun=None,
+            by=by,
+        )
     data = {"by": by, "turns": list(reversed(exchange.turns)), "text": exchange.text}
     tx.emit(Event.now(EventType.TURN_UNDONE, conversation.id, data, turn=first))
     return (
@@ -70,8 +76,24 @@ async def undo_last_exchange(tx: Transaction, conversation: Conversation, *, by:
     )
 
 
+async def forget_entries(tx: Transaction, conversation: Conversation, count: int) -> None:
+    """Take the last entries out of what the agent's next turn gets; the rows stay."""
+    await histories.append(
+        tx.connection,
+        account=conversation.account,
+        conversation=conversation.id,
+        turn=None,
+        body=encode_entry(HistoryEntry(messages=(), undoes=count)),
+    )
+
+
+async def effective_entries(tx: Transaction, conversation: str) -> list[StoredEntry]:
+    """Return the entries that the agent's next turn gets, oldest first; raises UnreadableHistory."""
+    return _effective(await histories.list_with_turns(tx.connection, conversation))
+
+
 async def _last_exchange(tx: Transaction, conversation: Conversation) -> _Exchange | None:
-    entries = _effective(await histories.list_with_turns(tx.connection, conversation.id))
+    entries = await effective_entries(tx, conversation.id)
     undone: list[str] = []
     for entry in reversed(entries):
         undone.append(entry.turn or "")
@@ -84,9 +106,9 @@ async def _last_exchange(tx: Transaction, conversation: Conversation) -> _Exchan
     return None
 
 
-def _effective(rows: list[tuple[str | None, bytes]]) -> list[_StoredEntry]:
+def _effective(rows: list[tuple[str | None, bytes]]) -> list[StoredEntry]:
     """Return the entries that the agent's next turn gets; raises UnreadableHistory."""
-    found: list[_StoredEntry] = []
+    found: list[StoredEntry] = []
     for turn, body in rows:
         entry = decode_entry(body)
         if entry is None:
@@ -96,5 +118,5 @@ def _effective(rows: list[tuple[str | None, bytes]]) -> list[_StoredEntry]:
             continue
         if entry.replaces:
             found.clear()
-        found.append(_StoredEntry(turn=turn, replaces=entry.replaces))
+        found.append(StoredEntry(turn=turn, replaces=entry.replaces))
     return found

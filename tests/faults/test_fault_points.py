@@ -52,6 +52,8 @@ JOB_POINTS = [
     "sandbox.spawn.after",
 ]
 
+PROGRESS_POINTS = ["job.progress.before_commit", "job.progress.after_commit"]
+
 DUPLICATING_POINTS = {"delivery.after_send"}
 """Telegram has the message and the gateway has not recorded it: one extra copy is allowed."""
 
@@ -135,9 +137,30 @@ async def test_a_job_survives_a_kill_at(point: str, platform: Simulator, process
     assert completed["data"]["output"] == "1\npigeon\n"
 
 
+@pytest.mark.parametrize("point", PROGRESS_POINTS)
+async def test_the_message_of_a_job_survives_a_kill_at(
+    point: str, platform: Simulator, process: GatewayProcess
+) -> None:
+    """Killed there, the job still has one message, which says in the end how the job ended."""
+    quick = {"DOVECOTE_JOB_PROGRESS_AFTER": "0.2", "DOVECOTE_RECONCILE_INTERVAL": "0.2"}
+    await process.start(env={"DOVECOTE_FAULT_POINT": point, **quick})
+    await platform.say(CHAT, "!&echo pigeon; until test -e go; do sleep 0.1; done")
+    assert await process.wait_for_exit() == -9
+    await process.start(env=quick)
+    await platform.wait_until(
+        lambda: any("has been running for" in text for text in _texts(platform)), seconds=TIMEOUT_SECONDS
+    )
+    await platform.say(CHAT, "!touch go")
+    await platform.wait_until(
+        lambda: any(" completed after" in text for text in _texts(platform)), seconds=TIMEOUT_SECONDS
+    )
+    (shown,) = [text for text in _texts(platform) if text.startswith("Job ") and "job_" not in text]
+    assert shown.endswith("(exit code 0).")
+
+
 def test_every_point_is_exercised_somewhere() -> None:
     """A fault point that no test passes would prove nothing."""
-    here = {*COMMAND_POINTS, *JOB_POINTS, *SANDBOX_POINTS}
+    here = {*COMMAND_POINTS, *JOB_POINTS, *PROGRESS_POINTS, *SANDBOX_POINTS}
     elsewhere = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
     missing = [point for point in FAULT_POINTS if point not in here and f'"{point}"' not in elsewhere]
     assert not missing

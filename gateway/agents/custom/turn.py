@@ -42,8 +42,8 @@ from gateway.agents.port import (
 
 _CURRENT: ContextVar[AgentTurn] = ContextVar("dovecote_turn")
 
-ROUNDS_TO_BEGIN = 3
-"""Rounds of the event loop in which further calls may begin before a turn pauses for those that wait."""
+ROUNDS_TO_BEGIN = 10
+"""Rounds of the event loop in which calls may begin, or the function end, before a turn pauses."""
 
 Publish = Callable[[Sequence[AgentEvent]], Awaitable[None]]
 """Hand events to the gateway, and wait until it has handled them."""
@@ -81,6 +81,7 @@ class AgentTurn:
         self._partial: list[str] = []
         self._said: list[str] = []
         self._working = 0
+        self._idle = asyncio.Event()
         self._waiting: dict[str, PendingToolCall] = {}
         self._prompt = render_prompt(turn_input)
         _CURRENT.set(self)
@@ -167,7 +168,7 @@ class AgentTurn:
                 self._fail(error)  # such as a lost lease: a framework could treat it as a tool's failure
                 raise
             self._waiting[identity] = PendingToolCall(id=identity, name=tool, args=dict(args))
-        return await self._wait_forever()
+        return await self._pause(identity)
 
     async def step(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
         """Run a function once in this turn, and return its result: a later attempt gets the saved one.
@@ -272,21 +273,29 @@ class AgentTurn:
 
     @asynccontextmanager
     async def _at_work(self) -> AsyncIterator[None]:
-        """Count what runs; when nothing runs any more, the turn pauses for the calls that wait."""
+        """Count what runs; when nothing runs any more, well or not, a call that waits pauses the turn."""
         self._working += 1
         try:
             yield
         finally:
             self._working -= 1
-        for _ in range(ROUNDS_TO_BEGIN):
-            if not self._waiting or self._working:
-                return
-            await asyncio.sleep(0)  # calls of the same gather() begin
-        await self._publish([self._approval_required()])
+            if not self._working:
+                self._idle.set()
 
-    async def _wait_forever(self) -> ToolResult:
-        await asyncio.Event().wait()
-        raise AssertionError
+    async def _pause(self, identity: str) -> ToolResult:
+        """Wait until nothing else runs; then the first call that waits pauses the turn for all of them."""
+        while True:
+            if await self._is_idle() and next(iter(self._waiting)) == identity:
+                await self._publish([self._approval_required()])
+            self._idle.clear()
+            await self._idle.wait()
+
+    async def _is_idle(self) -> bool:
+        for _ in range(ROUNDS_TO_BEGIN):
+            if self._working:
+                return False
+            await asyncio.sleep(0)  # calls of the same gather() begin
+        return not self._working
 
     def _entry(self) -> HistoryEntry:
         messages = self._progress.messages or turn_messages(self._agent, self._prompt, self._said)

@@ -14,6 +14,7 @@ export class Timeline {
     this.calls = new Keys(); // tool calls that have not ended
     this.drafts = new Keys(); // messages that are being said
     this.questions = new Keys(); // approvals that wait
+    this.branches = new Map(); // first turn → {turn, turns, rerun}: what the agent no longer knows of
   }
 
   /** The items to render, first to last; drafts come after complete messages. */
@@ -143,7 +144,7 @@ class Keys {
 
 function turnState(type, known) {
   if (type in ENDED) return ENDED[type];
-  if (type === "turn.queued") return known;
+  if (type === "turn.queued" || type === "turn.undone") return known;
   if (type === "turn.retrying") return "retrying";
   return "running";
 }
@@ -155,6 +156,9 @@ const READERS = {
     timeline.dropDrafts(event.turn, () => true);
     const fields = { error: data.error ?? "", at: data.at, attempt: data.attempt ?? 0 };
     timeline.place(`r:${event.turn}`, { kind: "retry", ...fields, turn: event.turn, time: event.time });
+  },
+  "turn.undone": (timeline, event, data) => {
+    timeline.branches.set(event.turn, { turn: event.turn, turns: data.turns ?? [event.turn], rerun: data.rerun });
   },
   "turn.queued": (timeline, _event, data) => {
     for (const [key, item] of timeline.items) {
@@ -171,6 +175,11 @@ const READERS = {
     const attempt = data.attempt ?? timeline.attempt(event.turn);
     timeline.place(`m:${data.message ?? event.id}`, { ...messageItem(event, data), attempt, time: event.time });
   },
+  "message.edited": (timeline, _event, data) => {
+    const known = timeline.items.get(`m:${data.message}`);
+    if (known) timeline.put(known.key, { ...known, text: data.text });
+  },
+  "message.deleted": (timeline, _event, data) => timeline.items.delete(`m:${data.message}`),
   "tool.called": (timeline, event, data) => {
     const key = `t:${event.turn}:${data.call ?? event.id}`;
     if (timeline.items.get(key)?.state === "done") return;
@@ -201,6 +210,7 @@ const READERS = {
     timeline.put(`a:${data.approval}`, { ...known, state: decisionOf(data), by: deciderOf(data), comment: data.comment });
   },
   "job.started": (timeline, event, data) => followJob(timeline, event, data, "running"),
+  "job.progress": (timeline, event, data) => followJob(timeline, event, data, "running"),
   "job.completed": (timeline, event, data) => followJob(timeline, event, data, "completed"),
   "job.failed": (timeline, event, data) => followJob(timeline, event, data, "failed"),
   "job.stopped": (timeline, event, data) => followJob(timeline, event, data, "stopped"),

@@ -1,5 +1,6 @@
 // The items of a conversation as they are drawn: turns as units, unsent messages, and the end of the list.
 
+import { shownItems, takenBack, versionsOf } from "../core/branches.js";
 import { html, Trouble } from "../parts/parts.js";
 import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
 import { Turn } from "./turn.js";
@@ -7,16 +8,29 @@ import { Turn } from "./turn.js";
 const PAGE = 200;
 const NEAR = 80;
 
-export function Stream({ items, thread, letters, live }) {
+export function Stream({ items: all, branches, thread, letters, live }) {
   const [box, sticks, stick, scrolled] = useSticky(letters.length);
   const [limit, setLimit] = useState(PAGE);
+  const [chosen, setChosen] = useState(new Map());
+  const versions = versionsOf(branches);
+  const items = branches.length === 0 ? all : shownItems(all, branches, chosen);
+  const taken = takenBack(branches);
+  const mayRun = thread.timeline.open().length === 0;
+  const choose = (turn, newest = false) => {
+    const next = new Map(chosen);
+    const root = versions.find((one) => one.includes(turn))?.[0] ?? turn;
+    if (newest) next.delete(root);
+    else next.set(root, turn);
+    setChosen(next);
+  };
   const shown = items.slice(-limit);
   return html`<div class="stream" ref=${box} onScroll=${scrolled} role="log" aria-live="off" aria-label="Conversation" tabIndex="0"><div class="items">
       <${Trouble} problem=${thread.problem} />
       ${thread.notice && html`<p class="note">${thread.notice}</p>`}
       ${shown.length < items.length && html`<button type="button" class="fold" onClick=${() => setLimit(limit + PAGE)}>Show earlier (${items.length - shown.length} more)</button>`}
       ${items.length === 0 && thread.place.caughtUp && letters.length === 0 && html`<p class="empty">Nothing was said here yet.</p>`}
-      ${turnsOf(shown).map((group) => html`<${Turn} group=${group} turn=${thread.timeline.turns.get(group.turn)} key=${group.key} />`)}
+      ${turnsOf(shown).map((group) => html`<${Turn} group=${group} turn=${thread.timeline.turns.get(group.turn)} key=${group.key}
+        versions=${versions.find((one) => one.includes(group.turn))} choose=${choose} mayRun=${mayRun} isTakenBack=${taken.has(group.turn)} />`)}
       <${Letters} letters=${letters} outbox=${live.outbox} />
     </div></div>
     ${!sticks && html`<button type="button" class="down" onClick=${stick}>Newest ↓</button>`}`;

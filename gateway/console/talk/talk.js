@@ -1,6 +1,7 @@
 // One conversation with its live stream, and a new one.
 
 import { call, list, word } from "../core/api.js";
+import { mergeBranches } from "../core/branches.js";
 import { markRead } from "../core/choices.js";
 import { html, Trouble, usePolled, useThread } from "../parts/parts.js";
 import { useEffect, useState } from "../vendor/hooks.mjs";
@@ -43,6 +44,7 @@ export function Talk({ id, live }) {
   useEffect(() => live.follow(thread), [thread]);
   const state = usePolled(() => call("GET", `conversations/${encodeURIComponent(id)}`), STATE_EVERY, [id]);
   const items = thread.timeline.list();
+  const branches = mergeBranches(state.value?.branches ?? [], [...thread.timeline.branches.values()]);
   const newest = items.findLast((item) => item.time)?.time;
   useEffect(() => {
     if (newest && !document.hidden) markRead(id, new Date(Math.max(Date.parse(newest), Date.parse(state.value?.active_at ?? newest))).toISOString());
@@ -51,7 +53,7 @@ export function Talk({ id, live }) {
   const send = ({ text, attachments }) => live.outbox.add({ conversation: id, text, attachments, asOperator: isOurs });
   return html`<${TitleBar} id=${id} talk=${state.value} refresh=${state.refresh} />
     <${Holes} thread=${thread} live=${live} />
-    <${Stream} items=${items} thread=${thread} letters=${live.outbox.of(id)} live=${live} />
+    <${Stream} items=${items} branches=${branches} thread=${thread} letters=${live.outbox.of(id)} live=${live} />
     <${Announcer} items=${items} live=${thread.place.caughtUp} />
     <${Working} open=${thread.timeline.open()} />
     <${Composer} onSend=${send} hint=${isOurs ? "You handle this conversation: what you write goes to the people in it." : ""} filesAllowed=${!isOurs} />`;

@@ -5,15 +5,20 @@ import { addressOf } from "../core/places.js";
 import { html, span } from "../parts/parts.js";
 import { useEffect, useState } from "../vendor/hooks.mjs";
 import { Item } from "./cards.js";
+import { Rerun } from "./rerun.js";
 
 const KNOWN_STATES = new Map();
 const MOST_KNOWN = 500;
 
-export function Turn({ group, turn }) {
+export function Turn({ group, turn, versions = [], choose, mayRun, isTakenBack }) {
   if (group.turn === undefined) return group.items.map((item) => html`<${Item} item=${item} key=${item.key} />`);
   const isFromSnapshot = turn === undefined && group.items.some(({ restored }) => restored);
-  return html`<section class="turn" data-turn=${group.turn}>
-    ${group.items.map((item) => html`<${Item} item=${item} key=${item.key} />`)}
+  const asked = group.items.filter(({ kind, role }) => kind === "message" && role === "user");
+  const hasEnded = turn === undefined ? isFromSnapshot : Boolean(turn.endedAt);
+  return html`<section class="turn" data-turn=${group.turn} data-taken-back=${isTakenBack}>
+    ${isTakenBack && html`<p class="note">Taken back: the agent no longer knows of this.</p>`}
+    ${group.items.map((item) => html`<${Item} item=${item} key=${item.key} />
+      ${asked.length === 1 && item === asked[0] && html`<${Rerun} key=${`rerun ${item.key}`} turn=${group.turn} text=${item.text} versions=${versions} choose=${choose} mayRun=${mayRun && hasEnded && !isTakenBack} />`}`)}
     ${(turn?.endedAt || isFromSnapshot) && html`<${TurnFoot} id=${group.turn} items=${group.items} />`}
   </section>`;
 }

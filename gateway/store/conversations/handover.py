@@ -51,6 +51,15 @@ async def clear_carried(connection: Connection, conversation: str) -> None:
     )
 
 
+async def set_carried(connection: Connection, conversation: str, carried: Mapping[str, Any]) -> None:
+    """Set what the next turn of a conversation gets of what was said without its agent."""
+    await connection.execute(
+        update(conversations)
+        .where(conversations.c.id == conversation)
+        .values(carried_context=dict(carried) or None)
+    )
+
+
 async def list_messages(
     connection: Connection, conversation: str, *, since: datetime, limit: int
 ) -> Sequence[HandoverMessage]:

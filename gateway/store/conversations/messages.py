@@ -66,6 +66,28 @@ _ATTACHMENTS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnMessage:
+    """A message of an agent; `author` is the agent if it was sent from another conversation."""
+
+    id: str
+    conversation: str
+    author: str
+
+
+async def get_own(connection: Connection, message: str, *, last_of: str) -> OwnMessage | None:
+    """Return a message that an agent said; "last" is the newest one of the conversation `last_of`."""
+    query = select(messages.c.id, messages.c.conversation, messages.c.author).where(
+        messages.c.role == "assistant"
+    )
+    if message == "last":
+        query = query.where(messages.c.conversation == last_of).order_by(messages.c.position.desc()).limit(1)
+    else:
+        query = query.where(messages.c.id == message)
+    row = (await connection.execute(query)).mappings().first()
+    return OwnMessage(**row) if row else None
+
+
 async def list_for_turn(connection: Connection, turn: str) -> list[ChatMessageRow]:
     """Return the user messages that a turn answers, in order."""
     rows = await connection.execute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from delivery.deliveries.transactions import Transactions
 from gateway.records.records import Records
 from gateway.tools.executor import TOOLS
 from gateway.tools.external.client_tools import with_client_tools
@@ -11,10 +12,12 @@ from gateway.tools.external.http_tools import HttpTools
 from gateway.tools.external.installed_tools import InstalledTools, load_tools
 from gateway.tools.external.mcp_tools import McpTools
 from gateway.tools.hooks.functions import load_hooks
+from gateway.tools.messages.send_tools import SEND_TOOLS, with_send_tools
 
 
-def open_external_tools(records: Records) -> OpenExternalTools:
+def open_external_tools(records: Records, transactions: Transactions) -> OpenExternalTools:
     """Return the function that opens a turn's external tools; raises BrokenTool, BrokenHook."""
     requests = HttpTools(records, McpTools(records).open)
-    tools = InstalledTools(load_tools(reserved=TOOLS), requests.open)
-    return with_client_tools(HookedTools(records, load_hooks(), tools.open).open)
+    tools = InstalledTools(load_tools(reserved={*TOOLS, *SEND_TOOLS}), requests.open)
+    others = HookedTools(records, load_hooks(), tools.open)
+    return with_send_tools(transactions, with_client_tools(others.open))

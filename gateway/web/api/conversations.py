@@ -21,7 +21,9 @@ from gateway.store.conversations.messages import visible_attachment as file_show
 from gateway.store.conversations.previews import Preview, read_previews
 from gateway.store.turn_state import QueueMode
 from gateway.store.turns import approvals as approval_store
+from gateway.store.turns import branches as branch_store
 from gateway.store.turns import jobs as job_store
+from gateway.store.turns.branches import Branch
 from gateway.web.api.approvals import ApprovalResponse
 from gateway.web.api.approvals import to_response as approval_shown
 from gateway.web.api.jobs import JobDetail
@@ -110,10 +112,22 @@ class PreviewResponse(ResponseModel):
     states: list[ConversationState]
 
 
+class BranchResponse(ResponseModel):
+    """Turns that were taken back, oldest first; `rerun` is the turn that runs in their place, if one does."""
+
+    id: str
+    turn: str
+    turns: list[str]
+    rerun: str | None
+    by: str
+    created_at: datetime
+
+
 class ConversationResponse(ResponseModel):
     """A conversation. `name` is the caller's own and identifies it; `title` is what people see.
 
-    `kind` is the platform of its channel. `preview` is there with `preview=true`.
+    `kind` is the platform of its channel. `preview` is there with `preview=true`. `branches`
+    are those that were left, and are shown of a single conversation.
     """
 
     id: str
@@ -125,6 +139,7 @@ class ConversationResponse(ResponseModel):
     kind: str | None
     handover: HandoverView | None
     preview: PreviewResponse | None = None
+    branches: list[BranchResponse] | None = None
     created_at: datetime
     active_at: datetime
 
@@ -271,9 +286,22 @@ async def list_conversations(call: ApiCall[NoContent, ConversationQuery]) -> Lis
 
 
 async def get_conversation(call: ApiCall[NoContent, NoContent]) -> ConversationResponse:
-    """Return one conversation."""
+    """Return one conversation with the branches that it left."""
     async with call.context.database.read() as connection:
-        return await _require_view(connection, call.account, call.path["id"])
+        shown = await _require_view(connection, call.account, call.path["id"])
+        left = await branch_store.list_for_conversation(connection, shown.id)
+    return shown.model_copy(update={"branches": [_to_branch(one) for one in left]})
+
+
+def _to_branch(branch: Branch) -> BranchResponse:
+    return BranchResponse(
+        id=branch.id,
+        turn=branch.turn,
+        turns=list(branch.turns),
+        rerun=branch.rerun,
+        by=branch.by,
+        created_at=branch.created_at,
+    )
 
 
 async def delete_conversation(call: ApiCall[NoContent, NoContent]) -> None:

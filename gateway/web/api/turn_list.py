@@ -1,21 +1,24 @@
-"""Lists of turns, including dead-lettered ones, and their retry."""
+"""Lists of turns, including dead-lettered ones, their retry, and running a message again."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StrictStr
 
 from gateway.conversations import retry
 from gateway.conversations.retry import TurnNotFailed
+from gateway.conversations.submission import QueueFull
 from gateway.store.turn_state import DEAD_LETTER_PREFIX, TurnState
 from gateway.store.turns import turn_retries as store
 from gateway.store.turns.turns import Turn
+from gateway.turns import rerun
+from gateway.turns.rerun import CannotRerun
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, not_found
-from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
 
 INPUT_PREVIEW_LENGTH = 200
 """Characters of a turn's input that a list shows."""
@@ -101,6 +104,41 @@ async def retry_turn(call: ApiCall[NoContent, NoContent]) -> TurnResponse:
     return to_response(turn)
 
 
+class TurnRerunRequest(RequestModel):
+    """The new text of the message; without one it is run again as it was."""
+
+    text: Annotated[StrictStr, Field(min_length=1, max_length=200_000)] | None = None
+
+
+class TurnRerun(ResponseModel):
+    """The turn that runs in the place of the first one, which is a branch now."""
+
+    turnId: str
+    conversationId: str
+    statusUrl: str
+
+
+async def rerun_turn(call: ApiCall[TurnRerunRequest, NoContent]) -> TurnRerun:
+    """Run a message again, edited or not: a branch begins before it; a repeat returns the same new turn."""
+    try:
+        queued = await rerun.rerun_turn(
+            call.services.transactions,
+            call.services.submissions,
+            call.account,
+            call.path["id"],
+            text=call.body.text,
+            by=call.principal.key,
+        )
+    except (CannotRerun, QueueFull) as error:
+        raise HttpProblem(409, str(error)) from None
+    if queued is None:
+        raise not_found("there is no such turn in this account")
+    base = (call.context.public_url or "").rstrip("/")
+    return TurnRerun(
+        turnId=queued.turn, conversationId=queued.conversation, statusUrl=f"{base}/status/{queued.turn}"
+    )
+
+
 ROUTES = (
     ApiRoute(
         method="GET",
@@ -121,6 +159,19 @@ ROUTES = (
         status=202,
         response_model=TurnResponse,
         error_responses={409: "the turn has not failed and does not wait for a retry"},
+        tag="turns",
+    ),
+    ApiRoute(
+        method="POST",
+        path="/turns/{id}/rerun",
+        access=KeyAccess("chat"),
+        handler=rerun_turn,
+        summary="run a message again, edited or not; the earlier answer stays as a branch",
+        request_model=TurnRerunRequest,
+        response_model=TurnRerun,
+        optional_body=True,
+        status=202,
+        error_responses={409: "a turn is open, or the message is in a summary or a branch that was left"},
         tag="turns",
     ),
 )

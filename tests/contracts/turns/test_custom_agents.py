@@ -116,6 +116,39 @@ async def test_calls_that_run_together_wait_together() -> None:
     assert [args["command"] for _, args in tools.executed] == ["ls", "rm one"]
 
 
+async def test_a_turn_pauses_although_a_step_beside_the_call_failed() -> None:
+    """A function that goes on after a failed step still waits for the person, and does not hang."""
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    async def agent(turn: AgentTurn) -> str:
+        call = turn.call("bash", command="rm one")
+        result, failed = await asyncio.gather(call, turn.step("fails", fail), return_exceptions=True)
+        return f"{result} {failed!r}"
+
+    tools = RecordingTools(needs_approval_for=("rm one",))
+    async with asyncio.timeout(60):
+        steps = await collect_steps(to_agent("one", agent), turn_input(SPEC), tools)
+    assert isinstance(steps[-1], ApprovalRequired)
+
+
+async def test_a_step_that_fails_ends_the_turn_though_a_call_waits() -> None:
+    """Nobody is asked in vain when the function ends with the error."""
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("no")
+
+    async def agent(turn: AgentTurn) -> str:
+        await asyncio.gather(turn.call("bash", command="rm one"), turn.step("fails", fail))
+        return "unreachable"
+
+    tools = RecordingTools(needs_approval_for=("rm one",))
+    with pytest.raises(ValueError, match="no"):
+        await collect_steps(to_agent("one", agent), turn_input(SPEC), tools)
+
+
 async def test_a_generator_streams_its_parts() -> None:
     """What an async generator yields are the parts of one answer; tools find their turn by themselves."""
 

@@ -64,6 +64,34 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
     await expect(page.locator('[data-kind="message"][data-role="assistant"]').last).to_contain_text("hi")
 
 
+async def test_an_edited_message_is_a_version_beside_the_first(
+    gateway: GatewayProcess, console: Console
+) -> None:
+    """The new answer takes the place of the first, which can still be read; the API lists the branch."""
+    page = console.page
+    await console.enter(gateway)
+    await console.start_conversation("!echo first")
+    answer = page.locator('[data-kind="message"][data-role="assistant"]')
+    await expect(answer).to_have_text(re.compile("first"))
+    await page.get_by_role("button", name="Edit and run again").click()
+    await page.get_by_label("Your message").fill("!echo second")
+    await page.get_by_role("button", name="Run again", exact=True).click()
+    await expect(answer).to_have_text(re.compile("second"))
+    await expect(page.locator('[data-kind="version"]')).to_have_text("2 / 2")
+    await page.get_by_role("button", name="Earlier version").click()
+    await expect(answer).to_have_text(re.compile("first"))
+    await expect(page.get_by_role("button", name="Edit and run again")).to_be_hidden()
+    await page.get_by_role("button", name="Later version").click()
+    await expect(answer).to_have_text(re.compile("second"))
+    await page.reload()
+    await expect(page.locator('[data-kind="version"]')).to_have_text("2 / 2")
+    conversation = page.url.rpartition("/")[2]
+    async with gateway.http() as session, session.get(f"/conversations/{conversation}") as found:
+        (branch,) = (await found.json())["branches"]
+    assert branch["turns"] == [branch["turn"]]
+    assert branch["rerun"] not in branch["turns"]
+
+
 async def test_a_new_tab_needs_no_key_and_leaving_ends_all_tabs(
     gateway: GatewayProcess, console: Console
 ) -> None:

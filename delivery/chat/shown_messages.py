@@ -1,0 +1,41 @@
+"""Find the chat message of an earlier event, for a delivery that changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from delivery.database.engine import Database
+from delivery.database.tables import OPEN_DELIVERIES
+from delivery.deliveries import queries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownMessage:
+    """The message of an event; without a `platform_id` it was not sent, `is_open`: it will be."""
+
+    platform_id: str | None = None
+    is_open: bool = False
+
+
+FindShown = Callable[[str, str], Awaitable[ShownMessage]]
+"""Return the message of an event's id in a target; raises DatabaseUnavailable."""
+
+
+async def nothing_shown(_event: str, _target: str) -> ShownMessage:
+    """Find no message."""
+    return ShownMessage()
+
+
+def find_shown_in(database: Database) -> FindShown:
+    """Return the function that finds messages by their deliveries."""
+
+    async def find(event: str, target: str) -> ShownMessage:
+        async with database.read() as connection:
+            found = await queries.list_for_event(connection, event, target)
+        first = min(found, key=lambda view: view.part, default=None)
+        if first is None:
+            return ShownMessage()
+        return ShownMessage(platform_id=first.platform_id, is_open=first.state in OPEN_DELIVERIES)
+
+    return find
