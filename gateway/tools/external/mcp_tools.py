@@ -166,6 +166,7 @@ def _to_tool(offered: str, spec: McpToolSpec, config: McpServerConfig, server: M
         idempotent=spec.repeatable,
         validate=_validate,
         uses_workspace=False,
+        address=lambda _args: config.url or config.command or "",
     )
 
 

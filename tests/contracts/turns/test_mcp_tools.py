@@ -12,6 +12,7 @@ import pytest
 
 from delivery.database.engine import Database
 from egress.policy import EgressPolicy
+from gateway.agents.port import PendingToolCall
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
 from gateway.store.accounts.records import Record
@@ -146,6 +147,8 @@ async def test_approvals_follow_the_sandbox_unless_the_server_has_a_rule(
     async with agents.tools() as tools:
         assert await tools.needs_approval("sums_add", {"a": 1, "b": 2}, call="call-1") is asked
         assert not await tools.needs_approval("sums_add", {"a": 1}, call="call-2")
+        call = PendingToolCall(id="call-1", name="sums_add", args={"a": 1, "b": 2})
+        assert tools.call_address(call) == service.url
         result = await tools.call("sums_add", {"a": 1, "b": 2}, call="call-1")
     assert result.ok is not asked
     assert bool(service.calls) is not asked
