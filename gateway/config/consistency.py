@@ -19,6 +19,8 @@ def inconsistencies(sources: SettingSources, settings: Settings) -> Iterator[Set
     if settings.sandbox.snapshots == "s3":
         bucket = settings.sandbox.snapshot_s3
         yield from _bucket_problems(sources, ("sandbox", "snapshots"), ("sandbox", "snapshot_s3"), bucket)
+    if settings.sandbox.snapshots == "redis":
+        yield from _redis_problems(sources, settings)
     if settings.workspaces.store == "s3":
         bucket = settings.workspaces.s3
         yield from _bucket_problems(sources, ("workspaces", "store"), ("workspaces", "s3"), bucket)
@@ -48,6 +50,20 @@ def _bucket_problems(
             "the S3 client is not installed",
             f"Run {install_command('s3')}",
         )
+
+
+def _redis_problems(sources: SettingSources, settings: Settings) -> Iterator[SettingProblem]:
+    """Check that a server of snapshots is named, and that there is a client for its scheme."""
+    chosen_by, url = ("sandbox", "snapshots"), settings.sandbox.snapshot_redis.url
+    if url is None:
+        remedy = "Set sandbox.snapshot_redis.url, for example to redis://127.0.0.1:6379/0"
+        yield _problem(sources, chosen_by, "'redis'", "no server is named", remedy)
+    elif not url.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
+        keys = ("sandbox", "snapshot_redis", "url")
+        yield _problem(sources, keys, "'***'", "the scheme is unknown", "Use redis://, rediss:// or unix://")
+    if find_spec("redis") is None:
+        remedy = f"Run {install_command('redis')}"
+        yield _problem(sources, chosen_by, "'redis'", "the Redis client is not installed", remedy)
 
 
 def _shared_files_problems(sources: SettingSources, settings: Settings) -> Iterator[SettingProblem]:
@@ -97,7 +113,7 @@ def _replica_problems(sources: SettingSources, settings: Settings) -> Iterator[S
             ("sandbox", "snapshots"),
             "'local'",
             f"{several} cannot restore snapshots that are stored on one machine",
-            "Set it to s3, nats or none, or set shared_files",
+            "Set it to s3, nats, redis or none, or set shared_files",
         )
 
 

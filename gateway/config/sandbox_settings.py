@@ -12,6 +12,7 @@ from gateway.config.setting_types import (
     CidrNetworks,
     FrozenSettings,
     NonBlankText,
+    SecretValue,
     split_list,
 )
 
@@ -48,18 +49,38 @@ class SandboxCeilings(FrozenSettings):
     )
 
 
+class RedisSettings(FrozenSettings):
+    """A Redis server that stores snapshots."""
+
+    url: SecretValue | None = Field(
+        default=None, description="the server's URL with its login: redis://, rediss:// or unix://"
+    )
+    prefix: str = Field(default="dovecote:", description="prefix of the keys")
+    ttl_days: int = Field(
+        default=60, ge=0, le=3650, description="days after which an unread snapshot is gone; 0: never"
+    )
+
+    def with_secrets(self) -> dict[str, Any]:
+        """Return the server with its URL in clear: for the store that is opened with it."""
+        url = self.url.get_secret_value() if self.url is not None else ""
+        return {"url": url, "prefix": self.prefix, "ttl_days": self.ttl_days}
+
+
 class SandboxSettings(FrozenSettings):
     """The provider of new sandboxes, and each provider's own table, which its plugin validates."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     provider: NonBlankText = Field(default="host", description="the provider of the default sandbox")
-    snapshots: Literal["none", "local", "s3", "nats"] = Field(
+    snapshots: Literal["none", "local", "s3", "nats", "redis"] = Field(
         default="none",
-        description="where snapshots of reserved sandboxes are stored: none, local, s3 or nats",
+        description="where snapshots of reserved sandboxes are stored: none, local, s3, nats or redis",
     )
     snapshot_limit_mb: int = Field(default=2048, ge=1, description="the largest snapshot, in MiB")
     snapshot_s3: BucketSettings = Field(default=BucketSettings(), description="the bucket of snapshots")
+    snapshot_redis: RedisSettings = Field(
+        default=RedisSettings(), description="the Redis server of snapshots"
+    )
     max_memory_mb: int | None = Field(
         default=None, ge=16, description="the most memory a sandbox may request, in MiB; none: no limit"
     )

@@ -130,6 +130,12 @@ async def _open_snapshotter(backing: BackingServices, stack: AsyncExitStack) -> 
             from sandbox.snapshots.s3 import Bucket, open_store
 
             store = await stack.enter_async_context(open_store(Bucket(**settings.snapshot_s3.with_secrets())))
+        case "redis":
+            from sandbox.snapshots.redis_store import RedisStoreOptions
+            from sandbox.snapshots.redis_store import open_store as open_redis
+
+            options = RedisStoreOptions(**settings.snapshot_redis.with_secrets())
+            store = await stack.enter_async_context(open_redis(options))
         case "nats":
             from gateway.infra.nats_snapshots import NatsSnapshotStore
 

@@ -15,7 +15,7 @@ from yarl import URL
 
 from egress.guard import TRUSTED
 from egress.sessions import open_session
-from sandbox.agentrun.errors import SandboxIdTaken, error_for, translate_errors
+from sandbox.agentrun.errors import error_for, translate_errors
 from sandbox.agentrun.settings import AgentRunSettings
 from sandbox.agentrun.signature import (
     API_VERSION,
@@ -46,6 +46,7 @@ class AgentRunSandboxInfo:
     id: SandboxId
     status: str
     template: str
+    created: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class AgentRunApi:
         self._settings = settings
 
     async def create(self, sandbox_id: SandboxId, *, template: str, idle_seconds: int) -> None:
-        """Create a sandbox with an id of our own; raises SandboxIdTaken if there is one."""
+        """Create a sandbox with an id of our own."""
         wanted = {
             "templateName": template,
             "sandboxIdleTimeoutSeconds": idle_seconds,
@@ -216,6 +217,7 @@ def _info(given: Any) -> AgentRunSandboxInfo:
         id=SandboxId(str(fields.get("sandboxId") or "")),
         status=str(fields.get("status") or "").upper(),
         template=str(fields.get("templateName") or ""),
+        created=str(fields.get("createdAt") or ""),
     )
 
 
@@ -224,6 +226,3 @@ async def open_api(settings: AgentRunSettings) -> AsyncIterator[AgentRunApi]:
     """Yield the API with an open session to the operator's addresses."""
     async with open_session(TRUSTED) as session:
         yield AgentRunApi(session, settings)
-
-
-__all__ = ["AgentRunApi", "AgentRunSandboxInfo", "CommandOutput", "SandboxIdTaken", "open_api"]

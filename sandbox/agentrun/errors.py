@@ -33,15 +33,9 @@ NOT_FOUND = "sandbox not found"
 """What the data plane answers, with status 200, for a sandbox that it no longer knows."""
 
 
-class SandboxIdTaken(ProviderRefused):
-    """Another process created a sandbox with this id."""
-
-
 def error_for(status: int, code: str, message: str) -> SandboxError:
     """Return the error for an answer that is not a success; its texts are untrusted."""
     text = f"agentrun: {code or status}: {message}"[:500]
-    if status == 409:  # noqa: PLR2004 - a conflict
-        return SandboxIdTaken(text)
     if NOT_FOUND in message.lower():
         return SandboxGone(text)
     if status < 400:  # noqa: PLR2004 - accepted as a request, refused by its content

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+
+import structlog
 
 from sandbox.agentrun.api import (
     ENDED_STATES,
@@ -14,7 +17,6 @@ from sandbox.agentrun.api import (
     READY,
     AgentRunApi,
     AgentRunSandboxInfo,
-    SandboxIdTaken,
     open_api,
 )
 from sandbox.agentrun.execution import AgentRunHandle
@@ -28,10 +30,13 @@ from sandbox.port import Provider, ProviderContext, Sandbox
 
 PREFIX = "dovecote-sandbox-"
 MAX_ID_LENGTH = 128
+NONCE_LENGTH = 8
 POLL_SECONDS = 0.5
 _ESCAPED = re.compile(r"[^a-z0-9-]")
 _ESCAPE = re.compile(r"_([0-9a-f]+)_")
-_ID = re.compile(rf"{PREFIX}[a-z0-9_-]+")
+_ID = re.compile(rf"{PREFIX}[a-z0-9_-]+-[0-9a-f]{{{NONCE_LENGTH}}}")
+
+log = structlog.get_logger(__name__)
 
 
 class AgentRunProvider(Provider):
@@ -43,27 +48,41 @@ class AgentRunProvider(Provider):
         self._context = context
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Return the sandbox of the label; create it if there is none, or if it has another template."""
+        """Return the oldest sandbox of the label; create one if there is none with the right template."""
         template = self._check(spec)
-        sandbox_id = id_of(spec.label)
-        found = await self._find(sandbox_id)
-        if found is not None and (found.status in ENDED_STATES or found.template != template):
-            await self._api.delete(sandbox_id)
-            found = None
-        if found is None:
-            self._context.checkpoint("sandbox.create")
-            await self._create(sandbox_id, template, spec)
-        return await self._open(sandbox_id, spec)
+        for one in await self._list_by_label(spec.label):
+            if one.template != template:
+                await self._api.delete(one.id)
+                continue
+            try:
+                return await self._open(one.id, spec)
+            except SandboxGone:
+                log.info("agentrun.sandbox_lost", sandbox=one.id)
+        self._context.checkpoint("sandbox.create")
+        return await self._deduplicate(await self._create(template, spec), template, spec)
 
-    async def _create(self, sandbox_id: SandboxId, template: str, spec: SandboxSpec) -> None:
+    async def _create(self, template: str, spec: SandboxSpec) -> SandboxId:
         idle_seconds = max(60, min(int(spec.idle_timeout * 2) + 60, self._settings.longest))
+        sandbox_id = new_id(spec.label)
         try:
             await self._api.create(sandbox_id, template=template, idle_seconds=idle_seconds)
-        except SandboxIdTaken:
-            return  # another process was first
         except ProviderUnreachable:
-            if await self._find(sandbox_id) is None:  # the answer may be lost, and the sandbox made
-                raise
+            try:
+                await self._api.get(sandbox_id)
+            except SandboxGone:  # it was not made; else only the answer was lost
+                pass
+            else:
+                return sandbox_id
+            raise
+        return sandbox_id
+
+    async def _deduplicate(self, sandbox_id: SandboxId, template: str, spec: SandboxSpec) -> Sandbox:
+        """Keep the older sandbox of a label if two processes created one at the same time."""
+        found = [one.id for one in await self._list_by_label(spec.label) if one.template == template]
+        if not found or found[0] == sandbox_id:
+            return await self._open(sandbox_id, spec)
+        await self._api.delete(sandbox_id)
+        return await self._open(found[0], spec)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return an existing sandbox; raises SandboxGone."""
@@ -84,11 +103,10 @@ class AgentRunProvider(Provider):
         found = [(one.id, label_of(one.id)) async for one in self._api.list() if _ID.fullmatch(one.id)]
         return sorted((number, label) for number, label in found if label.startswith(label_prefix))
 
-    async def _find(self, sandbox_id: SandboxId) -> AgentRunSandboxInfo | None:
-        try:
-            return await self._api.get(sandbox_id)
-        except SandboxGone:
-            return None
+    async def _list_by_label(self, label: str) -> Sequence[AgentRunSandboxInfo]:
+        """Return the sandboxes of a label, the oldest first."""
+        found = [one async for one in self._api.list() if _ID.fullmatch(one.id) and label_of(one.id) == label]
+        return sorted(found, key=lambda one: (one.created, one.id))
 
     async def _open(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         await self._wait_until_ready(sandbox_id)
@@ -137,18 +155,24 @@ def template_for(settings: AgentRunSettings, network: Network) -> str:
     return name
 
 
-def id_of(label: str) -> SandboxId:
-    """Return the id of a label's sandbox; `label_of` returns the label again."""
+def new_id(label: str) -> SandboxId:
+    """Return a new id for a label's sandbox, from which `label_of` returns the label.
+
+    Each sandbox has an id of its own: the baseline of synced files belongs to one instance, and files that a
+    new and empty one lacks were not removed.
+    """
     escaped = _ESCAPED.sub(lambda found: f"_{ord(found[0]):x}_", label)
-    if len(PREFIX) + len(escaped) > MAX_ID_LENGTH:
+    sandbox_id = f"{PREFIX}{escaped}-{secrets.token_hex(NONCE_LENGTH // 2)}"
+    if len(sandbox_id) > MAX_ID_LENGTH:
         raise ProviderRefused(f"the label {label[:80]!r} is too long for an id at agentrun")
-    return SandboxId(PREFIX + escaped)
+    return SandboxId(sandbox_id)
 
 
 def label_of(sandbox_id: SandboxId) -> str:
     """Return the label that an id was made from; an id of another form has the empty label."""
+    escaped = sandbox_id.removeprefix(PREFIX)[: -NONCE_LENGTH - 1]
     try:
-        return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), sandbox_id.removeprefix(PREFIX))
+        return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), escaped)
     except (ValueError, OverflowError):
         return ""
 

@@ -128,6 +128,15 @@ class LifeContract:
             await provider.connect(SandboxId("../../etc"), rig.spec())
         assert not rig.mounts or (rig.workspace / "file").read_bytes() == b"kept"
 
+    async def test_a_new_sandbox_of_a_label_has_another_id(
+        self, provider: Provider, sandbox: Sandbox, rig: ProviderRig
+    ) -> None:
+        """An id is one instance: files that a new and empty one lacks are not taken for removed ones."""
+        if rig.mounts:
+            pytest.skip("the workspace is mounted: nothing is synced")
+        await provider.destroy(sandbox.id)
+        assert (await provider.create(rig.spec())).id != sandbox.id
+
     async def test_a_sandbox_has_a_callback_socket_of_its_own(
         self, provider: Provider, sandbox: Sandbox, rig: ProviderRig
     ) -> None:

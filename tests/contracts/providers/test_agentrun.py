@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,12 @@ async def test_all_pages_are_listed(provider: Provider) -> None:
     for label in labels:
         await provider.create(_spec(label=label))
     assert [label for _id, label in await provider.list("dovecote-")] == labels
+
+
+async def test_the_older_of_two_sandboxes_is_kept(provider: Provider, service: AgentRunService) -> None:
+    """Two processes that create at once end with one sandbox."""
+    found = await asyncio.gather(*(provider.create(_spec()) for _ in range(3)))
+    assert len({one.id for one in found}) == len(service.machines) == 1
 
 
 async def test_keeping_a_sandbox_alive_is_a_request(provider: Provider, service: AgentRunService) -> None:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from delivery.broker.connection import connect
 from gateway.infra.nats_snapshots import NatsSnapshotStore
 from nats_servers import TOKEN, NatsServer
-from sandbox.errors import SandboxError
+from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxError
 from sandbox.snapshots.local import LocalSnapshotStore
 from sandbox.snapshots.port import SnapshotNotFound, SnapshotStore
+from sandbox.snapshots.redis_store import (
+    DAY_SECONDS,
+    MAX_BYTES,
+    UPLOAD_SECONDS,
+    RedisSnapshotStore,
+    RedisStoreOptions,
+)
+from sandbox.snapshots.redis_store import open_store as open_redis
 
 LABEL = "dovecote-here-one"
 LARGE = 3 * 1024 * 1024 + 7
-STORES = ["local", "nats", "s3"]
+STORES = ["local", "nats", "redis", "s3"]
 
 
 async def _nats(directory: Path, stack: AsyncExitStack) -> SnapshotStore:
@@ -48,6 +59,19 @@ async def _s3(stack: AsyncExitStack) -> SnapshotStore:
     return store
 
 
+async def _redis(directory: Path, stack: AsyncExitStack, **options: Any) -> RedisSnapshotStore:
+    program = shutil.which("redis-server") or pytest.skip("no redis-server (Debian: redis-server)")
+    socket = directory / "redis.sock"
+    words = ["--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(directory)]
+    server = await asyncio.create_subprocess_exec(program, *words, stdout=asyncio.subprocess.DEVNULL)
+    stack.push_async_callback(server.wait)
+    stack.callback(server.terminate)
+    async with asyncio.timeout(60):
+        while not socket.exists():  # noqa: ASYNC110 - another process creates it
+            await asyncio.sleep(0.01)
+    return await stack.enter_async_context(open_redis(RedisStoreOptions(url=f"unix://{socket}", **options)))
+
+
 @pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SnapshotStore]:
     """Open each store against the real thing, or a server that speaks its protocol."""
@@ -55,6 +79,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         match request.param:
             case "nats":
                 yield await _nats(tmp_path / "nats", stack)
+            case "redis":
+                yield await _redis(tmp_path, stack)
             case "s3":
                 yield await _s3(stack)
             case _:
@@ -95,3 +121,49 @@ async def test_s3_that_is_away_is_unreachable(tmp_path: Path) -> None:
     async with open_store(bucket) as store:
         with pytest.raises(SandboxError):
             await store.get("dovecote-here/1-a", tmp_path / "back")
+
+
+async def test_snapshots_in_redis_expire_unless_they_are_read(tmp_path: Path) -> None:
+    """The time begins with the upload, is renewed by each reading, and can be switched off."""
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    async with AsyncExitStack() as stack:
+        store = await _redis(tmp_path, stack, ttl_days=2)
+        await store.put(f"{LABEL}/1-a", file)
+        (key,) = [one async for one in store.client.scan_iter()]
+        assert DAY_SECONDS < await store.client.ttl(key) <= 2 * DAY_SECONDS
+        await store.client.expire(key, 60)
+        await store.get(f"{LABEL}/1-a", tmp_path / "back")
+        assert await store.client.ttl(key) > DAY_SECONDS
+        lasting = RedisSnapshotStore(store.client, RedisStoreOptions(url="", ttl_days=0))
+        await lasting.put(f"{LABEL}/1-a", file)
+        assert await store.client.ttl(key) == -1
+
+
+async def test_an_interrupted_upload_to_redis_is_no_snapshot(tmp_path: Path) -> None:
+    """What a killed gateway left is not listed, and expires by itself."""
+    async with AsyncExitStack() as stack:
+        store = await _redis(tmp_path, stack)
+        await store.client.set("dovecote:upload:one", b"half", ex=UPLOAD_SECONDS)
+        await store.client.set("dovecote:snapshots:dovecote-*/1-a", b"odd")
+        assert list(await store.list()) == ["dovecote-*/1-a"]
+        assert list(await store.list("dovecote-x")) == []
+        assert list(await store.list("dovecote-*")) == ["dovecote-*/1-a"]
+
+
+async def test_redis_refuses_in_our_words(tmp_path: Path) -> None:
+    """A file beyond its limit, a full server and one that is away each have an error of ours."""
+    file = tmp_path / "file"
+    with file.open("wb") as large:
+        large.truncate(MAX_BYTES + 1)
+    async with AsyncExitStack() as stack:
+        store = await _redis(tmp_path, stack)
+        with pytest.raises(ProviderRefused, match="snapshot_limit_mb"):
+            await store.put(f"{LABEL}/1-a", file)
+        await store.client.config_set("maxmemory", "1mb")
+        os.truncate(file, LARGE)
+        with pytest.raises(ProviderRefused, match="maxmemory"):
+            await store.put(f"{LABEL}/1-a", file)
+    async with open_redis(RedisStoreOptions(url="redis://127.0.0.1:1/0")) as away:
+        with pytest.raises(ProviderUnreachable):
+            await away.list()

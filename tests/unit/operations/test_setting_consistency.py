@@ -77,3 +77,15 @@ def test_snapshots_in_s3_need_a_bucket(tmp_path: Path) -> None:
     assert "snapshot_s3.bucket" in inconsistencies_of(tmp_path, DOVECOTE_SANDBOX__SNAPSHOTS="s3")
     given = {"DOVECOTE_SANDBOX__SNAPSHOTS": "s3", "DOVECOTE_SANDBOX__SNAPSHOT_S3__BUCKET": "pigeons"}
     assert loaded(tmp_path, **given).sandbox.snapshot_s3.bucket == "pigeons"
+
+
+def test_snapshots_in_redis_need_a_server(tmp_path: Path) -> None:
+    """A missing URL and an unknown scheme are named without the login; replicas can share the server."""
+    redis = {"DOVECOTE_SANDBOX__SNAPSHOTS": "redis"}
+    assert "sandbox.snapshot_redis.url" in inconsistencies_of(tmp_path, **redis)
+    url = "DOVECOTE_SANDBOX__SNAPSHOT_REDIS__URL"
+    wrong = inconsistencies_of(tmp_path, **redis, **{url: "http://me:canary@redis.example"})
+    assert "rediss://" in wrong
+    assert "canary" not in wrong
+    given = redis | {url: "redis://me:canary@redis.example"}
+    assert loaded(tmp_path, **given).sandbox.snapshot_redis.with_secrets()["url"].endswith("redis.example")
