@@ -10,8 +10,6 @@ from datetime import timedelta
 from delivery.broker import epochs
 from delivery.chat.drafts import Drafts
 from delivery.chat.rate_limit_store import SqlTokenBuckets
-from delivery.chat.shown_messages import find_shown_in
-from delivery.chat.sink import ChatSink
 from delivery.deliveries.router import Router
 from delivery.deliveries.transactions import Transactions
 from delivery.events.event import Event
@@ -213,13 +211,8 @@ async def _delivery_tasks(
         base.transactions,
         relay=base.relay,
         channel_supervisor=base.channel_supervisor,
-        chat_sink=ChatSink(
-            base.channel_supervisor.get_bot,
-            claim=base.drafts.claim,
-            claim_unfinished=base.drafts.claim_unfinished,
-            attach=services.file_services.sink.attach,
-            find_shown=find_shown_in(base.backing.database),
-        ),
+        drafts=base.drafts,
+        attach=services.file_services.sink.attach,
         stack=stack,
     )
 

@@ -8,7 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from delivery.broker.port import WorkQueue
-from delivery.chat.sink import ChatSink
+from delivery.chat.drafts import Drafts
+from delivery.chat.shown_messages import find_shown_in
+from delivery.chat.sink import AttachFile, ChatSink
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries.port import Delivery
 from delivery.deliveries.retry_schedule import CHAT, RetrySchedule
@@ -44,13 +46,21 @@ async def delivery_workers(
     *,
     relay: Relay,
     channel_supervisor: ChannelSupervisor,
-    chat_sink: ChatSink,
+    drafts: Drafts,
+    attach: AttachFile,
     stack: AsyncExitStack,
 ) -> list[BackgroundTask]:
     """Return the delivery tasks of this process; none without the delivery role."""
     settings = backing.settings
     if Role.DELIVERY not in settings.roles:
         return []
+    chat_sink = ChatSink(
+        channel_supervisor.get_bot,
+        claim=drafts.claim,
+        claim_unfinished=drafts.claim_unfinished,
+        attach=attach,
+        find_shown=find_shown_in(backing.database),
+    )
     egress = await stack.enter_async_context(Egress(EgressPolicy(allow=settings.egress_allow)))
     source = settings.public_url or "dovecote"
     webhook_schedule = RetrySchedule(delays=settings.webhook_schedule)

@@ -27,11 +27,11 @@ from gateway.store.job_state import JobState
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode, TurnState
 from gateway.store.turns import jobs, turn_retries, turns
 from gateway.store.turns.turns import Turn
+from gateway.turns.branching import undo_last_exchange
 from gateway.turns.compaction_turn import queue_compaction
 from gateway.turns.model_choice import execute_model_command
 from gateway.turns.room_verbosity import execute_verbose_command
 from gateway.turns.session_reset import begin_anew
-from gateway.turns.undo import undo_last_exchange
 
 HELP = (
     "`/new` starts a new conversation, `/stop` stops what is running, "

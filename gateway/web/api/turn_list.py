@@ -13,8 +13,8 @@ from gateway.conversations.submission import QueueFull
 from gateway.store.turn_state import DEAD_LETTER_PREFIX, TurnState
 from gateway.store.turns import turn_retries as store
 from gateway.store.turns.turns import Turn
-from gateway.turns import rerun
-from gateway.turns.rerun import CannotRerun
+from gateway.turns import branching
+from gateway.turns.branching import CannotRerun
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, not_found
@@ -121,7 +121,7 @@ class TurnRerun(ResponseModel):
 async def rerun_turn(call: ApiCall[TurnRerunRequest, NoContent]) -> TurnRerun:
     """Run a message again, edited or not: a branch begins before it; a repeat returns the same new turn."""
     try:
-        queued = await rerun.rerun_turn(
+        queued = await branching.rerun_turn(
             call.services.transactions,
             call.services.submissions,
             call.account,

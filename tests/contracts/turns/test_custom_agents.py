@@ -123,9 +123,8 @@ async def test_a_turn_pauses_although_a_step_beside_the_call_failed() -> None:
         raise ValueError("no")
 
     async def agent(turn: AgentTurn) -> str:
-        call = turn.call("bash", command="rm one")
-        result, failed = await asyncio.gather(call, turn.step("fails", fail), return_exceptions=True)
-        return f"{result} {failed!r}"
+        both = (turn.call("bash", command="rm one"), turn.step("fails", fail))
+        return repr(await asyncio.gather(*both, return_exceptions=True))
 
     tools = RecordingTools(needs_approval_for=("rm one",))
     async with asyncio.timeout(60):

@@ -31,8 +31,8 @@ from gateway.store.conversations import conversations, histories
 from gateway.store.history_tables import histories as histories_table
 from gateway.store.tables import conversations as conversations_table
 from gateway.store.turn_state import TurnState
+from gateway.turns.branching import BUSY, NOTHING, SUMMARISED, undo_last_exchange
 from gateway.turns.histories import History, HistoryCache
-from gateway.turns.undo import BUSY, NOTHING, SUMMARISED, undo_last_exchange
 from statement_recorder import recorded_statements
 from turn_worker import TurnWorkerHarness, open_turn_worker
 

@@ -19,8 +19,7 @@ from gateway.store.turn_state import TurnState
 from gateway.store.turns import branches, turns
 from gateway.store.turns.branches import Branch
 from gateway.store.turns.turns import Turn
-from gateway.turns.rerun import CannotRerun, rerun_turn
-from gateway.turns.undo import BUSY, undo_last_exchange
+from gateway.turns.branching import BUSY, CannotRerun, rerun_turn, undo_last_exchange
 from turn_worker import TurnWorkerHarness, open_turn_worker
 
 
