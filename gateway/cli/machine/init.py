@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.commands.channels import parse_settings
+from gateway.cli.arguments import parse_settings
 from gateway.cli.errors import CommandFailed, UsageError
 from gateway.cli.group import require_models
 from gateway.cli.machine.example import EXAMPLE
