@@ -13,8 +13,10 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from gateway.observability.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
+from gateway.store.turns.queue_depths import OLDEST_ROW_QUERIES
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "monitoring"
+PAGE = (FOLDER.parents[1] / "docs" / "guide" / "operations.md").read_text()
 METRIC = re.compile(r"\b(dovecote_[a-z_]+)(?:\{([^}]*)\})?")
 LABEL = re.compile(r"([a-z_]+)\s*(?:=~|!~|!=|=)")
 OF_PROMETHEUS = {"instance", "job", "le"}
@@ -52,6 +54,18 @@ def test_a_query_names_what_there_is(place: str, query: str) -> None:
         assert set(LABEL.findall(selector)) <= known[metric] | OF_PROMETHEUS, f"{place}: {metric}"
     grouped = {name.strip() for names in re.findall(r"by \(([^)]*)\)", query) for name in names.split(",")}
     assert grouped <= allowed, place
+
+
+VALUE = re.compile(r'(\w+)="([^"$]+)"')
+
+
+@pytest.mark.parametrize(("place", "query"), list(expressions()))
+def test_a_query_selects_values_that_occur(place: str, query: str) -> None:
+    """The operations page names each value; one that is never set would make an alert that never fires."""
+    for label, value in VALUE.findall(query):
+        assert f"`{value}`" in PAGE or f'{label}="{value}"' in PAGE, f"{place}: {label} is never {value}"
+    for queue in re.findall(r'oldest_seconds\{queue="([^"]+)"', query):
+        assert queue in OLDEST_ROW_QUERIES, place
 
 
 def test_the_names_are_those_of_the_exposition() -> None:
