@@ -20,6 +20,7 @@ COPY channels channels
 COPY sandbox sandbox
 COPY delivery delivery
 COPY egress egress
+COPY dovecote dovecote
 RUN /opt/dovecote/bin/pip install --no-cache-dir --no-deps . \
  && /opt/dovecote/bin/pip uninstall --yes pip
 

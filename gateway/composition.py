@@ -52,10 +52,8 @@ from gateway.observability import tracing
 from gateway.observability.gauges import ProcessGauges, QueueGauges
 from gateway.observability.tracing.span_recorder import SpanRecorder
 from gateway.records.agent import OperatorModel
-from gateway.records.bootstrap import ensure_defaults
-from gateway.records.declared import DeclaredRecords
 from gateway.records.records import Records
-from gateway.schedules.declared import apply_declared_schedules
+from gateway.schedules.declared import ensure_defaults_and_schedules
 from gateway.schedules.firing import ScheduleFiring
 from gateway.schedules.schedules import Schedules, schedule_settings
 from gateway.services import Services
@@ -350,15 +348,7 @@ async def _ensure_defaults(backing: BackingServices, records: Records) -> str:
     """Create the default records at the first start; returns the default account's id."""
     settings = backing.settings
     async with backing.database.begin() as connection:
-        defaults = await ensure_defaults(
-            connection,
-            records,
-            data=settings.data_dir,
-            agent=settings.agent,
-            provider=settings.sandbox.provider,
-            declared=DeclaredRecords.from_settings(settings),
-        )
-        await apply_declared_schedules(connection, defaults.account, settings)
+        defaults = await ensure_defaults_and_schedules(connection, records, settings)
     if backing.vault.is_rotating:
         await reencrypt_all(backing.database, backing.vault)
     return defaults.account

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -58,7 +57,9 @@ def _print_table(rows: Sequence[Row], columns: Columns) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    is_sized = sys.stdout.isatty() or "COLUMNS" in os.environ
+    from gateway.config.load import environment
+
+    is_sized = sys.stdout.isatty() or bool(environment("COLUMNS"))
     console = Console(width=None if is_sized else UNLIMITED)
     table = Table(box=None, pad_edge=False, header_style="bold")
     cells = {title: [cell(row, column) for row in rows] for title, column in columns.items()}
@@ -123,11 +124,13 @@ def styled_state(state: str) -> str:
 
 def shows_styles() -> bool:
     """Return whether stdout shows colours: pipes, dumb terminals and those with NO_COLOR do not."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+    if not sys.stdout.isatty():
         return False
     from rich.console import Console
 
-    return not Console().is_dumb_terminal
+    from gateway.config.load import environment
+
+    return not environment("NO_COLOR") and not Console().is_dumb_terminal
 
 
 def clean(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -58,9 +57,11 @@ def progress(
     label: str, *, stream: TextIO | None = None, patience: float = PATIENCE_SECONDS
 ) -> Iterator[Progress]:
     """Show on stderr what is waited for, if that is a terminal; inside another one, that one goes on."""
+    from gateway.config.load import environment
+
     global _is_shown  # noqa: PLW0603 - a process has one terminal
     target = stream or sys.stderr
-    if _is_shown or not target.isatty() or os.environ.get("TERM") == "dumb":
+    if _is_shown or not target.isatty() or environment("TERM") == "dumb":
         yield _silent
         return
     shown, _is_shown = Progress(label, target, patience), True

@@ -100,6 +100,11 @@ def environment_without_ours() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
 
 
+def environment(name: str) -> str:
+    """Return a variable of the environment; empty if it is not set."""
+    return os.environ.get(name, "")
+
+
 def wants_traces() -> bool:
     """Return whether OpenTelemetry's variables name a trace endpoint; its SDK reads the others."""
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"

@@ -14,9 +14,11 @@ from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction
 from gateway.config.settings import Settings
 from gateway.conversations.submission import Submissions
-from gateway.records.declared import ChangeKind, RecordChange
+from gateway.records.bootstrap import Defaults, ensure_defaults
+from gateway.records.declared import ChangeKind, DeclaredRecords, RecordChange
 from gateway.records.errors import InvalidRecord
 from gateway.records.input_problems import to_problems
+from gateway.records.records import Records
 from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
 from gateway.schedules.schedules import (
     FILE_AUTHOR,
@@ -31,7 +33,7 @@ from gateway.schedules.schedules import (
     resumed,
     with_recurrence,
 )
-from gateway.store.accounts import records
+from gateway.store.accounts import records as record_store
 from gateway.store.conversations import conversations
 from gateway.store.conversations import schedules as store
 from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
@@ -56,6 +58,22 @@ class _DeclaredSchedule(BaseModel):
     kind: ScheduleKind = ScheduleKind.TURN
     missed: MissedRule = MissedRule.ONCE
     paused: StrictBool = False
+
+
+async def ensure_defaults_and_schedules(
+    connection: Connection, records: Records, settings: Settings
+) -> Defaults:
+    """Create missing defaults, and apply what the settings declare; raises InvalidRecord."""
+    defaults = await ensure_defaults(
+        connection,
+        records,
+        data=settings.data_dir,
+        agent=settings.agent,
+        provider=settings.sandbox.provider,
+        declared=DeclaredRecords.from_settings(settings),
+    )
+    await apply_declared_schedules(connection, defaults.account, settings)
+    return defaults
 
 
 async def apply_declared_schedules(
@@ -134,7 +152,7 @@ def _parse(name: str, table: Mapping[str, Any], below: str) -> _DeclaredSchedule
 
 async def _conversation(connection: Connection, account: str, declared: _DeclaredSchedule, below: str) -> str:
     """Return the id of the conversation, which a new name creates."""
-    agent = await records.get(connection, account, "agent", declared.agent or "default")
+    agent = await record_store.get(connection, account, "agent", declared.agent or "default")
     if agent is None:
         raise _problem(f"{below}/agent", f"there is no agent {declared.agent!r} in this account")
     found = await conversations.get(connection, account, declared.conversation)

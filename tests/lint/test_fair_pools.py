@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress")
+PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress", "dovecote")
 
 UNFAIR = frozenset(
     {

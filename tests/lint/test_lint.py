@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress")
+PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress", "dovecote")
 MOST_LINES = 400
 BANNED_CALLS = {
     "wait_for": "asyncio.wait_for swallows cancellation on Python 3.11: use asyncio.timeout or asyncio.wait",

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress")
+PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress", "dovecote")
 MAX_ROOT_MODULES = 8
 ROOM_SIZES = range(4, 17)
 SMALL_ROOMS = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.commands.channels import parse_settings
+from gateway.cli.arguments import parse_settings
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, Row, print_record, print_rows, short
 

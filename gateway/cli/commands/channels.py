@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.errors import CommandFailed, ExitCode, UsageError
+from gateway.cli.arguments import parse_settings
+from gateway.cli.errors import CommandFailed, ExitCode
 from gateway.cli.group import (
     Config,
     Data,
@@ -119,26 +119,6 @@ async def revoke_pairing(
     """Revoke a pairing."""
     await gateway.delete("accounts", "me", "channels", name, "pairings", person)
     typer.echo(f"{person} is not paired any more")
-
-
-def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """Parse KEY=VALUE arguments; a value that is JSON is parsed as JSON."""
-    found: dict[str, Any] = {}
-    for text in pairs:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"{key!r} is not KEY=VALUE")
-        found[key.strip()] = _parse_value(value)
-    return found
-
-
-def _parse_value(text: str) -> Any:
-    if text[:1] in {"[", "{"} or text in {"true", "false"}:
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise UsageError(f"{text!r} starts like JSON but is invalid: {error}") from error
-    return text
 
 
 @local(channels, "test")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.commands.channels import parse_settings
+from gateway.cli.arguments import parse_settings
 from gateway.cli.errors import CommandFailed, UsageError
 from gateway.cli.group import require_models
 from gateway.cli.machine.example import EXAMPLE
@@ -104,13 +104,15 @@ def init(
 
 
 def _ask() -> InitAnswers:
+    from gateway.config.load import environment
+
     model = typer.prompt("Model (openai:NAME, anthropic:NAME, google:NAME, ollama:NAME)", default=SHELL)
     vendor = str(model).partition(":")[0]
     base_url = None
     if vendor == "openai":
         base_url = typer.prompt("Base URL (empty: OpenAI)", default="", show_default=False) or None
     secrets: dict[str, str] = {}
-    if vendor in KEYS and not os.environ.get(KEYS[vendor]):
+    if vendor in KEYS and not environment(KEYS[vendor]):
         secrets[KEYS[vendor]] = _secret(f"Key of {vendor} ({KEYS[vendor]})")
     question = f"Channel ({', '.join(CHANNEL_SECRETS)}; empty: none)"
     channel = typer.prompt(question, default="", show_default=False)
@@ -118,7 +120,7 @@ def _ask() -> InitAnswers:
         raise UsageError(f"{channel} cannot be set up here: see docs/guide/channels")
     for name in CHANNEL_SECRETS.get(channel, ()):
         variable = _variable(channel, name)
-        if not os.environ.get(variable):
+        if not environment(variable):
             secrets[variable] = _secret(f"{channel}: {name}")
     return InitAnswers(model=model, base_url=base_url, channel=channel or None, secrets=secrets)
 

@@ -97,7 +97,7 @@ def test_the_wheel_may_be_published_and_holds_the_packages_alone(made: Path) -> 
         names = archive.namelist()
         metadata = archive.read(next(name for name in names if name.endswith(".dist-info/METADATA"))).decode()
     assert {name.split("/")[0] for name in names} == {
-        *("gateway", "channels", "sandbox", "delivery", "egress"),
+        *("dovecote", "gateway", "channels", "sandbox", "delivery", "egress"),
         next(name.split("/")[0] for name in names if ".dist-info" in name),
     }
     assert "Private ::" not in metadata

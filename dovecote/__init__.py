@@ -1,0 +1,1 @@
+"""What programs import to use a running gateway: `dovecote.client`."""

@@ -1,0 +1,176 @@
+"""Commands on the settings: init, config, migrations, and what doctor and serve say of wrong ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from channels.telegram.simulator import simulate
+from gateway.cli import app
+from gateway.config.load import load
+from openai_server import OpenAIServer, ScriptedTurn
+
+ROOT = Path(__file__).parents[3]
+Run = Callable[..., Result]
+
+
+def test_init_never_overwrites(run: Run, tmp_path: Path) -> None:
+    """`init` writes a file that is in order, once."""
+    assert run("init").exit_code == 0
+    first = (tmp_path / "dovecote.toml").read_text()
+    assert run("config", "check").exit_code == 0
+    again = run("init")
+    assert again.exit_code == 1
+    assert (tmp_path / "dovecote.toml").read_text() == first
+
+
+async def test_init_tests_what_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that answers and a bot that the platform knows are written; a wrong token writes nothing."""
+    monkeypatch.chdir(tmp_path)
+    async with OpenAIServer([ScriptedTurn(text="ready")] * 4) as model, simulate() as platform:
+        table = platform.settings()
+        words = ["init", "--model", "openai:loopback", "--base-url", model.base_url, "--channel", "telegram"]
+        words += ["--setting", f"base_url={table['base_url']}"]
+        token = "DOVECOTE_CHANNELS__TELEGRAM__TOKEN"
+        for given, code in (("1:wrong", 1), (table["token"], 0)):
+            env = {"OPENAI_API_KEY": "sk-test", token: given, "NO_PROXY": "127.0.0.1"}
+            done = await asyncio.to_thread(CliRunner().invoke, app, words, env=env)
+            assert done.exit_code == code, done.output
+            assert "✓ model openai:loopback: answers" in done.output
+            assert (tmp_path / "dovecote.toml").exists() == (code == 0)
+        assert model.requests == 2
+    settings = load(env={"OPENAI_API_KEY": "sk-test", token: table["token"]})
+    assert (settings.agent.model, settings.agent.base_url) == ("openai:loopback", model.base_url)
+    assert settings.channels["telegram"]["base_url"] == table["base_url"]
+    assert (tmp_path / "dovecote.toml").stat().st_mode & 0o777 == 0o600
+    assert table["token"] not in (tmp_path / "dovecote.toml").read_text()
+
+
+def test_init_asks_and_keeps_secrets_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal it asks; secrets go to a private .env, and what stands there is not written again."""
+    for name in ("OPENAI_API_KEY", "DOVECOTE_CHANNELS__TELEGRAM__TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    typed = ["openai:loopback", "http://127.0.0.1:1/v1", "sk-typed", ""]
+    assert "Write the files nevertheless?" in run_on_terminal(["init"], [*typed, "n"], tmp_path)
+    assert not list(tmp_path.iterdir())
+    typed = [*typed[:3], "telegram", f"1:{'A' * 35}"]
+    run_on_terminal(["init", "--no-test"], typed, tmp_path)
+    dotenv = tmp_path / ".env"
+    assert dotenv.stat().st_mode & 0o777 == 0o600
+    assert "OPENAI_API_KEY='sk-typed'" in dotenv.read_text().splitlines()
+    assert "sk-typed" not in (tmp_path / "dovecote.toml").read_text()
+    (tmp_path / "dovecote.toml").unlink()
+    before = dotenv.read_text()
+    assert "already sets" in run_on_terminal(["init", "--no-test"], typed, tmp_path)
+    assert dotenv.read_text() == before
+
+
+def run_on_terminal(words: list[str], typed: list[str], directory: Path) -> str:
+    """Run a command on a terminal, type a line at each prompt, and return what it showed."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "gateway", *words],
+        cwd=directory, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    os.close(theirs)
+    shown, answers, seen = b"", iter(typed), 0
+    with suppress(OSError):  # Linux reports the end of the other side as an error
+        while piece := os.read(ours, 4096):
+            shown += piece
+            if shown[seen:].endswith(b": "):
+                os.write(ours, f"{next(answers)}\n".encode())
+                seen = len(shown)
+    os.close(ours)
+    assert child.wait(60) in {0, 1}
+    return shown.decode(errors="replace")
+
+
+def test_config_show_masks_secrets(run: Run) -> None:
+    """`config show` prints JSON without a secret in it."""
+    result = run("config", "show", DOVECOTE_ADMIN_KEY="canary-canary", DOVECOTE_NATS_URL="nats://u:canary@h")
+    assert json.loads(result.stdout)["admin_key"] == "***"
+    assert "canary" not in result.stdout
+
+
+def test_migrations_are_told_and_applied(run: Run, tmp_path: Path) -> None:
+    """`migrate status` fails until `migrate up` has run, and makes no file."""
+    assert run("migrate", "status", "--data", str(tmp_path / "d")).exit_code == 1
+    assert not (tmp_path / "d").exists()
+    assert run("migrate", "up", "--data", str(tmp_path / "d")).exit_code == 0
+    result = run("migrate", "status", "--data", str(tmp_path / "d"), "--json")
+    assert json.loads(result.stdout)["up_to_date"] is True
+
+
+def test_a_database_that_is_none(run: Run, tmp_path: Path) -> None:
+    """A file that is no database is one line and exit code 1."""
+    (tmp_path / "dovecote.db").write_bytes(b"not a database at all" * 100)
+    result = run("migrate", "status", "--data", str(tmp_path))
+    assert result.exit_code == 1
+    assert "the database cannot be used" in result.stderr
+
+
+def test_doctor_finds_nothing_wrong_here(run: Run, tmp_path: Path) -> None:
+    """On a machine that runs the tests nothing else fails, and the checks are JSON on demand."""
+    result = run("doctor", "--quick", "--json", "--data", str(tmp_path), DOVECOTE_PORT="0")
+    checks = json.loads(result.stdout)
+    wrong = {check["subject"] for check in checks if check["state"] == "failed"}
+    assert wrong <= {"host isolation"}  # some machines that run tests forbid namespaces
+    assert {"settings", "disk", "database", "nats-server", "clock", "packages"} <= {
+        c["subject"] for c in checks
+    }
+
+
+def test_doctor_tells_every_problem(run: Run, tmp_path: Path) -> None:
+    """A misspelt variable and a directory that is none are findings with a remedy, exit code 1."""
+    result = run("doctor", DOVECOTE_PROT="1", DOVECOTE_PORT="x")
+    assert result.exit_code == 1
+    assert result.stdout.count("✗") == 2
+    (tmp_path / "file").write_text("")
+    result = run("doctor", "--data", str(tmp_path / "file"), DOVECOTE_NATS_URL="nats://127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "✗ data directory" in result.stdout
+    assert "✗ nats" in result.stdout
+
+
+def test_listen_refuses_a_wrong_secret(run: Run) -> None:
+    """`webhooks listen` needs a secret of the right form."""
+    assert run("webhooks", "listen", "--secret", "whsec_!").exit_code == 2
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("serve",), ("doctor",)])
+def test_a_model_without_its_key_is_told_before_anything_starts(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Field, value and remedy are in one line for the model and for each fallback; nothing is started."""
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    data = tmp_path / "data"
+    models = {"DOVECOTE_AGENT__MODEL": "anthropic:a", "DOVECOTE_AGENT__FALLBACK": "ollama:o,openai:b"}
+    done = run(*command, "--data", str(data), **models)
+    assert done.exit_code == (1 if command == ("doctor",) else 2)
+    said = (done.stdout + done.stderr).splitlines()
+    (first,) = [line for line in said if 'agent.model is "anthropic:a"' in line]
+    (second,) = [line for line in said if 'agent.fallback is "openai:b"' in line]
+    assert "ANTHROPIC_API_KEY is not set" in first
+    assert "OPENAI_API_KEY is not set" in second
+    assert not data.exists()
+
+
+def test_a_process_that_performs_no_turns_needs_no_model_key(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ingress replica may do without the vendors' keys."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    done = run("config", "check", DOVECOTE_AGENT__MODEL="anthropic:a", DOVECOTE_ROLES="ingress")
+    assert done.exit_code == 0, done.stderr

@@ -1,0 +1,97 @@
+"""The dashboard and the alert rules name metrics and labels that a gateway has."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from gateway.observability.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
+from gateway.store.turns.queue_depths import OLDEST_ROW_QUERIES
+
+FOLDER = Path(__file__).parents[3] / "deploy" / "monitoring"
+PAGE = (FOLDER.parents[1] / "docs" / "guide" / "operations.md").read_text()
+METRIC = re.compile(r"\b(dovecote_[a-z_]+)(?:\{([^}]*)\})?")
+LABEL = re.compile(r"([a-z_]+)\s*(?:=~|!~|!=|=)")
+OF_PROMETHEUS = {"instance", "job", "le"}
+
+
+def labels() -> dict[str, set[str]]:
+    """Return the labels of each series that a gateway exposes, by its name in queries."""
+    found = {f"dovecote_{name}_total": set(about[1]) for name, about in COUNTERS.items()}
+    found |= {f"dovecote_{name}": set(about[1]) for name, about in GAUGES.items()}
+    for name, about in HISTOGRAMS.items():
+        found |= {f"dovecote_{name}_{part}": set(about[1]) for part in ("bucket", "sum", "count")}
+    return found
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Yield where a query stands, and the query."""
+    for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], rule["expr"]
+    for panel in json.loads((FOLDER / "dashboard.json").read_text())["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+
+
+@pytest.mark.parametrize(("place", "query"), list(expressions()))
+def test_a_query_names_what_there_is(place: str, query: str) -> None:
+    """Each metric of a query is exposed, with the labels that the query selects and groups by."""
+    known = labels()
+    named = METRIC.findall(query)
+    assert named, place
+    allowed = set(OF_PROMETHEUS)
+    for metric, selector in named:
+        assert metric in known, f"{place}: there is no {metric}"
+        allowed |= known[metric]
+        assert set(LABEL.findall(selector)) <= known[metric] | OF_PROMETHEUS, f"{place}: {metric}"
+    grouped = {name.strip() for names in re.findall(r"by \(([^)]*)\)", query) for name in names.split(",")}
+    assert grouped <= allowed, place
+
+
+VALUE = re.compile(r'(\w+)="([^"$]+)"')
+
+
+@pytest.mark.parametrize(("place", "query"), list(expressions()))
+def test_a_query_selects_values_that_occur(place: str, query: str) -> None:
+    """The operations page names each value; one that is never set would make an alert that never fires."""
+    for label, value in VALUE.findall(query):
+        assert f"`{value}`" in PAGE or f'{label}="{value}"' in PAGE, f"{place}: {label} is never {value}"
+    for queue in re.findall(r'oldest_seconds\{queue="([^"]+)"', query):
+        assert queue in OLDEST_ROW_QUERIES, place
+
+
+def test_the_names_are_those_of_the_exposition() -> None:
+    """What the queries are compared with is what `/metrics` shows."""
+    text = Metrics().render().decode()
+    declared = set(re.findall(r"^# TYPE (dovecote_\w+)", text, re.MULTILINE))
+    declared -= {name for name in declared if name.endswith("_created")}
+    families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in labels()}
+    assert families == declared
+
+
+def test_the_rules_say_what_to_do() -> None:
+    """Each alert has a severity, a summary and a remedy."""
+    (group,) = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]:
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        assert {"summary", "description"} <= set(rule["annotations"])
+    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"])
+
+
+def test_prometheus_accepts_the_rules() -> None:
+    """`promtool check rules` finds nothing; skipped where it is not installed."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("needs promtool, of Debian's package prometheus")
+    done = subprocess.run(
+        [promtool, "check", "rules", str(FOLDER / "alerts.yaml")], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
