@@ -8,6 +8,7 @@ from aiohttp import web
 from pydantic import Field, StrictStr
 
 from gateway import console
+from gateway.web.compression import accepts_gzip
 from gateway.web.http.problems import not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
@@ -40,7 +41,7 @@ async def serve(call: ApiCall[NoContent, NoContent]) -> web.Response:
         asset = console.load(name)
     except (KeyError, FileNotFoundError):
         raise not_found() from None
-    is_compressed = "gzip" in call.request.headers.get("Accept-Encoding", "").lower()
+    is_compressed = accepts_gzip(call.request.headers.get("Accept-Encoding", ""))
     etag = asset.compressed_etag if is_compressed else asset.etag
     headers = {**console.HEADERS, "ETag": etag}
     if etag in call.request.headers.get("If-None-Match", ""):

@@ -9,6 +9,7 @@ from aiohttp import web
 from gateway.web import cors
 from gateway.web.admin import audit
 from gateway.web.api import job_completion
+from gateway.web.compression import compress_middleware
 from gateway.web.http import request_metrics
 from gateway.web.http.auth import RATE_LIMIT, Authenticator, PublicAccess, SignedLinkAccess
 from gateway.web.http.context import WebContext
@@ -41,6 +42,7 @@ def assemble(
     application = web.Application(
         middlewares=[
             request_metrics.middleware(context.observe_request),
+            compress_middleware,
             problem_middleware,
             audit.middleware(context, authenticator),
             authenticator.middleware(),
