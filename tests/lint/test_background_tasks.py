@@ -14,6 +14,7 @@ EXEMPT = {
     "_handle": "the outermost loop of KeyedWorker, which logs every error and wakes the key again",
     "_end_with": "waits for an event only",
     "_wake_on_stop": "waits for an event only",
+    "wake_at_stop": "waits for an event only",
     "end_on": "waits for an event only",
 }
 
