@@ -107,7 +107,7 @@ class WebhookContract:
         async with open_connection(plugin, rig.webhook_settings()) as connection:
             statuses: set[int] = set()
 
-            @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
             @given(_BODIES, st.sampled_from([WEBHOOK_SECRET, WEBHOOK_SECRET, None, "wrong"]))
             def post(body: bytes, secret: str | None) -> None:
                 request = rig.webhook_request(body, secret=secret)

@@ -23,7 +23,7 @@ COLLECTED = [
 def run_pytest(folder: Path, *arguments: str, paths: tuple[Path, ...]) -> subprocess.CompletedProcess[str]:
     """Run pytest in a folder, in an environment where `paths` are installed."""
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", *arguments],
         cwd=folder,
         env=environment(*paths),
         capture_output=True,

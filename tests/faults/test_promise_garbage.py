@@ -1,6 +1,6 @@
 """G15: every entry point refuses invalid bodies and headers soon, and memory does not grow.
 
-A thousand requests and some hundred posts, signatures and sockets here, or as many as
+Three hundred requests and some of posts, signatures and sockets here, or as many as
 `DOVECOTE_TEST_EXAMPLES` says; `python -m bench.fuzz` has ten thousand of each.
 """
 
@@ -15,7 +15,7 @@ from bench import fuzz
 from channels.registry import built_in
 from signature_cases import SIGNATURE_CASES
 
-EXAMPLES = int(os.environ.get("DOVECOTE_TEST_EXAMPLES", "1000"))
+EXAMPLES = int(os.environ.get("DOVECOTE_TEST_EXAMPLES", "300"))
 pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)
 
 MUCH = 64

@@ -14,7 +14,7 @@ from postgres import PostgresCluster, PostgresUnavailable, postgres_cluster
 from sandbox_fault_points import SANDBOX_POINTS
 
 ROOT = Path(__file__).parents[2]
-ROUNDS = 2
+ROUNDS = 1
 """Kills at each point; `python -m bench.chaos.sandboxes` does ten."""
 
 

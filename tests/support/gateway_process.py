@@ -112,7 +112,7 @@ class GatewayProcess:
         is_named = any("DATABASE" in name.upper() for name in [*env, *self.options])
         return running() and not self.data.exists() and not is_named
 
-    async def until_ready(self, timeout: float = 30.0) -> None:
+    async def until_ready(self, timeout: float = 60.0) -> None:
         """Wait for the `ready` line; a gateway that ends before it is an error with its log."""
         assert self._reader is not None
         waiting = asyncio.create_task(self.ready.wait())

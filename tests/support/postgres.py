@@ -17,8 +17,13 @@ import psycopg
 
 import session
 
-OPTIONS = "-c listen_addresses='' -c max_connections=500 -c fsync=off -c full_page_writes=off"
-"""No test asks what a power cut leaves; gateways of several workers keep many connections."""
+OPTIONS = (
+    "-c listen_addresses='' -c max_connections=500 -c fsync=off -c full_page_writes=off -c autovacuum=off"
+)
+"""No test asks what a power cut leaves; gateways of several workers keep many connections.
+
+With hundreds of databases, autovacuum would start a process several times a second.
+"""
 
 
 class PostgresUnavailable(RuntimeError):

@@ -11,6 +11,7 @@ from channels.markup import (
 from channels.splitting import MAX_PARSED_LENGTH
 from channels.testing.documents import HOSTILE
 from channels.testing.line_counter import count_lines
+from repetitions import exhaustive
 from text_checks import holds_in_order, packed, utf16
 
 
@@ -23,7 +24,7 @@ def test_hostile_text_takes_linear_work(unit: str) -> None:
         assert more <= 4.9 * less + 4000, (less, more)
 
 
-@pytest.mark.parametrize("size", [MAX_PARSED_LENGTH, MAX_PARSED_LENGTH + 1000])
+@pytest.mark.parametrize("size", [exhaustive(MAX_PARSED_LENGTH), MAX_PARSED_LENGTH + 1000])
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_hostile_text_is_split_without_loss(unit: str, size: int) -> None:
     """As much as is parsed, and a little more, all arrives: longer texts are cut the same way."""

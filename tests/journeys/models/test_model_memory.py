@@ -47,21 +47,21 @@ class Memory:
         return ScriptedTurn(text=f"reply to {text[:20]} " + "word " * 200, pieces=1)
 
 
-async def test_a_conversation_of_hundreds_of_turns_goes_on_with_a_small_model() -> None:
-    """300 turns of some 400 tokens each never exceed 16k, with one visible notice for each compaction."""
+async def test_a_conversation_of_150_turns_goes_on_with_a_small_model() -> None:
+    """150 turns of some 400 tokens each never exceed 16k, with one visible notice for each compaction."""
     memory, notices = Memory(), 0
     history: tuple[HistoryEntry, ...] = ()
     async with open_loopback_model(memory) as (server, agent):
-        for turn in range(300):
+        for turn in range(150):
             given = turn_input(small(server), f"message {turn} " + "text " * 120, history=history)
             steps = await collect_steps(agent, given, RecordingTools())
             notices += completed_messages(steps).count(COMPACTION_NOTICE)
             history = history_of(steps, *history)
     assert memory.largest <= 16_000
-    assert 0 < notices <= memory.summaries < 60
+    assert 0 < notices <= memory.summaries < 30
     stored = b"".join(map(encode_entry, history))
     assert b"memory number" in stored
-    assert b"message 299" in stored
+    assert b"message 149" in stored
     assert len(stored) < 16_000 * 4 * 3
 
 

@@ -17,6 +17,7 @@ import kubernetes_service
 import lambda_service
 from api_server import ApiClient, ApiResponse
 from gateway_process import gateway
+from repetitions import in_gate
 from service_processes import service_url
 
 
@@ -74,7 +75,7 @@ async def _ended(client: ApiClient, path: str) -> ApiResponse:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("provider", list(PROVIDERS))
+@pytest.mark.parametrize("provider", in_gate(PROVIDERS, {"e2b"}))
 async def test_commands_jobs_and_files_of_a_sandbox_elsewhere(tmp_path: Path, provider: str) -> None:
     """The next turn finds the last one's files; a job outlives SIGKILL and delivers its file."""
     env = dict(PROVIDERS[provider]())
@@ -156,7 +157,7 @@ async def test_a_workspace_is_carried_to_a_sandbox_elsewhere_and_back(tmp_path: 
         assert await names() == {"late.txt", "killed.txt"}, "brought home before the turn was completed"
 
 
-@pytest.mark.parametrize("provider", list(PROVIDERS))
+@pytest.mark.parametrize("provider", in_gate(PROVIDERS, {"e2b"}))
 async def test_a_sandbox_at_the_end_of_its_life_gives_back_its_files(tmp_path: Path, provider: str) -> None:
     """A job's files so far are synced, the job fails with the reason, the next sandbox has them."""
     env = {**PROVIDERS[provider](), "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2"}
