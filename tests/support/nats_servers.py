@@ -36,6 +36,12 @@ class NatsServer:
         """Where to connect."""
         return f"nats://127.0.0.1:{self._port}"
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._child is not None
+        return self._child.pid
+
     async def start(self) -> None:
         """Start it and wait until it listens."""
         configuration = self._directory / "server.json"
