@@ -19,6 +19,7 @@ from gateway.records.declared import ChangeKind, DeclaredRecords, RecordChange
 from gateway.records.errors import InvalidRecord
 from gateway.records.input_problems import to_problems
 from gateway.records.records import Records
+from gateway.schedules.heartbeat import REMINDERS_ARE_SENT
 from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
 from gateway.schedules.schedules import (
     FILE_AUTHOR,
@@ -58,6 +59,7 @@ class _DeclaredSchedule(BaseModel):
     kind: ScheduleKind = ScheduleKind.TURN
     missed: MissedRule = MissedRule.ONCE
     paused: StrictBool = False
+    heartbeat: StrictBool = False
 
 
 async def ensure_defaults_and_schedules(
@@ -118,6 +120,8 @@ async def _apply(
         )
     except InvalidRecurrence as error:
         raise _problem(f"{below}/{error.field}", error.detail) from None
+    if declared.heartbeat and declared.kind is ScheduleKind.REMINDER:
+        raise _problem(f"{below}/heartbeat", REMINDERS_ARE_SENT)
     conversation = await _conversation(connection, account, declared, below)
     present = await store.get(connection, account, declared_id(account, name))
     if present is not None:
@@ -133,6 +137,7 @@ async def _apply(
         kind=declared.kind,
         missed=declared.missed,
         paused=declared.paused,
+        heartbeat=declared.heartbeat,
     )
     try:
         await create_schedule(connection, new, limit=settings.schedule_limit)
@@ -190,7 +195,12 @@ def _changed(
     present: Schedule, *, declared: _DeclaredSchedule, times: Recurrence, conversation: str
 ) -> Schedule:
     after = replace(
-        present, conversation=conversation, text=declared.text, kind=declared.kind, missed=declared.missed
+        present,
+        conversation=conversation,
+        text=declared.text,
+        kind=declared.kind,
+        missed=declared.missed,
+        heartbeat=declared.heartbeat,
     )
     if recurrence_of(present) != times:
         after = with_recurrence(after, times, utc_now())
@@ -200,7 +210,8 @@ def _changed(
 
 
 def _differing(before: Schedule, after: Schedule) -> list[str]:
-    names = ("conversation", "text", "kind", "missed", "at", "every_seconds", "cron", "timezone", "state")
+    names = ["conversation", "text", "kind", "missed", "heartbeat"]
+    names += ["at", "every_seconds", "cron", "timezone", "state"]
     return [name for name in names if getattr(before, name) != getattr(after, name)]
 
 

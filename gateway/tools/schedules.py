@@ -11,6 +11,7 @@ from typing import Any
 from delivery.database.clock import utc_now
 from delivery.events.event import rfc3339
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.schedules.heartbeat import REMINDERS_ARE_SENT
 from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
 from gateway.schedules.schedules import MAX_TEXT, NewSchedule, ScheduleManaged, Schedules, TooManySchedules
 from gateway.store.conversations.schedules import Schedule, ScheduleKind
@@ -70,7 +71,7 @@ async def _create(context: ToolContext, args: Mapping[str, Any], key: str) -> To
 
 def _is_heartbeat(args: Mapping[str, Any]) -> bool:
     if args.get("heartbeat") and args.get("kind") == ScheduleKind.REMINDER:
-        raise InvalidArguments("heartbeat is for kind 'turn': a reminder is always sent")
+        raise InvalidArguments(REMINDERS_ARE_SENT)
     return bool(args.get("heartbeat"))
 
 

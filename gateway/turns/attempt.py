@@ -32,6 +32,7 @@ from gateway.conversations.notices import post_notice
 from gateway.environments.resolver import Environment
 from gateway.files.collection import CollectedFiles, FileCollector
 from gateway.jobs.report import report_held_up_jobs
+from gateway.schedules.heartbeat import may_be_silent, says_nothing
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import MessageRow
 from gateway.store.turn_state import TurnState
@@ -42,7 +43,6 @@ from gateway.tools.executor import ToolExecutor
 from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import render_unsaved
 from gateway.turns.histories import History, HistoryCache
-from gateway.turns.silence import may_be_silent, says_nothing
 from gateway.turns.turn_end import emit_merged, end_turn
 
 

@@ -33,6 +33,7 @@ from gateway.jobs.jobs import Jobs
 from gateway.memory.memories import Memories, TurnMemory
 from gateway.memory.prompt import with_notes
 from gateway.records.agent import OperatorModel, agent_config, agent_spec, turn_limits
+from gateway.schedules.heartbeat import DraftContext, show_turn
 from gateway.schedules.schedules import Schedules
 from gateway.store.turn_state import RetryPeriods, TurnState
 from gateway.store.turns import turns
@@ -48,7 +49,6 @@ from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import save_files
 from gateway.turns.histories import HistoryCache
 from gateway.turns.retrying import retry_later
-from gateway.turns.silence import DraftContext, show_turn
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)

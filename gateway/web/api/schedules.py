@@ -18,6 +18,7 @@ from gateway.conversations.submission import (
     WrongAgent,
 )
 from gateway.records.errors import ManagedByOperator
+from gateway.schedules.heartbeat import REMINDERS_ARE_SENT
 from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
 from gateway.schedules.schedules import (
     MAX_TEXT,
@@ -252,7 +253,7 @@ def _unknown() -> HttpProblem:
 
 def _check_heartbeat(heartbeat: bool, kind: ScheduleKind) -> bool:  # noqa: FBT001 - the field itself
     if heartbeat and kind is ScheduleKind.REMINDER:
-        raise invalid_field("/heartbeat", "a reminder is always sent: leave it out, or use kind turn")
+        raise invalid_field("/heartbeat", REMINDERS_ARE_SENT)
     return heartbeat
 
 

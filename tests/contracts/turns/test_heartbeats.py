@@ -24,12 +24,11 @@ from gateway.agents.port import (
     Tools,
     TurnInput,
 )
-from gateway.schedules.heartbeat import NOTHING_TO_REPORT, heartbeat_request
+from gateway.schedules.heartbeat import NOTHING_TO_REPORT, heartbeat_request, says_nothing
 from gateway.store.conversations import messages
 from gateway.store.tables import turns as turn_table
 from gateway.store.turn_state import TurnState
 from gateway.store.turns.turns import Turn
-from gateway.turns.silence import says_nothing
 from turn_worker import open_turn_worker
 
 

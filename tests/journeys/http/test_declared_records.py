@@ -214,6 +214,8 @@ async def test_schedules_of_the_file_are_made_changed_and_deleted(api: ApiServer
         "update schedule report cron every_seconds state",
     ]
     assert await apply_schedules(api, report={**changed, "paused": False}) == ["update schedule report state"]
+    heartbeat = {**changed, "paused": False, "heartbeat": True}
+    assert await apply_schedules(api, report=heartbeat) == ["update schedule report heartbeat"]
     assert (await api.mine.call("GET", path)).body["every"] == "PT2H"
     once = {"conversation": "reports", "at": datetime(2020, 1, 1, tzinfo=UTC), "text": "Past."}
     assert await apply_schedules(api, once=once) == ["delete schedule report"]
@@ -229,6 +231,7 @@ async def test_schedules_of_the_file_are_made_changed_and_deleted(api: ApiServer
         ({**REPORT, "conversation": "cnv_1"}, "/schedules/report/conversation"),
         ({**REPORT, "color": "red"}, "/schedules/report/color"),
         ({**REPORT, "timezone": "Mars"}, "/schedules/report/timezone"),
+        ({**REPORT, "kind": "reminder", "heartbeat": True}, "/schedules/report/heartbeat"),
     ],
 )
 async def test_a_wrong_schedule_says_where(api: ApiServer, table: Config, pointer: str) -> None:
