@@ -23,6 +23,12 @@ LOADER_VARIABLES = re.compile(
 MAX_NETWORK_ENTRIES = 256
 """Domains, and networks, of one sandbox record."""
 
+SCREENS = ("browser",)
+"""Runtimes that a record declares for the tool `browser`."""
+
+MIN_SCREEN_MEMORY_MB = 512
+"""The least memory in which a browser opens ordinary pages."""
+
 VARIABLE_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
 
 
@@ -127,7 +133,7 @@ class SandboxConfig(_StrictModel):
     options: SandboxOptions = SandboxOptions()
     network: NetworkConfig = NetworkConfig()
     permission_mode: Literal["ask", "edit", "bypass"] = Field(default="ask", alias="permissionMode")
-    runtimes: tuple[Literal["bash", "python", "node"], ...] = ("bash", "python", "node")
+    runtimes: tuple[Literal["bash", "python", "node", "browser"], ...] = ("bash", "python", "node")
     timeout: Annotated[int, Field(ge=1, strict=True)] = 120
     memory_limit: Annotated[int, Field(ge=16, strict=True)] = Field(default=512, alias="memoryLimit")
     output_limit: Annotated[int, Field(ge=1, le=262144, strict=True)] = Field(
@@ -138,6 +144,11 @@ class SandboxConfig(_StrictModel):
     isolation: Literal["WORKSPACE", "SESSION", "USER", "AGENT", "GLOBAL"] | None = None
     lifecycle: LifecycleConfig = LifecycleConfig()
     snapshot: StrictBool = True
+
+    @property
+    def screens(self) -> tuple[str, ...]:
+        """The runtimes that show something. They need more memory and processes than others."""
+        return tuple(one for one in self.runtimes if one in SCREENS)
 
     @model_validator(mode="before")
     @classmethod
@@ -184,6 +195,7 @@ def problems(config: SandboxConfig, plugin: ProviderLimits) -> Sequence[ConfigPr
     own = (
         *_limit_problems(config, plugin),
         *_persistence_problems(config, plugin),
+        *_screen_problems(config),
         *_environment_problems(config),
     )
     return (*own, *plugin.check(config))
@@ -200,6 +212,16 @@ def _persistence_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iter
             pointer="/isolation",
             detail=f"{config.isolation} applies to reserved sandboxes: set persistent: true",
         )
+
+
+def _screen_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
+    for runtime in config.screens:
+        if not config.persistent:
+            detail = f"{runtime} keeps its windows between calls: set persistent: true"
+            yield ConfigProblem(pointer="/runtimes", detail=detail)
+        if config.memory_limit < MIN_SCREEN_MEMORY_MB:
+            detail = f"{config.memory_limit} is too little for {runtime}: at least {MIN_SCREEN_MEMORY_MB} MB"
+            yield ConfigProblem(pointer="/memoryLimit", detail=detail)
 
 
 def _limit_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[ConfigProblem]:

@@ -41,6 +41,8 @@ log = structlog.get_logger(__name__)
 KEEP_ALIVE_SECONDS = 30.0
 """Seconds between keep-alive calls to a sandbox while a model runs."""
 MAX_PERSON_LENGTH = 200
+SCREEN_PIDS = 1024
+"""Processes and threads of a sandbox with a browser."""
 _SCOPES_OF_ONE_AGENT = (Scope.AGENT, Scope.SESSION)
 JOB_SYNC_TIMEOUT = 60.0
 MAX_CACHED_PLATFORMS = 10_000
@@ -372,6 +374,7 @@ class EnvironmentResolver:
             allow_domains=config.network.allow_domains,
             allow_cidrs=config.network.allow_cidrs,
             memory_mb=config.memory_limit,
+            **({"pids": SCREEN_PIDS} if config.screens else {}),
             cpus=config.options.cpu or 1.0,
             env=config.env_vars,
             persistent=config.persistent,

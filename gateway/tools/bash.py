@@ -10,6 +10,7 @@ from typing import Any
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.jobs.jobs import TooManyJobs
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, str_argument
+from sandbox.config import SCREENS
 from sandbox.exec.command_lint import missing_runtime, path_outside_workspace
 from sandbox.model import ExecRequest, ExecResult
 
@@ -30,11 +31,10 @@ _RUNTIMES = {
 
 def _spec(context: ToolContext) -> ToolSpec:
     config = context.environment.config
-    missing = (
-        f" ({', '.join(context.environment.missing_runtimes)} not installed here)"
-        if context.environment.missing_runtimes
-        else ""
-    )
+    absent = [
+        one for one in context.environment.missing_runtimes if one not in SCREENS or one in config.screens
+    ]
+    missing = f" ({', '.join(absent)} not installed here)" if absent else ""
     network = "no network" if config.network.mode == "deny-all" else f"network: {config.network.mode}"
     return ToolSpec(
         name="bash",

@@ -25,6 +25,7 @@ from gateway.store.turns.turns import StepRow
 from gateway.tools.ask_person import ask_person
 from gateway.tools.async_status import async_status
 from gateway.tools.bash import bash
+from gateway.tools.browser import browser
 from gateway.tools.deliver_file import deliver_file
 from gateway.tools.expose import expose
 from gateway.tools.files.edit import edit
@@ -60,6 +61,7 @@ TOOLS: Mapping[str, Tool] = {
     "search": search,
     **FILE_OPERATIONS,
     "view_image": view_image,
+    "browser": browser,
     "load_skill": load_skill,
     "async_status": async_status,
     "deliver_file": deliver_file,

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from sandbox.config import SCREENS
 from sandbox.host.isolation import bubblewrap, cgroups, network, runtimes, seccomp
 from sandbox.host.settings import HostSettings
 from sandbox.port import Capability
@@ -70,3 +71,6 @@ def _runtimes(settings: HostSettings) -> Iterator[Capability]:
         runtime = found.get(name)
         detail = str(runtime.program) if runtime else f"no {name} was found on this host"
         yield Capability(name=f"runtime.{name}", present=runtime is not None, detail=detail)
+    missing = runtimes.missing_screens()
+    for name in (one for one in SCREENS if one not in missing):
+        yield Capability(name=f"runtime.{name}", present=True, detail="its programs are in /usr")

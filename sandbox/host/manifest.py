@@ -37,7 +37,7 @@ def _capabilities(settings: Any) -> Sequence[Capability]:
 def _missing_runtimes(settings: Any) -> Sequence[str]:
     from sandbox.host.isolation import runtimes
 
-    return runtimes.missing(runtimes.find(settings.runtime_directories))
+    return [*runtimes.missing(runtimes.find(settings.runtime_directories)), *runtimes.missing_screens()]
 
 
 plugin = ProviderPlugin(

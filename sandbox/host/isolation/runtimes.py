@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from sandbox.desktop.browser import PROGRAMS as BROWSERS
+
 NAMES = ("bash", "python3", "node", "uv")
 SANDBOX_DIRECTORY = "/opt/runtimes"
 _SYSTEM = (Path("/usr/local/bin"), Path("/usr/bin"), Path("/bin"))
@@ -58,6 +60,11 @@ def missing(found: Sequence[Runtime]) -> Sequence[str]:
     """Return the names of the contract's runtimes that were not found."""
     present = {runtime.name for runtime in found}
     return [name for name in NAMES if name not in present]
+
+
+def missing_screens() -> Sequence[str]:
+    """Return the runtimes that show something whose programs are not on this host."""
+    return [] if any(os.access(one, os.X_OK) for one in BROWSERS) else ["browser"]
 
 
 def _find(name: str, directories: tuple[Path, ...]) -> Runtime | None:

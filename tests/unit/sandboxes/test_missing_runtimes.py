@@ -11,8 +11,8 @@ from gateway.environments.resolver import Environment
 from gateway.tools.bash import bash, missing_runtime_note
 from gateway.tools.tool import ToolContext
 from sandbox import registry
-from sandbox.config import SandboxConfig
-from sandbox.host.isolation.runtimes import NAMES, find, missing
+from sandbox.config import SCREENS, SandboxConfig
+from sandbox.host.isolation.runtimes import NAMES, find, missing, missing_screens
 from sandbox.host.settings import HostSettings
 from sandbox.labels import Owner, Scope
 from sandbox.model import ExecResult, SandboxSpec
@@ -33,7 +33,7 @@ def described(*lacks: str) -> str:
 
 def test_the_description_names_what_is_missing() -> None:
     """The model gets a note before its first try; if nothing is missing there is no note."""
-    assert "Runtimes: bash, python, node (node, uv not installed here);" in described("node", "uv")
+    assert "Runtimes: bash, python, node (node, uv not installed here);" in described("node", "uv", "browser")
     assert "not installed" not in described()
 
 
@@ -57,6 +57,6 @@ def test_this_machine_says_what_it_lacks(tmp_path: Path) -> None:
     """The host provider's manifest reports the same as doctor, without opening anything."""
     settings = HostSettings(runtime_directories=(tmp_path,))
     lacking = registry.plugin("host").missing_runtimes(settings)
-    assert list(lacking) == list(missing(find((tmp_path,))))
-    assert set(lacking) <= set(NAMES)
+    assert list(lacking) == [*missing(find((tmp_path,))), *missing_screens()]
+    assert set(lacking) <= {*NAMES, *SCREENS}
     assert list(missing(())) == list(NAMES)
