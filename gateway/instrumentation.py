@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from datetime import datetime
 
 import structlog
@@ -234,6 +240,10 @@ class InstrumentedLeases(Leases):
                 change = "busy" if isinstance(error, LeaseBusy) else "failed"
                 self._metrics.count("lease_changes", kind=kind, change=change)
             raise
+
+    def watch(self, name: str) -> AbstractContextManager[asyncio.Event]:
+        """Watch a lease of the wrapped leases."""
+        return self._inner.watch(name)
 
     async def is_held(self, name: str) -> bool:
         """Return whether the wrapped leases report it held."""

@@ -14,15 +14,16 @@ import base64
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
 from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
-from delivery.broker.message_codec import EXPECTED, ROLLUP, TTL
+from delivery.broker.message_codec import EXPECTED, ROLLUP, SUBJECT, TTL
 from delivery.broker.port import Lease, Leases
 from delivery.broker.renewal_thread import RenewalThread
 from delivery.broker.stream_config import EVENTS, subject_token
@@ -44,6 +45,8 @@ _RETRY_SECONDS = 0.1
 _NO_MESSAGE = 10037
 _RELEASED = "released"
 _ACQUIRE_TRIES = 3
+_WATCH_SECONDS = 1.0
+_WATCHED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,46 @@ class HeldLease(Lease):
         await self._lost.wait()
 
 
+class _LeaseWatch:
+    """Watches leases that others hold; one request asks the broker for hundreds of them."""
+
+    def __init__(self, nats: NatsConnection) -> None:
+        self._nats = nats
+        self._watched: dict[asyncio.Event, str] = {}
+        self._checking: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def watch(self, subject: str) -> Iterator[asyncio.Event]:
+        """Yield an event that is set once the subject has no held lease."""
+        freed = asyncio.Event()
+        self._watched[freed] = subject
+        self._checking = self._checking or asyncio.create_task(self._check_regularly())
+        try:
+            yield freed
+        finally:
+            del self._watched[freed]
+            if not self._watched:
+                self._checking.cancel()
+                self._checking = None
+
+    async def _check_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            with log_errors("leases.watch"), suppress(DeliveryError):  # the broker is away
+                await self._check(sorted(set(self._watched.values())))
+
+    async def _check(self, subjects: list[str]) -> None:
+        free = set(subjects)
+        for start in range(0, len(subjects), _WATCHED_AT_ONCE):
+            request = {"multi_last": subjects[start : start + _WATCHED_AT_ONCE]}
+            for message in await self._nats.direct_get(EVENTS, request):
+                if _decode(message.data).get("state") != _RELEASED:
+                    free.discard((message.headers or {})[SUBJECT])
+        for freed, subject in self._watched.items():
+            if subject in free:
+                freed.set()
+
+
 class JetStreamLeases(Leases):
     """Leases in the stream EVENTS, subject `lease.<kind>.<hash>`; the kind precedes a colon in the name."""
 
@@ -122,6 +165,7 @@ class JetStreamLeases(Leases):
         self._holder = holder
         self._renewals = renewals
         self._renewing_nats = renewals.connection if renewals else nats
+        self._watch = _LeaseWatch(nats)
         self._own_nonces: set[str] = set()
         self._releasing: set[asyncio.Task[None]] = set()
 
@@ -155,6 +199,10 @@ class JetStreamLeases(Leases):
         """Renew a lease until `stop`, in the thread if there is one; it then owns the event."""
         renewing = self._renew_regularly(lease, stop)
         return self._renewals.submit(renewing) if self._renewals else asyncio.create_task(renewing)
+
+    def watch(self, name: str) -> AbstractContextManager[asyncio.Event]:
+        """Yield an event that is set once the lease may be acquired."""
+        return self._watch.watch(lease_subject(name))
 
     def _stop_renewing(self, stop: asyncio.Event) -> None:
         if self._renewals:
@@ -232,7 +280,7 @@ class JetStreamLeases(Leases):
         error = response.get("error")
         if error is None:
             message = response["message"]
-            return _StoredLease(seq=message["seq"], value=_decode(message.get("data", "")))
+            return _StoredLease(seq=message["seq"], value=_decode(base64.b64decode(message.get("data", ""))))
         if error.get("err_code") == _NO_MESSAGE:
             return None
         raise BrokerRefused(f"cannot read a lease: {error.get('description')}")
@@ -292,9 +340,9 @@ def lease_subject(name: str) -> str:
     return f"lease.{kind.lower()}.{subject_token(name)}"
 
 
-def _decode(encoded: str) -> dict[str, Any]:
+def _decode(data: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(base64.b64decode(encoded))
+        value = json.loads(data)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
@@ -309,6 +357,7 @@ class MemoryLeases(Leases):
 
     def __init__(self) -> None:
         self._held: dict[str, HeldLease] = {}
+        self._watched: defaultdict[str, list[asyncio.Event]] = defaultdict(list)
 
     @asynccontextmanager
     async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
@@ -322,7 +371,22 @@ class MemoryLeases(Leases):
         finally:
             if self._held.get(name) is lease:
                 del self._held[name]
+                self._report_free(name)
             lease.lose()
+
+    def _report_free(self, name: str) -> None:
+        for freed in self._watched.pop(name, ()):
+            freed.set()
+
+    @contextmanager
+    def watch(self, name: str) -> Iterator[asyncio.Event]:
+        """Yield an event that is set when the lease is released; at once if it is free."""
+        freed = asyncio.Event()
+        if name in self._held:
+            self._watched[name].append(freed)
+        else:
+            freed.set()
+        yield freed
 
     async def is_held(self, name: str) -> bool:
         """Return whether the lease is held."""
@@ -331,3 +395,4 @@ class MemoryLeases(Leases):
     def revoke(self, name: str) -> None:
         """End a lease, as if it had expired."""
         self._held.pop(name).lose()
+        self._report_free(name)

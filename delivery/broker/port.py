@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -34,6 +34,13 @@ class Leases(Protocol):
 
         After a release a successor can acquire it at once. Raises LeaseBusy, BrokerUnreachable,
         BrokerRefused. `name` is any string; it is hashed before it becomes a subject.
+        """
+
+    @abstractmethod
+    def watch(self, name: str) -> AbstractContextManager[asyncio.Event]:
+        """Yield an event that is set within about a second once a lease of this name may be acquired.
+
+        The requests to the broker do not grow with the number of names that are watched.
         """
 
     @abstractmethod

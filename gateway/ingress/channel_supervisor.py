@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 RETRY_DELAYS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 OPERATOR_RETRY_DELAYS = (2.0, 5.0, 10.0, 30.0, 60.0)
-STANDBY_POLL_SECONDS = 1.0
+BROKER_RETRY_SECONDS = 1.0
 PROBE_TIMEOUT = 20.0
 
 
@@ -202,22 +202,23 @@ class ChannelSupervisor(OpenChannels):
     async def _receive(self, channel: ChannelTask, connection: Connection) -> None:
         """Receive while this process holds the bot's lease; without it, stand by and only send."""
         while self._may_receive and not (self._draining.is_set() or channel.stop.is_set()):
-            async with channel.receiving:
-                received = await self._receive_once(channel, connection)
-            if not received:
-                await _wait_for_any(channel.stop, self._draining, timeout=STANDBY_POLL_SECONDS)
+            try:
+                async with channel.receiving:
+                    await self._receive_once(channel, connection)
+            except LeaseBusy as error:
+                channel.health.set_standby(on_standby=True, reason=str(error))
+                with self._leases.watch(_lease_name(channel)) as freed:
+                    await _wait_for_any(channel.stop, self._draining, freed)
+            except DeliveryError as error:
+                channel.health.set_standby(on_standby=False, reason=str(error))
+                await _wait_for_any(channel.stop, self._draining, timeout=BROKER_RETRY_SECONDS)
         await channel.stop.wait()
 
-    async def _receive_once(self, channel: ChannelTask, connection: Connection) -> bool:
-        name = f"a:{channel.plugin.name}:{channel.plugin.account(channel.settings)}"
-        try:
-            async with self._leases.acquire(name, ttl=self._lease_ttl) as lease:
-                channel.health.set_standby(on_standby=False)
-                await self._receive_leased(channel, connection, lease.wait_lost())
-        except (LeaseBusy, DeliveryError) as error:
-            channel.health.set_standby(on_standby=isinstance(error, LeaseBusy), reason=str(error))
-            return False
-        return True
+    async def _receive_once(self, channel: ChannelTask, connection: Connection) -> None:
+        """Receive until the lease is lost or the channel stops; raises LeaseBusy if another has it."""
+        async with self._leases.acquire(_lease_name(channel), ttl=self._lease_ttl) as lease:
+            channel.health.set_standby(on_standby=False)
+            await self._receive_leased(channel, connection, lease.wait_lost())
 
     async def _receive_leased(self, channel: ChannelTask, connection: Connection, lost: Any) -> None:
         accept = self._get_acceptor().accept(channel.context)
@@ -235,6 +236,10 @@ class ChannelSupervisor(OpenChannels):
             for task in (running, losing, stopping):
                 task.cancel()
             await asyncio.gather(running, losing, stopping, return_exceptions=True)
+
+
+def _lease_name(channel: ChannelTask) -> str:
+    return f"a:{channel.plugin.name}:{channel.plugin.account(channel.settings)}"
 
 
 def _retry_delay(attempts: int, delays: Sequence[float]) -> float:

@@ -9,11 +9,12 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from nats.aio.msg import Msg
 
 from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.leases import HeldLease, JetStreamLeases, LeaseHolder, MemoryLeases, lease_subject
 from delivery.broker.port import Leases
-from delivery.broker.stream_config import StreamConfig, ensure_streams
+from delivery.broker.stream_config import EVENTS, StreamConfig, ensure_streams
 from delivery.errors import DeliveryError, LeaseBusy, LeaseLost
 from nats_servers import NatsServer, nats_server
 
@@ -218,3 +219,60 @@ async def test_no_cancellation_is_lost_while_publishing(nats_connection: NatsCon
             task.cancel()
         _, alive = await asyncio.wait(tasks, timeout=5)
         assert not alive
+
+
+async def test_a_watched_lease_is_reported_when_it_is_released(leases: Leases) -> None:
+    """Who stands by learns of the release, and may then acquire the lease; a free one is reported too."""
+    async with AsyncExitStack() as stack:
+        held = leases.acquire("a:bot")
+        await held.__aenter__()
+        freed = stack.enter_context(leases.watch("a:bot"))
+        await asyncio.sleep(0)
+        assert not freed.is_set()
+        await held.__aexit__(None, None, None)
+        never_held = stack.enter_context(leases.watch("a:other"))
+        async with asyncio.timeout(60):
+            await asyncio.gather(freed.wait(), never_held.wait())
+        async with leases.acquire("a:bot") as lease:
+            lease.ensure_held()
+
+
+async def test_a_watched_lease_is_reported_when_its_holder_is_gone(nats_connection: NatsConnection) -> None:
+    """A holder that is killed releases nothing: the lease is reported when its time is over."""
+    gone, standby = (JetStreamLeases(nats_connection, one) for one in (THIS_HOLDER, OTHER_HOLDER))
+    lease = HeldLease("a:bot", lease_subject("a:bot"), 2.0)
+    await gone._write(lease, 0)
+    with pytest.raises(LeaseBusy):
+        await standby.acquire("a:bot").__aenter__()
+    with standby.watch("a:bot") as freed:
+        async with asyncio.timeout(60):
+            await freed.wait()
+    async with standby.acquire("a:bot"):
+        pass
+
+
+async def test_a_standby_watches_hundreds_of_leases_with_one_request(
+    server: NatsServer, nats_connection: NatsConnection
+) -> None:
+    """While another replica holds 300 bots, this one sends one request a second for all of them."""
+    requests = list[str]()
+    over = asyncio.Event()
+
+    async def record(message: Msg) -> None:
+        requests.append(message.subject)
+        if len(requests) >= 3:  # three rounds
+            over.set()
+
+    holder, standby = (JetStreamLeases(nats_connection, one) for one in (THIS_HOLDER, OTHER_HOLDER))
+    async with AsyncExitStack() as stack:
+        for number in range(300):
+            await holder._write(HeldLease(f"a:{number}", lease_subject(f"a:{number}"), 60), 0)
+        observer = await stack.enter_async_context(connect(server.url, token=server.token))
+        await stack.enter_async_context(observer.subscribe("$JS.API.>", record))
+        await observer.api_request("INFO")
+        requests.clear()
+        watched = [stack.enter_context(standby.watch(f"a:{number}")) for number in range(300)]
+        async with asyncio.timeout(60):
+            await over.wait()
+    assert set(requests) == {f"$JS.API.DIRECT.GET.{EVENTS}"}
+    assert not [one for one in watched if one.is_set()]

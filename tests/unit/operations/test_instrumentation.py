@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -174,6 +174,10 @@ class SingleHolderLeases(Leases):
             yield HeldLease(name, name, ttl)
         finally:
             self._holders.discard(name)
+
+    def watch(self, name: str) -> AbstractContextManager[asyncio.Event]:
+        """Nobody watches here."""
+        raise NotImplementedError(name)
 
     async def is_held(self, name: str) -> bool:
         """Return whether the lease is held."""
