@@ -27,8 +27,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the approval digest leaves the arguments out",
         file="gateway/conversations/approvals.py",
-        old="[tool, args, sandbox_fingerprint], sort_keys",
-        new="[tool, sandbox_fingerprint], sort_keys",
+        old="[tool, args, sandbox_fingerprint, *",
+        new="[tool, sandbox_fingerprint, *",
         tests=("tests/unit/turns/test_approval_digest.py",),
     ),
     Mutant(

@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 INTERVAL = 15.0
 SWEEP_INTERVAL = 600.0
+PATIENCE = 5.0
+"""Seconds to wait for a sandbox in use whose record was deleted."""
 LOCK_RETENTION = timedelta(days=1)
 LEASE_NAME = "sandboxes"
 _KEY_LENGTH = 26
@@ -116,13 +118,15 @@ class SandboxControl:
         self._teardown(row)
         await self._reaper.delete(row, "removed")
 
-    async def delete_for_record(self, account: str, record: str) -> None:
-        """Delete the sandboxes of a deleted record or workspace; the reaper deletes those in use."""
-        async with self._database.read() as connection:
-            rows = await store.list_for_record(connection, account, record)
+    async def delete_all(self, rows: Sequence[Reservation]) -> None:
+        """Delete the sandboxes of a deleted record or workspace; the reaper deletes those that stay in use.
+
+        `rows` are read in the transaction that deletes the record: the reaper may delete them after it.
+        """
         for row in rows:
             with suppress(SandboxError):
-                await self.delete(row)
+                self._teardown(row)
+                await self._reaper.delete(row, "removed", patience=PATIENCE)
 
     async def release(self, rows: Sequence[Reservation]) -> None:
         """Destroy the sandboxes of a deleted account; a sweep deletes those that fail."""

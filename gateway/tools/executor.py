@@ -16,10 +16,11 @@ from channels.message import StepState, ToolStep
 from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType
 from gateway.agents.port import PendingToolCall, ToolResult, Tools, ToolSpec
-from gateway.conversations.approvals import call_digest, fingerprint_all
+from gateway.conversations.approvals import call_digest
 from gateway.conversations.approver_rules import may_approve_own_turn
 from gateway.conversations.file_change import FileChange
 from gateway.conversations.questions import ANSWERED
+from gateway.environments.fingerprint import fingerprint_all
 from gateway.store.turns import approvals, turns
 from gateway.store.turns.turns import StepRow
 from gateway.tools.ask_person import ask_person

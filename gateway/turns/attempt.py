@@ -29,6 +29,7 @@ from gateway.agents.port import (
 from gateway.conversations import approvals
 from gateway.conversations.message_ids import completed_event_id, message_id
 from gateway.conversations.notices import post_notice
+from gateway.environments.fingerprint import fingerprint_all
 from gateway.environments.resolver import Environment
 from gateway.files.collection import CollectedFiles, FileCollector
 from gateway.jobs.report import report_held_up_jobs
@@ -112,7 +113,7 @@ class TurnAttempt:
 
     def set_environments(self, environments: Mapping[str, Environment], default: Environment) -> None:
         """Set the environments that approvals are bound to and that their questions show."""
-        self._sandbox_fingerprint = approvals.fingerprint_all(environments, default)
+        self._sandbox_fingerprint = fingerprint_all(environments, default)
         self._call_targets = approvals.call_targets(environments, default)
 
     def set_input_text(self, render: Callable[[Turn], str]) -> None:

@@ -139,10 +139,10 @@ class Reaper:
         await self._hooks.end_jobs(row, "sandbox_provider_removed")
         await self._reservations.delete(row, step="sandbox.delete", reason="provider_removed")
 
-    async def delete(self, row: Reservation, reason: str) -> None:
-        """Delete a sandbox now, with its running jobs; raises SandboxBusy if it is in use."""
+    async def delete(self, row: Reservation, reason: str, *, patience: float = 0.0) -> None:
+        """Delete a sandbox and its jobs; raises SandboxBusy if it stays in use for `patience` seconds."""
         await self._hooks.end_jobs(row, f"sandbox_{reason}")
-        await self._teardowns[row.provider].delete(row.label, reason=reason)
+        await self._teardowns[row.provider].delete(row.label, reason=reason, patience=patience)
 
     async def sweep(self, prefix: str) -> int:
         """Delete the orphaned sandboxes and snapshots of every provider; return how many there were."""

@@ -103,9 +103,12 @@ class Teardown:
             log.warning("sandbox.last_snapshot_failed", label=row.label, error=str(error))
             return row
 
-    async def delete(self, label: str, *, reason: str) -> bool:
-        """Delete a sandbox with its snapshots and its row; raises SandboxBusy if it is in use."""
-        async with self._backend.locks.exclusive(label):
+    async def delete(self, label: str, *, reason: str, patience: float = 0.0) -> bool:
+        """Delete a sandbox with its snapshots and its row; raises SandboxBusy if it is in use.
+
+        `patience`: seconds to wait for the sandbox. It returns after a deletion in progress has ended.
+        """
+        async with self._backend.locks.exclusive(label, timeout=patience):
             now = await self._backend.reservations.get(label)
             return now is not None and await self._delete(now, reason=reason)
 

@@ -13,6 +13,7 @@ from gateway.records.fields import Name
 from gateway.records.kinds import SkillConfig, WorkspaceConfig
 from gateway.records.patches import extract_secrets
 from gateway.records.records import SavedRecord
+from gateway.store import sandboxes
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import Record, RecordKind
 from gateway.web.api.files import workspace_files
@@ -173,11 +174,12 @@ def delete(kind: RecordKind) -> Handler:
     async def remove_record(call: ApiCall[NoContent, NoContent]) -> None:
         async with call.context.database.begin() as connection:
             record = await call.context.records.get(connection, call.account, kind, call.path["id"])
+            boxes = await sandboxes.list_for_record(connection, call.account, record.id)
             await call.context.records.delete(connection, record)
         if kind == "channel":
             await call.context.on_channel_changed(call.account, record.id)
-        if kind in ("sandbox", "workspace") and call.context.services is not None:
-            await call.context.services.sandbox_control.delete_for_record(call.account, record.id)
+        if boxes and call.context.services is not None:
+            await call.context.services.sandbox_control.delete_all(boxes)
         if kind == "workspace":
             await workspace_files.delete_workspace(call.context, call.account, record.id)
 

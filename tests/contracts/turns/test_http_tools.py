@@ -18,12 +18,12 @@ from gateway.agents.port import PendingToolCall
 from gateway.conversations.approval_question import CallTarget
 from gateway.conversations.approvals import (
     CallTargets,
-    fingerprint_all,
     list_outdated,
     request,
     with_addresses,
 )
 from gateway.conversations.questions import render_request
+from gateway.environments.fingerprint import fingerprint_all
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
 from gateway.store.turns import approvals

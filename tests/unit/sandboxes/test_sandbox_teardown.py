@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -119,6 +120,28 @@ async def test_one_that_does_not_answer_is_waited_for(harness: ReaperHarness) ->
     harness.now += timedelta(seconds=101)
     await harness.reaper().run_once()
     assert not harness.reservations.rows
+
+
+async def test_a_deletion_waits_for_one_in_progress(harness: ReaperHarness) -> None:
+    """The row goes first: who deletes a sandbox next must not return while its instance exists."""
+    pool = harness.pool()
+    await pool.acquire(REQUEST)
+    row, teardown = harness.reservations.rows[SPEC.label], Teardown(pool.backend, pool.evict)
+    row_is_gone = asyncio.Event()
+
+    async def destroy_slowly() -> None:
+        async with pool.backend.locks.exclusive(SPEC.label):
+            await harness.reservations.delete(row, step="sandbox.delete", reason="removed")
+            row_is_gone.set()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await harness.provider.destroy(next(iter(harness.provider.instances)))
+
+    first = asyncio.create_task(destroy_slowly())
+    await row_is_gone.wait()
+    assert await teardown.delete(SPEC.label, reason="removed", patience=5.0) is False
+    assert harness.provider.instances == {}
+    await first
 
 
 async def test_a_row_whose_provider_is_no_more_is_given_up(harness: ReaperHarness) -> None:
