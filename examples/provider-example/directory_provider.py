@@ -106,10 +106,11 @@ class DirectoryProvider(Provider):
         self._root = root
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Return the sandbox of the label; the directory's name is made of the label alone."""
+        """Return the sandbox of the label; a new one after each deletion, with an id of its own."""
         if spec.network is Network.RESTRICTED:
             raise FeatureUnsupported("the network cannot be restricted")
-        directory = self._root / key_of("directory", spec.label)
+        key = key_of("directory", spec.label)
+        directory = self._root / f"{key}x{self._count_deletions(key)}"
         for name in ("home", "workspace"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         (directory / "label").write_text(spec.label)
@@ -122,9 +123,18 @@ class DirectoryProvider(Provider):
         return DirectorySandbox(self._root / sandbox_id, spec)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Delete the directory."""
-        if sandbox_id.isalnum():
-            await asyncio.to_thread(shutil.rmtree, self._root / sandbox_id, ignore_errors=True)
+        """Delete the directory; the file of its key is one byte longer then."""
+        if not sandbox_id.isalnum() or not (self._root / sandbox_id).exists():
+            return
+        key, _, number = sandbox_id.rpartition("x")
+        if int(number) == self._count_deletions(key):
+            with (self._root / f"{key}.deletions").open("ab") as file:
+                file.write(b".")
+        await asyncio.to_thread(shutil.rmtree, self._root / sandbox_id, ignore_errors=True)
+
+    def _count_deletions(self, key: str) -> int:
+        deletions = self._root / f"{key}.deletions"
+        return deletions.stat().st_size if deletions.exists() else 0
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
         """Return the sandboxes by their label files."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import socket
@@ -82,9 +83,10 @@ class NatsServer:
         await self._end(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """Stop its process without ending it."""
+        """Stop its process without ending it; returns when all its threads are stopped."""
         assert self._child is not None
         self._child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._child.pid, os.WSTOPPED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """Let a frozen process go on."""

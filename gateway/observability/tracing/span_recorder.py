@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -68,7 +68,9 @@ class SpanRecorder:
                 attempt=turn_input.attempt,
                 number=number,
                 model=model,
-                **asdict(request),
+                started_at=request.started_at,
+                ended_at=request.ended_at,
+                error=request.error,
             )
             self._queue.put_nowait(timing)
 

@@ -1,4 +1,4 @@
-"""Requests of A2A's clients, in the shapes of versions 1.0 and 0.3 alike."""
+"""Requests and responses of A2A's clients, in the shapes of versions 1.0 and 0.3 alike."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ class A2aRequest(BaseModel):
     id: StrictStr | StrictInt | None = None
     method: Annotated[StrictStr, Field(max_length=200)]
     params: dict[str, Any] = Field(default_factory=dict)
+
+
+class A2aResponse(BaseModel):
+    """A JSON-RPC response: a result of the method's shape, or an error."""
+
+    jsonrpc: Literal["2.0"]
+    id: StrictStr | StrictInt | None
+    result: JsonValue = None
+    error: dict[str, JsonValue] | None = None
 
 
 class A2aQuery(RequestModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.web.compat.a2a import card, methods
-from gateway.web.compat.a2a.requests import A2aQuery, A2aRequest
+from gateway.web.compat.a2a.requests import A2aQuery, A2aRequest, A2aResponse
 from gateway.web.http import attachments
 from gateway.web.http.auth import KeyAccess, PublicAccess
 from gateway.web.http.route import ApiRoute
@@ -33,6 +33,7 @@ ROUTES = (
         summary="call a method of A2A: send a message, or get, follow and cancel a task",
         request_model=A2aRequest,
         query_model=A2aQuery,
+        response_model=A2aResponse,
         media_type="text/event-stream",
         streams=_streams,
         body_bytes=attachments.MAX_BODY_BYTES,
