@@ -13,7 +13,8 @@ from gateway.web.routes import ROUTES
 
 FOLDER = Path(console.__file__).parent
 SCRIPTS = sorted(FOLDER.rglob("*.js"))
-PRIVATE = {"__init__.py", "package.json", "vendor/VENDORED.md", "vendor/LICENSE.preact", "vendor/LICENSE.htm"}
+LICENSES = {f"vendor/LICENSE.{name}" for name in ("preact", "htm", "markdown-it")}
+PRIVATE = {"__init__.py", "package.json", "vendor/VENDORED.md", *LICENSES}
 
 
 def test_every_listed_file_is_there() -> None:

@@ -3,6 +3,7 @@
 import { isUnread } from "../core/choices.js";
 import { addressOf, replaceAddress } from "../core/places.js";
 import { PlatformMark } from "../parts/icons.js";
+import { plainLine } from "../parts/markdown.js";
 import { Badge, Empty, html, Moment, Trouble, useGrowing } from "../parts/parts.js";
 import { NewTalk, Talk } from "../talk/talk.js";
 import { nameOf, placeOf } from "../talk/names.js";
@@ -64,7 +65,7 @@ function Row({ talk, current, wanted }) {
       <${PlatformMark} kind=${talk.kind} />
       <span class="names"><span class="clip name">${nameOf(talk)}</span>
         ${where && html`<span class="clip quiet">${where}</span>`}
-        ${last && html`<span class="clip quiet last">${last.role === "user" ? "" : "↩ "}${last.text}</span>`}</span>
+        ${last && html`<span class="clip quiet last">${last.role === "user" ? last.text : `↩ ${plainLine(last.text)}`}</span>`}</span>
       <span class="marks"><${Moment} time=${talk.active_at} /> <${State} states=${states} />
         ${unread && html`<span class="dot"><span class="unseen">unread</span></span>`}</span>
     </a></li>`;
