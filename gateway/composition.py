@@ -144,7 +144,7 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
     stream = InstrumentedStream(
         backing.stream, backing.metrics, on_event=span_recorder.on_event if span_recorder else _ignore_event
     )
-    relay = Relay(backing.database, stream, checkpoint)
+    relay = Relay(backing.database, stream, checkpoint, announce=backing.announce)
     acceptors: list[UpdateAcceptor] = []
     channels = _channel_supervisor(backing, records, acceptors)
     verbosity = RoomVerbosity(backing.database).get

@@ -195,6 +195,13 @@ async def last_position(connection: Connection, conversation: str) -> tuple[int,
     return (row[0], row[1]) if row else (0, 0)
 
 
+async def account_of(connection: Connection, conversation: str) -> str:
+    """Return the account of a conversation's stream, or "" if there is none."""
+    rows = await connection.execute(select(streams.c.account).where(streams.c.conversation == conversation))
+    account: str | None = rows.scalar()
+    return account or ""
+
+
 async def delete_published(connection: Connection, *, before: datetime) -> int:
     """Delete some published outbox rows that were created before a moment; return their number."""
     published = select(streams.c.relayed_n).where(streams.c.conversation == outbox.c.conversation)

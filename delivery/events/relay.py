@@ -16,6 +16,7 @@ from delivery.events import outbox
 from delivery.events.event import Event
 from delivery.events.outbox import Backlog
 from delivery.events.port import EventStream
+from delivery.events.public_subjects import Announce
 from delivery.fair_gate import current_account
 from delivery.fair_queue import FairQueue
 from delivery.fair_scheduler import PoolSize
@@ -35,6 +36,7 @@ class _Position:
 
     seq: int
     n: int
+    account: str = ""
 
 
 def _take_consecutive(pending: dict[int, Event], after: int) -> list[Event]:
@@ -82,15 +84,25 @@ class _PublishedSeqs:
 
 
 class Relay:
-    """Appends by compare-and-set on the conversation's tail, so that any number of relays agree."""
+    """Appends by compare-and-set on the conversation's tail, so that any number of relays agree.
+
+    `announce` receives each event that this relay appended.
+    """
 
     def __init__(
-        self, database: Database, stream: EventStream, checkpoint: Callable[[str], None], *, workers: int = 32
+        self,
+        database: Database,
+        stream: EventStream,
+        checkpoint: Callable[[str], None],
+        *,
+        workers: int = 32,
+        announce: Announce | None = None,
     ) -> None:
         self._database = database
         self._stream = stream
         self._checkpoint = checkpoint
         self._workers = workers
+        self._announce = announce
         self._dirty = FairQueue[str](PoolSize(places=workers))
         self._positions: dict[str, _Position] = {}
         self._pending: dict[str, dict[int, Event]] = defaultdict(dict)
@@ -215,10 +227,11 @@ class Relay:
         """
         async with self._database.read() as connection:
             published_n, seq = await outbox.last_position(connection, conversation)
-        position = _Position(seq=seq, n=published_n)
+            account = await outbox.account_of(connection, conversation) if self._announce else ""
+        position = _Position(seq=seq, n=published_n, account=account)
         if from_stream:
             tail = await self._stream.tail(conversation)
-            position = _Position(seq=tail.seq, n=tail.n) if tail else _Position(seq=0, n=published_n)
+            position.seq, position.n = (tail.seq, tail.n) if tail else (0, published_n)
         if len(self._positions) >= MAX_CACHED:
             self._positions.pop(next(iter(self._positions)))
         self._positions[conversation] = position
@@ -244,6 +257,8 @@ class Relay:
             position.n = event.n or 0
             self._marks[conversation] = (position.n, position.seq)
             await self._seqs.set(event.id, position.seq)
+            if self._announce is not None and position.account:
+                await self._announce(position.account, event, position.seq)
 
     async def _list_unpublished(self, conversation: str, position: _Position) -> list[Event]:
         async with self._database.read() as connection:

@@ -22,6 +22,7 @@ from delivery.broker.renewal_thread import renewal_thread
 from delivery.broker.wake_ups import JetStreamWakeUps, MemoryWakeUps
 from delivery.database.clock import synchronized_with, utc_now
 from delivery.database.engine import Database
+from delivery.events.public_subjects import Announce, announce_with
 from gateway.accounts.vault import Vault, open_vault
 from gateway.config.settings import Settings
 from gateway.infra.callback_sockets import CallbackSockets
@@ -69,6 +70,11 @@ class BackingServices:
     metrics: Metrics
     callback_sockets: CallbackSockets
     """The sockets on which sandboxes report the ends of their jobs."""
+
+    @property
+    def announce(self) -> Announce | None:
+        """What sends copies of events to other programs; None with the embedded broker, which has none."""
+        return announce_with(self.nats.publish_nowait) if self.settings.nats_url is not None else None
 
 
 @asynccontextmanager

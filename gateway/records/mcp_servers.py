@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StrictStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StrictBool,
+    StrictStr,
+    model_validator,
+)
 
 from egress.urls import CallbackUrl
 
@@ -55,7 +64,8 @@ class McpServerConfig(BaseModel):
     """An MCP server: a `url` (streamable HTTP), or a `command` that runs in the agent's sandbox (stdio).
 
     `tools` are the offered tools, by name or with `*` at the end; null offers all. `prefix` begins the names
-    under which the model sees them; null is the server's name and `_`. `approval` "default" follows the
+    under which the model sees them; null is the server's name and `_`. `resources` and `prompts` say whether
+    the model may read those. `approval` "default" follows the
     sandbox's permission mode. `timeout` is in seconds, for one call.
     """
 
@@ -67,6 +77,8 @@ class McpServerConfig(BaseModel):
     env: dict[VariableName, VariableSecret] = Field(default_factory=dict, max_length=50)
     tools: tuple[ToolPattern, ...] | None = Field(default=None, max_length=100)
     prefix: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]*$", max_length=40)] | None = None
+    resources: StrictBool = True
+    prompts: StrictBool = True
     approval: Literal["default", "always", "never"] = "default"
     timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT, strict=True)] = DEFAULT_TIMEOUT
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import socket
 from collections.abc import AsyncIterator
@@ -27,7 +28,7 @@ class McpService:
 
 
 def build_service(url: str) -> McpService:
-    """Return a server with the tools `add`, `fail`, `fill` and `wait`."""
+    """Return a server with the tools `add`, `fail`, `fill` and `wait`, resources and a prompt."""
     service = McpService(server=MCPServer("sums"), url=url)
 
     @service.server.tool()
@@ -52,6 +53,21 @@ def build_service(url: str) -> McpService:
         service.calls.append(("wait", {}))
         await asyncio.Event().wait()
         return ""
+
+    @service.server.resource("notes://today", mime_type="text/plain")
+    async def today() -> str:
+        """The notes of today."""
+        return "feed the pigeons"
+
+    @service.server.resource("notes://{day}")
+    async def of_day(day: str) -> bytes:
+        """The notes of a day."""
+        return f"notes of {day}".encode()
+
+    @service.server.prompt()
+    async def greet(name: str) -> str:
+        """Greet somebody."""
+        return f"Say hello to {name}."
 
     return service
 
@@ -85,11 +101,12 @@ class SessionService:
     """A server of an older version of the protocol, which keeps sessions and answers with JSON."""
 
     refusal: int
+    announces_list: bool = False
     url: str = ""
     sessions: set[str] = field(default_factory=set)
     calls: int = 0
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a message of a known session; the status `refusal` for an unknown one."""
         if request.method != "POST":
             return web.Response(status=405)
@@ -106,18 +123,39 @@ class SessionService:
             tool = {"name": "greet", "inputSchema": {"type": "object"}}
             return _json_rpc(message, {"tools": [tool]})
         if message["method"] == "tools/call":
-            self.calls += 1
-            return _json_rpc(message, {"content": [{"type": "text", "text": "hello"}]})
+            return await self._call(request, message)
         return web.Response(status=202)
+
+    async def _call(self, request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        self.calls += 1
+        result = {"content": [{"type": "text", "text": "hello"}]}
+        if self.announces_list:
+            return await _stream(request, _CHANGED, _answer(message, result))
+        return _json_rpc(message, result)
+
+
+_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+
+
+def _answer(message: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
 
 def _json_rpc(message: dict[str, Any], result: dict[str, Any], **headers: str) -> web.Response:
-    answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-    return web.json_response(answer, headers=headers)
+    return web.json_response(_answer(message, result), headers=headers)
+
+
+async def _stream(request: web.Request, *messages: dict[str, Any]) -> web.StreamResponse:
+    """Send messages as server-sent events."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for message in messages:
+        await response.write(f"event: message\ndata: {json.dumps(message)}\n\n".encode())
+    return response
 
 
 @asynccontextmanager
-async def session_service(refusal: int) -> AsyncIterator[SessionService]:
+async def session_service(refusal: int = 404) -> AsyncIterator[SessionService]:
     """Serve a server with sessions until the block ends."""
     service = SessionService(refusal=refusal)
     app = web.Application()

@@ -19,9 +19,16 @@ TOKEN = "a-test-token"
 class NatsServer:
     """A server whose store and port survive `kill` and `start`."""
 
-    def __init__(self, directory: Path, *, settings: dict[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        settings: dict[str, object] | None = None,
+        authorization: str = f"{{ token: {TOKEN} }}",
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._settings = settings or {}
+        self._authorization = authorization
         self.token = TOKEN
         self._directory = directory
         self._port = -1
@@ -46,23 +53,18 @@ class NatsServer:
     async def start(self) -> None:
         """Start it and wait until it listens."""
         configuration = self._directory / "server.json"
-        configuration.write_text(
-            json.dumps(
-                {
-                    "host": "127.0.0.1",
-                    "port": self._port,
-                    "ports_file_dir": str(self._directory),
-                    "authorization": {"token": TOKEN},
-                    "jetstream": {
-                        "store_dir": str(self._directory / "store"),
-                        "max_memory_store": 16_000_000,
-                        "max_file_store": 2_000_000_000,
-                        "sync_interval": "1s",
-                    },
-                }
-                | self._settings
-            )
-        )
+        settings = {
+            "host": "127.0.0.1",
+            "port": self._port,
+            "ports_file_dir": str(self._directory),
+            "jetstream": {
+                "store_dir": str(self._directory / "store"),
+                "max_memory_store": 16_000_000,
+                "max_file_store": 2_000_000_000,
+                "sync_interval": "1s",
+            },
+        } | self._settings
+        configuration.write_text(f"{json.dumps(settings)[:-1]}, authorization: {self._authorization}}}")
         binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
         self._child = await asyncio.create_subprocess_exec(
             binary, "-c", str(configuration), "-l", str(self._directory / "server.log")

@@ -59,6 +59,21 @@ async def add_key(
     print_record(await gateway.post("accounts", account, "keys", body=body), as_json=as_json)
 
 
+@operator(accounts, "nats-user")
+async def add_nats_user(gateway: GatewayClient, account: Name, *, as_json: Json = False) -> None:
+    """Make a NATS user that may only read the events of an account; its seed is printed only now."""
+    from gateway.infra.nats_users import make_nats_user
+
+    user = make_nats_user((await gateway.get("accounts", account))["id"])
+    shown = {
+        "subject": user.subject,
+        "nkey": user.public_key,
+        "seed": user.seed,
+        "entry": user.server_entry(),
+    }
+    print_record(shown, as_json=as_json)
+
+
 @operator(accounts, "rm")
 async def delete_account(
     gateway: GatewayClient,

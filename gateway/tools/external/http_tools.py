@@ -23,7 +23,7 @@ from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.agent_requests import PLACEHOLDER, HttpToolConfig
 from gateway.records.records import Records
 from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
-from gateway.tools.external.mcp_server import MAX_ANSWER_BYTES
+from gateway.tools.mcp.server import MAX_ANSWER_BYTES
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext
 from sandbox.config import SandboxConfig
 

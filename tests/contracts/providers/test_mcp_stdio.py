@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gateway.records.mcp_servers import McpServerConfig
-from gateway.tools.external.mcp_results import to_tool_result
-from gateway.tools.external.mcp_server import McpUnavailable
-from gateway.tools.external.mcp_stdio import StdioMcpServer
+from gateway.tools.mcp.results import render_resource, to_tool_result
+from gateway.tools.mcp.server import McpUnavailable
+from gateway.tools.mcp.stdio_server import StdioMcpServer
 from gateway.tools.tool import ToolContext
 from sandbox.config import SandboxConfig
 from sandbox.testing.processes import processes_with, unique_sleep_seconds
@@ -20,17 +20,24 @@ from sandbox.testing.rig import ProviderRig
 from sandbox_rigs import all_rigs
 from tool_contexts import make_tool_context
 
+CAPABILITIES = '{"tools":{},"resources":{}}'
+ABOUT = '{"name":"b","version":"1"}'
+
 SERVER = r"""
 answer() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 while read -r line; do
   id=$(sed 's/.*"id": *\("[^"]*"\).*/\1/' <<< "$line")
   case "$line" in
     *'"initialize"'*)
-      answer '{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"b","version":"1"}}'
+      answer '{"protocolVersion":"2025-06-18","capabilities":CAPABILITIES,"serverInfo":ABOUT}'
       initialized=no ;;
     *notifications/initialized*) initialized=yes ;;
     *'"tools/list"'*)
       answer '{"tools":[{"name":"greet","description":"Greet.","inputSchema":{"type":"object"}}]}' ;;
+    *'"resources/read"'*) answer '{"contents":[{"uri":"a://b","text":"seeds"}]}' ;;
+    *announce*)
+      echo '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
+      answer '{"content":[]}' ;;
     *crash*) echo 'no such bird' >&2; exit 3 ;;
     *silence*) sleep SLEEP ;;
     *'"tools/call"'*)
@@ -61,7 +68,13 @@ async def _install(context: ToolContext, **config: Any) -> tuple[StdioMcpServer,
     """Write the server into the workspace; returns it, and the seconds that its leftovers would sleep."""
     sandbox = await context.environment_resolver.sandbox(context.environment)
     seconds = unique_sleep_seconds()
-    await sandbox.write("server.sh", SERVER.replace("SLEEP", seconds).encode())
+    await sandbox.write(
+        "server.sh",
+        SERVER.replace("SLEEP", seconds)
+        .replace("CAPABILITIES", CAPABILITIES)
+        .replace("ABOUT", ABOUT)
+        .encode(),
+    )
     servers = {"command": "bash server.sh", "env": {"GREETING": 'it\'s "me"'.replace('"', "")}, **config}
     return StdioMcpServer(McpServerConfig.model_validate(servers)), seconds
 
@@ -69,13 +82,25 @@ async def _install(context: ToolContext, **config: Any) -> tuple[StdioMcpServer,
 async def test_a_command_is_started_for_each_request_and_leaves_nothing(tool_context: ToolContext) -> None:
     """Its tools are listed, a call gets the variables, and its processes are gone afterwards."""
     server, seconds = await _install(tool_context)
-    (listed,) = await server.list_tools(tool_context)
+    (listed,) = (await server.describe(tool_context)).tools
     assert (listed.name, listed.description) == ("greet", "Greet.")
     result = to_tool_result(await server.call_tool(tool_context, "greet", {}), limit=1000)
     assert (result.ok, result.content) == (True, "it's me, initialized: yes")
     async with asyncio.timeout(60):
         while processes_with(seconds):  # noqa: ASYNC110 - other processes end
             await asyncio.sleep(0.05)
+
+
+async def test_a_command_reads_resources_and_announces_another_list(tool_context: ToolContext) -> None:
+    """What it declares is known, a resource is read, and an announcement counts once."""
+    server, _seconds = await _install(tool_context)
+    offer = await server.describe(tool_context)
+    assert (offer.resources, offer.prompts) == (True, False)
+    read = await server.read(tool_context, "resources/read", {"uri": "a://b"})
+    assert render_resource(read) == "seeds"
+    assert not server.take_list_changed()
+    await server.call_tool(tool_context, "announce", {})
+    assert [server.take_list_changed(), server.take_list_changed()] == [True, False]
 
 
 async def test_a_command_that_ends_or_is_missing_reports_its_error(tool_context: ToolContext) -> None:
@@ -85,7 +110,7 @@ async def test_a_command_that_ends_or_is_missing_reports_its_error(tool_context:
         await server.call_tool(tool_context, "crash", {})
     missing, _seconds = await _install(tool_context, command="no-such-server")
     with pytest.raises(McpUnavailable, match="no-such-server"):
-        await missing.list_tools(tool_context)
+        await missing.describe(tool_context)
 
 
 async def test_a_silent_command_ends_with_its_time(tool_context: ToolContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,7 +19,8 @@ from gateway.records.records import Records
 from gateway.store.accounts.records import Record
 from gateway.store.turns import turns
 from gateway.tools.executor import ToolExecutor
-from gateway.tools.external.mcp_tools import McpTools
+from gateway.tools.mcp.mcp_tools import McpTools
+from gateway.tools.mcp.reads import READ_TOOLS
 from mcp_services import McpService, mcp_service, session_service
 from migrated import migrated_sqlite
 from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker
@@ -204,6 +206,100 @@ async def test_a_restarted_server_and_a_changed_list_are_used(harness: TurnWorke
             assert (await tools.call("sums_add", {"a": 1, "b": 1}, call="call-2")).ok
             async with agents.tools() as later:
                 assert "sums_fail" not in {spec.name for spec in later.list()}
+
+
+async def test_resources_are_listed_and_read(harness: TurnWorkerHarness, service: McpService) -> None:
+    """One tool lists resources and their templates, another reads one; a wrong address is a failure."""
+    agents = Agents(harness)
+    await agents.configure(notes={"url": service.url})
+    async with agents.tools() as tools:
+        listed = await tools.call("mcp_list_resources", {"server": "notes"}, call="call-1")
+        patterns = await tools.call(
+            "mcp_list_resources", {"server": "notes", "templates": True}, call="call-2"
+        )
+        read = await tools.call(
+            "mcp_read_resource", {"server": "notes", "uri": "notes://today"}, call="call-3"
+        )
+        bytes_read = await tools.call(
+            "mcp_read_resource", {"server": "notes", "uri": "notes://sunday"}, call="call-4"
+        )
+        missing = await tools.call(
+            "mcp_read_resource", {"server": "notes", "uri": "no://such"}, call="call-5"
+        )
+        unknown = await tools.call(
+            "mcp_read_resource", {"server": "birds", "uri": "notes://today"}, call="c-6"
+        )
+    assert json.loads(listed.content)["uri"] == "notes://today"
+    assert json.loads(patterns.content)["uriTemplate"] == "notes://{day}"
+    assert (read.ok, read.content) == (True, "feed the pigeons")
+    assert "not shown" in bytes_read.content
+    assert not missing.ok
+    assert not unknown.ok
+    assert "server must be one of notes" in unknown.content
+
+
+async def test_prompts_are_listed_and_filled_in(harness: TurnWorkerHarness, service: McpService) -> None:
+    """The list names the arguments; the prompt comes back with them."""
+    agents = Agents(harness)
+    await agents.configure(notes={"url": service.url})
+    async with agents.tools() as tools:
+        listed = await tools.call("mcp_list_prompts", {"server": "notes"}, call="call-1")
+        filled = await tools.call(
+            "mcp_get_prompt",
+            {"server": "notes", "name": "greet", "arguments": {"name": "Ada"}},
+            call="call-2",
+        )
+        wrong = await tools.call(
+            "mcp_get_prompt", {"server": "notes", "name": "greet", "arguments": {"name": 1}}, call="call-3"
+        )
+    prompt = json.loads(listed.content)
+    assert (prompt["name"], prompt["arguments"][0]["name"]) == ("greet", "name")
+    assert (filled.ok, filled.content) == (True, "user:\nSay hello to Ada.")
+    assert not wrong.ok
+    assert "must be a text" in wrong.content
+
+
+async def test_a_server_can_be_kept_to_its_tools(harness: TurnWorkerHarness, service: McpService) -> None:
+    """`resources` and `prompts` false leave their tools out, one server at a time."""
+    agents = Agents(harness)
+    closed = {"url": service.url, "resources": False, "prompts": False}
+    await agents.configure(closed=closed)
+    async with agents.tools() as tools:
+        assert not {spec.name for spec in tools.list()} & set(READ_TOOLS)
+    await agents.configure(closed=closed, open={"url": service.url})
+    async with agents.tools() as tools:
+        specs = {spec.name: spec for spec in tools.list()}
+    assert set(READ_TOOLS) <= set(specs)
+    assert specs["mcp_read_resource"].schema["properties"]["server"]["enum"] == ["open"]
+
+
+@pytest.mark.parametrize(("mode", "approval", "asked"), [("bypass", "always", True), ("ask", "never", False)])
+async def test_reads_follow_the_approval_rule_of_their_server(
+    harness: TurnWorkerHarness, service: McpService, mode: str, approval: str, *, asked: bool
+) -> None:
+    """A read is asked about as a call of the server's tools is, with its address."""
+    agents = Agents(harness)
+    sandbox = await add_sandbox_record(harness.database, harness.agent.account, permissionMode=mode)
+    record = await agents.configure(notes={"url": service.url, "approval": approval})
+    harness.agent = replace(record, config={**record.config, "sandbox": sandbox.id})
+    args = {"server": "notes", "uri": "notes://today"}
+    async with agents.tools() as tools:
+        assert await tools.needs_approval("mcp_read_resource", args, call="call-1") is asked
+        call = PendingToolCall(id="call-1", name="mcp_read_resource", args=args)
+        assert tools.call_address(call) == service.url
+
+
+async def test_an_announced_list_is_named_in_the_result(harness: TurnWorkerHarness) -> None:
+    """The model learns that the server has other tools now; the next call without news has no note."""
+    agents = Agents(harness)
+    async with session_service() as service:
+        await agents.configure(old={"url": service.url})
+        async with agents.tools() as tools:
+            assert (await tools.call("old_greet", {}, call="call-1")).content == "hello"
+            service.announces_list = True
+            told = await tools.call("old_greet", {}, call="call-2")
+    assert told.ok
+    assert "list of tools changed" in told.content
 
 
 @pytest.mark.parametrize("refusal", [400, 404])

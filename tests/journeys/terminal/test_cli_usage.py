@@ -201,6 +201,23 @@ def test_the_operators_key_is_for_accounts(run: Run, gateway: FakeGateway) -> No
     assert (asked.exit_code, "pass --yes" in asked.stderr) == (2, True)
 
 
+def test_a_nats_user_reads_one_account(run: Run, gateway: FakeGateway) -> None:
+    """The account's id, not the typed name, is in the subject; each user has a key pair of its own."""
+    gateway.responses["GET", "/accounts/ada"] = (200, {"id": "acc_1", "name": "ada"})
+    users = []
+    for _ in range(2):
+        made = run("accounts", "nats-user", "ada", "--json", "--url", gateway.url, DOVECOTE_ADMIN_KEY="k")
+        assert made.exit_code == 0, made.stderr
+        users.append(json.loads(made.stdout))
+    first, second = users
+    assert first["subject"] == "dovecote.acc_1.>"
+    assert f'subscribe: {{ allow: ["{first["subject"]}"] }}' in first["entry"]
+    assert first["nkey"] in first["entry"]
+    assert first["seed"] not in first["entry"]
+    assert (first["seed"][:2], first["nkey"][:1]) == ("SU", "U")
+    assert first["seed"] != second["seed"]
+
+
 def test_the_status_is_a_table_or_json(run: Run, gateway: FakeGateway) -> None:
     """It shows what is wrong, what is at work and which channels do not receive; not ready is exit code 1."""
     page = {"items": [{"id": "x"}] * 200, "next": "200"}

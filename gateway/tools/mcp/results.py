@@ -1,4 +1,4 @@
-"""Read what MCP servers answer: descriptions of tools, and results of calls. All of it is foreign text."""
+"""Read what MCP servers answer: tools, results, resources, prompts. All of it is foreign text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.agents.clients.text import repair_surrogates
 from gateway.agents.port import ToolResult
-from gateway.tools.external.mcp_server import McpToolSpec
+from gateway.tools.mcp.server import McpToolSpec
 
 MAX_TOOLS = 100
 """Tools of one server; further ones are left out."""
@@ -45,16 +45,67 @@ def _parse_tool(tool: Mapping[str, Any]) -> McpToolSpec | None:
 
 def to_tool_result(result: Mapping[str, Any], *, limit: int) -> ToolResult:
     """Return a result for the model, with at most `limit` characters of text."""
-    content = result.get("content")
-    blocks = [one for one in content if isinstance(one, Mapping)] if isinstance(content, list) else []
-    text = "\n".join(_render(blocks))
+    text = "\n".join(_render(_objects(result.get("content"))))
     structured = result.get("structuredContent")
     if not text and structured is not None:
         text = json.dumps(structured, ensure_ascii=False)
+    return to_text_result(text, limit=limit, ok=result.get("isError") is not True)
+
+
+def to_text_result(text: str, *, limit: int, ok: bool = True) -> ToolResult:
+    """Return a text for the model, cut at `limit` characters."""
     truncated = len(text) > limit
     shown = f"{text[:limit]}\n[output truncated]" if truncated else text
-    detail = {"truncated": True} if truncated else {}
-    return ToolResult(ok=result.get("isError") is not True, content=repair_surrogates(shown), detail=detail)
+    return ToolResult(
+        ok=ok, content=repair_surrogates(shown), detail={"truncated": True} if truncated else {}
+    )
+
+
+def failed_result(reason: str, *, may_have_run: bool) -> ToolResult:
+    """Return the result of a request without an answer."""
+    advice = "\nThe call may have run: check before you repeat it." if may_have_run else ""
+    return ToolResult(ok=False, content=f"{reason}{advice}")
+
+
+def render_resource_list(result: Mapping[str, Any]) -> str:
+    """Return the resources, or the templates of them, one a line as JSON."""
+    items = _objects(result.get("resources")) + _objects(result.get("resourceTemplates"))
+    return _lines(items, ("uri", "uriTemplate", "name", "title", "description", "mimeType", "size"), result)
+
+
+def render_resource(result: Mapping[str, Any]) -> str:
+    """Return the contents of a resource; binary contents are named only."""
+    contents = _objects(result.get("contents"))
+    return "\n".join(_render_resource(one) for one in contents) or "[the resource is empty]"
+
+
+def render_prompts(result: Mapping[str, Any]) -> str:
+    """Return the prompts with their arguments, one a line as JSON."""
+    return _lines(_objects(result.get("prompts")), ("name", "title", "description", "arguments"), result)
+
+
+def render_prompt(result: Mapping[str, Any]) -> str:
+    """Return the messages of a prompt, each below the role that says it."""
+    messages = _objects(result.get("messages"))
+    return "\n\n".join(
+        f"{_text(one.get('role'))}:\n" + "\n".join(_render(_objects([one.get("content")])))
+        for one in messages
+    )
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _lines(items: Sequence[Mapping[str, Any]], keys: Sequence[str], result: Mapping[str, Any]) -> str:
+    lines = [
+        json.dumps({key: one[key] for key in keys if one.get(key) is not None}, ensure_ascii=False)
+        for one in items
+    ]
+    following = result.get("nextCursor")
+    if isinstance(following, str):
+        lines.append(json.dumps({"next": following}))
+    return "\n".join(lines) or "[the list is empty]"
 
 
 def _render(blocks: Sequence[Mapping[str, Any]]) -> Iterator[str]:

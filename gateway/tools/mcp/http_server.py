@@ -16,9 +16,21 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    GetPromptRequest,
+    GetPromptResult,
     Implementation,
+    ListPromptsRequest,
+    ListPromptsResult,
+    ListResourcesRequest,
+    ListResourcesResult,
+    ListResourceTemplatesRequest,
+    ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
+    ReadResourceRequest,
+    ReadResourceResult,
+    ServerCapabilities,
+    ToolListChangedNotification,
 )
 from pydantic import ValidationError
 
@@ -26,14 +38,16 @@ from egress.guard import EgressGuard
 from egress.httpx2_client import open_httpx2_client
 from egress.policy import refusal
 from gateway.records.mcp_servers import McpServerConfig
-from gateway.tools.external.mcp_results import MAX_ERROR, MAX_TOOLS, parse_tools
-from gateway.tools.external.mcp_server import (
+from gateway.tools.mcp.results import MAX_ERROR, MAX_TOOLS, parse_tools
+from gateway.tools.mcp.server import (
     CLIENT_NAME,
     CLIENT_VERSION,
     MAX_ANSWER_BYTES,
+    McpOffer,
     McpServer,
     McpToolSpec,
     McpUnavailable,
+    ReadMethod,
 )
 from gateway.tools.tool import ToolContext
 
@@ -50,6 +64,15 @@ SESSION_REFUSED = frozenset({400, 404})
 """Statuses of a server that has forgotten the session: 404 in the protocol's text, 400 of some servers. The
 request was not processed."""
 
+_READS: Mapping[ReadMethod, tuple[type[Any], type[Any]]] = {
+    "resources/list": (ListResourcesRequest, ListResourcesResult),
+    "resources/templates/list": (ListResourceTemplatesRequest, ListResourceTemplatesResult),
+    "resources/read": (ReadResourceRequest, ReadResourceResult),
+    "prompts/list": (ListPromptsRequest, ListPromptsResult),
+    "prompts/get": (GetPromptRequest, GetPromptResult),
+}
+"""The classes of each request and its result."""
+
 
 class HttpMcpServer(McpServer):
     """A connection that the first use opens, and that is opened again after it broke.
@@ -61,10 +84,19 @@ class HttpMcpServer(McpServer):
         self._config = config
         self._guard = guard
         self._connection: McpConnection | None = None
+        self._list_changed = asyncio.Event()
 
-    async def list_tools(self, context: ToolContext) -> Sequence[McpToolSpec]:
-        """Return the tools of all pages, MAX_TOOLS at most."""
+    async def describe(self, context: ToolContext) -> McpOffer:
+        """Return what the server declares, with its tools."""
         del context
+        offered = await self._request(_capabilities, timeout=CONNECT_TIMEOUT)
+        resources, prompts = offered.resources is not None, offered.prompts is not None
+        if offered.tools is None and (resources or prompts):
+            return McpOffer(tools=(), resources=resources, prompts=prompts)
+        return McpOffer(tools=await self._list_tools(), resources=resources, prompts=prompts)
+
+    async def _list_tools(self) -> Sequence[McpToolSpec]:
+        """Return the tools of all pages, MAX_TOOLS at most."""
         listed: list[object] = []
         params = PaginatedRequestParams()
         while True:
@@ -82,7 +114,26 @@ class HttpMcpServer(McpServer):
             lambda client: client.session.send_request(request, CallToolResult),
             timeout=float(self._config.timeout),
         )
-        return result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return _to_json(result)
+
+    async def read(
+        self, context: ToolContext, method: ReadMethod, params: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Send a request that changes nothing."""
+        del context
+        request_type, result_type = _READS[method]
+        request = request_type.model_validate({"method": method, "params": dict(params)})
+        result = await self._request(
+            lambda client: client.session.send_request(request, result_type),
+            timeout=float(self._config.timeout),
+        )
+        return _to_json(result)
+
+    def take_list_changed(self) -> bool:
+        """Return whether a notification came since the last question."""
+        changed = self._list_changed.is_set()
+        self._list_changed.clear()
+        return changed
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -104,7 +155,7 @@ class HttpMcpServer(McpServer):
     async def _send(self, send: Callable[[Client], Awaitable[Answer]], *, timeout: float) -> Answer:
         if self._connection is None or self._connection.is_broken:
             await self.aclose()
-            self._connection = McpConnection(self._config, self._guard)
+            self._connection = McpConnection(self._config, self._guard, self._list_changed)
             await self._connection.open()
         return await self._connection.send(send, timeout=timeout)
 
@@ -116,9 +167,10 @@ class SessionGone(Exception):
 class McpConnection:
     """One connection, from its handshake to its end."""
 
-    def __init__(self, config: McpServerConfig, guard: EgressGuard) -> None:
+    def __init__(self, config: McpServerConfig, guard: EgressGuard, list_changed: asyncio.Event) -> None:
         self._config = config
         self._guard = guard
+        self._list_changed = list_changed
         self._stop = asyncio.Event()
         self._last_status = 0
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -183,6 +235,11 @@ class McpConnection:
         if response.request.method == "POST":
             self._last_status = response.status_code
 
+    async def _note_message(self, message: object) -> None:
+        """Note that the server announced another list of tools."""
+        if isinstance(message, ToolListChangedNotification):
+            self._list_changed.set()
+
     async def _hold(self) -> None:
         """Hold the connection until it is closed or breaks."""
         headers = {name: value.get_secret_value() for name, value in self._config.headers.items()}
@@ -200,11 +257,21 @@ class McpConnection:
             client = Client(
                 transport,
                 client_info=Implementation(name=CLIENT_NAME, version=CLIENT_VERSION),
+                message_handler=self._note_message,
                 cache=None,
             )
             async with client:
                 self._client.set_result(client)
                 await self._stop.wait()
+
+
+async def _capabilities(client: Client) -> ServerCapabilities:
+    return client.server_capabilities
+
+
+def _to_json(result: Any) -> Mapping[str, Any]:
+    made: Mapping[str, Any] = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return made
 
 
 def _list_page(params: PaginatedRequestParams) -> Callable[[Client], Awaitable[ListToolsResult]]:

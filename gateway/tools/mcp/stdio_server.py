@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.records.mcp_servers import McpServerConfig
-from gateway.tools.external.mcp_results import MAX_ERROR, parse_tools
-from gateway.tools.external.mcp_server import (
+from gateway.tools.mcp.results import MAX_ERROR, parse_tools
+from gateway.tools.mcp.server import (
     CLIENT_NAME,
     CLIENT_VERSION,
     MAX_ANSWER_BYTES,
+    McpOffer,
     McpServer,
-    McpToolSpec,
     McpUnavailable,
+    ReadMethod,
 )
 from gateway.tools.tool import ToolContext
 from sandbox.errors import SandboxError
@@ -30,6 +32,7 @@ LIST_TIMEOUT = 60.0
 """Seconds to start a server and list its tools. Some are downloaded at their first start."""
 
 _FIRST, _SECOND = "dovecote-initialize", "dovecote-request"
+_CHANGED = "notifications/tools/list_changed"
 
 _SCRIPT = """
 set -m
@@ -64,9 +67,30 @@ sed -n 1p "$dir/requests" >&3 2>/dev/null
 wait_for '"{first}"'
 sed -n '2,$p' "$dir/requests" >&3 2>/dev/null
 wait_for '"{second}"'
+grep -F '"{first}"' "$dir/out" | head -n 1
 grep -F '"{second}"' "$dir/out" | tail -n 1
+if grep -qF '"{changed}"' "$dir/out"; then echo '"{changed}"'; fi
 exec 3>&-
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchange:
+    """What a server wrote: the capabilities of its handshake, its answer, and whether its list changed."""
+
+    capabilities: Mapping[str, Any]
+    answer: Mapping[str, Any]
+    list_changed: bool
+
+    def result(self) -> Mapping[str, Any]:
+        """Return the result in the answer; raises McpUnavailable."""
+        problem, result = self.answer.get("error"), self.answer.get("result")
+        if isinstance(problem, Mapping):
+            reason = str(problem.get("message"))[:MAX_ERROR]
+            raise McpUnavailable(f"the MCP server answered with an error: {reason}")
+        if not isinstance(result, Mapping):
+            raise McpUnavailable("the MCP server's answer does not follow the protocol")
+        return result
 
 
 class StdioMcpServer(McpServer):
@@ -74,26 +98,46 @@ class StdioMcpServer(McpServer):
 
     def __init__(self, config: McpServerConfig) -> None:
         self._config = config
+        self._list_changed = False
 
-    async def list_tools(self, context: ToolContext) -> Sequence[McpToolSpec]:
-        """Start the server and return its tools."""
+    async def describe(self, context: ToolContext) -> McpOffer:
+        """Start the server and return what it offers."""
         resolver, environment = context.environment_resolver, context.environment
         async with resolver.in_use(environment, changed=False):
-            result = await self._request(context, "tools/list", {}, timeout=LIST_TIMEOUT)
-        tools = result.get("tools")
-        return parse_tools(tools if isinstance(tools, list) else [])
+            listed = await self._exchange(context, "tools/list", {}, timeout=LIST_TIMEOUT)
+        resources, prompts = "resources" in listed.capabilities, "prompts" in listed.capabilities
+        if "tools" not in listed.capabilities and (resources or prompts):
+            return McpOffer(tools=(), resources=resources, prompts=prompts)
+        tools = listed.result().get("tools")
+        specs = parse_tools(tools if isinstance(tools, list) else [])
+        return McpOffer(tools=specs, resources=resources, prompts=prompts)
 
     async def call_tool(self, context: ToolContext, name: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Start the server and call a tool."""
         params = {"name": name, "arguments": dict(args)}
-        return await self._request(context, "tools/call", params, timeout=float(self._config.timeout))
+        return (await self._exchange(context, "tools/call", params, timeout=self._timeout)).result()
+
+    async def read(
+        self, context: ToolContext, method: ReadMethod, params: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Start the server and send a request that changes nothing."""
+        return (await self._exchange(context, method, params, timeout=self._timeout)).result()
+
+    def take_list_changed(self) -> bool:
+        """Return whether a request's output had the notification since the last question."""
+        changed, self._list_changed = self._list_changed, False
+        return changed
 
     async def aclose(self) -> None:
         """Do nothing: no server outlives its request."""
 
-    async def _request(
+    @property
+    def _timeout(self) -> float:
+        return float(self._config.timeout)
+
+    async def _exchange(
         self, context: ToolContext, method: str, params: Mapping[str, Any], *, timeout: float
-    ) -> Mapping[str, Any]:
+    ) -> _Exchange:
         try:
             sandbox = await context.environment_resolver.sandbox(context.environment)
             done = await sandbox.run(
@@ -106,7 +150,9 @@ class StdioMcpServer(McpServer):
             )
         except SandboxError as error:
             raise McpUnavailable(f"the sandbox of the MCP server cannot be used: {error}") from error
-        return _result(done, timeout)
+        exchange = _parse(done, timeout)
+        self._list_changed = self._list_changed or exchange.list_changed
+        return exchange
 
     def _script(self) -> str:
         exports = "\n".join(
@@ -119,6 +165,7 @@ class StdioMcpServer(McpServer):
             limit=MAX_ANSWER_BYTES,
             first=_FIRST,
             second=_SECOND,
+            changed=_CHANGED,
         )
 
 
@@ -134,24 +181,23 @@ def _messages(method: str, params: Mapping[str, Any]) -> bytes:
     return "".join(f"{json.dumps(message)}\n" for message in messages).encode()
 
 
-def _result(done: ExecResult, timeout: float) -> Mapping[str, Any]:
-    """Return the result in what the script printed; raises McpUnavailable."""
+def _parse(done: ExecResult, timeout: float) -> _Exchange:
+    """Return what the script printed; raises McpUnavailable."""
     if done.timed_out:
         raise McpUnavailable(f"the MCP server did not answer within {timeout:g} s", may_have_run=True)
     if not done.ok:
         said = done.stderr.decode("utf-8", "replace").strip()[-MAX_ERROR:]
         raise McpUnavailable(f"the MCP server ended without an answer: {said or 'it wrote no error'}")
     try:
-        answer = json.loads(done.stdout)
+        begun, answer, *rest = (json.loads(line) for line in done.stdout.splitlines())
     except (ValueError, RecursionError) as error:
         raise McpUnavailable("the MCP server's answer is not JSON, or is too long") from error
-    if not isinstance(answer, Mapping):
+    if not isinstance(begun, Mapping) or not isinstance(answer, Mapping):
         raise McpUnavailable("the MCP server's answer does not follow the protocol")
-    problem, result = answer.get("error"), answer.get("result")
-    if isinstance(problem, Mapping):
-        raise McpUnavailable(
-            f"the MCP server answered with an error: {str(problem.get('message'))[:MAX_ERROR]}"
-        )
-    if not isinstance(result, Mapping):
-        raise McpUnavailable("the MCP server's answer does not follow the protocol")
-    return result
+    described = begun.get("result")
+    capabilities = described.get("capabilities") if isinstance(described, Mapping) else None
+    return _Exchange(
+        capabilities=capabilities if isinstance(capabilities, Mapping) else {},
+        answer=answer,
+        list_changed=_CHANGED in rest,
+    )

@@ -1,11 +1,11 @@
-"""What a turn needs of an MCP server, whatever its transport: its tools, and calls of them."""
+"""What a turn needs of an MCP server, whatever its transport: what it offers, calls and reads."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from gateway.tools.tool import ToolContext
 
@@ -35,16 +35,41 @@ class McpToolSpec:
     repeatable: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpOffer:
+    """What a server offers: its tools, and whether it has resources and prompts."""
+
+    tools: Sequence[McpToolSpec]
+    resources: bool = False
+    prompts: bool = False
+
+
+ReadMethod = Literal[
+    "resources/list", "resources/templates/list", "resources/read", "prompts/list", "prompts/get"
+]
+"""A request of the protocol that changes nothing."""
+
+
 class McpServer(Protocol):
     """An MCP server during one turn."""
 
     @abstractmethod
-    async def list_tools(self, context: ToolContext) -> Sequence[McpToolSpec]:
-        """Return the server's tools; raises McpUnavailable."""
+    async def describe(self, context: ToolContext) -> McpOffer:
+        """Return what the server offers; raises McpUnavailable."""
 
     @abstractmethod
     async def call_tool(self, context: ToolContext, name: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the result of a call as the protocol's JSON (`CallToolResult`); raises McpUnavailable."""
+
+    @abstractmethod
+    async def read(
+        self, context: ToolContext, method: ReadMethod, params: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return the result of a request as the protocol's JSON; raises McpUnavailable."""
+
+    @abstractmethod
+    def take_list_changed(self) -> bool:
+        """Return whether the server announced another list of tools since the last question."""
 
     @abstractmethod
     async def aclose(self) -> None:

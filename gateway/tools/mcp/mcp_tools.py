@@ -1,4 +1,4 @@
-"""Offer the tools of an agent's MCP servers in a turn, under names that a model accepts."""
+"""Offer what an agent's MCP servers have in a turn, under names that a model accepts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,9 +20,10 @@ from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.mcp_servers import McpServerConfig
 from gateway.records.records import Records
 from gateway.tools.external.external_tools import ExternalTools, tool_name
-from gateway.tools.external.mcp_results import to_tool_result
-from gateway.tools.external.mcp_server import McpServer, McpToolSpec, McpUnavailable
-from gateway.tools.external.mcp_stdio import StdioMcpServer
+from gateway.tools.mcp.reads import ReadableServer, read_tools
+from gateway.tools.mcp.results import failed_result, to_tool_result
+from gateway.tools.mcp.server import McpOffer, McpServer, McpToolSpec, McpUnavailable, ReadMethod
+from gateway.tools.mcp.stdio_server import StdioMcpServer
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext
 from sandbox.config import SandboxConfig
 
@@ -33,12 +35,14 @@ LIST_SECONDS = 600.0
 MAX_LISTS = 1000
 """Lists of tools that are kept in memory."""
 
+LIST_CHANGED = "\n[the server's list of tools changed: the new list is offered from the next message on]"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KnownList:
     digest: str
     listed_at: float
-    tools: Sequence[McpToolSpec]
+    offer: McpOffer
 
 
 class McpTools:
@@ -65,30 +69,37 @@ class McpTools:
             listed = await asyncio.gather(
                 *(self._list(context, name, configs[name], server) for name, server in servers.items())
             )
-            yield _offer(configs, servers, dict(zip(servers, listed, strict=True)))
+            opened = {
+                name: _OpenServer(name, configs[name], server, partial(self._forget, context, name))
+                for name, server in servers.items()
+            }
+            yield _offer(opened, dict(zip(servers, listed, strict=True)))
         finally:
             await asyncio.gather(*(server.aclose() for server in servers.values()))
 
+    def _forget(self, context: ToolContext, server: str) -> None:
+        self._lists.pop((context.turn.agent, server), None)
+
     async def _list(
         self, context: ToolContext, name: str, config: McpServerConfig, server: McpServer
-    ) -> Sequence[McpToolSpec] | str:
-        """Return the tools of a server, or why there are none."""
+    ) -> McpOffer | str:
+        """Return what a server offers, or why that is unknown."""
         key, digest = (context.turn.agent, name), _digest(config)
         known = self._lists.get(key)
         if known is not None and known.digest != digest:
             known = None
         if known is not None and config.command and self._clock() - known.listed_at < LIST_SECONDS:
-            return known.tools
+            return known.offer
         try:
-            tools = await server.list_tools(context)
+            offer = await server.describe(context)
         except McpUnavailable as error:
             log.warning("mcp.server_unavailable", agent=context.turn.agent, server=name, error=str(error))
-            return str(error) if known is None else known.tools
-        self._lists[key] = _KnownList(digest=digest, listed_at=self._clock(), tools=tools)
+            return str(error) if known is None else known.offer
+        self._lists[key] = _KnownList(digest=digest, listed_at=self._clock(), offer=offer)
         self._lists.move_to_end(key)
         if len(self._lists) > MAX_LISTS:
             self._lists.popitem(last=False)
-        return tools
+        return offer
 
 
 def _open_server(config: McpServerConfig, guard: EgressGuard) -> McpServer:
@@ -96,7 +107,7 @@ def _open_server(config: McpServerConfig, guard: EgressGuard) -> McpServer:
         return StdioMcpServer(config)
     if find_spec("mcp") is None:
         return _MissingLibrary()
-    from gateway.tools.external.mcp_http import HttpMcpServer
+    from gateway.tools.mcp.http_server import HttpMcpServer
 
     return HttpMcpServer(config, guard)
 
@@ -104,7 +115,7 @@ def _open_server(config: McpServerConfig, guard: EgressGuard) -> McpServer:
 class _MissingLibrary(McpServer):
     """A server over HTTP in a gateway without the client library."""
 
-    async def list_tools(self, context: ToolContext) -> Sequence[McpToolSpec]:
+    async def describe(self, context: ToolContext) -> McpOffer:
         """Raise McpUnavailable with the remedy."""
         del context
         raise McpUnavailable("the gateway has no MCP client: the operator must install the extra `mcp`")
@@ -112,27 +123,72 @@ class _MissingLibrary(McpServer):
     async def call_tool(self, context: ToolContext, name: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Raise McpUnavailable with the remedy."""
         del name, args
-        await self.list_tools(context)
+        await self.describe(context)
         return {}
+
+    async def read(
+        self, context: ToolContext, method: ReadMethod, params: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Raise McpUnavailable with the remedy."""
+        del method, params
+        await self.describe(context)
+        return {}
+
+    def take_list_changed(self) -> bool:
+        """Return False: nothing is heard of the server."""
+        return False
 
     async def aclose(self) -> None:
         """Do nothing."""
 
 
-def _offer(
-    configs: Mapping[str, McpServerConfig],
-    servers: Mapping[str, McpServer],
-    listed: Mapping[str, Sequence[McpToolSpec] | str],
-) -> ExternalTools:
-    tools: dict[str, Tool] = {}
-    notes: list[str] = []
-    for name, found in listed.items():
-        if isinstance(found, str):
-            notes.append(f"The tools of the MCP server {name} are missing in this turn: {found}")
-            continue
-        for offered, spec in _named(name, configs[name], found):
-            tools.setdefault(offered, _to_tool(offered, spec, configs[name], servers[name]))
-    return ExternalTools(tools=tools, notes=tuple(notes))
+@dataclass(frozen=True, slots=True)
+class _OpenServer:
+    """A server of a turn. `forget` drops the list that later turns would use."""
+
+    name: str
+    config: McpServerConfig
+    server: McpServer
+    forget: Callable[[], None]
+
+    def readable(self) -> ReadableServer:
+        """Return it for the tools that read."""
+        return ReadableServer(config=self.config, server=self.server)
+
+
+def _offer(opened: Mapping[str, _OpenServer], listed: Mapping[str, McpOffer | str]) -> ExternalTools:
+    offers = {name: found for name, found in listed.items() if isinstance(found, McpOffer)}
+    notes = tuple(
+        f"The tools of the MCP server {name} are missing in this turn: {found}"
+        for name, found in listed.items()
+        if isinstance(found, str)
+    )
+    tools = dict(
+        read_tools(
+            {
+                name: opened[name].readable()
+                for name, one in offers.items()
+                if _has_resources(opened[name], one)
+            },
+            {
+                name: opened[name].readable()
+                for name, one in offers.items()
+                if _has_prompts(opened[name], one)
+            },
+        )
+    )
+    for name, offer in offers.items():
+        for offered, spec in _named(name, opened[name].config, offer.tools):
+            tools.setdefault(offered, _to_tool(offered, spec, opened[name]))
+    return ExternalTools(tools=tools, notes=notes)
+
+
+def _has_resources(opened: _OpenServer, offer: McpOffer) -> bool:
+    return offer.resources and opened.config.resources
+
+
+def _has_prompts(opened: _OpenServer, offer: McpOffer) -> bool:
+    return offer.prompts and opened.config.prompts
 
 
 def _named(
@@ -145,19 +201,19 @@ def _named(
             yield tool_name(prefix + spec.name), spec
 
 
-def _to_tool(offered: str, spec: McpToolSpec, config: McpServerConfig, server: McpServer) -> Tool:
+def _to_tool(offered: str, spec: McpToolSpec, opened: _OpenServer) -> Tool:
     shown = ToolSpec(name=offered, description=spec.description, schema=spec.schema)
+    config = opened.config
 
     async def run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
-        limit = context.environment.config.output_limit
         try:
             async with asyncio.timeout(config.timeout + 1.0):
-                result = await server.call_tool(context, spec.name, args)
+                result = await opened.server.call_tool(context, spec.name, args)
         except McpUnavailable as error:
-            return _failed(str(error), may_have_run=error.may_have_run)
+            return failed_result(str(error), may_have_run=error.may_have_run)
         except TimeoutError:
-            return _failed(f"no answer within {config.timeout} s", may_have_run=True)
-        return to_tool_result(result, limit=limit)
+            return failed_result(f"no answer within {config.timeout} s", may_have_run=True)
+        return _with_changes(opened, to_tool_result(result, limit=context.environment.config.output_limit))
 
     return Tool(
         spec=lambda _context: shown,
@@ -170,9 +226,12 @@ def _to_tool(offered: str, spec: McpToolSpec, config: McpServerConfig, server: M
     )
 
 
-def _failed(reason: str, *, may_have_run: bool) -> ToolResult:
-    advice = "\nThe call may have run: check before you repeat it." if may_have_run else ""
-    return ToolResult(ok=False, content=f"{reason}{advice}")
+def _with_changes(opened: _OpenServer, result: ToolResult) -> ToolResult:
+    """Return the result; it says so if the server announced another list of tools."""
+    if not opened.server.take_list_changed():
+        return result
+    opened.forget()
+    return replace(result, content=result.content + LIST_CHANGED)
 
 
 def _needs_approval(config: McpServerConfig, sandbox: SandboxConfig) -> bool:
