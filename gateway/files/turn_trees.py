@@ -57,7 +57,7 @@ ADDED, MODIFIED, DELETED = "added", "modified", "deleted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeFile:
-    """A file at a turn's end; `change` is added, modified, deleted or None; `archived`: it is stored."""
+    """A file or link at a turn's end; `change` is added, modified, deleted or None; `archived`: stored."""
 
     path: str
     size: int
@@ -65,6 +65,7 @@ class TreeFile:
     change: str | None = None
     workspace: str = ""
     archived: bool = False
+    kind: str = "file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,8 @@ class TurnTrees:
                 del self._baselines[turn]
 
     async def _list(self, namespace: str) -> FileListing:
-        return await self._workspaces.store.replica(namespace).list()
+        listed = await self._workspaces.store.replica(namespace).list()
+        return {path: seen for path, seen in listed.items() if not seen.is_directory}
 
     async def keep(self, turn: Turn) -> None:
         """Store the tree of a turn whose files are saved; never raises for what may fail."""
@@ -247,6 +249,7 @@ def _entries(
             change=changes.get(path),
             workspace=workspace,
             archived=path in archived,
+            kind="link" if seen.is_link else "file",
         )
         for path, seen in {**{path: before[path] for path in before.keys() - now.keys()}, **now}.items()
     ]
@@ -288,9 +291,12 @@ class _Archive:
 
     def _add_one(self, name: str, content: bytes, seen: FileStat) -> None:
         member = tarfile.TarInfo(name)
-        member.size, member.mode = len(content), seen.mode & 0o755
         member.mtime = int(_time(seen).timestamp())
-        self._tar.addfile(member, io.BytesIO(content))
+        if seen.is_link:
+            member.type, member.linkname = tarfile.SYMTYPE, content.decode("utf-8", "surrogateescape")
+        else:
+            member.size, member.mode = len(content), seen.mode & 0o755
+        self._tar.addfile(member, io.BytesIO(content) if seen.is_regular else None)
 
     async def close(self) -> bytes:
         """Return the complete archive."""

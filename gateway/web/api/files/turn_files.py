@@ -25,6 +25,7 @@ class TurnFileResponse(ResponseModel):
     change: Literal["added", "modified", "deleted"] | None
     workspace: str
     archived: bool
+    kind: Literal["file", "link"]
 
 
 class TurnFilesResponse(ResponseModel):
