@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from hashlib import sha256
+from typing import Protocol
 
 import structlog
 
@@ -82,6 +83,28 @@ class _Baseline:
 
     namespace: str
     files: FileListing
+
+
+class TreeOwner(Protocol):
+    """A turn, as far as its tree is named by it."""
+
+    @property
+    def id(self) -> str:
+        """The turn's id."""
+        ...
+
+    @property
+    def conversation(self) -> str:
+        """The conversation that holds the tree."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeKey:
+    """A turn of a conversation that has a tree."""
+
+    id: str
+    conversation: str
 
 
 class TurnTrees:
@@ -192,7 +215,14 @@ class TurnTrees:
             created_at=utc_now(),
         )
 
-    async def load(self, turn: Turn) -> TurnTree | None:
+    async def list_with_trees(self, turn: TreeOwner, *, limit: int) -> Sequence[TreeOwner]:
+        """Return the turns of a conversation that have trees, from this one back."""
+        async with self._database.read() as connection:
+            last = await _get(connection, turn, "files.json")
+            rows = await store.list_trees(connection, last, limit=limit) if last else []
+        return [TreeKey(id=row.turn or "", conversation=turn.conversation) for row in rows]
+
+    async def load(self, turn: TreeOwner) -> TurnTree | None:
         """Return the tree of a turn; None if it has none or it expired."""
         row = await self.archive_row(turn, "files.json")
         content = await self._file_store.read_blob(row.sha256) if row and row.sha256 else None
@@ -201,13 +231,13 @@ class TurnTrees:
         stored = json.loads(content)
         return TurnTree(files=[TreeFile(**one) for one in stored["files"]], truncated=stored["truncated"])
 
-    async def archive_row(self, turn: Turn, name: str = "files.tar.gz") -> FileRow | None:
+    async def archive_row(self, turn: TreeOwner, name: str = "files.tar.gz") -> FileRow | None:
         """Return the row of a turn's archive (or tree), if there is one."""
         async with self._database.read() as connection:
             return await _get(connection, turn, name)
 
 
-async def _get(connection: Connection, turn: Turn, name: str) -> FileRow | None:
+async def _get(connection: Connection, turn: TreeOwner, name: str) -> FileRow | None:
     return await store.get_by_identity(connection, turn.conversation, _identity(turn.id, name))
 
 
