@@ -79,6 +79,19 @@ class GatewayClient:
             ) as answer:
                 await _raise_for_problem(answer)
 
+    async def send_part(self, *path: str, content: bytes, offset: int) -> Any:
+        """PATCH bytes of an upload at an offset."""
+        with _connection_errors(self.url), progress("uploading"):
+            async with self.session.patch(
+                self._address(path),
+                data=content,
+                headers={"Upload-Offset": str(offset)},
+                allow_redirects=False,
+                timeout=TRANSFER_TIMEOUT,
+            ) as answer:
+                await _raise_for_problem(answer)
+                return await answer.json()
+
     async def delete(self, *path: str) -> Any:
         """DELETE a resource."""
         return await self._request("DELETE", path)

@@ -10,6 +10,7 @@ from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, San
 from sandbox.paths import relative_path
 from sandbox.port import Sandbox
 from sandbox.workspaces.port import WorkspaceStore
+from sandbox.workspaces.sync_plan import regular_files
 
 NO_SANDBOX = "this workspace has no sandbox: you can read and find its files, but not run commands"
 
@@ -65,7 +66,7 @@ class StoredWorkspace(Sandbox):
         glob = GlobPattern(pattern)
         relative = relative_path(directory, self._mount)
         prefix = "" if relative == "." else f"{relative}/"
-        files = await self._store.replica(self._namespace).list()
+        files = regular_files(await self._store.replica(self._namespace).list())
         modified: dict[str, int] = {}
         for number, (path, stat) in enumerate(files.items(), 1):
             name = path.removeprefix(prefix)

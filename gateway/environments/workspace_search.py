@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from gateway.environments.glob_pattern import GlobPattern
 from sandbox.errors import UnsafePath
 from sandbox.workspaces.port import WorkspaceStore
-from sandbox.workspaces.sync_plan import FileListing
+from sandbox.workspaces.sync_plan import FileListing, regular_files
 
 MAX_TEXT_LENGTH = 1000
 MAX_MATCHES = 1000
@@ -66,7 +66,7 @@ class WorkspaceSearchResult:
 async def search(store: WorkspaceStore, namespace: str, query: WorkspaceQuery) -> WorkspaceSearchResult:
     """Search a workspace; raises ValueError for an invalid query, FileNotFoundError and SandboxError."""
     glob = check(query)
-    listed = await store.replica(namespace).list()
+    listed = regular_files(await store.replica(namespace).list())
     if query.path != "." and query.path not in listed:
         await store.stat(namespace, query.path)
     paths = await _select(listed, query, glob)

@@ -18,8 +18,8 @@ from sandbox.s3 import Bucket, open_client
 from sandbox.workspaces.baselines import LocalBaselineStore
 from sandbox.workspaces.directory_store import DirectoryWorkspaceStore
 from sandbox.workspaces.port import WorkspaceStore
-from sandbox.workspaces.s3_baselines import S3BaselineStore
-from sandbox.workspaces.s3_store import S3WorkspaceStore
+from sandbox.workspaces.s3.baselines import S3BaselineStore
+from sandbox.workspaces.s3.store import S3WorkspaceStore
 from sandbox.workspaces.syncer import WorkspaceSync, no_checkpoint
 from sandbox.workspaces.working_copies import WorkingCopies
 

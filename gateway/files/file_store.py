@@ -19,6 +19,7 @@ from gateway.files import media_types
 from gateway.files.blob_store import BlobNotFound, BlobStore, read_all
 from gateway.files.storage_quota import StorageQuota
 from gateway.store.conversations import files as store
+from gateway.store.conversations import uploads
 from gateway.store.conversations.files import FileRow, FileState
 
 log = structlog.get_logger(__name__)
@@ -26,6 +27,8 @@ log = structlog.get_logger(__name__)
 SWEEP_SECONDS = 300.0
 GRACE_PERIOD = timedelta(hours=1)
 """How long blobs without a file row are stored; their row may be about to be inserted."""
+UPLOAD_TIME = timedelta(hours=24)
+"""How long the parts of an upload are stored."""
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,80}")
 _RETRY_SECONDS = 0.1
 
@@ -136,6 +139,7 @@ class FileStore:
         """Delete files older than the retention, then blobs without a file, some of them in each pass."""
         async with self._database.begin() as connection:
             await store.delete_before(connection, before=now - self._retention)
+            await uploads.delete_open_before(connection, now - UPLOAD_TIME)
         async with self._database.begin() as connection:
             idle, self._swept_to = await store.begin_delete(
                 connection, now=now, grace=self._grace, after=self._swept_to

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from hashlib import sha256
+from typing import Protocol
 
 import structlog
 
@@ -57,7 +58,7 @@ ADDED, MODIFIED, DELETED = "added", "modified", "deleted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeFile:
-    """A file at a turn's end; `change` is added, modified, deleted or None; `archived`: it is stored."""
+    """A file or link at a turn's end; `change` is added, modified, deleted or None; `archived`: stored."""
 
     path: str
     size: int
@@ -65,6 +66,7 @@ class TreeFile:
     change: str | None = None
     workspace: str = ""
     archived: bool = False
+    kind: str = "file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,28 @@ class _Baseline:
 
     namespace: str
     files: FileListing
+
+
+class TreeOwner(Protocol):
+    """A turn, as far as its tree is named by it."""
+
+    @property
+    def id(self) -> str:
+        """The turn's id."""
+        ...
+
+    @property
+    def conversation(self) -> str:
+        """The conversation that holds the tree."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeKey:
+    """A turn of a conversation that has a tree."""
+
+    id: str
+    conversation: str
 
 
 class TurnTrees:
@@ -133,7 +157,8 @@ class TurnTrees:
                 del self._baselines[turn]
 
     async def _list(self, namespace: str) -> FileListing:
-        return await self._workspaces.store.replica(namespace).list()
+        listed = await self._workspaces.store.replica(namespace).list()
+        return {path: seen for path, seen in listed.items() if not seen.is_directory}
 
     async def keep(self, turn: Turn) -> None:
         """Store the tree of a turn whose files are saved; never raises for what may fail."""
@@ -190,7 +215,14 @@ class TurnTrees:
             created_at=utc_now(),
         )
 
-    async def load(self, turn: Turn) -> TurnTree | None:
+    async def list_with_trees(self, turn: TreeOwner, *, limit: int) -> Sequence[TreeOwner]:
+        """Return the turns of a conversation that have trees, from this one back."""
+        async with self._database.read() as connection:
+            last = await _get(connection, turn, "files.json")
+            rows = await store.list_trees(connection, last, limit=limit) if last else []
+        return [TreeKey(id=row.turn or "", conversation=turn.conversation) for row in rows]
+
+    async def load(self, turn: TreeOwner) -> TurnTree | None:
         """Return the tree of a turn; None if it has none or it expired."""
         row = await self.archive_row(turn, "files.json")
         content = await self._file_store.read_blob(row.sha256) if row and row.sha256 else None
@@ -199,13 +231,13 @@ class TurnTrees:
         stored = json.loads(content)
         return TurnTree(files=[TreeFile(**one) for one in stored["files"]], truncated=stored["truncated"])
 
-    async def archive_row(self, turn: Turn, name: str = "files.tar.gz") -> FileRow | None:
+    async def archive_row(self, turn: TreeOwner, name: str = "files.tar.gz") -> FileRow | None:
         """Return the row of a turn's archive (or tree), if there is one."""
         async with self._database.read() as connection:
             return await _get(connection, turn, name)
 
 
-async def _get(connection: Connection, turn: Turn, name: str) -> FileRow | None:
+async def _get(connection: Connection, turn: TreeOwner, name: str) -> FileRow | None:
     return await store.get_by_identity(connection, turn.conversation, _identity(turn.id, name))
 
 
@@ -247,6 +279,7 @@ def _entries(
             change=changes.get(path),
             workspace=workspace,
             archived=path in archived,
+            kind="link" if seen.is_link else "file",
         )
         for path, seen in {**{path: before[path] for path in before.keys() - now.keys()}, **now}.items()
     ]
@@ -288,9 +321,12 @@ class _Archive:
 
     def _add_one(self, name: str, content: bytes, seen: FileStat) -> None:
         member = tarfile.TarInfo(name)
-        member.size, member.mode = len(content), seen.mode & 0o755
         member.mtime = int(_time(seen).timestamp())
-        self._tar.addfile(member, io.BytesIO(content))
+        if seen.is_link:
+            member.type, member.linkname = tarfile.SYMTYPE, content.decode("utf-8", "surrogateescape")
+        else:
+            member.size, member.mode = len(content), seen.mode & 0o755
+        self._tar.addfile(member, io.BytesIO(content) if seen.is_regular else None)
 
     async def close(self) -> bytes:
         """Return the complete archive."""

@@ -14,7 +14,7 @@ from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.store.accounts import records
 from sandbox.errors import SandboxError
 from sandbox.labels import namespace
-from sandbox.workspaces.s3_store import S3WorkspaceStore
+from sandbox.workspaces.s3.store import S3WorkspaceStore
 from sandbox.workspaces.working_copies import WorkingCopies
 
 log = structlog.get_logger(__name__)

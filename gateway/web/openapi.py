@@ -132,7 +132,7 @@ def _operation(route: ApiRoute, references: Any, definitions: dict[str, Any]) ->
             "required": not route.optional_body,
             "content": {"application/json": {"schema": references[route.request_model, "validation"]}},
         }
-    elif route.raw and route.method in ("PUT", "POST"):
+    elif route.raw and route.method in ("PUT", "POST", "PATCH"):
         operation["requestBody"] = {"content": {"application/octet-stream": {"schema": {}}}}
     return operation
 

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sandbox.errors import ProviderRefused, SandboxError
-from sandbox.workspaces import local_files, sandbox_transfer
+from sandbox.workspaces import local_entries, local_files, sandbox_transfer
 from sandbox.workspaces.replica import Replica, ReplicaFile
-from sandbox.workspaces.sync_plan import FileListing, FileStat
+from sandbox.workspaces.sync_plan import EMPTY_DIRECTORY, FileListing, FileStat
 
 TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{16}\.tmp")
 """The pattern of temporary files that `sandbox.workspaces.local_files` is writing."""
@@ -23,7 +23,7 @@ _MAX_BYTES = 1 << 40
 
 
 class DirectoryReplica(Replica):
-    """The regular files below a directory; no link leads out of it.
+    """The files below a directory. Links are read and written as links and never followed.
 
     With `durable` each written file is synced to disk at once, otherwise all of them by `flush`.
     """
@@ -33,7 +33,7 @@ class DirectoryReplica(Replica):
         self._durable = durable
 
     async def list(self) -> FileListing:
-        """Return the files below the directory; raises OSError if it does not exist."""
+        """Return the files, links and empty directories; raises OSError if the directory does not exist."""
         return await asyncio.to_thread(self._list)
 
     def _list(self) -> FileListing:
@@ -49,41 +49,35 @@ class DirectoryReplica(Replica):
         """Read the wanted files one by one; files that vanished or grew are synced the next time."""
         for path, seen in listing.items():
             try:
-                content = await asyncio.to_thread(local_files.read, self._directory, path, seen.size + 1)
+                content = await asyncio.to_thread(local_entries.read, self._directory, path, seen)
             except (OSError, SandboxError):
                 continue
             if len(content) <= seen.size:
                 yield path, content, seen
 
     async def write(self, source: AsyncIterator[ReplicaFile]) -> FileListing:
-        """Write files with their times and executable bits, replacing directories or links in their place."""
+        """Write files with their times and executable bits, links, and empty directories."""
         written = [path async for path, content, seen in source if await self._try_write(path, content, seen)]
         now = await self.list() if written else {}
         return {path: now[path] for path in written if path in now}
 
-    async def _try_write(self, path: str, content: bytes, file_stat: FileStat) -> bool:
+    async def _try_write(self, path: str, content: bytes, seen: FileStat) -> bool:
         try:
             await asyncio.to_thread(
-                local_files.write,
-                self._directory,
-                path,
-                content,
-                mode=file_stat.mode | 0o600,
-                modified=file_stat.modified,
-                durable=self._durable,
+                local_entries.write, self._directory, path, content, seen, durable=self._durable
             )
         except (OSError, SandboxError):
             return False
         return True
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """Remove files, and directories that become empty."""
+        """Remove files and empty directories, and directories that become empty."""
         await asyncio.to_thread(self._remove, paths)
 
     def _remove(self, paths: Sequence[str]) -> None:
         for path in paths:
             try:
-                local_files.remove(self._directory, path)
+                local_entries.remove(self._directory, path)
                 self._remove_empty_parents(path)
             except (OSError, SandboxError):
                 continue
@@ -100,7 +94,7 @@ class DirectoryReplica(Replica):
             await asyncio.to_thread(_sync_file_system, self._directory)
 
     async def hash(self, paths: Sequence[str]) -> Mapping[str, str]:
-        """Return the MD5 of the files that can be read."""
+        """Return the MD5 of the regular files that can be read."""
         return await asyncio.to_thread(lambda: dict(self._hash(paths)))
 
     def _hash(self, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -124,12 +118,18 @@ def _walk(directory: Path) -> Iterator[tuple[str, FileStat]]:
     for parent, names, plain, descriptor in os.fwalk(directory, follow_symlinks=False):
         names[:] = [name for name in names if not _is_ours(name)]
         below = Path(parent).relative_to(directory)
-        for name in plain:
+        if not names and not plain and _can_be_named(path := below.as_posix()):
+            yield path, EMPTY_DIRECTORY
+        for name in (*names, *plain):  # a link to a directory is among the directories
             if TEMPORARY_NAME.fullmatch(name):
                 continue
             path, seen = (below / name).as_posix(), _stat(descriptor, name)
-            if seen is not None and sandbox_transfer.is_plain_path(path) and _is_utf8(path):
+            if seen is not None and _can_be_named(path):
                 yield path, seen
+
+
+def _can_be_named(path: str) -> bool:
+    return path != "." and sandbox_transfer.is_plain_path(path) and _is_utf8(path)
 
 
 def _is_ours(name: str) -> bool:
@@ -147,6 +147,8 @@ def _stat(parent: int, name: str) -> FileStat | None:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
         return None
+    if stat.S_ISLNK(status.st_mode):
+        return FileStat(status.st_size, status.st_mtime_ns, stat.S_IFLNK)
     if not stat.S_ISREG(status.st_mode):
         return None
     return FileStat(status.st_size, status.st_mtime_ns, status.st_mode & 0o755)

@@ -24,6 +24,7 @@ __all__ = ["FileEntry", "list_directory", "read", "relative_path", "remove", "wr
 
 _OPENAT2 = 437
 _BENEATH = 0x08 | 0x02  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
+_NO_LINKS = 0x04  # RESOLVE_NO_SYMLINKS
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_ATTEMPTS = 32
 _CHUNK = 1024 * 1024
@@ -44,7 +45,7 @@ def read(workspace: Path, path: str, limit: int) -> bytes:
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         if not stat.S_ISREG(kind):
             raise UnsafePath(f"{path!r} is not a regular file")
-        return _read_up_to(file.fileno(), limit)
+        return read_up_to(file.fileno(), limit)
 
 
 def write(
@@ -68,7 +69,7 @@ def write(
         if _is_link(directory, name):
             _write_through(root, path, content)
         else:
-            _replace(directory, name, content, mode=mode, modified=modified, durable=durable)
+            replace(directory, name, content, mode=mode, modified=modified, durable=durable)
 
 
 def list_directory(workspace: Path, path: str) -> list[FileEntry]:
@@ -129,15 +130,28 @@ def open_directory(root: int, path: str) -> Iterator[tuple[int, str]]:
 
 
 @contextmanager
-def open_parents(root: int, path: str) -> Iterator[int]:
-    """Open the directory `path` below `root`, creating missing ones one by one."""
+def open_without_links(root: int, path: str) -> Iterator[int]:
+    """Open the directory `path` below `root`, of which no part may be a link."""
+    descriptor = _open(root, path or ".", _DIRECTORY, resolve=_BENEATH | _NO_LINKS)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def open_parents(root: int, path: str, *, follow: bool = True) -> Iterator[int]:
+    """Open the directory `path` below `root`, creating missing ones one by one.
+
+    With `follow` False no part of the path may be a link.
+    """
     current, done = os.dup(root), ""
     try:
         for name in PurePosixPath(path).parts:
             done = f"{done}/{name}".lstrip("/")
             with suppress(FileExistsError):
                 os.mkdir(name, 0o755, dir_fd=current)
-            following = _open(root, done, _DIRECTORY)
+            following = _open(root, done, _DIRECTORY, resolve=_BENEATH if follow else _BENEATH | _NO_LINKS)
             os.close(current)
             current = following
         yield current
@@ -145,9 +159,10 @@ def open_parents(root: int, path: str) -> Iterator[int]:
         os.close(current)
 
 
-def _replace(
+def replace(
     directory: int, name: str, content: bytes, *, mode: int | None, modified: int | None, durable: bool
 ) -> None:
+    """Write a file in an open directory in one step, in the place of a file or link."""
     fresh = f".{secrets.token_hex(8)}.tmp"
     try:
         descriptor = os.open(
@@ -183,10 +198,10 @@ def _write_through(root: int, path: str, content: bytes) -> None:
         os.close(descriptor)
 
 
-def _open(root: int, path: str, flags: int, mode: int = 0) -> int:
+def _open(root: int, path: str, flags: int, mode: int = 0, *, resolve: int = _BENEATH) -> int:
     """Open `path` beneath `root`; raises UnsafePath if it leads out."""
     for _ in range(_MAX_ATTEMPTS):
-        how = _OpenHow(flags=flags, mode=mode, resolve=_BENEATH)
+        how = _OpenHow(flags=flags, mode=mode, resolve=resolve)
         name = os.fsencode(path or ".")
         descriptor = int(_libc.syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how)))
         if descriptor >= 0:
@@ -195,7 +210,7 @@ def _open(root: int, path: str, flags: int, mode: int = 0) -> int:
         if number in {errno.ENOSYS, errno.EPERM}:
             return _walk(root, path, flags, mode)
         if number in {errno.EXDEV, errno.ELOOP}:
-            raise UnsafePath(f"{path!r} leads out of the workspace")
+            raise UnsafePath(f"{path!r} goes through a link, or leads out of the workspace")
         if number not in {errno.EAGAIN, errno.EINTR}:  # EAGAIN: something was renamed during the resolution
             raise OSError(number, os.strerror(number), path)
     raise UnsafePath(f"{path!r} keeps changing while it is opened")
@@ -237,7 +252,8 @@ def _mode(directory: int, name: str) -> int:
     return found.st_mode & 0o777 if stat.S_ISREG(found.st_mode) else 0o644
 
 
-def _read_up_to(descriptor: int, limit: int) -> bytes:
+def read_up_to(descriptor: int, limit: int) -> bytes:
+    """Return at most `limit` bytes of an open file."""
     content = bytearray()
     while len(content) < limit and (chunk := os.read(descriptor, min(_CHUNK, limit - len(content)))):
         content += chunk

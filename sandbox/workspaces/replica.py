@@ -13,26 +13,30 @@ ReplicaFile = tuple[str, bytes, FileStat]
 
 
 class Replica(Protocol):
-    """Regular files by plain relative paths (`sandbox_transfer.is_plain`); links are skipped.
+    """Files, links and empty directories by plain relative paths (`sandbox_transfer.is_plain_path`).
 
-    Each method may raise SandboxError and OSError.
+    A link is kept as it is: its content is its target, which may lead anywhere, and is never followed. Each
+    method may raise SandboxError and OSError.
     """
 
     @abstractmethod
     async def list(self) -> FileListing:
-        """Return the files of this replica."""
+        """Return the files, links and empty directories of this replica."""
 
     @abstractmethod
     def read(self, listing: FileListing) -> AsyncIterator[ReplicaFile]:
-        """Yield the wanted files that can be read, none larger than its listed size."""
+        """Yield the wanted files that are still what was listed, none larger than its listed size."""
 
     @abstractmethod
     async def write(self, source: AsyncIterator[ReplicaFile]) -> FileListing:
-        """Write files; return the descriptions of those that were written."""
+        """Write files, none through a link; return the descriptions of those that were written.
+
+        An empty directory in the place of a file is replaced, any other directory is not.
+        """
 
     @abstractmethod
     async def remove(self, paths: Sequence[str]) -> None:
-        """Remove files, and directories that become empty. Idempotent."""
+        """Remove files and empty directories, and directories that become empty. Idempotent."""
 
     @abstractmethod
     async def flush(self) -> None:

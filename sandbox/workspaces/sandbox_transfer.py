@@ -1,13 +1,14 @@
 """List, fetch, write and remove workspace files inside a sandbox through the port alone.
 
-The sandbox's answers are untrusted: its listing is bounded and validated, and of its archive only regular
-files that were requested are accepted, with a limited size.
+The sandbox's answers are untrusted: its listing is bounded and validated, and of its archive only files,
+links and directories that were requested are accepted, as what they were listed, with a limited size.
 """
 
 from __future__ import annotations
 
 import io
 import shlex
+import stat
 import tarfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import PurePosixPath
@@ -16,7 +17,7 @@ from typing import IO, Self
 from sandbox.errors import ProviderRefused, ProviderUnreachable
 from sandbox.model import OUTPUT_CAP, ExecRequest, ExecResult
 from sandbox.port import Sandbox
-from sandbox.workspaces.sync_plan import NANOSECONDS_PER_SECOND, FileListing, FileStat
+from sandbox.workspaces.sync_plan import EMPTY_DIRECTORY, NANOSECONDS_PER_SECOND, FileListing, FileStat
 
 STAGING_DIRECTORY = ".dovecote-sync"
 """Our directory in the workspace, which exists only during a transfer."""
@@ -27,12 +28,13 @@ MAX_NAMES = 200_000
 MAX_PATH_LENGTH = 4096
 TIMEOUT_SECONDS = 300.0
 _PERMISSIONS = 0o755
-_LIST = rf"find . -path ./{STAGING_DIRECTORY} -prune -o -type f -printf '%s %T@ %m %P\0'"
-_FIELDS = 3
+_KINDS = r"\( -type f -o -type l -o -type d -empty \)"
+_LIST = rf"find . -path ./{STAGING_DIRECTORY} -prune -o {_KINDS} -printf '%y %s %T@ %m %P\0'"
+_FIELDS = 4
 
 
 async def list_files(sandbox: Sandbox) -> FileListing:
-    """Return the regular files of the workspace; links are skipped."""
+    """Return the regular files, links and empty directories of the workspace."""
     result = await sandbox.run(ExecRequest(script=_LIST, output_limit=OUTPUT_CAP, timeout=TIMEOUT_SECONDS))
     if not result.stdout_truncated:
         return dict(_parse_listing(_check_result(result).stdout))
@@ -54,10 +56,8 @@ def _parse_listing(raw: bytes) -> Iterator[tuple[str, FileStat]]:
         if count >= MAX_NAMES:
             raise ProviderRefused(f"the workspace holds more than {MAX_NAMES} files")
         try:
-            size, modified, mode, name = record.split(b" ", _FIELDS)
-            seconds, _, fraction = modified.partition(b".")
-            written = int(seconds) * NANOSECONDS_PER_SECOND + int(fraction[:9].ljust(9, b"0") or 0)
-            seen = FileStat(int(size), written, int(mode, 8) & _PERMISSIONS)
+            kind, size, modified, mode, name = record.split(b" ", _FIELDS)
+            seen = _parse_stat(kind, size, modified, mode)
             path = name.decode()
         except UnicodeDecodeError:
             continue  # HTTP and tools could not name this path
@@ -65,6 +65,15 @@ def _parse_listing(raw: bytes) -> Iterator[tuple[str, FileStat]]:
             raise ProviderUnreachable(f"invalid file listing from the sandbox: {record[:200]!r}") from error
         if is_plain_path(path):
             yield path, seen
+
+
+def _parse_stat(kind: bytes, size: bytes, modified: bytes, mode: bytes) -> FileStat:
+    if kind == b"d":
+        return EMPTY_DIRECTORY
+    seconds, _, fraction = modified.partition(b".")
+    written = int(seconds) * NANOSECONDS_PER_SECOND + int(fraction[:9].ljust(9, b"0") or 0)
+    permissions = stat.S_IFLNK if kind == b"l" else int(mode, 8) & _PERMISSIONS
+    return FileStat(int(size), written, permissions)
 
 
 def is_plain_path(path: str) -> bool:
@@ -113,13 +122,25 @@ def read_archive(archive: IO[bytes], files: FileListing) -> Iterator[tuple[str, 
         with tarfile.open(fileobj=archive, mode="r:") as tar:
             for member in tar:
                 path = member.name.removeprefix("./")
-                if path not in left or not member.isreg() or member.size > files[path].size:
+                if path not in left or (content := _content_of(tar, member, files[path])) is None:
                     continue
                 left.discard(path)
-                content = tar.extractfile(member)
-                yield path, content.read() if content else b""
+                yield path, content
     except tarfile.TarError as error:
         raise ProviderUnreachable(f"the sandbox's archive cannot be read: {error}") from error
+
+
+def _content_of(tar: tarfile.TarFile, member: tarfile.TarInfo, listed: FileStat) -> bytes | None:
+    """Return the content of a member, or the target of a link; None if it is not what was listed."""
+    if listed.is_directory:
+        return b"" if member.isdir() else None
+    if listed.is_link:
+        target = member.linkname.encode("utf-8", "surrogateescape")
+        return target if member.issym() and len(target) <= listed.size else None
+    if not member.isreg() or member.size > listed.size:
+        return None
+    file = tar.extractfile(member)
+    return file.read() if file else b""
 
 
 class TarWriter:
@@ -135,13 +156,21 @@ class TarWriter:
     def __exit__(self, *_exception: object) -> None:
         self._tar.close()
 
-    def add(self, path: str, content: bytes, stat: FileStat) -> None:
-        """Add a file."""
+    def add(self, path: str, content: bytes, seen: FileStat) -> None:
+        """Add a file, a link whose target is the content, or an empty directory."""
         member = tarfile.TarInfo(f"./{path}")
-        member.size, member.mtime = len(content), stat.modified // NANOSECONDS_PER_SECOND
-        member.mode = stat.mode & _PERMISSIONS
-        self._tar.addfile(member, io.BytesIO(content))
-        self.expected[path] = FileStat(len(content), member.mtime * NANOSECONDS_PER_SECOND, member.mode)
+        member.mtime = seen.modified // NANOSECONDS_PER_SECOND
+        written = member.mtime * NANOSECONDS_PER_SECOND
+        if seen.is_directory:
+            member.type, member.mode = tarfile.DIRTYPE, 0o755
+            self.expected[path] = EMPTY_DIRECTORY
+        elif seen.is_link:
+            member.type, member.linkname = tarfile.SYMTYPE, content.decode("utf-8", "surrogateescape")
+            self.expected[path] = FileStat(len(content), written, stat.S_IFLNK)
+        else:
+            member.size, member.mode = len(content), seen.mode & _PERMISSIONS
+            self.expected[path] = FileStat(len(content), written, member.mode)
+        self._tar.addfile(member, io.BytesIO(content) if seen.is_regular else None)
 
 
 async def write_archive(sandbox: Sandbox, archive: IO[bytes]) -> None:
@@ -158,9 +187,9 @@ async def write_archive(sandbox: Sandbox, archive: IO[bytes]) -> None:
 
 
 async def remove(sandbox: Sandbox, paths: Sequence[str]) -> None:
-    """Remove files of the workspace, and directories that become empty."""
+    """Remove files and empty directories of the workspace, and directories that become empty."""
     names = "".join(f"./{path}\0" for path in paths).encode()
-    each = 'rm -f -- "$one"; rmdir -p --ignore-fail-on-non-empty -- "${one%/*}" 2>/dev/null'
+    each = 'rm -fd -- "$one" 2>/dev/null; rmdir -p --ignore-fail-on-non-empty -- "${one%/*}" 2>/dev/null'
     await _run_checked(sandbox, f"while IFS= read -r -d '' one; do {each}; done; true", stdin=names)
 
 

@@ -2,11 +2,16 @@
 
 A file that changed in one replica is copied to the other, and so is its removal. If both changed it, the
 newer version wins; a change wins over a removal.
+
+A listing has an entry for each regular file, each link, and each directory that is empty. The path of an
+entry is never below another entry, so a link or file that was replaced by a directory is removed before the
+directory's files are written: nothing is ever written through a link.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,9 +19,11 @@ NANOSECONDS_PER_SECOND = 1_000_000_000
 
 
 class FileStat(NamedTuple):
-    """A regular file in one replica: size in bytes, modification time (nanoseconds), permissions.
+    """A file in one replica: size in bytes, modification time (nanoseconds), kind and permissions.
 
-    `version` identifies its content if the replica has such a value (an ETag); it alone then shows a change.
+    `mode` has permissions for a regular file, S_IFLNK for a link and S_IFDIR for an empty directory, which
+    has no size and no time. The content of a link is its target, as it is written in the link. `version`
+    identifies its content if the replica has such a value (an ETag); it alone then shows a change.
     """
 
     size: int
@@ -24,8 +31,25 @@ class FileStat(NamedTuple):
     mode: int
     version: str = ""
 
+    @property
+    def is_link(self) -> bool:
+        """Whether this is a symbolic link."""
+        return stat.S_ISLNK(self.mode)
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether this is an empty directory."""
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether this is neither a link nor a directory."""
+        return not (self.is_link or self.is_directory)
+
     def is_same(self, other: FileStat | None) -> bool:
         """Return whether the same replica shows an unchanged file."""
+        if other is not None and stat.S_IFMT(self.mode) != stat.S_IFMT(other.mode):
+            return False
         if other is not None and self.version and other.version:
             return self.version == other.version and self.size == other.size
         return self == other
@@ -35,7 +59,7 @@ class FileStat(NamedTuple):
 
         A replica with versions does not show the time of writing; content is compared instead.
         """
-        if self.version or other.version:
+        if stat.S_IFMT(self.mode) != stat.S_IFMT(other.mode) or self.version or other.version:
             return False
         return (
             self.size == other.size
@@ -44,7 +68,45 @@ class FileStat(NamedTuple):
 
 
 FileListing = Mapping[str, FileStat]
-"""Files by their paths below the workspace."""
+"""Files, links and empty directories by their paths below the workspace."""
+
+EMPTY_DIRECTORY = FileStat(0, 0, stat.S_IFDIR)
+MAX_TARGET_BYTES = 4095
+"""The longest target of a link in bytes, as Linux has it."""
+
+
+def regular_files(listing: FileListing) -> dict[str, FileStat]:
+    """Return the regular files of a listing."""
+    return {path: seen for path, seen in listing.items() if seen.is_regular}
+
+
+def unblocked_paths(paths: Iterable[str], present: FileListing) -> Iterator[str]:
+    """Yield the paths that can be written into a replica that holds the `present` ones.
+
+    A path is blocked if a part of it is present as a file or link, or if anything is present below it.
+    """
+    files = {path for path, seen in present.items() if not seen.is_directory}
+    directories = parent_directories(present)
+    for path in paths:
+        if path not in directories and not any(parent in files for parent in _parents(path)):
+            yield path
+
+
+def parent_directories(paths: Iterable[str]) -> set[str]:
+    """Return all directories that have one of the paths in them."""
+    found = set[str]()
+    for path in paths:
+        for parent in _parents(path):
+            if parent in found:
+                break
+            found.add(parent)
+    return found
+
+
+def _parents(path: str) -> Iterator[str]:
+    """Yield the directories of a path, the nearest first."""
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +165,8 @@ def conflicts(baseline: SyncBaseline, stored: FileListing, inside: FileListing) 
         path
         for path in stored.keys() & inside.keys()
         if stored[path].size == inside[path].size
+        and stored[path].is_regular
+        and inside[path].is_regular
         and _is_changed(stored[path], baseline.stored.get(path))
         and _is_changed(inside[path], baseline.inside.get(path))
     ]

@@ -6,7 +6,7 @@ one. A new instance begins empty, whatever the label's earlier instance held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -26,6 +26,7 @@ from sandbox.workspaces.sync_plan import (
     conflicts,
     fit_within,
     plan_sync,
+    unblocked_paths,
 )
 
 log = structlog.get_logger(__name__)
@@ -103,11 +104,16 @@ class WorkspaceSync:
         )
         sides = await _adopt_equal_files(sides)
         todo = plan_sync(sides.baseline, sides.stored, sides.inside, read_only=read_only)
-        put = await self._copy_to_sandbox(sides, todo)
+        chosen = self._choose(sides, todo)
+        put = await _copy_to_sandbox(sides, _early(chosen.put, sides.stored, sides.inside))
         if todo.fetched or todo.removed_stored:
             self._checkpoint("workspace.carry.before_store")
-        fetched = await self._copy_to_store(sides, todo)
+        fetched = await _copy_to_store(sides, _early(chosen.fetched, sides.inside, sides.stored))
         await _remove(sides, todo)
+        put |= await _copy_to_sandbox(sides, _late(chosen.put, put, sides.inside, todo.removed_inside))
+        fetched |= await _copy_to_store(
+            sides, _late(chosen.fetched, fetched, sides.stored, todo.removed_stored)
+        )
         if todo.fetched or todo.removed_stored:
             self._checkpoint("workspace.carry.after_store")
         after = _next_baseline(sides, todo, put=put, fetched=fetched)
@@ -116,27 +122,48 @@ class WorkspaceSync:
             await self.baselines.save(key, after)
         return after
 
-    async def _copy_to_sandbox(self, pair: ReplicaPair, plan: SyncPlan) -> FileListing:
-        """Copy files of the store into the sandbox; return their descriptions there."""
-        if not plan.put:
-            return {}
-        wanted = {path: pair.stored[path] for path in plan.put}
-        if (size := sum(seen.size for seen in wanted.values())) > self._limit:
+    def _choose(self, pair: ReplicaPair, plan: SyncPlan) -> SyncPlan:
+        """Return the plan within the limit: the sandbox gets all or nothing, the store's excess waits."""
+        if (size := sum(pair.stored[path].size for path in plan.put)) > self._limit:
             raise ProviderRefused(
                 f"the workspace holds {size} bytes that the sandbox lacks, and at most {self._limit} are "
                 "synced at a time: remove files over HTTP, or raise sandbox.sync_limit_mb"
             )
-        return await pair.sandbox.write(pair.store.read(wanted))
-
-    async def _copy_to_store(self, pair: ReplicaPair, plan: SyncPlan) -> FileListing:
-        """Copy files of the sandbox into the store; return their descriptions there. The excess waits."""
         chosen = tuple(fit_within(plan.fetched, pair.inside, limit=self._limit))
         if len(chosen) < len(plan.fetched):
             left = sorted(set(plan.fetched) - set(chosen))
             log.warning("workspace.files_deferred", files=len(left), first=left[0], limit=self._limit)
-        if not chosen:
-            return {}
-        return await pair.store.write(pair.sandbox.read({path: pair.inside[path] for path in chosen}))
+        return replace(plan, fetched=chosen)
+
+
+def _early(paths: Sequence[str], source: FileListing, target: FileListing) -> Sequence[str]:
+    """Return the files and links that can be written before anything is removed."""
+    return list(unblocked_paths((path for path in paths if not source[path].is_directory), target))
+
+
+def _late(
+    paths: Sequence[str], written: dict[str, FileStat], target: FileListing, removed: Sequence[str]
+) -> Sequence[str]:
+    """Return what is left when files are removed: directories, and what stood in the way of something."""
+    left = [path for path in paths if path not in written]
+    gone = set(removed)
+    return list(
+        unblocked_paths(left, {path: seen for path, seen in target.items() if path not in gone} | written)
+    )
+
+
+async def _copy_to_sandbox(pair: ReplicaPair, paths: Sequence[str]) -> dict[str, FileStat]:
+    """Copy files of the store into the sandbox; return their descriptions there."""
+    if not paths:
+        return {}
+    return {**await pair.sandbox.write(pair.store.read({path: pair.stored[path] for path in paths}))}
+
+
+async def _copy_to_store(pair: ReplicaPair, paths: Sequence[str]) -> dict[str, FileStat]:
+    """Copy files of the sandbox into the store; return their descriptions there."""
+    if not paths:
+        return {}
+    return {**await pair.store.write(pair.sandbox.read({path: pair.inside[path] for path in paths}))}
 
 
 async def _remove(pair: ReplicaPair, todo: SyncPlan) -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from sandbox.s3 import Bucket, open_client
-from sandbox.workspaces.s3_store import S3WorkspaceStore
+from sandbox.workspaces.s3.store import S3WorkspaceStore
 
 
 @contextmanager

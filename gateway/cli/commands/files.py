@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.errors import CommandFailed, UsageError
+from gateway.cli.errors import CommandFailed, GatewayUnreachable, UsageError
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, clean, print_record, print_rows
 
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
 
 files = group("Files of workspaces.")
+
+PART_BYTES = 4 * 1024 * 1024
+"""Larger files are uploaded in parts of this size."""
+
+RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0)
+"""Pauses before an upload goes on after a lost connection."""
 
 Workspace = Annotated[str, typer.Argument(help="The workspace's name or id.")]
 FilePath = Annotated[str, typer.Argument(help="A path relative to the workspace.")]
@@ -81,8 +89,28 @@ async def upload(
         content = source.read_bytes() if source is not None else sys.stdin.buffer.read()
     except OSError as error:
         raise CommandFailed(f"{source} cannot be read: {error.strerror}") from error
-    await gateway.upload(*_resource(workspace, path), content=content)
+    if len(content) <= PART_BYTES:
+        await gateway.upload(*_resource(workspace, path), content=content)
+    else:
+        await _upload_in_parts(gateway, workspace, "/".join(_resource(workspace, path)[5:]), content)
     typer.echo(f"{clean(path)}: {len(content)} bytes written")
+
+
+async def _upload_in_parts(gateway: GatewayClient, workspace: str, path: str, content: bytes) -> None:
+    """Upload a file part by part; after a lost connection, go on with what the gateway has."""
+    uploads = ("accounts", "me", "workspaces", workspace, "uploads")
+    digest = hashlib.sha256(content).hexdigest()
+    upload = await gateway.post(*uploads, body={"path": path, "size": len(content), "sha256": digest})
+    pauses = list(RETRY_SECONDS)
+    while not upload["complete"]:
+        try:
+            part = content[upload["offset"] : upload["offset"] + PART_BYTES]
+            upload = await gateway.send_part(*uploads, upload["id"], content=part, offset=upload["offset"])
+        except GatewayUnreachable:
+            if not pauses:
+                raise
+            await asyncio.sleep(pauses.pop(0))
+            upload = await gateway.get(*uploads, upload["id"])
 
 
 @remote(files, "rm")

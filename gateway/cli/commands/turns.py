@@ -1,13 +1,16 @@
-"""Commands on turns: list, show, retry and cancel."""
+"""Commands on turns: list, show, retry and cancel; the files that they left."""
 
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gateway.cli.commands.jobs import Id, State, filter_by_state
+from gateway.cli.errors import CommandFailed
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, clean, print_json, print_record, print_rows, short
 
@@ -83,6 +86,65 @@ async def continue_turn(
     opened = await gateway.post("turns", turn, "continue", body={"conversation": name} if name else {})
     shared = " and ".join(opened["shares"])
     typer.echo(f"{opened['conversationId']} shares the {shared} of {turn}")
+
+
+@remote(turns, "files")
+async def list_files(
+    gateway: GatewayClient,
+    turn: Id,
+    *,
+    diff: Annotated[bool, typer.Option("--diff", help="Print the changes of text files instead.")] = False,
+    archive: Annotated[
+        Path | None, typer.Option(help="Write the changed files to this gzip tar instead.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the files of a turn's workspaces at its end, those that it changed first."""
+    if diff:
+        content, _ = await gateway.download("turns", turn, "files.diff")
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    if archive is not None:
+        content, _ = await gateway.download("turns", turn, "files.tar.gz")
+        try:
+            archive.write_bytes(content)
+        except OSError as error:
+            raise CommandFailed(f"{archive} cannot be written: {error.strerror}") from error
+        typer.echo(f"{archive}: {len(content)} bytes written")
+        return
+    found = await gateway.get("turns", turn, "files")
+    columns: Columns = {"change": "change", "path": "path", "size": "size", "modified": "modified"}
+    print_rows(found["files"], columns, as_json=as_json, empty="the turn changed no files")
+
+
+@remote(turns, "restore")
+async def restore_turn(
+    gateway: GatewayClient,
+    turn: Id,
+    paths: Annotated[
+        list[str] | None, typer.Argument(help="Files relative to the workspace; all without them.")
+    ] = None,
+    *,
+    workspace: Annotated[str, typer.Option(help="Only this one of the turn's workspaces.")] = "",
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Also remove files that the turn did not have.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Put the files of a turn's workspaces back as they were at its end."""
+    body = {"paths": paths or None, "workspace": workspace, "remove": remove}
+    done = await gateway.post("turns", turn, "restore", body=body)
+    if as_json:
+        print_json(done)
+        return
+    for one in done["items"]:
+        typer.echo(clean(f"{one['state']:9} {one['path']}"))
+    typer.echo(f"{done['unchanged']} files were as they should be")
+    if any(one["state"] == "missing" for one in done["items"]):
+        raise CommandFailed(
+            "the contents of the missing files are not stored (files.turn_bytes, files.retention)"
+        )
 
 
 @remote(turns, "retry")

@@ -139,7 +139,7 @@ def check_bucket(settings: Settings) -> Iterator[DoctorCheck]:
 
 async def _check_bucket_access(settings: Settings) -> None:
     from sandbox.s3 import Bucket, open_client
-    from sandbox.workspaces.s3_store import S3WorkspaceStore
+    from sandbox.workspaces.s3.store import S3WorkspaceStore
 
     bucket = Bucket(**settings.workspaces.s3.with_secrets())
     async with open_client(bucket, "workspaces") as client:

@@ -21,7 +21,8 @@ class FileState(StrEnum):
 
     Outgoing: staged → told (its event is committed); refused → declined (the refusal was reported).
     Incoming: uploaded (belongs to no turn yet), arriving → received or missing.
-    Neither: tree (what a turn's workspaces held at its end).
+    Neither: tree (what a turn's workspaces held at its end), uploading (a workspace file whose parts arrive;
+    `name` is its workspace, `version` its size), part (its `turn` is the upload).
     """
 
     STAGED = "staged"
@@ -33,6 +34,8 @@ class FileState(StrEnum):
     RECEIVED = "received"
     MISSING = "missing"
     TREE = "tree"
+    UPLOADING = "uploading"
+    PART = "part"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +153,23 @@ async def get_by_identity(connection: Connection, conversation: str, identity: s
     query = select(*_COLUMNS).where(files.c.conversation == conversation, files.c.identity == identity)
     found: list[FileRow] = await _all(connection, query)
     return found[0] if found else None
+
+
+async def list_trees(connection: Connection, last: FileRow, *, limit: int) -> list[FileRow]:
+    """Return the trees of a conversation's turns from `last` back; archives are left out."""
+    query = (
+        select(*_COLUMNS)
+        .where(
+            files.c.conversation == last.conversation,
+            files.c.state == str(FileState.TREE),
+            files.c.name == last.name,
+            files.c.created_at <= last.created_at,
+        )
+        .order_by(files.c.created_at.desc(), files.c.id.desc())
+        .limit(limit)
+    )
+    found: list[FileRow] = await _all(connection, query)
+    return found
 
 
 async def list_for_turn(

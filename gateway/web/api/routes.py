@@ -21,7 +21,14 @@ from gateway.web.api import (
     turn_list,
     turns,
 )
-from gateway.web.api.files import downloads, turn_files, workspace_files, workspace_operations
+from gateway.web.api.files import (
+    downloads,
+    turn_files,
+    turn_restore,
+    workspace_files,
+    workspace_operations,
+    workspace_uploads,
+)
 from gateway.web.http import attachments
 from gateway.web.http.auth import SignatureAccess
 from gateway.web.http.pagination import ListPage, PageQuery
@@ -301,8 +308,10 @@ def _triggers() -> tuple[ApiRoute, ...]:
 API_ROUTES: tuple[ApiRoute, ...] = (
     *workspace_files.ROUTES,
     *workspace_operations.ROUTES,
+    *workspace_uploads.ROUTES,
     *_turns(),
     *turn_files.ROUTES,
+    *turn_restore.ROUTES,
     *turn_continue.ROUTES,
     *turn_list.ROUTES,
     *_conversations(),

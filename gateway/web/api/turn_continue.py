@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictStr
 
@@ -43,7 +43,7 @@ class TurnContinued(ResponseModel):
 
 async def continue_turn(call: ApiCall[TurnContinueRequest, NoContent]) -> TurnContinued:
     """Create a conversation of the turn's agent; 409 if nothing of the turn is left for it."""
-    turn, agent = await _turn_with_agent(call)
+    turn, agent = await find_turn_with_agent(call)
     shares = await _list_shared(call, turn, agent)
     if not shares:
         raise HttpProblem(409, NOTHING_LEFT)
@@ -57,14 +57,15 @@ async def continue_turn(call: ApiCall[TurnContinueRequest, NoContent]) -> TurnCo
     return TurnContinued(conversationId=created.id, agent=agent.id, shares=shares)
 
 
-async def _turn_with_agent(call: ApiCall[TurnContinueRequest, NoContent]) -> tuple[Turn, Record]:
+async def find_turn_with_agent(call: ApiCall[Any, NoContent]) -> tuple[Turn, Record]:
+    """Return the turn of a request and its agent; 404 without the turn, 409 without the agent."""
     async with call.context.database.read() as connection:
         turn = await store.get(connection, call.account, call.path["id"])
         if turn is None:
             raise not_found("there is no such turn in this account")
         agent = await records.get(connection, call.account, "agent", turn.agent)
     if agent is None:
-        raise HttpProblem(409, "the agent of this turn was deleted: the turn cannot be continued")
+        raise HttpProblem(409, "the agent of this turn was deleted: its sandbox and workspaces are unknown")
     return turn, agent
 
 

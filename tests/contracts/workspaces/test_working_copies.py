@@ -26,7 +26,8 @@ from sandbox.errors import SandboxError
 from sandbox.labels import namespace
 from sandbox.workspaces.baselines import LocalBaselineStore
 from sandbox.workspaces.port import WorkspaceStore
-from sandbox.workspaces.s3_store import S3WorkspaceStore
+from sandbox.workspaces.s3.store import S3WorkspaceStore
+from sandbox.workspaces.sync_plan import regular_files
 from sandbox.workspaces.syncer import no_checkpoint
 from sandbox.workspaces.working_copies import WorkingCopies
 
@@ -95,7 +96,22 @@ def _write(path: Path, text: str, *, ago: float = 0.0) -> None:
 
 
 async def _stored(store: WorkspaceStore) -> dict[str, str]:
-    return {path: (await store.read(SPACE, path, 99)).decode() for path in await store.replica(SPACE).list()}
+    listed = regular_files(await store.replica(SPACE).list())
+    return {path: (await store.read(SPACE, path, 99)).decode() for path in listed}
+
+
+def _tree(files: Path) -> dict[str, str]:
+    """Return what each path is: the text of a file, the target of a link, or an empty directory."""
+    found: dict[str, str] = {}
+    for path in files.rglob("*"):
+        name = path.relative_to(files).as_posix()
+        if path.is_symlink():
+            found[name] = f"-> {path.readlink()}"
+        elif path.is_file():
+            found[name] = path.read_text()
+        elif not any(path.iterdir()):
+            found[name] = "directory"
+    return found
 
 
 async def test_what_one_machine_did_the_other_sees(first_host: GatewayHost, second_host: GatewayHost) -> None:
@@ -106,7 +122,8 @@ async def test_what_one_machine_did_the_other_sees(first_host: GatewayHost, seco
     (first_host.files / "way-out").symlink_to("/etc/passwd")
     await first_host.push_changes()
     await second_host.start_copies()
-    assert sorted(path.name for path in second_host.files.rglob("*")) == ["deep", "file", "run"]
+    assert sorted(path.name for path in second_host.files.rglob("*")) == ["deep", "file", "run", "way-out"]
+    assert (second_host.files / "way-out").readlink() == Path("/etc/passwd")
     assert (second_host.files / "run").stat().st_mode & 0o777 == 0o755
     assert (second_host.files / "deep/file").stat().st_mtime == (
         first_host.files / "deep/file"
@@ -269,10 +286,25 @@ class _GatewayKilled(Exception):
     """The gateway was killed."""
 
 
+def _clear(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    elif path.is_dir():
+        shutil.rmtree(path)
+
+
 async def _random_step(chance: random.Random, machine: GatewayHost, step: int) -> None:
     """Perform one random action on a machine, or on the workspace over HTTP."""
     path = chance.choice(["x", "y", "d/x", "d/y", "e/f/g"])
-    match chance.choice(["write", "write", "write", "remove", "upload", "delete", "begin", "look", "look"]):
+    match chance.choice(
+        [*("write",) * 3, "remove", "upload", "delete", "begin", "look", "look", "link", "mkdir"]
+    ):
+        case "link":
+            _clear(machine.files / "l")
+            (machine.files / "l").symlink_to(chance.choice(["x", "d", "/etc"]))
+        case "mkdir":
+            _clear(machine.files / "l")
+            (machine.files / "l" / chance.choice(["one", "two"])).mkdir(parents=True)
         case "write":
             _write(machine.files / path, f"written {step}")
         case "remove":
@@ -307,11 +339,13 @@ async def test_machines_that_die_while_they_carry_agree_in_the_end(
             await _random_step(chance, machine, step)
         except _GatewayKilled:
             machine.started(checkpoint)
-    for machine in (first_host, second_host, first_host, second_host):
+    for machine in (first_host, second_host) * 3:
         machine.started()
         await machine.start_copies()
     expected = await _stored(first_host.store)
     assert expected
-    for machine in (first_host, second_host):
-        there = [path for path in machine.files.rglob("*") if path.is_file()]
-        assert {path.relative_to(machine.files).as_posix(): path.read_text() for path in there} == expected
+    assert _tree(first_host.files) == _tree(second_host.files)
+    listed = await first_host.store.replica(SPACE).list()
+    assert _tree(first_host.files).keys() == listed.keys()
+    texts = {path: text for path, text in _tree(first_host.files).items() if listed[path].is_regular}
+    assert texts == expected

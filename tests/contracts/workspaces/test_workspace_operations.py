@@ -10,6 +10,7 @@ from sandbox.errors import UnsafePath
 from sandbox.paths import FileEntry
 from sandbox.workspaces.directory_store import DirectoryWorkspaceStore
 from sandbox.workspaces.port import WorkspaceStore
+from sandbox.workspaces.sync_plan import EMPTY_DIRECTORY
 
 SPACE = "space"
 
@@ -44,7 +45,7 @@ async def test_an_empty_directory_is_kept(store: WorkspaceStore) -> None:
     assert await _names(store, "a") == ["b"]
     assert await _names(store, "a/b") == []
     assert _shape(await store.stat(SPACE, "a/b"))[1] == "directory"
-    assert await store.replica(SPACE).list() == {}
+    assert await store.replica(SPACE).list() == {"a/b": EMPTY_DIRECTORY}
     await store.write(SPACE, "a/b/file", b"x")
     await store.remove(SPACE, "a/b/file")
     assert await _names(store, "a/b") == []
@@ -72,7 +73,7 @@ async def test_a_file_and_a_directory_are_renamed(store: WorkspaceStore) -> None
     await store.rename(SPACE, "one", "new/place/uno")
     await store.rename(SPACE, "d", "new/d")
     assert await _names(store) == ["new"]
-    assert sorted(await store.replica(SPACE).list()) == ["new/d/e/two", "new/place/uno"]
+    assert sorted(await store.replica(SPACE).list()) == ["new/d/e/two", "new/d/empty", "new/place/uno"]
     assert await _names(store, "new/d") == ["e", "empty"]
     assert await store.read(SPACE, "new/d/e/two", 9) == b"2"
 
@@ -87,7 +88,8 @@ async def test_a_file_and_a_directory_are_copied(store: WorkspaceStore) -> None:
     assert await _names(store, "c/d") == ["e", "empty"]
     await store.write(SPACE, "c/d/e/two", b"changed")
     assert await store.read(SPACE, "d/e/two", 9) == b"2"
-    assert sorted(await store.replica(SPACE).list()) == ["c/d/e/two", "d/e/two", "three"]
+    listed = sorted(await store.replica(SPACE).list())
+    assert listed == ["c/d/e/two", "c/d/empty", "d/e/two", "d/empty", "three"]
 
 
 @pytest.mark.parametrize("move", ["rename", "copy"])

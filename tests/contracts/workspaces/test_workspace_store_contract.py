@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -15,8 +16,14 @@ from sandbox.s3 import open_client
 from sandbox.testing.names import HOSTILE_NAMES
 from sandbox.workspaces.port import WorkspaceStore
 from sandbox.workspaces.replica import ReplicaFile
-from sandbox.workspaces.s3_store import S3WorkspaceStore
-from sandbox.workspaces.sync_plan import NANOSECONDS_PER_SECOND, FileListing, FileStat
+from sandbox.workspaces.s3.store import S3WorkspaceStore
+from sandbox.workspaces.sync_plan import (
+    EMPTY_DIRECTORY,
+    NANOSECONDS_PER_SECOND,
+    FileListing,
+    FileStat,
+    regular_files,
+)
 
 SPACE = "space"
 
@@ -56,7 +63,7 @@ async def test_a_file_may_have_any_name(store: WorkspaceStore) -> None:
     for name in names:
         assert await store.read(SPACE, f"d/{name}", 1000) == name.encode()
         await store.remove(SPACE, f"d/{name}")
-    assert await store.replica(SPACE).list() == {}
+    assert regular_files(await store.replica(SPACE).list()) == {}
 
 
 async def test_directories_are_listed(store: WorkspaceStore) -> None:
@@ -159,6 +166,81 @@ async def test_a_side_takes_what_another_gives(store: WorkspaceStore) -> None:
     assert not {path for path in await side.list() if path.startswith("bin")}
 
 
+async def test_a_side_takes_links_and_empty_directories(store: WorkspaceStore) -> None:
+    """They are listed as what they are, read by their targets, replaced by files, and removed."""
+    side, link = store.replica(SPACE), FileStat(4, 7 * NANOSECONDS_PER_SECOND, stat.S_IFLNK)
+    given = (("d/f", b"text", FileStat(4, 0, 0o644)), ("d/to", b"real", link), ("x/y", b"", EMPTY_DIRECTORY))
+    taken = await side.write(_given(*given))
+    listed = await side.list()
+    assert taken.keys() == listed.keys() == {"d/f", "d/to", "x/y"}
+    assert all(listed[path].is_same(seen) for path, seen in taken.items())
+    assert [path for path, seen in listed.items() if seen.is_link] == ["d/to"]
+    assert [path for path, seen in listed.items() if seen.is_directory] == ["x/y"]
+    assert await _contents(store, listed) == {"d/f": b"text", "d/to": b"real", "x/y": b""}
+    kinds = {one.name: one.kind for one in await store.list_directory(SPACE, "d")}
+    assert kinds == {"f": "file", "to": "link"}
+    assert (await store.stat(SPACE, "d/to")).kind == "link"
+    await side.write(_given(("d/to", b"file", FileStat(4, 0, 0o644)), ("x/y", b"real", link)))
+    now = await side.list()
+    assert now["d/to"].is_regular
+    assert now["x/y"].is_link
+    await side.remove(["x/y", "d/f", "d/to"])
+    assert await side.list() == {}
+    assert list(await store.list_directory(SPACE, ".")) == []
+
+
+async def _link(store: WorkspaceStore, path: str, target: str) -> None:
+    content = target.encode()
+    await store.replica(SPACE).write(_given((path, content, FileStat(len(content), 0, stat.S_IFLNK))))
+
+
+async def test_links_are_followed_inside_the_workspace_alone(store: WorkspaceStore) -> None:
+    """A link to the host, out by .., in a chain or in a circle is refused; nothing behind it is written."""
+    await store.write(SPACE, "a/real/f", b"inside")
+    await store.write("other", "secret", b"theirs")
+    await _link(store, "a/current", "real")
+    await _link(store, "b/file", "../a/current/f")
+    assert await store.read(SPACE, "a/current/f", 99) == b"inside"
+    assert await store.read(SPACE, "b/file", 99) == b"inside"
+    assert [one.name for one in await store.list_directory(SPACE, "a/current")] == ["f"]
+    links = {"etc": "/etc", "up": "../other", "one": "two", "two": "up/secret", "round": "round"}
+    for name, target in links.items():
+        await _link(store, f"out/{name}", target)
+    await _link(store, "out/far", "../../other")
+    for path in ("etc/passwd", "up/secret", "far/secret", "one", "round", "round/f"):
+        with pytest.raises((UnsafePath, FileNotFoundError)):
+            await store.read(SPACE, f"out/{path}", 99)
+        with pytest.raises((UnsafePath, FileNotFoundError, NotADirectoryError)):
+            await store.list_directory(SPACE, f"out/{path}")
+    for path in ("etc/passwd", "far/secret", "round/f"):
+        with pytest.raises(UnsafePath):
+            await store.read(SPACE, f"out/{path}", 99)
+        with pytest.raises(UnsafePath):
+            await store.write(SPACE, f"out/{path}", b"mine")
+        with pytest.raises(UnsafePath):
+            await store.mkdir(SPACE, f"out/{path}/d")
+    assert await store.read("other", "secret", 99) == b"theirs"
+    with pytest.raises(FileNotFoundError):
+        await store.stat("other", "d")
+
+
+async def test_links_are_renamed_copied_and_removed_as_links(store: WorkspaceStore) -> None:
+    """The target is neither moved nor removed, and a taken name is refused."""
+    await store.write(SPACE, "real/f", b"kept")
+    await _link(store, "d/to", "../real")
+    await store.copy(SPACE, "d", "e")
+    await store.rename(SPACE, "d/to", "moved")
+    with pytest.raises(FileExistsError):
+        await store.copy(SPACE, "real/f", "moved")
+    listed = await store.replica(SPACE).list()
+    assert {path for path, seen in listed.items() if seen.is_link} == {"e/to", "moved"}
+    await store.remove(SPACE, "moved")
+    await store.remove(SPACE, "e")
+    assert sorted(path for path in await store.replica(SPACE).list() if path != "d") == ["real/f"]
+    await store.delete(SPACE)
+    assert await store.replica(SPACE).list() == {}
+
+
 async def test_what_grew_or_went_since_is_left_for_later(store: WorkspaceStore) -> None:
     """Contents never exceed the declared size, so that a sync stays within its limits."""
     await store.write(SPACE, "grown", b"12345")
@@ -197,7 +279,7 @@ async def test_objects_of_others_in_the_bucket_are_no_paths(endpoint: str) -> No
     async with open_empty_store(endpoint) as (bucket, store):
         for name in ("../out", "a//b", "folder/", "fine"):
             await store.client.put_object(**bucket.key(f"workspaces/{SPACE}/{name}"), Body=b"x")
-        assert list(await store.replica(SPACE).list()) == ["fine"]
+        assert list(await store.replica(SPACE).list()) == ["fine", "folder"]
         await store.delete(SPACE)
         assert list(await store.list_namespaces()) == []
 

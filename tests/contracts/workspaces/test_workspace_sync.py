@@ -10,7 +10,7 @@ import pytest
 
 from repetitions import in_gate
 from s3_servers import open_empty_store, s3_server
-from sandbox.errors import ProviderRefused
+from sandbox.errors import ProviderRefused, UnsafePath
 from sandbox.model import ExecRequest
 from sandbox.port import Provider, Sandbox
 from sandbox.registry import built_in
@@ -19,7 +19,7 @@ from sandbox.testing.rig import ProviderRig
 from sandbox.workspaces import sandbox_transfer
 from sandbox.workspaces.baselines import LocalBaselineStore
 from sandbox.workspaces.directory_store import DirectoryWorkspaceStore
-from sandbox.workspaces.s3_baselines import S3BaselineStore
+from sandbox.workspaces.s3.baselines import S3BaselineStore
 from sandbox.workspaces.syncer import WorkspaceSync
 from sandbox_rigs import variants_of
 
@@ -64,7 +64,7 @@ async def _output_of(sandbox: Sandbox, script: str) -> str:
 async def test_files_go_in_and_come_back(
     rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
 ) -> None:
-    """Contents, times, executable bits and removals are synced both ways; links and hidden names are safe."""
+    """Contents, times, executable bits, links and removals are synced both ways; hidden names are safe."""
     (rig.workspace / "deep/er").mkdir(parents=True)
     (rig.workspace / "deep/er/file é\n.txt").write_bytes(b"\0stored\xff")
     (rig.workspace / "run.sh").write_text("#!/bin/sh\necho ran\n")
@@ -73,7 +73,8 @@ async def test_files_go_in_and_come_back(
     (rig.workspace / "secret").symlink_to("/etc/passwd")
     sandbox, spec = await provider.create(rig.spec(namespace=SPACE)), rig.spec(namespace=SPACE)
     await workspace_sync.sync(sandbox, spec)
-    assert await _output_of(sandbox, "./run.sh; cat -- -rf; ls -A | wc -l") == "ran\nodd3\n"
+    assert await _output_of(sandbox, "./run.sh; cat -- -rf; ls -A | wc -l") == "ran\nodd4\n"
+    assert await _output_of(sandbox, "readlink secret") == "/etc/passwd\n"
     assert await sandbox.read("deep/er/file é\n.txt", limit=99) == b"\0stored\xff"
 
     await _output_of(
@@ -82,7 +83,8 @@ async def test_files_go_in_and_come_back(
     await _output_of(sandbox, "head -c 5000000 /dev/urandom >large; md5sum <large >sum; rm -r deep")
     await workspace_sync.sync(sandbox, spec)
     stored = sorted(str(path.relative_to(rig.workspace)) for path in rig.workspace.rglob("*"))
-    assert stored == ["large", "new", "new/one", "run.sh", "secret", "sum"]
+    assert stored == ["large", "new", "new/one", "out", "run.sh", "secret", "sum"]
+    assert (rig.workspace / "out").readlink() == Path("/etc/passwd")
     assert (rig.workspace / "new/one").read_text() == "made\n"
     assert (rig.workspace / "new/one").stat().st_mode & 0o111
     assert (rig.workspace / "large").read_bytes() == await sandbox.read("large", limit=6_000_000)
@@ -90,8 +92,68 @@ async def test_files_go_in_and_come_back(
     (rig.workspace / "new/one").unlink()
     (rig.workspace / "run.sh").write_text("echo uploaded")
     await workspace_sync.sync(sandbox, spec)
-    assert await _output_of(sandbox, "sh run.sh; [ -e new ] || echo gone") == "uploaded\ngone\n"
+    assert await _output_of(sandbox, "sh run.sh; ls -A new | wc -l") == "uploaded\n0\n"
     assert not (await sandbox_transfer.list_files(sandbox)).keys() & {sandbox_transfer.STAGING_DIRECTORY}
+    await provider.destroy(sandbox.id)
+
+
+async def test_links_and_empty_directories_go_in_and_come_back(
+    rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
+) -> None:
+    """They are created, changed, replaced by files and directories, and removed on both sides alike."""
+    (rig.workspace / "empty/inner").mkdir(parents=True)
+    (rig.workspace / "real").mkdir()
+    (rig.workspace / "real/f").write_text("kept")
+    (rig.workspace / "current").symlink_to("real")
+    sandbox, spec = await provider.create(rig.spec(namespace=SPACE)), rig.spec(namespace=SPACE)
+    await workspace_sync.sync(sandbox, spec)
+    assert await _output_of(sandbox, "find . -type d -empty; cat current/f") == "./empty/inner\nkept"
+
+    await _output_of(sandbox, "rmdir empty/inner; mkdir -p made/empty; ln -sfn real/f current; mkdir late")
+    await workspace_sync.sync(sandbox, spec)
+    assert sorted(str(one.relative_to(rig.workspace)) for one in rig.workspace.rglob("*")) == [
+        *("current", "empty", "late", "made", "made/empty", "real", "real/f")
+    ]
+    assert (rig.workspace / "current").readlink() == Path("real/f")
+
+    await _output_of(sandbox, "rm current; mkdir current; echo own >current/f; rmdir late; ln -s real late")
+    await _output_of(sandbox, "rm -r real; echo file >real; echo in >empty/file")
+    await workspace_sync.sync(sandbox, spec)
+    assert {one.name: one.read_text() for one in (rig.workspace / "current").iterdir()} == {"f": "own\n"}
+    assert (rig.workspace / "real").read_text() == "file\n"
+    assert (rig.workspace / "late").is_symlink()
+    assert (rig.workspace / "empty/file").read_text() == "in\n"
+
+    (rig.workspace / "late").unlink()
+    (rig.workspace / "late").mkdir()
+    (rig.workspace / "late/f").write_text("stored")
+    await workspace_sync.sync(sandbox, spec)
+    assert await _output_of(sandbox, "cat late/f; readlink late || cat real") == "storedfile\n"
+    await provider.destroy(sandbox.id)
+
+
+async def test_nothing_is_written_or_read_through_a_link(
+    rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync, tmp_path: Path
+) -> None:
+    """Links to the host, out by .. and in chains arrive as links; what is behind them is never touched."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_text("private")
+    sandbox, spec = await provider.create(rig.spec(namespace=SPACE)), rig.spec(namespace=SPACE)
+    links = {"etc": "/etc", "up": "../outside", "host": str(outside), "one": "two", "two": "up/f"}
+    for name, target in links.items():
+        await _output_of(sandbox, f"ln -s {target} {name}")
+    await workspace_sync.sync(sandbox, spec)
+    assert {name: str((rig.workspace / name).readlink()) for name in links} == links
+    for path in ("etc/passwd", "up/f", "host/f", "one", "two"):
+        with pytest.raises(UnsafePath):
+            await workspace_sync.store.read(SPACE, path, 99)
+        with pytest.raises(UnsafePath):
+            await workspace_sync.store.write(SPACE, path, b"mine")
+    await _output_of(sandbox, "rm up host; mkdir up host; echo own >up/f; echo own >host/f")
+    await workspace_sync.sync(sandbox, spec)
+    assert (rig.workspace / "up/f").read_text() == (rig.workspace / "host/f").read_text() == "own\n"
+    assert (outside / "f").read_text() == "private"
     await provider.destroy(sandbox.id)
 
 

@@ -100,12 +100,28 @@ async def test_a_running_command_is_watched(inspector: Inspector) -> None:
     assert "tool.delta" not in {one["type"] for one in page}
 
 
+async def _check_restore(inspector: Inspector, first: str) -> None:
+    """Everything is as it was after the first turn, also what a later one changed or removed."""
+    refused = await inspector.call("POST", f"/turns/{first}/restore", json={"paths": ["/etc/passwd"]})
+    assert refused[0] == 422
+    status, body = await inspector.call("POST", f"/turns/{first}/restore", json={"paths": ["two"]})
+    assert (status, json.loads(body)["items"][0]["state"]) == (200, "restored"), body
+    status, body = await inspector.call("POST", f"/turns/{first}/restore", json={"remove": True})
+    states = {one["path"]: one["state"] for one in json.loads(body)["items"]}
+    assert states == {"three": "restored", "link": "removed"}
+    assert json.loads(body)["unchanged"] == 2
+    for path, text in {"two": b"two\n", "three": b"three\n", "d/one": b"one\n"}.items():
+        assert await inspector.call("GET", f"{FILES}/{path}") == (200, text)
+    assert (await inspector.call("GET", f"{FILES}:stat?path=link"))[0] == 404
+
+
 async def test_the_files_of_a_turn_are_kept(inspector: Inspector) -> None:
     """As they were at its end, whatever happens later; a turn that changed nothing has none."""
     first = await inspector.run("!mkdir d; echo one >d/one; echo two >two; echo three >three", "kept")
     assert await inspector.changes(first) == {"d/one": "added", "three": "added", "two": "added"}
     second = await inspector.run("!echo 2 >two; rm three; ln -s /etc/passwd link", "kept")
-    assert await inspector.changes(second) == {"two": "modified", "three": "deleted", "d/one": None}
+    changes = {"two": "modified", "three": "deleted", "d/one": None, "link": "added"}
+    assert await inspector.changes(second) == changes
     status, archive = await inspector.call("GET", f"/turns/{first}/files.tar.gz")
     assert status == 200
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -113,11 +129,18 @@ async def test_the_files_of_a_turn_are_kept(inspector: Inspector) -> None:
         content = tar.extractfile("two")
         assert content is not None
         assert content.read() == b"two\n"
+    link = (await inspector.get(f"/turns/{first}/files"))["archive"]["url"]
+    async with inspector.session.get(link if "://" in link else f"{inspector.url}{link}") as shared:
+        assert await shared.read() == archive
+    status, diff = await inspector.call("GET", f"/turns/{second}/files.diff")
+    assert (status, b"-two\n+2\n" in diff, b"-three\n" in diff) == (200, True, True)
+    await _check_restore(inspector, first)
     nothing = await inspector.run("!cat two", "kept")
     assert (await inspector.get(f"/turns/{nothing}/files")) == {
         "files": [],
         "truncated": False,
         "kept": False,
+        "archive": None,
     }
     assert (await inspector.call("GET", f"/turns/{nothing}/files.tar.gz"))[0] == 404
     assert (await inspector.call("GET", "/turns/trn_none/files"))[0] == 404

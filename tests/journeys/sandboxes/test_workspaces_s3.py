@@ -18,7 +18,7 @@ from nats_servers import TOKEN, NatsServer
 from postgres import PostgresUnavailable, postgres_cluster
 from s3_servers import open_empty_store, s3_server
 from sandbox.s3 import Bucket
-from sandbox.workspaces.s3_store import S3WorkspaceStore
+from sandbox.workspaces.s3.store import S3WorkspaceStore
 
 FILES = "/accounts/me/workspaces/default/files"
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import signal
 import socket
 import sys
+import tarfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,10 +133,30 @@ async def test_files_of_a_workspace_are_managed(running: GatewayProcess, tmp_pat
     assert (await run(running, "files", "stat", "default", "a/one.txt", "--json")).json["size"] == 12
     found = await run(running, "files", "search", "default", "stdin", "b")
     assert found.out == "b/two.txt:1:from stdin\n"
+    large = random.Random(0).randbytes(9 * 1024 * 1024)
+    (tmp_path / "large").write_bytes(large)
+    put = await run(running, "files", "put", "default", "c/large", str(tmp_path / "large"))
+    assert (put.code, put.out) == (0, f"c/large: {len(large)} bytes written\n"), put.err
+    stored = running.data / "workspaces"
+    assert [path.read_bytes() for path in stored.glob("*/c/large")] == [large]
     assert (await run(running, "files", "rm", "default", "b")).code == 0
     assert (await run(running, "files", "cat", "default", "b/two.txt")).code == 1
     assert (await run(running, "files", "rm", "default", "../..")).code == 2
     assert (await run(running, "workspaces", "show", "default")).code == 0
+
+
+async def test_files_of_a_turn_are_compared_and_restored(running: GatewayProcess, tmp_path: Path) -> None:
+    """A turn's changes are shown and saved, and a file that was changed since is put back."""
+    assert (await run(running, "chat", "!mkdir t; echo one >t/one; echo two >t/two")).code == 0
+    turn = (await run(running, "turns", "list", "--json")).json[0]["id"]
+    assert "+one" in (await run(running, "turns", "files", turn, "--diff")).out
+    assert (await run(running, "turns", "files", turn, "--archive", str(tmp_path / "t.gz"))).code == 0
+    with tarfile.open(tmp_path / "t.gz") as tar:
+        assert sorted(tar.getnames()) == ["t/one", "t/two"]
+    assert (await run(running, "files", "put", "default", "t/one", typed="changed\n")).code == 0
+    restored = await run(running, "turns", "restore", turn, "t/one")
+    assert restored.out == "restored  t/one\n0 files were as they should be\n", restored.err
+    assert (await run(running, "files", "cat", "default", "t/one")).out == "one\n"
 
 
 async def test_webhooks_are_heard(running: GatewayProcess) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from aiohttp import web
 
@@ -25,6 +25,16 @@ class TurnFileResponse(ResponseModel):
     change: Literal["added", "modified", "deleted"] | None
     workspace: str
     archived: bool
+    kind: Literal["file", "link"]
+
+
+class TurnArchiveResponse(ResponseModel):
+    """A link to the archive that needs no key, until it expires."""
+
+    url: str
+    size: int
+    sha256: str | None
+    expires: datetime
 
 
 class TurnFilesResponse(ResponseModel):
@@ -33,9 +43,11 @@ class TurnFilesResponse(ResponseModel):
     files: list[TurnFileResponse]
     truncated: bool
     kept: bool
+    archive: TurnArchiveResponse | None = None
 
 
-async def _require_turn(call: ApiCall[NoContent, NoContent]) -> Turn:
+async def require_turn(call: ApiCall[NoContent, NoContent]) -> Turn:
+    """Return the turn of a request; 404 if the account has none of this id."""
     async with call.context.database.read() as connection:
         turn = await store.get(connection, call.account, call.path["id"])
     if turn is None:
@@ -45,19 +57,27 @@ async def _require_turn(call: ApiCall[NoContent, NoContent]) -> Turn:
 
 async def list_turn_files(call: ApiCall[NoContent, NoContent]) -> TurnFilesResponse:
     """Return the files of a turn with what changed."""
-    turn = await _require_turn(call)
-    tree = await call.services.file_services.collector.trees.load(turn)
+    turn = await require_turn(call)
+    services = call.services.file_services
+    tree, row = await services.collector.trees.load(turn), await services.collector.trees.archive_row(turn)
     files = (tree or TurnTree()).files
     return TurnFilesResponse(
         files=[TurnFileResponse.model_validate(one, from_attributes=True) for one in files],
         truncated=tree is not None and tree.truncated,
         kept=tree is not None,
+        archive=_link(services.links.to_response(row)) if row is not None else None,
+    )
+
+
+def _link(shape: dict[str, Any]) -> TurnArchiveResponse:
+    return TurnArchiveResponse.model_validate(
+        {name: shape[name] for name in TurnArchiveResponse.model_fields}
     )
 
 
 async def download_turn_files(call: ApiCall[NoContent, NoContent]) -> web.Response:
     """Return a gzip tar of the files that a turn added or modified."""
-    turn = await _require_turn(call)
+    turn = await require_turn(call)
     services = call.services.file_services
     row = await services.collector.trees.archive_row(turn)
     content = await services.file_store.read_blob(row.sha256) if row and row.sha256 else None

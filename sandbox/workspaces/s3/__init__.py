@@ -1,0 +1,1 @@
+"""The workspace store in a bucket: files, links and baselines as objects."""
