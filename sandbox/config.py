@@ -23,8 +23,8 @@ LOADER_VARIABLES = re.compile(
 MAX_NETWORK_ENTRIES = 256
 """Domains, and networks, of one sandbox record."""
 
-SCREENS = ("browser",)
-"""Runtimes that a record declares for the tool `browser`."""
+SCREENS = ("browser", "computer")
+"""Runtimes that a record declares for the tools of the same names."""
 
 MIN_SCREEN_MEMORY_MB = 512
 """The least memory in which a browser opens ordinary pages."""
@@ -133,7 +133,11 @@ class SandboxConfig(_StrictModel):
     options: SandboxOptions = SandboxOptions()
     network: NetworkConfig = NetworkConfig()
     permission_mode: Literal["ask", "edit", "bypass"] = Field(default="ask", alias="permissionMode")
-    runtimes: tuple[Literal["bash", "python", "node", "browser"], ...] = ("bash", "python", "node")
+    runtimes: tuple[Literal["bash", "python", "node", "browser", "computer"], ...] = (
+        "bash",
+        "python",
+        "node",
+    )
     timeout: Annotated[int, Field(ge=1, strict=True)] = 120
     memory_limit: Annotated[int, Field(ge=16, strict=True)] = Field(default=512, alias="memoryLimit")
     output_limit: Annotated[int, Field(ge=1, le=262144, strict=True)] = Field(

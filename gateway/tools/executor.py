@@ -26,7 +26,6 @@ from gateway.store.turns.turns import StepRow
 from gateway.tools.ask_person import ask_person
 from gateway.tools.async_status import async_status
 from gateway.tools.bash import bash
-from gateway.tools.browser import browser
 from gateway.tools.deliver_file import deliver_file
 from gateway.tools.expose import expose
 from gateway.tools.files.edit import edit
@@ -44,6 +43,8 @@ from gateway.tools.live_output import LiveOutput
 from gateway.tools.load_skill import load_skill
 from gateway.tools.memory import memory_delete, memory_search, memory_write
 from gateway.tools.schedules import schedule_create, schedule_delete, schedule_list
+from gateway.tools.screens.browser import browser
+from gateway.tools.screens.computer import computer
 from gateway.tools.services import service
 from gateway.tools.step_results import event_data, interrupted_result, recorded_result
 from gateway.tools.tool import SEVERAL, InvalidArguments, Tool, ToolContext, validate_arguments
@@ -63,6 +64,7 @@ TOOLS: Mapping[str, Tool] = {
     **FILE_OPERATIONS,
     "view_image": view_image,
     "browser": browser,
+    "computer": computer,
     "load_skill": load_skill,
     "async_status": async_status,
     "deliver_file": deliver_file,

@@ -26,9 +26,7 @@ def call(directory: Path, request: dict[str, Any], *, wait: float) -> dict[str, 
         service.settimeout(float(request["limit"]))
         service.sendall(json.dumps(request).encode() + b"\n")
         with service.makefile("rb") as received:
-            reply = json.loads(
-                received.readline(MAX_REPLY_BYTES) or b'{"error": "the browser service ended"}'
-            )
+            reply = json.loads(received.readline(MAX_REPLY_BYTES) or b'{"error": "the service ended"}')
     return save_picture(reply, request)
 
 

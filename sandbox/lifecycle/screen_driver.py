@@ -1,4 +1,4 @@
-"""Call the browser of a sandbox: install the programs, start their service, pass a request.
+"""Call the browser or the display of a sandbox: install the programs, start their service, pass a request.
 
 What comes back was written inside the sandbox, so it is validated and bounded like any output.
 """
@@ -21,14 +21,18 @@ from sandbox.lifecycle.services import SandboxServices
 from sandbox.model import OUTPUT_CAP, ExecRequest, ExecResult
 from sandbox.port import Sandbox
 
-Program = Literal["browser"]
+Program = Literal["browser", "computer"]
 
 START_SECONDS = 30.0
 """Seconds that a service may take until it listens."""
 
 _GRACE_SECONDS = 15.0
 _MISSING = 90
-_MODULES = ("cdp.py", "browser.py", "browser_actions.py", "browser_service.py", "client.py")
+_MODULES = (
+    *("client.py", "service.py"),
+    *("cdp.py", "browser.py", "browser_actions.py", "browser_service.py"),
+    *("keyboard.py", "display.py", "computer_actions.py", "computer_service.py"),
+)
 _DATA = ("page.js",)
 _PYTHON = "exec python3 -I -S -c"
 _INSTALL = """
@@ -53,7 +57,7 @@ class ScreenReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenDriver:
-    """The browser of one sandbox."""
+    """The browser and the display of one sandbox."""
 
     sandbox: Sandbox
     sleeps_with_sandbox: bool = True

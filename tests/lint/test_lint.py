@@ -153,7 +153,8 @@ def test_times_of_others_are_converted_where_they_are_bounded() -> None:
 
 def test_only_settings_reads_the_environment() -> None:
     """Everything else is told what it needs; programs inside a sandbox read the sandbox's environment."""
-    inside = {f"sandbox/desktop/{name}.py" for name in ("browser", "browser_service", "client")}
+    programs = ("browser", "browser_service", "client", "computer_service", "display")
+    inside = {f"sandbox/desktop/{name}.py" for name in programs}
     allowed = {"gateway/config/load.py", *inside}
     found = [
         name

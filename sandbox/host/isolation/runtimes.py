@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from sandbox.desktop import display
 from sandbox.desktop.browser import PROGRAMS as BROWSERS
 
 NAMES = ("bash", "python3", "node", "uv")
@@ -64,7 +65,8 @@ def missing(found: Sequence[Runtime]) -> Sequence[str]:
 
 def missing_screens() -> Sequence[str]:
     """Return the runtimes that show something whose programs are not on this host."""
-    return [] if any(os.access(one, os.X_OK) for one in BROWSERS) else ["browser"]
+    browser = [] if any(os.access(one, os.X_OK) for one in BROWSERS) else ["browser"]
+    return [*browser, *(["computer"] if display.find_missing() else [])]
 
 
 def _find(name: str, directories: tuple[Path, ...]) -> Runtime | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.tools.browser import browser
+from gateway.tools.screens.browser import browser
 from gateway.tools.tool import InvalidArguments
 from sandbox.config import SandboxConfig
 from sandbox.desktop.browser import PROGRAMS

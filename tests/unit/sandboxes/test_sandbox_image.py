@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.desktop.display import PROGRAMS
 from scripts.sbom import STATUS, document
 
 RECIPE = Path(__file__).parents[3] / "images/sandbox"
@@ -40,7 +41,7 @@ def test_package_lists_are_sorted_and_share_nothing() -> None:
 def test_it_has_what_sandboxes_need() -> None:
     """The runtimes of a record, the programs of its jobs, and what the browser and the desktop run."""
     assert {"bash", "python3", "git", "ripgrep", "curl", "procps"} <= set(read("base.packages").split())
-    assert "chromium" in read("desktop.packages").split()
+    assert {"chromium", *PROGRAMS.values()} <= set(read("desktop.packages").split())
     wanted = {"Xvfb": "xvfb", "openbox": "openbox", "x11vnc": "x11vnc", "websockify": "websockify"}
     commands = re.findall(r"^command=(\S+)", read("desktop.conf"), re.MULTILINE)
     assert set(commands) == set(wanted)

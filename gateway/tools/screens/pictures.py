@@ -1,4 +1,4 @@
-"""Parts of tools that show a screen: where they are offered, their driver, and pictures."""
+"""Pictures of a screen: into the workspace, to the model, and to the chat."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from gateway.files.attachments import MAX_IMAGE_BYTES
 from gateway.files.collection import FileRejected
 from gateway.files.media_types import IMAGES, detect_media_type, render_size
 from gateway.tools.tool import InvalidArguments, ToolContext, bool_argument, str_argument
-from sandbox import registry
-from sandbox.config import SandboxConfig
 from sandbox.errors import UnsafePath
-from sandbox.lifecycle.screen_driver import Program, ScreenDriver, ScreenReply
-from sandbox.port import Feature
+from sandbox.lifecycle.screen_driver import Program, ScreenReply
 
 MAX_PATH_LENGTH = 300
 
@@ -28,27 +25,6 @@ PICTURE_SCHEMA: Mapping[str, Any] = {
         "description": "for screenshot: whether people get it with your answer; true if left out",
     },
 }
-
-
-def is_offered(context: ToolContext, runtime: str) -> bool:
-    """Return whether the sandbox keeps services, has the runtime, and has a workspace for pictures."""
-    environment = context.environment
-    keeps = {Feature.JOBS, Feature.PERSISTENT} <= registry.plugin(environment.provider).features
-    has_place = environment.workspace is not None and not environment.files_only
-    declared = runtime in environment.config.runtimes and runtime not in environment.missing_runtimes
-    return keeps and has_place and declared and environment.config.persistent
-
-
-def needs_approval(config: SandboxConfig) -> bool:
-    """Return whether calls need an approval: the same rule as for bash."""
-    return config.permission_mode in {"ask", "edit"}
-
-
-async def open_driver(context: ToolContext) -> ScreenDriver:
-    """Return the driver of the context's sandbox."""
-    sandbox = await context.environment_resolver.sandbox(context.environment)
-    sleeps = context.environment.spec.services_sleep_with_sandbox
-    return ScreenDriver(sandbox=sandbox, sleeps_with_sandbox=sleeps)
 
 
 def picture_request(program: Program, args: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.tools import screens
 from gateway.tools.files.file_arguments import int_argument
+from gateway.tools.screens import pictures, screen_tool
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, str_argument
 from sandbox.desktop.browser_actions import KEYS
 from sandbox.lifecycle.screen_driver import ScreenReply
@@ -52,7 +52,7 @@ def _spec(context: ToolContext) -> ToolSpec:
                 "text_only": {"type": "boolean", "description": "for read"},
                 "offset": {"type": "integer", "minimum": 0, "maximum": MAX_OFFSET},
                 "full_page": {"type": "boolean", "description": "for screenshot: all of the page"},
-                **screens.PICTURE_SCHEMA,
+                **pictures.PICTURE_SCHEMA,
             },
             "required": ["action"],
             "additionalProperties": False,
@@ -62,7 +62,7 @@ def _spec(context: ToolContext) -> ToolSpec:
 
 async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
     request = _request(args, key)
-    driver = await screens.open_driver(context)
+    driver = await screen_tool.open_driver(context)
     if request["action"] == "quit":
         stopped = await driver.stop("browser")
         return ToolResult(ok=True, content="the browser has ended" if stopped else "no browser was running")
@@ -72,7 +72,7 @@ async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolR
         return ToolResult(ok=False, content="\n".join([reply.error, *_dialogs(reply)]))
     said = _describe(reply, context.environment.config.output_limit)
     if request["action"] == "screenshot":
-        return await screens.show_picture(context, args, key, reply, f"{said}\n")
+        return await pictures.show_picture(context, args, key, reply, f"{said}\n")
     detail = {
         name: reply.fields[name] for name in ("url", "title") if isinstance(reply.fields.get(name), str)
     }
@@ -97,7 +97,10 @@ def _request(args: Mapping[str, Any], key: str) -> dict[str, Any]:
     elif action == "press":
         own = {"key": _key_argument(args)}
     elif action == "screenshot":
-        own = {**screens.picture_request("browser", args, key), "full_page": bool_argument(args, "full_page")}
+        own = {
+            **pictures.picture_request("browser", args, key),
+            "full_page": bool_argument(args, "full_page"),
+        }
     return {"action": action, **own}
 
 
@@ -162,8 +165,8 @@ def _dialogs(reply: ScreenReply) -> list[str]:
 
 browser = Tool(
     spec=_spec,
-    needs_approval=screens.needs_approval,
+    needs_approval=screen_tool.needs_approval,
     run=_run,
     idempotent=False,
-    is_available=lambda context: screens.is_offered(context, "browser"),
+    is_available=lambda context: screen_tool.is_offered(context, "browser"),
 )

@@ -1,0 +1,1 @@
+"""Tools that show a screen of the sandbox: its browser and its display."""
