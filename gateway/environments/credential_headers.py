@@ -15,7 +15,6 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import aiohttp
-import jwt
 from yarl import URL
 
 from egress.guard import EgressGuard
@@ -161,6 +160,8 @@ async def fetch_token(secret: RefreshToken | GitHubAppKey, client: TokenClient, 
 
 
 def _app_token(secret: GitHubAppKey, now: float) -> str:
+    import jwt  # not at the start: it loads most of `cryptography`
+
     claims = {"iat": int(now) - _JWT_SKEW, "exp": int(now) + _JWT_SECONDS, "iss": secret.app_id}
     try:
         return jwt.encode(claims, secret.private_key.get_secret_value(), algorithm="RS256")

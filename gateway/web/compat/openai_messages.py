@@ -18,7 +18,7 @@ INSTRUCTION_ROLES = frozenset({"system", "developer"})
 class LenientRequest(BaseModel):
     """Base of request models that ignore unknown keys, because OpenAI's clients send many."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class ImageUrl(LenientRequest):

@@ -41,13 +41,13 @@ LARGE_BODY_FACTOR = 6
 class RequestModel(BaseModel):
     """Base of request models; unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
 
 class ResponseModel(BaseModel):
     """Base of response models."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, populate_by_name=True, defer_build=True)
 
 
 class NoContent(RequestModel):
