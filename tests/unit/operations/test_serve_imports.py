@@ -16,6 +16,7 @@ UNUSED = {
     "anthropic": "models are called by clients of our own",
     "httpx": "no channel needs it",
     "httpx2": "models are called by clients of our own",
+    "jwt": "no credential of a GitHub App is used",
     "mako": "a part of Alembic",
     "openai": "models are called by clients of our own",
     "psycopg": "the database is SQLite",
