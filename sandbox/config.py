@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
 from egress.proxy.rules import parse_domain
+from sandbox.model import BindMount
 
 RUNTIME_VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
 """Names that the runtime sets. A declared variable with such a name is accepted and overridden."""
@@ -22,6 +24,11 @@ LOADER_VARIABLES = re.compile(
 
 MAX_NETWORK_ENTRIES = 256
 """Domains, and networks, of one sandbox record."""
+
+MAX_MOUNTS = 8
+"""Directories of the machine in one sandbox."""
+
+MOUNT_TARGET = re.compile(r"^/mnt(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]{1,64}){1,4}$")
 
 SCREENS = ("browser", "computer")
 """Runtimes that a record declares for the tools of the same names."""
@@ -138,6 +145,14 @@ class SandboxOptions(_StrictModel):
     auto_archive_seconds: Annotated[int, Field(ge=0)] | None = Field(default=None, alias="autoArchiveSeconds")
 
 
+class MountConfig(_StrictModel):
+    """A directory of the machine, which the operator lists, and where it is in the sandbox."""
+
+    source: StrictStr
+    target: StrictStr
+    read_only: StrictBool = Field(default=True, alias="readOnly")
+
+
 class LifecycleConfig(_StrictModel):
     """Seconds until a reserved sandbox is suspended, and until it is deleted."""
 
@@ -169,6 +184,14 @@ class SandboxConfig(_StrictModel):
     isolation: Literal["WORKSPACE", "SESSION", "USER", "AGENT", "GLOBAL"] | None = None
     lifecycle: LifecycleConfig = LifecycleConfig()
     snapshot: StrictBool = True
+    mounts: Annotated[tuple[MountConfig, ...], Field(max_length=MAX_MOUNTS)] = ()
+
+    @property
+    def bind_mounts(self) -> tuple[BindMount, ...]:
+        """The mounted directories."""
+        return tuple(
+            BindMount(source=one.source, target=one.target, read_only=one.read_only) for one in self.mounts
+        )
 
     @property
     def screens(self) -> tuple[str, ...]:
@@ -223,6 +246,7 @@ def problems(config: SandboxConfig, plugin: ProviderLimits) -> Sequence[ConfigPr
         *_screen_problems(config),
         *_environment_problems(config),
         *_option_problems(config, plugin),
+        *_mount_problems(config, plugin),
     )
     return (*own, *plugin.check(config))
 
@@ -258,6 +282,30 @@ def _option_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[
                 f"{name} is the operator's: set it in [sandbox.{plugin.name}], and leave it out of records"
             )
             yield ConfigProblem(pointer=f"/options/{name}", detail=detail)
+
+
+def _mount_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[ConfigProblem]:
+    if config.mounts and "bind_mounts" not in plugin.features:
+        detail = f"directories of the machine cannot be mounted on {plugin.name}: use a workspace"
+        yield ConfigProblem(pointer="/mounts", detail=detail)
+    taken = [WORKSPACES_ROOT]
+    for place, one in enumerate(config.mounts):
+        if (
+            not one.source.startswith("/")
+            or posixpath.normpath(one.source) != one.source
+            or "\0" in one.source
+        ):
+            detail = f"{one.source[:80]!r} is not a plain absolute path"
+            yield ConfigProblem(pointer=f"/mounts/{place}/source", detail=detail)
+        inside = one.target
+        if not MOUNT_TARGET.fullmatch(inside) or any(
+            f"{inside}/".startswith(f"{other}/") or f"{other}/".startswith(f"{inside}/") for other in taken
+        ):
+            detail = (
+                f"{inside[:80]!r} must be a free path below /mnt, as in /mnt/data, not in {WORKSPACES_ROOT}"
+            )
+            yield ConfigProblem(pointer=f"/mounts/{place}/target", detail=detail)
+        taken.append(inside)
 
 
 def _screen_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:

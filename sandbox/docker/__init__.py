@@ -72,6 +72,7 @@ plugin = ProviderPlugin(
             Feature.SNAPSHOT,
             Feature.EXPOSE,
             Feature.CALLBACK,
+            Feature.BIND_MOUNTS,
             Feature.LIVE_OUTPUT,
         }
     ),

@@ -61,6 +61,7 @@ plugin = ProviderPlugin(
             Feature.RESTRICTED_NETWORK,
             Feature.SNAPSHOT,
             Feature.CALLBACK,
+            Feature.BIND_MOUNTS,
             Feature.LIVE_OUTPUT,
         }
     ),
