@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
 from egress.proxy.rules import parse_domain
+from sandbox.model import BindMount
 
 RUNTIME_VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
 """Names that the runtime sets. A declared variable with such a name is accepted and overridden."""
@@ -23,11 +25,22 @@ LOADER_VARIABLES = re.compile(
 MAX_NETWORK_ENTRIES = 256
 """Domains, and networks, of one sandbox record."""
 
+MAX_MOUNTS = 8
+"""Directories of the machine in one sandbox."""
+
+MOUNT_TARGET = re.compile(r"^/mnt(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]{1,64}){1,4}$")
+
 SCREENS = ("browser", "computer")
 """Runtimes that a record declares for the tools of the same names."""
 
 MIN_SCREEN_MEMORY_MB = 512
 """The least memory in which a browser opens ordinary pages."""
+
+WORKSPACES_ROOT = "/mnt/workspaces"
+"""The directory with all workspaces, inside every sandbox."""
+
+HOME_PATH = re.compile(r"^/home/[a-z_][a-z0-9_-]{0,31}$")
+"""A directory that a provider can use as HOME."""
 
 VARIABLE_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
 
@@ -50,6 +63,14 @@ def unsupported_options(
             yield ConfigProblem(
                 pointer=f"/options/{name}", detail=f"{name} is not supported on {provider}: {remedy}"
             )
+
+
+def home_problems(config: SandboxConfig, provider: str, home: str) -> Iterator[ConfigProblem]:
+    """Yield a problem if `persistentHome` names another directory than the provider's HOME."""
+    wanted = config.options.persistent_home
+    if isinstance(wanted, str) and wanted != home:
+        detail = f"HOME is {home} on {provider}: use true, or that path"
+        yield ConfigProblem(pointer="/options/persistentHome", detail=detail)
 
 
 def proxied_network_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
@@ -112,9 +133,24 @@ class SandboxOptions(_StrictModel):
     memory_gb: Annotated[float, Field(gt=0, le=256)] | None = Field(default=None, alias="memoryGb")
     disk_gb: Annotated[float, Field(gt=0, le=4096)] | None = Field(default=None, alias="diskGb")
     workspace_root: str | None = Field(default=None, alias="workspaceRoot")
-    persistent_home: bool | None = Field(default=None, alias="persistentHome")
+    persistent_home: StrictBool | StrictStr | None = Field(default=None, alias="persistentHome")
+    """Whether HOME is kept, or the directory that is HOME and is kept."""
+    mount_aws_s3_buckets: StrictBool | None = Field(default=None, alias="mountAwsS3Buckets")
+    """Whether workspaces come from the workspace store, as they always do where this may be set."""
+    api_key: str | None = Field(default=None, alias="apiKey", repr=False)
+    api_url: str | None = Field(default=None, alias="apiUrl")
+    organization_id: str | None = Field(default=None, alias="organizationId")
+    target: str | None = None
     persistent_disk_gb: Annotated[float, Field(gt=0)] | None = Field(default=None, alias="persistentDiskGb")
     auto_archive_seconds: Annotated[int, Field(ge=0)] | None = Field(default=None, alias="autoArchiveSeconds")
+
+
+class MountConfig(_StrictModel):
+    """A directory of the machine, which the operator lists, and where it is in the sandbox."""
+
+    source: StrictStr
+    target: StrictStr
+    read_only: StrictBool = Field(default=True, alias="readOnly")
 
 
 class LifecycleConfig(_StrictModel):
@@ -148,6 +184,14 @@ class SandboxConfig(_StrictModel):
     isolation: Literal["WORKSPACE", "SESSION", "USER", "AGENT", "GLOBAL"] | None = None
     lifecycle: LifecycleConfig = LifecycleConfig()
     snapshot: StrictBool = True
+    mounts: Annotated[tuple[MountConfig, ...], Field(max_length=MAX_MOUNTS)] = ()
+
+    @property
+    def bind_mounts(self) -> tuple[BindMount, ...]:
+        """The mounted directories."""
+        return tuple(
+            BindMount(source=one.source, target=one.target, read_only=one.read_only) for one in self.mounts
+        )
 
     @property
     def screens(self) -> tuple[str, ...]:
@@ -201,6 +245,8 @@ def problems(config: SandboxConfig, plugin: ProviderLimits) -> Sequence[ConfigPr
         *_persistence_problems(config, plugin),
         *_screen_problems(config),
         *_environment_problems(config),
+        *_option_problems(config, plugin),
+        *_mount_problems(config, plugin),
     )
     return (*own, *plugin.check(config))
 
@@ -216,6 +262,50 @@ def _persistence_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iter
             pointer="/isolation",
             detail=f"{config.isolation} applies to reserved sandboxes: set persistent: true",
         )
+
+
+def _option_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[ConfigProblem]:
+    options = config.options
+    if options.workspace_root is not None and options.workspace_root.rstrip("/") != WORKSPACES_ROOT:
+        detail = f"workspaces are at {WORKSPACES_ROOT} in every sandbox: use that path or leave it out"
+        yield ConfigProblem(pointer="/options/workspaceRoot", detail=detail)
+    if options.mount_aws_s3_buckets and "carries_workspace" not in plugin.features:
+        detail = (
+            f"true has no meaning on {plugin.name}, where workspaces need no bucket mounts: leave it out; "
+            "the operator selects a bucket for all workspaces with workspaces.store"
+        )
+        yield ConfigProblem(pointer="/options/mountAwsS3Buckets", detail=detail)
+    for field in ("api_key", "api_url", "organization_id", "target"):
+        if getattr(options, field) is not None:
+            name = type(options).model_fields[field].alias or field
+            detail = (
+                f"{name} is the operator's: set it in [sandbox.{plugin.name}], and leave it out of records"
+            )
+            yield ConfigProblem(pointer=f"/options/{name}", detail=detail)
+
+
+def _mount_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[ConfigProblem]:
+    if config.mounts and "bind_mounts" not in plugin.features:
+        detail = f"directories of the machine cannot be mounted on {plugin.name}: use a workspace"
+        yield ConfigProblem(pointer="/mounts", detail=detail)
+    taken = [WORKSPACES_ROOT]
+    for place, one in enumerate(config.mounts):
+        if (
+            not one.source.startswith("/")
+            or posixpath.normpath(one.source) != one.source
+            or "\0" in one.source
+        ):
+            detail = f"{one.source[:80]!r} is not a plain absolute path"
+            yield ConfigProblem(pointer=f"/mounts/{place}/source", detail=detail)
+        inside = one.target
+        if not MOUNT_TARGET.fullmatch(inside) or any(
+            f"{inside}/".startswith(f"{other}/") or f"{other}/".startswith(f"{inside}/") for other in taken
+        ):
+            detail = (
+                f"{inside[:80]!r} must be a free path below /mnt, as in /mnt/data, not in {WORKSPACES_ROOT}"
+            )
+            yield ConfigProblem(pointer=f"/mounts/{place}/target", detail=detail)
+        taken.append(inside)
 
 
 def _screen_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:

@@ -24,6 +24,15 @@ class Network(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BindMount:
+    """A directory of the machine that is visible in a sandbox."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
     """The specification of a sandbox.
 
@@ -33,7 +42,8 @@ class SandboxSpec:
     directory of the workspace store that is mounted at `/mnt/workspaces/<namespace>`; None means an empty
     directory that is deleted after the run. `env` holds the declared variables; a run sees only these and the
     runtime's fixed ones. `memory_mb` and `pids` limit the whole sandbox. `idle_timeout` and `max_lifetime`
-    (seconds) set the provider's own timers, later than ours, if it has any. With
+    (seconds) set the provider's own timers, later than ours, if it has any. `mounts` are directories of the
+    machine that the operator allows, for a provider with the feature BIND_MOUNTS. With
     `services_sleep_with_sandbox`, services (`sandbox.lifecycle.services`) do not keep the sandbox awake.
     """
 
@@ -54,6 +64,7 @@ class SandboxSpec:
     idle_timeout: float = 900.0
     max_lifetime: float = 7 * 86400.0
     services_sleep_with_sandbox: bool = True
+    mounts: tuple[BindMount, ...] = ()
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     @property

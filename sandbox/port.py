@@ -49,6 +49,8 @@ class Feature(StrEnum):
     """A port inside the sandbox can be reached by a URL."""
     CALLBACK = "callback"
     """A finished job can reach the gateway in every network mode, by a socket bound into the sandbox."""
+    BIND_MOUNTS = "bind_mounts"
+    """Directories of the machine can be mounted (`SandboxSpec.mounts`)."""
     LIVE_OUTPUT = "live_output"
     """The output of a command is passed on while it runs (`ExecRequest.on_output`)."""
 

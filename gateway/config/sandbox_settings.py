@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from gateway.config.setting_types import (
     BucketSettings,
@@ -20,6 +21,21 @@ NetworkModes = Annotated[
     tuple[Literal["allow-all", "deny-all", "restricted"], ...], BeforeValidator(split_list)
 ]
 Names = Annotated[tuple[NonBlankText, ...], BeforeValidator(split_list)]
+
+WRITABLE = ":rw"
+"""Ends the name of a directory that sandboxes may write."""
+
+
+def _check_directory(text: str) -> str:
+    path = text.removesuffix(WRITABLE)
+    if not path.startswith("/") or path == "/" or posixpath.normpath(path) != path:
+        raise ValueError(f"{text!r} is not an absolute path, as in /srv/data or /srv/data{WRITABLE}")
+    return text
+
+
+Directories = Annotated[
+    tuple[Annotated[NonBlankText, AfterValidator(_check_directory)], ...], BeforeValidator(split_list)
+]
 
 
 class SandboxCeilings(FrozenSettings):
@@ -47,6 +63,26 @@ class SandboxCeilings(FrozenSettings):
     providers: Names | None = Field(
         default=None, description="providers that records may name; none: every installed one"
     )
+    mounts: Directories = Field(
+        default=(),
+        description="directories of this machine that records of the first account may mount on docker and "
+        "host; with :rw at the end also for writing",
+    )
+    shared_mounts: Directories = Field(
+        default=(), description="directories that records of every account may mount, as `mounts`"
+    )
+
+    @model_validator(mode="after")
+    def _check_nesting(self) -> Self:
+        """Refuse a directory inside one that sandboxes may write: they could replace it by a link."""
+        listed = (*self.mounts, *self.shared_mounts)
+        for writable in (one.removesuffix(WRITABLE) for one in listed if one.endswith(WRITABLE)):
+            for one in listed:
+                if one.removesuffix(WRITABLE).startswith(f"{writable}/"):
+                    raise ValueError(
+                        f"{one!r} is inside {writable!r}, which sandboxes may write: list one of both"
+                    )
+        return self
 
 
 class RedisSettings(FrozenSettings):

@@ -381,6 +381,7 @@ class EnvironmentResolver:
             idle_timeout=float(config.lifecycle.idle_timeout),
             max_lifetime=float(config.lifecycle.max_lifetime),
             services_sleep_with_sandbox=not config.lifecycle.keep_awake,
+            mounts=config.bind_mounts,
             options={name: value for name, value in config.options.model_dump().items() if value is not None},
         )
         missing_runtimes = self._missing_runtimes.get(config.provider, ())

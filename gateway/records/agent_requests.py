@@ -6,7 +6,16 @@ import json
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StrictStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StrictBool,
+    StrictStr,
+    model_validator,
+)
 
 from egress.urls import CallbackUrl
 from gateway.records.fields import Whsec
@@ -73,12 +82,21 @@ class HttpToolConfig(BaseModel):
 HttpToolName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=60)]
 
 
+class BashToolConfig(BaseModel):
+    """The tool `bash`: with `async` each command is a background job."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    is_async: StrictBool = Field(default=False, alias="async")
+
+
 class AgentTools(BaseModel):
     """Which tools an agent has: `names` limits the built-in and installed ones; null offers all."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     names: ToolNames | None = None
+    bash: BashToolConfig = BashToolConfig()
     http: Annotated[dict[HttpToolName, HttpToolConfig], Field(max_length=MAX_HTTP_TOOLS)] = Field(
         default_factory=dict
     )

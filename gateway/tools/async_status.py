@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.store.turns.jobs import Job
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, can_start_jobs, str_argument
 
 ACTIONS = ("", "logs", "stop")
 
@@ -59,11 +59,15 @@ def to_response(job: Job, output: bytes, *, truncated: bool, limit: int) -> dict
     return shape | ({"reason": job.reason} if job.reason else {})
 
 
+def _is_available(context: ToolContext) -> bool:
+    return any(can_start_jobs(one) for one in (context.environment, *context.environments.values()))
+
+
 async_status = Tool(
     spec=_spec,
     needs_approval=lambda _config: False,
     run=_run,
     idempotent=True,
-    is_available=lambda context: not context.environment.files_only,
+    is_available=_is_available,
     uses_workspace=False,
 )

@@ -9,7 +9,15 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.jobs.jobs import TooManyJobs
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, str_argument
+from gateway.records.agent_requests import BashToolConfig
+from gateway.tools.tool import (
+    InvalidArguments,
+    Tool,
+    ToolContext,
+    bool_argument,
+    can_start_jobs,
+    str_argument,
+)
 from sandbox.config import SCREENS
 from sandbox.exec.command_lint import missing_runtime, path_outside_workspace
 from sandbox.model import ExecRequest, ExecResult
@@ -19,6 +27,13 @@ MAX_COMMAND_BYTES = 64 * 1024
 
 EXIT_NOT_FOUND = 127
 """How bash ends when there is no such program."""
+
+ONE_STREAM = "exec 2>&1; "
+"""Begins a command whose output and errors are read in the order in which they were written."""
+
+NO_JOBS = (
+    "a background job cannot run on {provider}: run the command without background, in at most {timeout} s"
+)
 
 _COMMAND_NOT_FOUND = re.compile(r"([\w.+-]+): command not found")
 _RUNTIMES = {
@@ -36,41 +51,61 @@ def _spec(context: ToolContext) -> ToolSpec:
     ]
     missing = f" ({', '.join(absent)} not installed here)" if absent else ""
     network = "no network" if config.network.mode == "deny-all" else f"network: {config.network.mode}"
+    jobs, properties = "", {"command": {"type": "string", "description": "the bash script to run"}}
+    if is_marked_async(context):
+        jobs = " Each command is a background job: you get its resultId at once and its result later."
+    elif any(can_start_jobs(one) for one in (context.environment, *context.environments.values())):
+        jobs = " With background=true it runs on as a job: you get its resultId at once and its result later."
+        properties["background"] = {"type": "boolean", "description": "run on as a background job"}
     return ToolSpec(
         name="bash",
         description=(
             "Run a bash command in your sandbox; it starts in the workspace. "
-            f"Runtimes: {', '.join(config.runtimes)}{missing}; {network}; time-out {config.timeout} s. "
-            "With background=true it runs on as a job: you get its resultId at once and its result later."
+            f"Runtimes: {', '.join(config.runtimes)}{missing}; {network}; time-out {config.timeout} s.{jobs}"
         ),
         schema={
             "type": "object",
-            "properties": {
-                "command": {"type": "string", "description": "the bash script to run"},
-                "background": {"type": "boolean", "description": "run on as a background job"},
-            },
+            "properties": properties,
             "required": ["command"],
             "additionalProperties": False,
         },
     )
 
 
+def is_marked_async(context: ToolContext) -> bool:
+    """Return whether the agent's record makes every command a background job."""
+    tools = context.agent.config.get("tools") if context.agent is not None else None
+    return isinstance(tools, Mapping) and BashToolConfig.model_validate(tools.get("bash", {})).is_async
+
+
 async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
     command = command_argument(args)
-    if bool_argument(args, "background"):
+    if bool_argument(args, "background") or is_marked_async(context):
         return await _start_job(context, command, key)
     sandbox = await context.environment_resolver.sandbox(context.environment)
     config = context.environment.config
     result = await sandbox.run(
         ExecRequest(
-            script=command,
+            script=ONE_STREAM + command,
             timeout=float(config.timeout),
             output_limit=config.output_limit,
             on_output=context.on_output,
         )
     )
     shape = to_response(result) | missing_runtime_note(result)
-    return ToolResult(ok=result.ok, content=json.dumps(shape, ensure_ascii=False), detail=shape)
+    return ToolResult(ok=result.ok, content=to_text(shape, timeout=config.timeout), detail=shape)
+
+
+def to_text(shape: Mapping[str, Any], *, timeout: int) -> str:
+    """Return a result as text for the model: the output as it was written, then what is to be said of it."""
+    notes = []
+    if shape["timed_out"]:
+        notes.append(f"timed out after {timeout} s")
+    elif shape["exit_code"] != 0:
+        notes.append(f"exit code {shape['exit_code']}")
+    notes += [shape["note"]] if "note" in shape else []
+    output = "\n".join(part.rstrip("\n") for part in (shape["stdout"], shape["stderr"]) if part)
+    return "\n".join([*([output] if output else []), *(f"[{note}]" for note in notes)]) or "[no output]"
 
 
 def command_argument(args: Mapping[str, Any]) -> str:
@@ -93,6 +128,9 @@ def command_objection(context: ToolContext, args: Mapping[str, Any]) -> str | No
 
 
 async def _start_job(context: ToolContext, command: str, key: str) -> ToolResult:
+    if not can_start_jobs(context.environment):
+        where, longest = context.environment.provider, context.environment.config.timeout
+        return ToolResult(ok=False, content=NO_JOBS.format(provider=where, timeout=longest))
     try:
         job = await context.jobs.start(context.turn, context.environment, command, job_id=key)
     except TooManyJobs as error:
@@ -119,7 +157,8 @@ def missing_runtime_note(result: ExecResult) -> dict[str, str]:
     """Return a note about a missing runtime when a command ended for that reason; empty otherwise."""
     if result.exit_code != EXIT_NOT_FOUND:
         return {}
-    missed = set(_COMMAND_NOT_FOUND.findall(result.stderr.decode("utf-8", "replace"))) & _RUNTIMES.keys()
+    output = (result.stdout + result.stderr).decode("utf-8", "replace")
+    missed = set(_COMMAND_NOT_FOUND.findall(output)) & _RUNTIMES.keys()
     names = sorted({_RUNTIMES[program] for program in missed})
     return {"note": f"not installed in this sandbox: {', '.join(names)}"} if names else {}
 

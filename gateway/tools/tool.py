@@ -18,8 +18,10 @@ from gateway.schedules.schedules import Schedules
 from gateway.store.accounts.records import Record
 from gateway.store.turn_state import Interruption
 from gateway.store.turns.turns import Turn
+from sandbox import registry
 from sandbox.config import SandboxConfig
 from sandbox.model import OutputListener
+from sandbox.port import Feature
 
 SEVERAL = 2
 
@@ -81,6 +83,11 @@ class ToolContext:
 PublishTransient = Callable[[Event], Awaitable[None]]
 ToolFunction = Callable[[ToolContext, Mapping[str, Any], str], Awaitable[ToolResult]]
 """Execute a call; the key (third argument) is the same when the same call is executed again."""
+
+
+def can_start_jobs(environment: Environment) -> bool:
+    """Return whether a background job can run in the environment's sandbox."""
+    return not environment.files_only and Feature.JOBS in registry.plugin(environment.provider).features
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

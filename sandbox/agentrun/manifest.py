@@ -18,7 +18,6 @@ _UNSUPPORTED = {
     "cpu": _TEMPLATE_SETS,
     "memory_gb": _TEMPLATE_SETS,
     "disk_gb": _TEMPLATE_SETS,
-    "workspace_root": "it is fixed",
     "persistent_home": "HOME is kept as long as the sandbox lives, at most six hours",
     "persistent_disk_gb": _TEMPLATE_SETS,
     "auto_archive_seconds": "there is nothing to archive",

@@ -20,7 +20,6 @@ _UNSUPPORTED = {
     "cpu": "Lambda derives it from the memory",
     "memory_gb": "use memoryLimit, in MB, at most 1024",
     "disk_gb": _FUNCTION_SETS,
-    "workspace_root": "it is fixed",
     "persistent_home": "HOME is kept during a turn and deleted with the sandbox",
     "persistent_disk_gb": "the file system has no size",
     "auto_archive_seconds": "there is nothing to archive",

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from typing import Any
 
-from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
+from sandbox.config import ConfigProblem, SandboxConfig, home_problems, unsupported_options
 from sandbox.daytona.settings import DaytonaSettings
 from sandbox.errors import install_command
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
@@ -18,7 +18,6 @@ _UNSUPPORTED = {
     "cpu": "the snapshot defines the number",
     "memory_gb": "the snapshot defines the size",
     "disk_gb": "the snapshot defines the size",
-    "workspace_root": "it is fixed",
     "persistent_disk_gb": "a stopped sandbox keeps its disk",
 }
 
@@ -29,6 +28,7 @@ def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
 
 def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
     yield from unsupported_options(config, "daytona", _UNSUPPORTED)
+    yield from home_problems(config, "daytona", "/home/daytona")
     if config.options.persistent_home is False and config.persistent:
         yield ConfigProblem(
             pointer="/options/persistentHome",

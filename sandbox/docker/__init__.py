@@ -6,13 +6,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from sandbox.config import ConfigProblem, SandboxConfig, proxied_network_problems, unsupported_options
+from sandbox.config import (
+    ConfigProblem,
+    SandboxConfig,
+    home_problems,
+    proxied_network_problems,
+    unsupported_options,
+)
 from sandbox.docker.settings import IMAGE, DockerSettings
 from sandbox.errors import ProviderRefused, install_command
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _EXTRA = f"the docker provider needs its extra: run {install_command('docker')}"
-_UNSUPPORTED = ("template", "snapshot", "persistent_disk_gb", "auto_archive_seconds", "workspace_root")
+_UNSUPPORTED = ("template", "snapshot", "persistent_disk_gb", "auto_archive_seconds")
+_HOME = "/home/sandbox"
 
 
 def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
@@ -22,6 +29,7 @@ def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
 def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
     yield from proxied_network_problems(config)
     yield from unsupported_options(config, "docker", dict.fromkeys(_UNSUPPORTED, "leave it out"))
+    yield from home_problems(config, "docker", _HOME)
     image = config.options.image
     if image is not None and not IMAGE.fullmatch(image):
         yield ConfigProblem(
@@ -64,6 +72,7 @@ plugin = ProviderPlugin(
             Feature.SNAPSHOT,
             Feature.EXPOSE,
             Feature.CALLBACK,
+            Feature.BIND_MOUNTS,
             Feature.LIVE_OUTPUT,
         }
     ),

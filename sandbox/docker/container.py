@@ -15,6 +15,7 @@ from sandbox.docker.settings import DockerSettings
 from sandbox.errors import ProviderRefused
 from sandbox.exec.scripts import program
 from sandbox.labels import key_of
+from sandbox.machine_directories import check_source
 from sandbox.model import Network, SandboxId, SandboxSpec
 from sandbox.port import CALLBACK_SOCKET, EGRESS_PORT, EGRESS_SOCKET, CallbackDirectories
 
@@ -178,6 +179,8 @@ def _mounts(
         yield _bind(defaults.home(sandbox_id), HOME, read_only=False)
     for source, target, read_only in defaults.settings.binds():
         yield _bind(Path(source), target, read_only=read_only)
+    for one in spec.mounts:
+        yield _bind(check_source(one), one.target, read_only=one.read_only)
 
 
 def _bind(source: Path, target: str, *, read_only: bool) -> dict[str, Any]:

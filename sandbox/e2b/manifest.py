@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from typing import Any
 
-from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
+from sandbox.config import ConfigProblem, SandboxConfig, home_problems, unsupported_options
 from sandbox.e2b.settings import E2bSettings
 from sandbox.errors import install_command
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
@@ -18,7 +18,6 @@ _UNSUPPORTED = {
     "cpu": "the template defines the number",
     "memory_gb": "the template defines the size",
     "disk_gb": "the template defines the size",
-    "workspace_root": "it is fixed",
     "persistent_disk_gb": "a paused sandbox keeps its disk",
     "auto_archive_seconds": "a paused sandbox is kept by the service",
 }
@@ -30,6 +29,7 @@ def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
 
 def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
     yield from unsupported_options(config, "e2b", _UNSUPPORTED)
+    yield from home_problems(config, "e2b", "/home/user")
     if config.options.persistent_home is False and config.persistent:
         yield ConfigProblem(
             pointer="/options/persistentHome",

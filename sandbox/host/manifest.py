@@ -6,11 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from sandbox.config import ConfigProblem, SandboxConfig, proxied_network_problems, unsupported_options
+from sandbox.config import (
+    ConfigProblem,
+    SandboxConfig,
+    home_problems,
+    proxied_network_problems,
+    unsupported_options,
+)
 from sandbox.host.settings import HostSettings
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _UNSUPPORTED = ("image", "template", "snapshot", "persistent_disk_gb", "auto_archive_seconds")
+_HOME = "/home/sandbox"
 
 
 def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
@@ -20,6 +27,7 @@ def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
 def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
     yield from proxied_network_problems(config)
     yield from unsupported_options(config, "host", dict.fromkeys(_UNSUPPORTED, "leave it out"))
+    yield from home_problems(config, "host", _HOME)
 
 
 def _open(settings: Any, context: ProviderContext) -> AbstractAsyncContextManager[Provider]:
@@ -53,6 +61,7 @@ plugin = ProviderPlugin(
             Feature.RESTRICTED_NETWORK,
             Feature.SNAPSHOT,
             Feature.CALLBACK,
+            Feature.BIND_MOUNTS,
             Feature.LIVE_OUTPUT,
         }
     ),

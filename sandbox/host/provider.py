@@ -106,6 +106,8 @@ class HostProvider(Provider):
                 "network.mode allow-all is not possible on this host, because the sandbox would share the "
                 f"host's network: {self._host.networking.detail}; {network.REMEDY}"
             )
+        if spec.mounts and self._host.binary is None:
+            raise ProviderRefused("commands are plain processes on this host, which have no mounts")
         if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
             raise ProviderRefused("the namespace must be one plain path component")
         for name, value in spec.env.items():

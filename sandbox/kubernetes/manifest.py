@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from ipaddress import ip_network
 from typing import Any
 
-from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
+from sandbox.config import HOME_PATH, ConfigProblem, SandboxConfig, unsupported_options
 from sandbox.errors import ProviderRefused, install_command
 from sandbox.kubernetes.settings import IMAGE, KubernetesSettings
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
@@ -17,7 +17,6 @@ _UNSUPPORTED = {
     "template": "choose an image instead: image",
     "snapshot": "choose an image instead: image",
     "memory_gb": "use memoryLimit, in MB",
-    "workspace_root": "it is fixed",
     "auto_archive_seconds": "a suspended sandbox is a volume without a pod",
 }
 
@@ -39,6 +38,11 @@ def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             pointer="/options/persistentHome",
             detail="false is not possible on kubernetes: the volume of a reserved sandbox keeps it",
+        )
+    if isinstance(options.persistent_home, str) and not HOME_PATH.fullmatch(options.persistent_home):
+        yield ConfigProblem(
+            pointer="/options/persistentHome",
+            detail=f"{options.persistent_home[:80]!r} is not a home directory, as in /home/node",
         )
     if options.persistent_disk_gb is not None and not config.persistent:
         yield ConfigProblem(

@@ -153,6 +153,12 @@ def allowed_networks(spec: SandboxSpec) -> Sequence[IpNetwork]:
         raise ProviderRefused(f"allowCidrs: {error}: write a network as in 192.0.2.0/24") from error
 
 
+def home_of(spec: SandboxSpec) -> str:
+    """Return the directory that is HOME."""
+    wanted = spec.options.get("persistent_home")
+    return wanted if isinstance(wanted, str) else HOME
+
+
 def image_of(spec: SandboxSpec, settings: KubernetesSettings) -> str:
     """Return the image to use."""
     return str(spec.options.get("image") or settings.image)
@@ -278,7 +284,7 @@ class SandboxObjects:
             "image": image_of(self.spec, self.settings),
             "imagePullPolicy": self.settings.image_pull_policy,
             "command": ["sh", "-c", _INIT_SCRIPT],
-            "workingDir": HOME,
+            "workingDir": home_of(self.spec),
             "env": [{"name": POD_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}],
             "resources": self._resources(),
             "volumeMounts": self._mounts(),
@@ -305,7 +311,7 @@ class SandboxObjects:
 
     def _mounts(self) -> list[dict[str, Any]]:
         """Return the mounts; HOME and the workspace of a reserved sandbox share one volume."""
-        places = {"home": HOME, "workspaces": WORKSPACES}
+        places = {"home": home_of(self.spec), "workspaces": WORKSPACES}
         own = [{"name": TEMPORARY.strip("/"), "mountPath": TEMPORARY}]
         if not self.spec.persistent:
             return [*own, *({"name": name, "mountPath": place} for name, place in places.items())]

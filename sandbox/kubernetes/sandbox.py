@@ -11,7 +11,7 @@ from sandbox.exec.shell_files import ShellFiles
 from sandbox.kubernetes.api import ClusterApi
 from sandbox.kubernetes.errors import PodUnavailable
 from sandbox.kubernetes.execution import run_program
-from sandbox.kubernetes.objects import HOME, PODS, SandboxObjects
+from sandbox.kubernetes.objects import PODS, SandboxObjects, home_of
 from sandbox.kubernetes.pods import PodIdentity, SandboxBackend
 from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId
 from sandbox.port import Sandbox
@@ -78,7 +78,7 @@ class KubernetesSandbox(Sandbox):
         self._handle = handle
         self._spec = objects.spec
         self._exec_sandbox = ExecSandbox(
-            exec=handle, mount=self._spec.mount, home=HOME, user=USER, env=self._spec.env
+            exec=handle, mount=self._spec.mount, home=home_of(self._spec), user=USER, env=self._spec.env
         )
         self._jobs = BackgroundJobs(run=self._exec_sandbox.run_internal, callback=callback)
         self._files = ShellFiles(run=self._exec_sandbox.run_internal, root=self._spec.mount)

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxError
-from sandbox.model import BackgroundJob, ExecRequest
+from sandbox.model import BackgroundJob, BindMount, ExecRequest, SandboxSpec
 from sandbox.port import Feature, Provider, Sandbox
 from sandbox.testing.rig import TOKEN, ProviderRig
 
@@ -40,6 +40,29 @@ class ProviderFeatureContract:
         result = await again.run(ExecRequest(script="~/bin/link && touch ~/bin/new && echo own"))
         assert result.stdout == b"hello\nown\n"
 
+    async def test_directories_of_the_machine_are_mounted(self, provider: Provider, rig: ProviderRig) -> None:
+        """They are read-only unless the spec says otherwise, and no link leads to another directory."""
+        if Feature.BIND_MOUNTS not in rig.plugin.features or not rig.isolated:
+            pytest.skip("the provider mounts no directories of the machine here")
+        for name in ("fixed", "shared", "secret"):
+            (rig.workspace / name).mkdir(parents=True)
+            (rig.workspace / name).chmod(0o777)
+        (rig.workspace / "fixed/file").write_text("given")
+        (rig.workspace / "link").symlink_to("secret")
+        source = rig.workspace.resolve()
+        fixed = BindMount(source=str(source / "fixed"), target="/mnt/fixed")
+        shared = BindMount(source=str(source / "shared"), target="/mnt/a/shared", read_only=False)
+        sandbox = await provider.create(rig.spec(workspace=None, mounts=(fixed, shared)))
+        script = "cat /mnt/fixed/file; echo new >/mnt/a/shared/new; echo no >/mnt/fixed/file || echo refused"
+        assert (await sandbox.run(ExecRequest(script=script))).stdout == b"givenrefused\n"
+        assert (source / "shared/new").read_text() == "new\n"
+        assert (source / "fixed/file").read_text() == "given"
+        await provider.destroy(sandbox.id)
+        for name in ("link", "fixed/../secret", "none"):
+            wrong = BindMount(source=f"{source}/{name}", target="/mnt/fixed")
+            with pytest.raises(ProviderRefused):
+                await _create_and_run(provider, rig.spec(workspace=None, mounts=(wrong,)))
+
     async def test_an_invalid_snapshot_is_refused(self, provider: Provider, rig: ProviderRig) -> None:
         """Bytes that are no archive raise a SandboxError, and HOME is unchanged."""
         sandbox = await provider.create(rig.spec(persistent=rig.reserves))
@@ -68,3 +91,8 @@ class ProviderFeatureContract:
             pytest.skip("declared: the tests of jobs show that it works")
         with pytest.raises(FeatureUnsupported):
             await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script="true"))
+
+
+async def _create_and_run(provider: Provider, spec: SandboxSpec) -> None:
+    sandbox = await provider.create(spec)
+    await sandbox.run(ExecRequest(script="true"))

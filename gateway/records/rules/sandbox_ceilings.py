@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from delivery.database.engine import Connection
-from gateway.config.sandbox_settings import SandboxCeilings
+from gateway.config.sandbox_settings import WRITABLE, SandboxCeilings
 from gateway.store.accounts import accounts
 from sandbox.config import ConfigProblem, SandboxConfig
 
@@ -57,6 +57,7 @@ def unlowered_problems(
             wanted = getattr(options, name)
             if wanted is not None and wanted not in ceilings.images:
                 yield _unlisted(f"{below}/options/{name}", wanted, "images", ceilings.images)
+    yield from _mount_problems(config, ceilings, is_first=is_first, below=below)
 
 
 def lowered(config: SandboxConfig, ceilings: SandboxCeilings) -> SandboxConfig:
@@ -78,6 +79,23 @@ def _network_problems(
     allowed = FURTHER_ACCOUNTS if ceilings.networks is None else ceilings.networks
     if mode not in allowed:
         yield _unlisted(f"{below}/network/mode", mode, "networks", allowed)
+
+
+def _mount_problems(
+    config: SandboxConfig, ceilings: SandboxCeilings, *, is_first: bool, below: str
+) -> Iterator[ConfigProblem]:
+    """Yield a problem for each directory that is not listed exactly so, or not for writing."""
+    listed = (*(ceilings.mounts if is_first else ()), *ceilings.shared_mounts)
+    readable = tuple(one.removesuffix(WRITABLE) for one in listed)
+    for place, one in enumerate(config.mounts):
+        if one.source not in readable:
+            yield _unlisted(f"{below}/mounts/{place}/source", one.source[:200], "mounts", readable)
+        elif not one.read_only and f"{one.source}{WRITABLE}" not in listed:
+            detail = (
+                f"{one.source!r} may be read only: set readOnly: true; the operator can list it as "
+                f"{one.source}{WRITABLE} in [sandbox.allow] mounts"
+            )
+            yield ConfigProblem(pointer=f"{below}/mounts/{place}/readOnly", detail=detail)
 
 
 def _unlisted(pointer: str, value: str, key: str, allowed: tuple[str, ...]) -> ConfigProblem:

@@ -14,6 +14,7 @@ from pathlib import Path
 from sandbox.exec import scripts
 from sandbox.host.isolation import root_filesystem
 from sandbox.host.isolation.runtimes import Runtime
+from sandbox.machine_directories import check_source
 from sandbox.model import SandboxSpec
 from sandbox.port import CALLBACK_SOCKET, proxy_environment
 
@@ -171,6 +172,8 @@ def _files(spec: SandboxSpec, mounts: Mounts) -> Iterator[str]:
         yield from ("--size", str(spec.memory_mb * 1024 * 1024 // _TMPFS_SHARE), "--tmpfs", spec.mount)
     else:
         yield from ("--ro-bind" if spec.read_only else "--bind", str(spec.workspace), spec.mount)
+    for one in spec.mounts:
+        yield from ("--ro-bind" if one.read_only else "--bind", str(check_source(one)), one.target)
 
 
 def _environment(variables: Mapping[str, str]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
@@ -13,7 +14,8 @@ from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
 from gateway.records.rules.sandbox_ceilings import problems_above
-from sandbox.config import SandboxConfig
+from sandbox.config import SandboxConfig, problems
+from sandbox.registry import plugin
 
 OPEN = {"network": {"mode": "allow-all"}}
 VAULT = Vault(["key-" + "k" * 40])
@@ -115,6 +117,78 @@ def test_every_ceiling_names_its_field(config: dict[str, Any], pointer: str) -> 
     }
     assert _pointers(fine, ceilings) == []
     assert _pointers(config, ceilings) == [pointer]
+
+
+MOUNTS = SandboxCeilings(mounts=("/srv/own", "/srv/work:rw"), shared_mounts=("/srv/all",))
+
+
+@pytest.mark.parametrize(
+    ("source", "read_only", "first", "other"),
+    [
+        ("/srv/own", True, "", "source"),
+        ("/srv/own", False, "readOnly", "source"),
+        ("/srv/work", False, "", "source"),
+        ("/srv/all", True, "", ""),
+        ("/srv/all", False, "readOnly", "readOnly"),
+        ("/srv/own/below", True, "source", "source"),
+        ("/srv/own/../../etc", True, "source", "source"),
+        ("/srv/ow", True, "source", "source"),
+        ("/srv/own/", True, "source", "source"),
+        ("/srv/work:rw", True, "source", "source"),
+        ("/etc", True, "source", "source"),
+        ("/", True, "source", "source"),
+    ],
+)
+def test_directories_of_the_machine_are_mounted_exactly_as_listed(
+    source: str, first: str, other: str, *, read_only: bool
+) -> None:
+    """Nothing below, above or beside a listed one, for writing only with `:rw`, and for the right account."""
+    config = {"mounts": [{"source": source, "target": "/mnt/data", "readOnly": read_only}]}
+    parsed = SandboxConfig.model_validate(config)
+    for is_first, field in ((True, first), (False, other)):
+        found = [one.pointer for one in problems_above(parsed, MOUNTS, is_first=is_first, below="/config")]
+        assert found == ([f"/config/mounts/0/{field}"] if field else [])
+
+
+@pytest.mark.parametrize("listed", [("/srv:rw", "/srv/data"), ("srv",), ("/",), ("/srv/../etc",), ("/srv/",)])
+def test_a_list_that_sandboxes_could_turn_is_refused(listed: tuple[str, ...]) -> None:
+    """A directory inside a writable one could be replaced by a link; other paths name no directory."""
+    with pytest.raises(ValidationError):
+        SandboxCeilings(mounts=listed)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/mnt",
+        "/mnt/workspaces",
+        "/mnt/workspaces/x",
+        "/etc",
+        "/mnt/../etc",
+        "/mnt/a/..",
+        "/mnt//a",
+        "mnt/a",
+        "/mnt/a b",
+    ],
+)
+def test_a_mount_hides_nothing_of_the_sandbox(target: str) -> None:
+    """Its place is a free path below /mnt; two mounts do not hide each other."""
+    config = SandboxConfig.model_validate({"mounts": [{"source": "/srv/own", "target": target}]})
+    assert [one.pointer for one in problems(config, plugin("host"))] == ["/mounts/0/target"]
+    nested = [{"source": "/srv/own", "target": one} for one in ("/mnt/a", "/mnt/a/b")]
+    config = SandboxConfig.model_validate({"mounts": nested})
+    assert [one.pointer for one in problems(config, plugin("docker"))] == ["/mounts/1/target"]
+
+
+@pytest.mark.parametrize("provider", ["e2b", "daytona", "kubernetes", "lambda"])
+def test_providers_elsewhere_refuse_mounts(provider: str) -> None:
+    """The refusal names the provider."""
+    config = SandboxConfig.model_validate(
+        {"provider": provider, "mounts": [{"source": "/srv/own", "target": "/mnt/a"}]}
+    )
+    (found,) = problems(config, plugin(provider))
+    assert found.pointer == "/mounts"
+    assert provider in found.detail
 
 
 def _pointers(config: dict[str, Any], ceilings: SandboxCeilings) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from gateway.agents.port import ToolResult
 from gateway.environments.resolver import Environment
 from gateway.files.attachments import MAX_IMAGE_BYTES
+from gateway.tools.bash import bash
 from gateway.tools.files.edit import edit
 from gateway.tools.files.file_operations import FILE_OPERATIONS, copy, mkdir, remove, rename, stat
 from gateway.tools.files.glob import glob
@@ -99,6 +100,19 @@ async def test_a_file_is_written_read_and_edited(harness: ToolHarness) -> None:
     changed = await harness.run_tool(edit, path="a/b c/file.txt", old_text="first\n", new_text="1st\n")
     assert changed.ok, changed.content
     assert await harness.sandbox.read("a/b c/file.txt", limit=1000) == text.replace("first", "1st").encode()
+
+
+async def test_a_command_answers_with_text(harness: ToolHarness) -> None:
+    """Output and errors are in the order of writing; an exit code and a missing program are named."""
+    mixed = await harness.run_tool(bash, command="for n in 1 2 3; do echo out $n; echo err $n >&2; done")
+    assert mixed.content == "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3"
+    assert (await harness.run_tool(bash, command="true")).content == "[no output]"
+    failed = await harness.run_tool(bash, command="# a comment\necho said; no-such-program; exit 3")
+    assert not failed.ok
+    assert failed.content.splitlines()[0] == "said"
+    assert "no-such-program: command not found" in failed.content
+    assert failed.content.endswith("[exit code 3]")
+    assert "syntax error" in (await harness.run_tool(bash, command="if")).content
 
 
 async def test_a_part_of_a_long_file_is_read(harness: ToolHarness) -> None:
