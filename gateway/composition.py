@@ -16,8 +16,10 @@ from delivery.events.event import Event
 from delivery.events.relay import Relay
 from egress.policy import EgressPolicy
 from gateway import delivery_workers
+from gateway.accounts import view_links
 from gateway.accounts.budgets import with_metering
 from gateway.accounts.key_rotation import reencrypt_all
+from gateway.accounts.view_links import ViewLinks
 from gateway.agents.port import Agent, AgentSpec
 from gateway.agents.registry import open_agents
 from gateway.config.load import wants_traces
@@ -248,6 +250,9 @@ def _build_services(
         installation=backends.installation,
         missing_runtimes=backends.missing_runtimes,
         job_replicas=_job_replicas(backing),
+    )
+    resolver.view_links = ViewLinks(
+        keys=backing.vault.keys_for(view_links.PURPOSE), public_url=settings.public_url
     )
     file_services = open_file_services(backing, transactions, resolver, base.channel_supervisor.get_bot)
     settlement = JobSettlement(transactions, resolver, file_collector=file_services.collector)

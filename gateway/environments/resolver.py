@@ -12,6 +12,7 @@ import structlog
 
 from delivery.database.engine import Connection, Database
 from gateway.accounts.persons import platform_of, subject_of
+from gateway.accounts.view_links import ViewLinks
 from gateway.environments.job_replicas import ANY_REPLICA, JobReplicas
 from gateway.environments.stored_workspace import NO_SANDBOX, StoredWorkspace
 from gateway.environments.workspaces import Workspaces
@@ -115,6 +116,7 @@ class EnvironmentResolver:
         self._installation = installation
         self._missing_runtimes = missing_runtimes
         self._platforms: dict[str, str | None] = {}
+        self.view_links: ViewLinks | None = None
 
     async def resolve(self, agent: Record, conversation: str, *, person: str = "") -> Environment:
         """Return the environment of an agent's first workspace in a conversation, for the person who asks."""

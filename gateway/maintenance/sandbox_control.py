@@ -91,6 +91,15 @@ class SandboxControl:
             environment.request, lambda sandbox: SandboxServices(sandbox=sandbox).list_all()
         )
 
+    async def expose(self, row: Reservation, port: int) -> str:
+        """Return the URL of a port of a sandbox that is awake; raises SandboxError."""
+        if row.paused or row.is_stopped:
+            raise ProviderRefused("it is suspended: send its agent a message, which resumes it")
+        environment = await self._environment_of(row)
+        return await self._pool(environment.provider).use(
+            environment.request, lambda sandbox: sandbox.expose(port), read_only=True
+        )
+
     async def _environment_of(self, row: Reservation) -> Environment:
         environment = await self._environment_resolver.for_reservation(row)
         if environment is None:

@@ -16,7 +16,7 @@ from gateway.web.compat.ui import routes as ui_routes
 from gateway.web.http.auth import OneTimeCodeAccess
 from gateway.web.http.route import ApiRoute
 from gateway.web.http.route_table import PUBLIC, get_route, post_route
-from gateway.web.stream import handlers, tickets
+from gateway.web.stream import handlers, live_view, tickets
 
 
 def _public() -> tuple[ApiRoute, ...]:
@@ -73,6 +73,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     *API_ROUTES,
     *handlers.ROUTES,
     *tickets.ROUTES,
+    *live_view.ROUTES,
     *openai_routes.ROUTES,
     *agui_routes.ROUTES,
     *mcp.ROUTES,

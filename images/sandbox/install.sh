@@ -29,5 +29,9 @@ if [ "$variant" = desktop ]; then
   install -D -m 644 "$here/desktop.conf" "$root/etc/dovecote/desktop.conf"
   printf '#!/bin/sh\nexec supervisord -c /etc/dovecote/desktop.conf\n' > "$root/usr/local/bin/dovecote-desktop"
   chmod 755 "$root/usr/local/bin/dovecote-desktop"
+  # Debian's start script adds these: the sandbox around Chromium is the boundary, and allows no further one.
+  mkdir -p "$root/etc/chromium.d"
+  echo 'CHROMIUM_FLAGS="$CHROMIUM_FLAGS --no-sandbox --disable-dev-shm-usage --no-first-run"' \
+    > "$root/etc/chromium.d/dovecote"
   ln -sfn vnc.html "$root/usr/share/novnc/index.html"
 fi

@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import Field, StrictStr
+from pydantic import Field, StrictInt, StrictStr
 
 from delivery.database.clock import utc_now
+from gateway.accounts.view_links import DEFAULT_MINUTES, DESKTOP_PORT, MAX_MINUTES
 from gateway.maintenance.sandbox_control import sandbox_id
 from gateway.store.accounts import records
 from gateway.tools import bash
@@ -95,6 +96,20 @@ class ServiceListResponse(ResponseModel):
     items: list[ServiceResponse]
 
 
+class ViewCreate(RequestModel):
+    """How long a link to the sandbox's desktop is valid, and the port of the desktop."""
+
+    minutes: Annotated[StrictInt, Field(ge=1, le=MAX_MINUTES)] = DEFAULT_MINUTES
+    port: Annotated[StrictInt, Field(ge=1, le=65535)] = DESKTOP_PORT
+
+
+class ViewResponse(ResponseModel):
+    """A link to the desktop of a sandbox, and when it expires."""
+
+    url: str
+    expires: datetime
+
+
 class SweepResponse(ResponseModel):
     """How many sandboxes and snapshots without an owner were removed."""
 
@@ -146,7 +161,7 @@ async def _translate_errors() -> AsyncIterator[None]:
 
 
 async def _require_sandbox(
-    call: ApiCall[NoContent, NoContent] | ApiCall[RunCreate, NoContent],
+    call: ApiCall[NoContent, NoContent] | ApiCall[RunCreate, NoContent] | ApiCall[ViewCreate, NoContent],
 ) -> Reservation:
     row = await call.services.sandbox_control.get(call.account, call.path["id"])
     if row is None:
@@ -193,6 +208,24 @@ async def list_services(call: ApiCall[NoContent, NoContent]) -> ServiceListRespo
     async with _translate_errors():
         every = await call.services.sandbox_control.list_services(row)
     return ServiceListResponse(items=[ServiceResponse.model_validate(service_shape(one)) for one in every])
+
+
+async def create_view(call: ApiCall[ViewCreate, NoContent]) -> ViewResponse:
+    """Return a link to the desktop of a sandbox that is awake; it ends with the key that requested it."""
+    row, links = await _require_sandbox(call), call.services.environment_resolver.view_links
+    if links is None:
+        raise HttpProblem(503, "this process has no live views")
+    async with _translate_errors():
+        await call.services.sandbox_control.expose(row, call.body.port)
+    url, expires = links.issue(
+        call.account,
+        sandbox_id(row.label),
+        port=call.body.port,
+        minutes=call.body.minutes,
+        now=utc_now(),
+        key=call.principal.key,
+    )
+    return ViewResponse(url=url, expires=expires)
 
 
 async def suspend(call: ApiCall[NoContent, NoContent]) -> SandboxResponse:
@@ -256,6 +289,19 @@ ROUTES = (
         handler=list_services,
         summary="list the services of a sandbox, which resumes it",
         response_model=ServiceListResponse,
+        error_responses=_PROVIDER_ERRORS,
+        tag="live sandboxes",
+    ),
+    ApiRoute(
+        method="POST",
+        path=f"{_SANDBOX_PATH}/views",
+        access=KeyAccess("admin"),
+        handler=create_view,
+        summary="create a link to the desktop of a sandbox",
+        request_model=ViewCreate,
+        response_model=ViewResponse,
+        status=201,
+        optional_body=True,
         error_responses=_PROVIDER_ERRORS,
         tag="live sandboxes",
     ),

@@ -21,7 +21,7 @@ from gateway.web.http import attachments
 from gateway.web.http.auth import Authenticator, SocketAccess, TicketAccess, bearer_token, key_client
 from gateway.web.http.context import WebContext
 from gateway.web.http.route import AUTHENTICATOR, ApiCall, ApiRoute, NoContent
-from gateway.web.stream import sse, subprotocols, tickets, websocket
+from gateway.web.stream import live_view, sse, subprotocols, tickets, websocket
 from gateway.web.stream.frames import ApproveFrame, CancelFrame, ProtocolError, SendFrame
 from gateway.web.stream.readers import StreamReaders, StreamServices, SubmittedMessage
 from gateway.web.stream.sse import EventPage, EventQuery
@@ -61,6 +61,7 @@ def install(application: web.Application, context: WebContext) -> None:
     readers = application[READERS] = StreamReaders()
     context.api_key_authenticator.on_revoked.append(readers.close_for_key)
     application.on_shutdown.append(readers.close_all)
+    live_view.install(application, readers)
     application.cleanup_ctx.append(
         lambda _application: readers.running(context.api_key_authenticator.list_valid)
     )

@@ -1,0 +1,208 @@
+"""`/views/{link}/…`: the desktop of a live sandbox, passed on to whoever has a link that has not expired.
+
+What a sandbox serves is foreign. Its pages get an origin of their own (CSP `sandbox`), so they reach neither
+the console nor its key; no cookie and no header of the person passes, and no redirect is followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from delivery.database.clock import utc_now
+from egress.guard import TRUSTED
+from egress.policy import EgressRefused
+from egress.sessions import open_session
+from gateway.accounts.api_keys import Principal
+from gateway.accounts.view_links import PATH, ViewLink
+from gateway.web.http.auth import SignedLinkAccess
+from gateway.web.http.problems import HttpProblem, not_found
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent
+from gateway.web.stream.readers import StreamReader, StreamReaders
+from sandbox.errors import SandboxError
+
+MAX_PAGE_BYTES = 16 * 1024 * 1024
+MAX_FRAME_BYTES = 4 * 1024 * 1024
+CHUNK = 64 * 1024
+URL_SECONDS = 30.0
+"""Seconds for which the address of a port is kept: a page has many parts."""
+
+MAX_URLS = 256
+HEARTBEAT_SECONDS = 30.0
+_PROTOCOL = "binary"
+_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "sandbox allow-scripts allow-pointer-lock",
+    "Access-Control-Allow-Origin": "*",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "cross-origin",
+}
+"""The page's origin is opaque, so also its own scripts are fetched across origins."""
+
+
+class LiveViews:
+    """The client of sandboxes' ports, and the addresses that it asked for lately."""
+
+    def __init__(self, readers: StreamReaders) -> None:
+        self.readers = readers
+        self.session: aiohttp.ClientSession | None = None
+        self._urls: dict[tuple[str, str, int], tuple[float, str]] = {}
+
+    async def running(self, _application: object = None) -> AsyncIterator[None]:
+        """Keep a client open while the application runs."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
+        async with open_session(TRUSTED, timeout=timeout) as self.session:
+            yield
+
+    async def url(self, call: ApiCall[NoContent, NoContent], link: ViewLink) -> URL:
+        """Return the address of a link's port; raises HttpProblem."""
+        key, now = (link.account, link.sandbox, link.port), asyncio.get_running_loop().time()
+        until, url = self._urls.get(key, (0.0, ""))
+        if until < now:
+            control = call.services.sandbox_control
+            row = await control.get(link.account, link.sandbox)
+            if row is None:
+                raise _not_found()
+            try:
+                url = await control.expose(row, link.port)
+            except SandboxError as error:
+                raise HttpProblem(503, f"the sandbox cannot be reached: {error}") from error
+            while len(self._urls) >= MAX_URLS:
+                del self._urls[next(iter(self._urls))]
+            self._urls[key] = (now + URL_SECONDS, url)
+        return URL(url)
+
+    def forget(self, link: ViewLink) -> None:
+        """Ask again for a port's address: nothing answers at the one that is known."""
+        self._urls.pop((link.account, link.sandbox, link.port), None)
+
+
+VIEWS = web.AppKey("views", LiveViews)
+
+
+def install(application: web.Application, readers: StreamReaders) -> None:
+    """Open the client of live views with the application."""
+    views = application[VIEWS] = LiveViews(readers)
+    application.cleanup_ctx.append(views.running)
+
+
+async def show(call: ApiCall[NoContent, NoContent]) -> web.StreamResponse:
+    """Pass a request on to the sandbox: a file of its page, or the WebSocket of its screen."""
+    views = call.request.app[VIEWS]
+    link = await _open_link(call)
+    address = await views.url(call, link)
+    target = address.joinpath(*_names(call.path["path"])).with_query(address.query)
+    assert views.session is not None
+    try:
+        if call.request.headers.get("Upgrade", "").lower() == "websocket":
+            principal = _principal(link) if link.key else None
+            seconds = max(0.0, link.expires - utc_now().timestamp())
+            with views.readers.register(principal) as reader, reader.limited_to(seconds):
+                return await _relay_socket(call.request, views.session, target, reader)
+        return await _relay_file(call.request, views.session, target)
+    except (aiohttp.ClientError, EgressRefused, TimeoutError) as error:
+        views.forget(link)
+        raise HttpProblem(
+            502, "nothing answers at this port of the sandbox: start the desktop in it"
+        ) from error
+
+
+def _principal(link: ViewLink) -> Principal:
+    return Principal(account=link.account, key=link.key, scopes=frozenset({"admin"}))
+
+
+async def _open_link(call: ApiCall[NoContent, NoContent]) -> ViewLink:
+    """Return the valid link of a request; a revoked key ends its links. Anything else is the same 404."""
+    links = call.services.environment_resolver.view_links
+    link = links.verify(call.path["link"], now=utc_now()) if links is not None else None
+    if link is None:
+        raise _not_found()
+    if link.key and not await call.context.api_key_authenticator.is_valid(_principal(link)):
+        raise _not_found()
+    return link
+
+
+def _names(path: str) -> list[str]:
+    names = path.split("/")
+    if any(one in ("", ".", "..") for one in names):
+        raise _not_found()
+    return names
+
+
+def _not_found() -> HttpProblem:
+    return not_found("there is no such view, or the link has expired")
+
+
+async def _relay_file(
+    request: web.Request, session: aiohttp.ClientSession, target: URL
+) -> web.StreamResponse:
+    headers = {"Accept-Encoding": "identity"}
+    async with session.get(target, headers=headers, allow_redirects=False) as answer:
+        if answer.status != 200:  # noqa: PLR2004 - OK
+            raise _not_found()
+        response = web.StreamResponse(headers=_HEADERS)
+        response.headers["Content-Type"] = answer.headers.get("Content-Type", "application/octet-stream")
+        await response.prepare(request)
+        left = MAX_PAGE_BYTES
+        async for chunk in answer.content.iter_chunked(CHUNK):
+            left -= len(chunk)
+            if left < 0:
+                break
+            await response.write(chunk)
+    await response.write_eof()
+    return response
+
+
+async def _relay_socket(
+    request: web.Request, session: aiohttp.ClientSession, target: URL, reader: StreamReader
+) -> web.StreamResponse:
+    offered = request.headers.get("Sec-WebSocket-Protocol", "")
+    protocols = (_PROTOCOL,) if _PROTOCOL in [one.strip() for one in offered.split(",")] else ()
+    async with session.ws_connect(target, protocols=protocols, max_msg_size=MAX_FRAME_BYTES) as sandbox:
+        person = web.WebSocketResponse(
+            protocols=protocols, max_msg_size=MAX_FRAME_BYTES, heartbeat=HEARTBEAT_SECONDS
+        )
+        await person.prepare(request)
+        ways = [asyncio.create_task(_copy(person, sandbox)), asyncio.create_task(_copy(sandbox, person))]
+        try:
+            await asyncio.wait([*ways, reader.closed], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+        await person.close(code=reader.code, message=reader.reason.encode())
+    return person
+
+
+_Socket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
+
+
+async def _copy(source: _Socket, target: _Socket) -> None:
+    """Copy the frames of one side until either closes."""
+    with suppress(ConnectionError):
+        async for message in source:
+            if message.type is aiohttp.WSMsgType.BINARY:
+                await target.send_bytes(message.data)
+            elif message.type is aiohttp.WSMsgType.TEXT:
+                await target.send_str(message.data)
+
+
+ROUTES = (
+    ApiRoute(
+        method="GET",
+        path=PATH + "/{link}/{path:.+}",
+        access=SignedLinkAccess(),
+        handler=show,
+        summary="use the desktop of a sandbox by its link",
+        raw=True,
+        media_type="text/html",
+        error_responses={502: "nothing answers at the port", 503: "the sandbox cannot be reached"},
+        tag="live sandboxes",
+    ),
+)
+"""The route of live views."""

@@ -1,0 +1,148 @@
+"""A link to a sandbox's desktop: through the gateway, for one sandbox of one account, until it expires."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from api_server import ApiClient
+from example_packages import add_distribution
+from gateway_process import gateway
+
+SUPPORT = Path(__file__).parents[2] / "support"
+SCRIPT = "<script>document.title = localStorage.length</script>"
+
+
+@dataclass
+class Desktop:
+    """A server such as that of a desktop: a page, a WebSocket that echoes, and a redirect."""
+
+    url: str = ""
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Listen on loopback."""
+        application = web.Application()
+        application.router.add_get("/vnc.html", self._page)
+        application.router.add_get("/websockify", self._socket)
+        application.router.add_get("/away", self._away)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            yield
+        finally:
+            await runner.cleanup()
+
+    async def _page(self, request: web.Request) -> web.Response:
+        self.requests.append((request.path_qs, dict(request.headers)))
+        headers = {"Set-Cookie": "stolen=1", "Access-Control-Allow-Credentials": "true"}
+        return web.Response(text=SCRIPT, content_type="text/html", headers=headers)
+
+    async def _away(self, _request: web.Request) -> web.Response:
+        raise web.HTTPFound("/vnc.html")
+
+    async def _socket(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(protocols=("binary",))
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_bytes(b"echo " + message.data)
+        return socket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    """A gateway with a sandbox whose desktop runs, and clients."""
+
+    url: str
+    mine: ApiClient
+    session: aiohttp.ClientSession
+    sandbox: str
+    desktop: Desktop
+
+    async def status(self, path: str, **headers: str) -> int:
+        """Return how the gateway answers a path without a key."""
+        async with self.session.get(self.url + path, headers=headers, allow_redirects=False) as answer:
+            return answer.status
+
+
+@asynccontextmanager
+async def views(directory: Path) -> AsyncIterator[Views]:
+    """Run a gateway whose agent has used a sandbox with a desktop."""
+    add_distribution(
+        directory / "site", "my-package", {"dovecote.sandboxes": {"exposed": "exposed_sandboxes:plugin"}}
+    )
+    (directory / "dovecote.toml").write_text("[sandbox.exposed]\n")
+    desktop = Desktop()
+    path = os.pathsep.join([str(directory / "site"), str(SUPPORT), os.environ.get("PYTHONPATH", "")])
+    options = ["--config", str(directory / "dovecote.toml")]
+    async with desktop.running():
+        env = {"PYTHONPATH": path, "EXPOSED_URL": desktop.url}
+        async with (
+            gateway(directory / "data", env=env, options=options) as process,
+            process.http() as session,
+            aiohttp.ClientSession() as nobody,
+        ):
+            mine = ApiClient(session=session, url=process.url, key=process.key)
+            sandbox = {"name": "box", "config": {"provider": "exposed", "persistent": True}}
+            assert (await mine.call("POST", "/accounts/me/sandboxes", sandbox)).status == 201
+            agent = {"name": "there", "config": {"model": "builtin:shell", "sandbox": "box"}}
+            assert (await mine.call("POST", "/accounts/me/agents", agent)).status == 201
+            asked = {"model": "there", "messages": [{"role": "user", "content": "!echo pigeon"}]}
+            assert (await mine.call("POST", "/v1/chat/completions", asked)).status == 200
+            (found,) = (await mine.call("GET", "/sandboxes")).body["items"]
+            yield Views(url=process.url, mine=mine, session=nobody, sandbox=found["id"], desktop=desktop)
+
+
+async def create(given: Views, client: ApiClient, **body: Any) -> str:
+    """Create a link and return its part before the page."""
+    made = await client.call("POST", f"/sandboxes/{given.sandbox}/views", body)
+    assert made.status == 201, made.body
+    assert made.body["url"].endswith("/vnc.html?autoconnect=1&resize=scale")
+    return str(made.body["url"].rpartition("/")[0])
+
+
+async def test_a_link_opens_the_desktop_of_its_sandbox_alone(tmp_path: Path) -> None:
+    """The page and its WebSocket pass without a key; the page is foreign, and a key's end is the link's."""
+    async with views(tmp_path) as given:
+        made = await given.mine.call("POST", "/accounts/me/keys", {"name": "viewer", "scopes": ["admin"]})
+        viewer = ApiClient(session=given.session, url=given.url, key=made.body["key"])
+        link = await create(given, viewer, minutes=5)
+        sent = {"Cookie": "a=b", "Authorization": "Bearer other", "X-Own": "1"}
+        async with given.session.get(f"{given.url}{link}/vnc.html?autoconnect=1", headers=sent) as page:
+            assert (page.status, await page.text()) == (200, SCRIPT)
+            assert page.headers["Content-Security-Policy"].startswith("sandbox allow-scripts")
+            assert "allow-same-origin" not in page.headers["Content-Security-Policy"]
+            assert page.headers["Access-Control-Allow-Origin"] == "*"
+            assert "Set-Cookie" not in page.headers
+            assert "Access-Control-Allow-Credentials" not in page.headers
+        ((path, headers),) = given.desktop.requests
+        assert path == "/vnc.html"
+        assert not {"Cookie", "Authorization", "X-Own"} & headers.keys()
+        for wrong in (f"{link}x/vnc.html", f"{link[:-1]}/vnc.html", f"{link}/other", f"{link}/away"):
+            assert await given.status(wrong) == 404, wrong
+        for method in ("POST", "DELETE"):
+            assert (await given.mine.call(method, f"{link}/vnc.html")).status == 405
+        socket = await given.session.ws_connect(
+            f"{given.url}{link}/websockify", protocols=("binary",), headers={"Origin": "null"}
+        )
+        await socket.send_bytes(b"RFB")
+        assert (socket.protocol, await socket.receive_bytes(timeout=60)) == ("binary", b"echo RFB")
+        assert (await given.mine.call("DELETE", "/accounts/me/keys/viewer")).status == 204
+        ended = await socket.receive(timeout=60)
+        assert (ended.type, ended.data) == (aiohttp.WSMsgType.CLOSE, 4401)
+        assert await given.status(f"{link}/vnc.html") == 404
+        again = await create(given, given.mine)
+        assert await given.status(f"{again}/vnc.html") == 200
+        assert (await given.mine.call("DELETE", f"/sandboxes/{given.sandbox}")).status == 204
+        refused = await given.mine.call("POST", f"/sandboxes/{given.sandbox}/views", {})
+        assert refused.status == 404
