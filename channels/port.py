@@ -17,6 +17,7 @@ from channels.message import (
     Command,
     DraftText,
     File,
+    ReactionEmoji,
     Reply,
     SentMessage,
     StatusReaction,
@@ -211,6 +212,14 @@ class Sender(Protocol):
         del address, platform_id, reaction
         raise Unsupported
 
+    async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
+        """Add a reaction of the bot to a message, by the platform's name of the emoji. Feature REACT.
+
+        Repeating succeeds. It stands beside the status reaction, or replaces it (`ReactionEmoji.is_single`).
+        """
+        del address, platform_id, emoji
+        raise Unsupported
+
     @abstractmethod
     async def typing(self, address: Address) -> None:
         """Show a typing indicator for the few seconds the platform grants. Feature TYPING."""
@@ -332,6 +341,7 @@ class ChannelPlugin:
     package `egress` with this guard, which refuses addresses that the channel's owner may not reach.
     `account(settings)` names the bot account (for the lease) without a network call.
     `connection_key(settings)` names a connection that only one record may use ("": any number may).
+    `emoji` is what bots can react with (Feature REACT).
     """
 
     name: str
@@ -344,4 +354,5 @@ class ChannelPlugin:
     account: Callable[[Any], str]
     polls: Callable[[Any], bool]
     connection_key: Callable[[Any], str] = lambda _settings: ""
+    emoji: ReactionEmoji = field(default_factory=ReactionEmoji)
     simulate: Callable[[], AbstractAsyncContextManager[Any]] | None = None

@@ -37,9 +37,9 @@ from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.ingress.commands import ChatCommands, ClientCommands
+from gateway.ingress.interactions.status_reactions import StatusReactions
 from gateway.ingress.receive import UpdateHandler
 from gateway.ingress.sandbox_commands import SandboxCommands
-from gateway.ingress.status_reactions import StatusReactions
 from gateway.instrumentation import InstrumentedLeases, InstrumentedStream, InstrumentedUpdateHandler
 from gateway.jobs.jobs import Jobs
 from gateway.jobs.reconciler import open_reconciler
@@ -166,7 +166,9 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
             full_text_url=full_text_path,
         ),
         drafts=Drafts(get_bot=channels.get_bot, database=backing.database, get_verbosity=verbosity),
-        status_reactions=StatusReactions(backing.database, channels.react, channels.has_reactions),
+        status_reactions=StatusReactions(
+            backing.database, channels.react, channels.has_reactions, channels.has_single_reactions
+        ),
     )
 
 

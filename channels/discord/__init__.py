@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 
 from channels.discord.settings import DiscordSettings
 from channels.inbox.adapter_modules import probe_of, simulator_of
+from channels.inbox.emoji import ALIASES
+from channels.message import ReactionEmoji
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from egress.guard import EgressGuard
 
@@ -62,5 +64,6 @@ plugin = ChannelPlugin(
     probe=probe_of("channels.discord.probe"),
     account=lambda settings: settings.bot_id,
     polls=lambda settings: settings.mode == "gateway",
+    emoji=ReactionEmoji(aliases=ALIASES, own_names=r"\w{2,32}:\d{15,21}"),
     simulate=simulator_of("channels.discord.simulator.run"),
 )

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from channels.github.settings import GitHubSettings
-from channels.github.threads import measure
+from channels.github.threads import REACTIONS, measure
 from channels.inbox.adapter_modules import probe_of, simulator_of
+from channels.inbox.emoji import ALIASES
+from channels.message import ReactionEmoji
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from egress.guard import EgressGuard
 
@@ -43,5 +45,6 @@ plugin = ChannelPlugin(
     probe=probe_of("channels.github.probe"),
     account=lambda settings: f"app-{settings.app_id}",
     polls=lambda settings: settings.mode == "polling",
+    emoji=ReactionEmoji(names=REACTIONS, aliases=ALIASES),
     simulate=simulator_of("channels.github.simulator"),
 )

@@ -19,6 +19,18 @@ EVENTS = (
 )
 """The events that bring text."""
 
+REACTIONS = {
+    "👍": "+1",
+    "👎": "-1",
+    "😄": "laugh",
+    "🎉": "hooray",
+    "😕": "confused",
+    "❤️": "heart",
+    "🚀": "rocket",
+    "👀": "eyes",
+}
+"""GitHub's names of the emoji that it has."""
+
 ESCAPES = {"<": "&lt;", "@": "@&#8203;"}
 """What replaces the characters that would begin HTML, or mention a person."""
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from channels.inbox.adapter_modules import probe_of, simulator_of
+from channels.inbox.emoji import ALIASES, SHORT_NAMES
+from channels.message import ReactionEmoji
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from channels.slack.settings import SlackSettings
 from channels.slack.text import measure
@@ -41,5 +43,10 @@ plugin = ChannelPlugin(
     account=lambda settings: settings.account,
     polls=lambda settings: settings.mode == "socket",
     connection_key=lambda settings: settings.connection_key,
+    emoji=ReactionEmoji(
+        names={emoji: names[0] for emoji, names in SHORT_NAMES.items()},
+        aliases=ALIASES,
+        own_names=r"[a-z0-9_+'-]{1,80}",
+    ),
     simulate=simulator_of("channels.slack.simulator.run"),
 )

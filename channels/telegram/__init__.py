@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from channels.inbox.adapter_modules import probe_of, simulator_of
+from channels.inbox.emoji import ALIASES
+from channels.message import ReactionEmoji
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from channels.telegram.settings import TelegramSettings
-from channels.telegram.text import is_group, measure
+from channels.telegram.text import REACTIONS, is_group, measure
 from egress.guard import EgressGuard
 
 
@@ -62,5 +64,6 @@ plugin = ChannelPlugin(
     probe=probe_of("channels.telegram.probe"),
     account=lambda settings: settings.bot_id,
     polls=lambda settings: settings.mode == "polling",
+    emoji=ReactionEmoji(names={emoji: emoji for emoji in REACTIONS}, aliases=ALIASES, is_single=True),
     simulate=simulator_of("channels.telegram.simulator"),
 )

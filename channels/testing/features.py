@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from channels.errors import Unsupported
+from channels.errors import ChannelError, Unsupported
 from channels.message import (
     Button,
     ButtonPress,
@@ -82,6 +82,9 @@ class ChannelFeatureContract:
         }
         with pytest.raises(Unsupported):
             await calls[feature]()
+        if feature is ChannelFeature.REACT:
+            with pytest.raises(Unsupported):
+                await channel.add_reaction(address, user_message.platform_id, "👍")
 
     async def test_a_command_is_received_as_one(
         self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
@@ -136,6 +139,26 @@ class ChannelFeatureContract:
         assert [len(reactions) for reactions in seen] == [1, 1, 1, 1, 0, 0]
         assert seen[0] == seen[1]
         assert len({reactions[0] for reactions in seen[:4]}) == 3
+
+    async def test_an_emoji_is_added_to_a_message(
+        self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
+    ) -> None:
+        """It is added once, and stands beside the status unless a message has one reaction of the bot."""
+        needs(plugin, ChannelFeature.REACT)
+        sender, address, message = connection.sender, user_message.address, user_message.platform_id
+        names = [plugin.emoji.name_of(emoji) for emoji in ("🎉", "👍")]
+        await sender.react(address, message, StatusReaction.SEEN)
+        for name in (names[0], *names):
+            assert name is not None
+            await sender.add_reaction(address, message, name)
+        added = rig.reactions(message)
+        assert len(added) == (1 if plugin.emoji.is_single else 3)
+        if not plugin.emoji.is_single:
+            await sender.react(address, message, StatusReaction.DONE)
+            assert len(rig.reactions(message)) == 3
+            assert set(rig.reactions(message)) >= {*names}
+        with pytest.raises(ChannelError):
+            await sender.add_reaction(address, message, "no such emoji")
 
     async def test_a_persons_reaction_is_received(
         self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected, Unsupported
 from channels.message import Address, File, Reply
 from channels.port import ChannelFeature, ChannelLimits
-from delivery.chat.sink import SEND_SECONDS, ConnectedBot, idempotency_key, outcome_for_error
+from delivery.chat.outcomes import outcome_for_error
+from delivery.chat.sink import SEND_SECONDS, ConnectedBot, idempotency_key
 from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.part import FilePart
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind

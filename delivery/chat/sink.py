@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import Any
 
 from channels.errors import (
     Ambiguous,
     ChannelError,
-    RateLimited,
     Rejected,
     Undeliverable,
-    Unreachable,
 )
 from channels.markup import split
 from channels.message import Address, Button, Reply
 from channels.port import ChannelFeature, ChannelLimits, Sender
+from delivery.chat.outcomes import outcome_for_error
 from delivery.chat.rate_limit import RateLimiter, SendPriority
 from delivery.chat.shown_messages import FindShown, nothing_shown
 from delivery.database.clock import utc_now
@@ -38,6 +39,7 @@ CLOCK_SKEW = timedelta(minutes=15)
 _TIMED_OUT = "the platform did not answer in time"
 _NOTHING_TO_EDIT = "there is no visible message to change"
 _NO_EDITS = "the platform cannot change messages"
+_NO_REACTIONS = "the platform has no reactions of bots"
 _NOT_SENT_YET = "the message to change is not sent yet"
 
 SEND_SECONDS = 20.0
@@ -235,8 +237,9 @@ class ChatSink(Sink):
             return earlier or await self._attach(bot, address, delivery, part.file)
         if part.only_edit and (delivery.platform_id is None or ChannelFeature.EDIT not in bot.features):
             return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOTHING_TO_EDIT)
-        if part.deletes:
-            return await self._delete(bot, address, delivery)
+        if part.deletes or part.reaction is not None:
+            change = self._delete if part.deletes else self._react
+            return await change(bot, address, delivery, part)
         reply = Reply(
             text=part.text,
             key=idempotency_key(delivery.id),
@@ -271,20 +274,34 @@ class ChatSink(Sink):
             return outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
         return Outcome(kind=OutcomeKind.DELIVERED, platform_id=sent.platform_id)
 
-    async def _delete(self, bot: ConnectedBot, address: Address, delivery: Delivery) -> Outcome:
+    async def _delete(self, bot: ConnectedBot, address: Address, delivery: Delivery, _part: Part) -> Outcome:
         """Delete a message of the bot; one that is gone, or cannot be deleted any more, stays as it is."""
         if ChannelFeature.DELETE not in bot.features or delivery.platform_id is None:
             return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOTHING_TO_EDIT)
-        delivery.ensure_held()
-        try:
-            async with asyncio.timeout(self._send_seconds):
-                await bot.sender.delete(address, delivery.platform_id)
-        except Rejected as error:
-            return Outcome(kind=OutcomeKind.GIVE_UP, detail=str(error))
-        except TimeoutError:
-            return Outcome(kind=OutcomeKind.RETRY, detail=_TIMED_OUT)
-        except ChannelError as error:
-            return outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
+        return await self._repeatable(
+            bot, address, delivery, bot.sender.delete(address, delivery.platform_id)
+        )
+
+    async def _react(self, bot: ConnectedBot, address: Address, delivery: Delivery, part: Part) -> Outcome:
+        """Add a reaction to a message; a platform without reactions has none to add."""
+        if ChannelFeature.REACT not in bot.features or part.reaction is None or part.reply_to is None:
+            return Outcome(kind=OutcomeKind.GIVE_UP, detail=_NO_REACTIONS)
+        added = bot.sender.add_reaction(address, part.reply_to, part.reaction)
+        return await self._repeatable(bot, address, delivery, added)
+
+    async def _repeatable(
+        self, bot: ConnectedBot, address: Address, delivery: Delivery, call: Coroutine[Any, Any, None]
+    ) -> Outcome:
+        """Make a call that has the same effect if it is repeated."""
+        with closing(call):
+            delivery.ensure_held()
+            try:
+                async with asyncio.timeout(self._send_seconds):
+                    await call
+            except TimeoutError:
+                return Outcome(kind=OutcomeKind.RETRY, detail=_TIMED_OUT)
+            except ChannelError as error:
+                return outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
         return Outcome(kind=OutcomeKind.DELIVERED)
 
     async def _find_sent(self, bot: ConnectedBot, address: Address, delivery: Delivery) -> Outcome | None:
@@ -357,34 +374,3 @@ def _outcome_if_unknown(error: ChannelError, bot: ConnectedBot, address: Address
     if error.remedy == "retry" or isinstance(error, Undeliverable):
         return replace(outcome_for_error(error, bot.rate_limiter, address, repeatable=True), uncertain=True)
     return _outcome_by_policy(bot)
-
-
-def outcome_for_error(
-    error: ChannelError, rate_limiter: RateLimiter, address: Address, *, repeatable: bool
-) -> Outcome:
-    """Return the outcome for a platform's error; pause the rate limiter if the platform demands it."""
-    if isinstance(error, RateLimited):
-        rate_limiter.pause(error.retry_after, room=address.destination if error.scope == "room" else None)
-        return Outcome(
-            kind=OutcomeKind.RETRY,
-            detail=str(error),
-            retry_after=error.retry_after,
-            pause_destination=True,
-            pause_bot=error.scope == "account",
-        )
-    if isinstance(error, Ambiguous):
-        kind = OutcomeKind.RETRY if repeatable else OutcomeKind.AMBIGUOUS
-        return Outcome(kind=kind, detail=str(error), uncertain=True)
-    return Outcome(
-        kind=_KIND_BY_REMEDY[error.remedy],
-        detail=str(error),
-        unreached=isinstance(error, Unreachable),
-        address_dead=isinstance(error, Undeliverable),
-    )
-
-
-_KIND_BY_REMEDY = {
-    "retry": OutcomeKind.RETRY,
-    "give_up": OutcomeKind.GIVE_UP,
-    "operator": OutcomeKind.OPERATOR,
-}

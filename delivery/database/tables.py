@@ -130,6 +130,9 @@ FAILED_DELIVERIES = ("ambiguous", "dead")
 
 # `armed_at` and `armed_from`: when, and after how many attempts, the retry schedule last began.
 # `ordering_key`: deliveries of a destination with the same key are sent in order.
+SENT_MESSAGES = "event_type = 'message.completed' AND platform_id IS NOT NULL"
+"""Deliveries that are messages of agents which a platform knows."""
+
 deliveries = Table(
     "deliveries",
     metadata,
@@ -165,6 +168,7 @@ deliveries = Table(
     partial_index(
         "ix_deliveries_approvals", "destination", "platform_id", where="event_type = 'approval.requested'"
     ),
+    partial_index("ix_deliveries_messages", "destination", "platform_id", where=SENT_MESSAGES),
 )
 
 IS_OPEN = literal_in(deliveries.c.state, OPEN_DELIVERIES)

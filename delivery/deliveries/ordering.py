@@ -47,7 +47,7 @@ def ordering_key(event: Event, part: Part) -> str:
         return event.conversation + FILES
     if event.type in JOB_STATES:
         return event.conversation + JOBS
-    if part.edits is not None:
+    if part.edits is not None or part.reaction is not None:
         return event.conversation + CHANGES
     return event.conversation + URGENT if event.data.get("urgent") else event.conversation
 

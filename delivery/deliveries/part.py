@@ -38,6 +38,7 @@ class Part:
     that is `only_edit` changes a visible message, and is not sent where there is none to change. `edits` is
     the event whose message it changes, if that was not delivered when the part was created. A part that
     `needs_edits` is sent only where the platform can change it later; one that `deletes` deletes the message.
+    A part with a `reaction`, the platform's name of an emoji, adds it to the message `reply_to`.
     """
 
     text: str
@@ -49,6 +50,7 @@ class Part:
     edits: str | None = None
     needs_edits: bool = False
     deletes: bool = False
+    reaction: str | None = None
 
 
 def encode_part(part: Part) -> bytes:
@@ -74,6 +76,8 @@ def encode_part(part: Part) -> bytes:
         shape["needs_edits"] = True
     if part.deletes:
         shape["deletes"] = True
+    if part.reaction is not None:
+        shape["reaction"] = part.reaction
     return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -95,6 +99,7 @@ def decode_part(body: bytes) -> Part:
             edits=shape.get("edits"),
             needs_edits=bool(shape.get("needs_edits")),
             deletes=bool(shape.get("deletes")),
+            reaction=shape.get("reaction"),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadPart(f"the stored part cannot be decoded: {error!r}") from error

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, literal_column, select
+from sqlalchemy import Row, delete, literal_column, select, text
 
 from delivery.database.engine import Connection
-from delivery.database.tables import IS_OPEN, attempts, deliveries, endpoints, outbox, streams
+from delivery.database.tables import IS_OPEN, SENT_MESSAGES, attempts, deliveries, endpoints, outbox, streams
 from delivery.deliveries.attempt import DeliveryState
-from delivery.events.event import Event
+from delivery.deliveries.part import Part, decode_part
+from delivery.events.event import Event, EventType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +154,40 @@ async def approval_message_at(
     )
     row = rows.one_or_none()
     return _view(row) if row else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentPart:
+    """A part of a message that an agent sent in a conversation."""
+
+    conversation: str
+    part: Part
+
+
+async def message_at(connection: Connection, destination: str, platform_id: str) -> SentPart | None:
+    """Return what is this message of a chat, if an agent sent it; raises BadPart."""
+    rows = await connection.execute(
+        select(deliveries.c.conversation, deliveries.c.body)
+        .where(
+            deliveries.c.destination == destination,
+            deliveries.c.platform_id == platform_id,
+            text(SENT_MESSAGES),
+        )
+        .order_by(deliveries.c.position.desc())
+        .limit(1)
+    )
+    row = rows.one_or_none()
+    return SentPart(conversation=row.conversation, part=decode_part(row.body)) if row else None
+
+
+async def has_reacted(connection: Connection, turn: str) -> bool:
+    """Return whether the agent added a reaction in a turn."""
+    rows = await connection.execute(
+        select(deliveries.c.id)
+        .where(deliveries.c.turn == turn, deliveries.c.event_type == str(EventType.MESSAGE_REACTED))
+        .limit(1)
+    )
+    return rows.first() is not None
 
 
 async def list_attempts(connection: Connection, delivery: str) -> list[AttemptView]:

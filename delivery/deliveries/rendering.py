@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from channels.markup import split
-from channels.message import Button
+from channels.message import Address, Button
 from channels.port import ChannelLimits
 from delivery.deliveries.job_message import JOB_STATES, render_job
 from delivery.deliveries.part import FilePart, Part
@@ -50,6 +50,11 @@ def _render_change(event: Event) -> Part:
     deletes = event.type is EventType.MESSAGE_DELETED
     text = "" if deletes else str(event.data["text"])
     return Part(text=text, edits=str(event.data["edits"]), only_edit=True, deletes=deletes)
+
+
+def _render_reaction(event: Event) -> Part:
+    """Add an emoji to a message of the chat."""
+    return Part(text="", reaction=str(event.data["name"]), reply_to=str(event.data["platform_id"]))
 
 
 def _render_approval(event: Event) -> Part:
@@ -153,6 +158,7 @@ _RENDERERS: dict[EventType, Callable[[Event], Part | None]] = {
     EventType.MESSAGE_COMPLETED: _render_message,
     EventType.MESSAGE_EDITED: _render_change,
     EventType.MESSAGE_DELETED: _render_change,
+    EventType.MESSAGE_REACTED: _render_reaction,
     EventType.APPROVAL_REQUESTED: _render_approval,
     EventType.APPROVAL_RESOLVED: _render_decision,
     EventType.QUESTION_REQUESTED: _render_person_question,
@@ -181,6 +187,13 @@ def replaces_event(event: Event) -> str | None:
     return replaced if isinstance(replaced, str) else None
 
 
+def only_destination(event: Event) -> str | None:
+    """Return the one room that gets an event, of all rooms of its conversation; None: all get it."""
+    if event.type is not EventType.MESSAGE_REACTED:
+        return None
+    return Address(channel=str(event.data["channel"]), room=str(event.data["room"])).destination
+
+
 def code_block(text: str) -> str:
     """Return a text as a code block with a fence longer than any run of backticks in it."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
@@ -194,7 +207,7 @@ def split_part(part: Part, limits: ChannelLimits, *, max_messages: int = 0) -> l
     The text of a message that needs more than `max_messages` (0: any number) is sent as one message and a
     file.
     """
-    if part.deletes:
+    if part.deletes or part.reaction is not None:
         return [part]
     texts = split(part.text, limits.text, limits.measure)
     last = len(texts)

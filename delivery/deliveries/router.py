@@ -78,6 +78,7 @@ class Router:
     def _chat_parts(
         self, event: Event, text_part: Part | None, files: list[Part], routes: list[Route]
     ) -> list[NewDelivery]:
+        only = rendering.only_destination(event)
         return [
             NewDelivery(
                 account=route.account,
@@ -90,7 +91,7 @@ class Router:
                 ordering_key=ordering.ordering_key(event, part),
             )
             for route in routes
-            if route.kind is RouteKind.CHAT
+            if route.kind is RouteKind.CHAT and only in {None, route.destination}
             for number, part in enumerate([*self._text_parts(text_part, route), *files])
         ]
 

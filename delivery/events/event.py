@@ -31,6 +31,7 @@ class EventType(StrEnum):
     MESSAGE_COMPLETED = "message.completed"
     MESSAGE_EDITED = "message.edited"
     MESSAGE_DELETED = "message.deleted"
+    MESSAGE_REACTED = "message.reacted"
     TOOL_CALLED = "tool.called"
     TOOL_DELTA = "tool.delta"
     TOOL_COMPLETED = "tool.completed"

@@ -14,7 +14,7 @@ from gateway.conversations.notices import post_notice
 from gateway.conversations.queue_policy import queue_policy
 from gateway.conversations.retry import retry_in
 from gateway.conversations.titles import rename
-from gateway.ingress.approval_replies import ReplyPrivately, answer_by_command, decide_by_command
+from gateway.ingress.interactions.approval_replies import ReplyPrivately, answer_by_command, decide_by_command
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
 from gateway.ingress.schedule_commands import execute_schedule_command
 from gateway.memory.chat_command import execute_memory_command

@@ -145,6 +145,11 @@ class OpenChannels:
         """Return whether any open channel shows status reactions."""
         return any(_shows_reactions(task) for task in self._channels.values())
 
+    def has_single_reactions(self, channel: str) -> bool:
+        """Return whether a message of a channel has one reaction of the bot."""
+        task = self._channels.get(channel)
+        return task is not None and task.plugin.emoji.is_single
+
     async def react(self, address: Address, platform_id: str, reaction: StatusReaction) -> None:
         """Add a status reaction to a message if its channel shows them; errors are logged."""
         task = self._channels.get(address.channel)

@@ -35,13 +35,14 @@ from gateway.conversations.submission import QueueFull, Submission, Submissions
 from gateway.conversations.titles import NO_TEXT
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot, is_room_known
 from gateway.ingress.admission import Admission
-from gateway.ingress.approval_replies import ApprovalReplies
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.ingress.commands import ChatCommands, parse, to_command
 from gateway.ingress.inbound import AfterCommit, InboundMessage
+from gateway.ingress.interactions.agent_reactions import AgentReactions
+from gateway.ingress.interactions.approval_replies import ApprovalReplies
+from gateway.ingress.interactions.status_reactions import StatusReactions
+from gateway.ingress.interactions.turn_buttons import TurnButtons, is_turn_button
 from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
-from gateway.ingress.status_reactions import StatusReactions
-from gateway.ingress.turn_buttons import TurnButtons, is_turn_button
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation
@@ -74,6 +75,7 @@ class UpdateHandler:
         self._submissions = submissions
         self._commands = commands
         self._approval_replies = ApprovalReplies(transactions, approvals, commands.reply_privately)
+        self._agent_reactions = AgentReactions(transactions, submissions)
         self._turn_buttons = TurnButtons(transactions, commands.reply_privately, cancel)
         self._status_reactions = status_reactions
         self._admission = Admission(
@@ -370,8 +372,10 @@ class UpdateHandler:
         return True
 
     async def _on_reaction(self, context: ChannelContext, reaction: Reaction) -> None:
-        if self._admission.allows_reaction(context, reaction):
-            await self._approval_replies.on_reaction(context, reaction)
+        if not self._admission.allows_reaction(context, reaction):
+            return
+        if not await self._approval_replies.on_reaction(context, reaction):
+            await self._agent_reactions.on_reaction(context, reaction)
 
     async def _on_deletion(self, context: ChannelContext, deletion: MessageDeleted) -> None:
         """Forget a deleted message; if its turn has begun, the next turn gets to know of it."""

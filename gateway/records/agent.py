@@ -72,6 +72,7 @@ class AgentConfig(_AgentConfigModel):
     `tools` are the names of the offered tools; or an object of these `names`, and of `http` tools.
     `modelChoices` are what people may select with `/model`; null: those of the operator.
     `sends` are the places that the agent may send messages to by itself.
+    `reactions`: people's reactions to messages of its conversations start turns.
     `roomPrompt` says where the agent is and explains messages of rooms; null is the gateway's text, "" none.
     """
 
@@ -90,6 +91,7 @@ class AgentConfig(_AgentConfigModel):
     limits: LimitSettings = LimitSettings()
     queue: QueueConfig = QueueConfig()
     sends: AgentSends = AgentSends()
+    reactions: StrictBool = False
     room_prompt: Annotated[str, Field(max_length=20_000)] | None = Field(default=None, alias="roomPrompt")
 
     @property

@@ -36,6 +36,7 @@ class MemoryChannel(Sender):
     calls: list[tuple[str, Reply]] = field(default_factory=list)
     draft_updates: list[DraftText] = field(default_factory=list)
     step_updates: list[ToolSteps] = field(default_factory=list)
+    reactions: list[tuple[str, str, str]] = field(default_factory=list)
     preview: str = ""
     previews: bool = False
     lost_answers: int = 0
@@ -68,6 +69,12 @@ class MemoryChannel(Sender):
         if self.lost_answers:
             self.lost_answers -= 1
             raise Ambiguous
+
+    async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
+        """Add a reaction to a message of the room."""
+        if self.errors:
+            raise self.errors.popleft()
+        self.reactions.append((address.room, platform_id, emoji))
 
     async def send(self, address: Address, reply: Reply) -> SentMessage:
         """Add a message to the room."""

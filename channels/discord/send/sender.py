@@ -164,6 +164,11 @@ class DiscordSender(Sender):
             if old is not reaction:
                 await self._remove_reaction(address, platform_id, old)
 
+    async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
+        """Add a reaction to a message, beside the status reaction."""
+        place = rendering.channel_id_of(address), platform_id, emoji
+        await self._call(self._api.bot.add_reaction(*place), address, name="react", needs="Add Reactions")
+
     async def _remove_reaction(self, address: Address, message: str, reaction: StatusReaction) -> None:
         place = rendering.channel_id_of(address), message, EMOJI[reaction]
         with suppress(Rejected):  # it was removed already

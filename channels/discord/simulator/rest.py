@@ -242,7 +242,7 @@ class RestApi:
         room = self._world.get_accessible_channel(channel, *needed)
         self._world.message(room, number)
         reactions = self._world.reactions.setdefault(number, set())
-        if not added and emoji not in reactions:
+        if (not added and emoji not in reactions) or (emoji.isascii() and ":" not in emoji):
             raise ApiFailure(404, 10014, "Unknown Emoji")
         was = emoji in reactions
         (reactions.add if added else reactions.discard)(emoji)

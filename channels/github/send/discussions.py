@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from channels.errors import Ambiguous, Rejected
@@ -53,13 +53,16 @@ class Discussions:
         rows = [mapping(row) for row in found] if isinstance(found, list) else []
         return [row for row in rows if row.get("viewerDidAuthor") is True]
 
-    async def react(self, address: Address, node: str, content: str | None) -> None:
-        """Set the app's reaction to a discussion or a comment in one."""
-        wanted = (content or "").upper()
+    async def react(
+        self, address: Address, node: str, content: str | None, *, only: Collection[str] = ()
+    ) -> None:
+        """Add the app's reaction to a discussion or a comment in one, as the only one of these."""
+        wanted = _graphql_name(content or "")
         found = mapping((await self._api.graphql(address.room, _REACTED, id=node)).get("node"))
         groups = [mapping(group) for group in found.get("reactionGroups") or ()]
         own = {clean(group.get("content")) for group in groups if group.get("viewerHasReacted") is True}
-        changes = [("Remove", old) for old in own - {wanted}] + [("Add", wanted)] * (wanted not in own | {""})
+        old = own.intersection(map(_graphql_name, only)) - {wanted}
+        changes = [("Remove", one) for one in sorted(old)] + [("Add", wanted)] * (wanted not in own | {""})
         for verb, one in changes:
             query = _REACT % (verb, verb.lower())
             await self._api.graphql(address.room, query, input={"subjectId": node, "content": one})
@@ -78,3 +81,7 @@ class Discussions:
         if not node:
             raise Rejected("the address of a discussion lacks its node id: mention the bot there again")
         return node
+
+
+def _graphql_name(content: str) -> str:
+    return {"+1": "THUMBS_UP", "-1": "THUMBS_DOWN"}.get(content, content.upper())

@@ -17,7 +17,7 @@ from channels.inbox.sender import InboxSender
 from channels.inbox.text import clean, identifier, mapping
 from channels.message import Address, Reply, SentMessage, StatusReaction
 
-REACTIONS = {StatusReaction.SEEN: "eyes", StatusReaction.DONE: "rocket", StatusReaction.FAILED: "confused"}
+STATUSES = {StatusReaction.SEEN: "eyes", StatusReaction.DONE: "rocket", StatusReaction.FAILED: "confused"}
 SKEW = timedelta(minutes=2)
 """What the local clock and GitHub's may differ by."""
 
@@ -62,19 +62,28 @@ class GitHubSender(InboxSender):
     async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
         """Set the app's reaction to an issue, a pull request or a comment."""
         kind, number = _parse_id(platform_id)
-        wanted = REACTIONS[reaction] if reaction is not None else None
+        wanted = STATUSES[reaction] if reaction is not None else None
         if kind == "node":
-            await self._discussions.react(address, number, wanted)
+            await self._discussions.react(address, number, wanted, only=STATUSES.values())
             return
         path, room = f"{_KINDS[kind]}/reactions", address.room
         found, _ = await self._api.in_room(room, "GET", f"{path}?per_page=100", id=number)
         own = [row for row in map(mapping, found or ()) if self._is_own(row)]
         for row in own:
-            if row.get("content") != wanted:
+            if row.get("content") in STATUSES.values() and row.get("content") != wanted:
                 which = identifier(row.get("id"))
                 await self._api.in_room(room, "DELETE", f"{path}/{{reaction}}", id=number, reaction=which)
         if wanted and wanted not in [row.get("content") for row in own]:
             await self._api.in_room(room, "POST", path, {"content": wanted}, id=number)
+
+    async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
+        """Add a reaction of the app, beside the status reaction."""
+        kind, number = _parse_id(platform_id)
+        if kind == "node":
+            await self._discussions.react(address, number, emoji)
+        else:
+            path = f"{_KINDS[kind]}/reactions"
+            await self._api.in_room(address.room, "POST", path, {"content": emoji}, id=number)
 
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
         """Return the app's comment that holds the key, or None; raises Unreachable if there are too many."""

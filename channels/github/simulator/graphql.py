@@ -9,6 +9,11 @@ from channels.github.simulator.world import BOT, MAX_BODY, Entry, World
 
 _FIELD = re.compile(r"\b(addDiscussionComment|updateDiscussionComment|addReaction|removeReaction)\(")
 
+CONTENTS = {"THUMBS_UP": "+1", "THUMBS_DOWN": "-1"} | {
+    name: name.lower() for name in ("LAUGH", "HOORAY", "CONFUSED", "HEART", "ROCKET", "EYES")
+}
+"""ReactionContent, and the names of the REST API."""
+
 
 class GraphQLRefusal(Exception):
     """GitHub answers with an error of a type, and with the status 200."""
@@ -63,13 +68,16 @@ def _add(world: World, given: dict[str, Any]) -> Entry:
 
 
 def _react(world: World, given: dict[str, Any], *, adds: bool) -> str:
-    entry, content = _entry(world, given.get("subjectId")), str(given["content"]).lower()
+    entry, name = _entry(world, given.get("subjectId")), str(given["content"])
+    if name not in CONTENTS:
+        raise GraphQLRefusal("UNPROCESSABLE", f"{name} is no ReactionContent")
+    content = CONTENTS[name]
     own = [number for number, (one, user) in entry.reactions.items() if user is BOT and one == content]
     if adds and not own:
         entry.reactions[next(world.ids)] = (content, BOT)
     for number in () if adds else own:
         del entry.reactions[number]
-    return content.upper()
+    return name
 
 
 def _node(world: World, entry: Entry) -> dict[str, Any]:
@@ -79,7 +87,8 @@ def _node(world: World, entry: Entry) -> dict[str, Any]:
     top = [one for one in world.comments("discussion_comment", entry.number) if one.parent is None]
     contents = {content for content, _user in entry.reactions.values()}
     own = {content for content, user in entry.reactions.values() if user is BOT}
-    groups = [{"content": one.upper(), "viewerHasReacted": one in own} for one in sorted(contents)]
+    names = {content: name for name, content in CONTENTS.items()}
+    groups = [{"content": names[one], "viewerHasReacted": one in own} for one in sorted(contents)]
     field = {"replies": _rows(below)} if entry.kind == "discussion_comment" else {"comments": _rows(top)}
     return {
         "id": entry.node_id,

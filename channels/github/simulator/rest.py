@@ -267,6 +267,8 @@ class GitHubApi:
 
     async def _react(self, request: web.Request) -> Any:
         entry, content = self._entry(request), (await request.json())["content"]
+        if content not in graphql.CONTENTS.values():
+            raise GitHubRefusal(422, "Validation Failed")
         old = next((key for key, value in entry.reactions.items() if value == (content, BOT)), None)
         key = old or next(self.world.ids)
         entry.reactions[key] = (content, BOT)

@@ -54,6 +54,10 @@ class Reactions:
                 await self._call("reactions.remove", address, ts, old, accepted_error="no_reaction")
                 state.names.discard(old)
 
+    async def add(self, address: Address, ts: str, name: str) -> None:
+        """Add a reaction that status reactions leave alone; raises ChannelError."""
+        await self._call("reactions.add", address, ts, name, accepted_error="already_reacted")
+
     def _state_of(self, address: Address, ts: str) -> ReactionState:
         """Return a message's state; the least recently used one is evicted."""
         state = self._states.setdefault((address.room, ts), ReactionState())

@@ -85,6 +85,10 @@ class SlackSender(Sender):
         """Set the bot's reaction on a message, replacing an earlier one."""
         await self._reactions.set(address, platform_id, reaction)
 
+    async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
+        """Add a reaction by its name, beside the status reaction."""
+        await self._reactions.add(address, platform_id, emoji)
+
     async def typing(self, address: Address) -> None:
         """Set the thread's status, which the reply clears; no effect where Slack has none."""
         await self._status.show_working(address)

@@ -59,6 +59,10 @@ class WorkspaceSender(Sender):
         """Set the bot's reaction on a message."""
         await (await self._sender(address)).react(address, platform_id, reaction)
 
+    async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
+        """Add a reaction to a message."""
+        await (await self._sender(address)).add_reaction(address, platform_id, emoji)
+
     async def typing(self, address: Address) -> None:
         """Set the thread's status."""
         await (await self._sender(address)).typing(address)

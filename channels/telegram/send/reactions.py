@@ -41,6 +41,10 @@ class Reactions:
                 return
         raise Rejected(f"setMessageReaction: this chat allows no emoji for the reaction {reaction.value!r}")
 
+    async def add(self, address: Address, platform_id: str, emoji: str) -> None:
+        """Set an emoji; it replaces the bot's other one."""
+        await self._set(address.room, platform_id, ({"type": "emoji", "emoji": emoji},))
+
     def _remember_refusal(self, room: str, emoji: str) -> None:
         if len(self._refused) < MAX_REFUSALS:
             self._refused.add((room, emoji))

@@ -76,6 +76,10 @@ class TelegramSender(Sender):
         """Set an emoji on a message or remove the bot's; Rejected if the chat allows none."""
         await self._reactions.set(address, platform_id, reaction)
 
+    async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
+        """Set an emoji on a message in place of the bot's earlier one."""
+        await self._reactions.add(address, platform_id, emoji)
+
     async def typing(self, address: Address) -> None:
         """Show "typing" for about five seconds."""
         await self._api.call("sendChatAction", {**target(address), "action": "typing"})

@@ -1,1 +1,1 @@
-"""Tools that send messages to other places, and that change or delete those that the agent sent."""
+"""Tools that send messages to other places, change or delete those that the agent sent, and react."""

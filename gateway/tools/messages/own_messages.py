@@ -9,8 +9,7 @@ from __future__ import annotations
 from sqlalchemy.exc import IntegrityError
 
 from channels.message import Address
-from channels.port import ChannelFeature, ChannelPlugin
-from channels.registry import UnknownChannelKind, plugin
+from channels.port import ChannelFeature
 from delivery.database.engine import Connection
 from delivery.deliveries import queries, rendering
 from delivery.deliveries.part import Part
@@ -19,13 +18,12 @@ from delivery.events import outbox
 from delivery.events.event import Event, EventType
 from gateway.conversations.message_ids import completed_event_id
 from gateway.records.agent_sends import AgentSends
-from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import messages
 from gateway.store.conversations.messages import OwnMessage
 from gateway.store.turns.turns import Turn
 from gateway.tools.messages.outgoing import digest
-from gateway.tools.messages.targets import CannotSend, find_conversation
+from gateway.tools.messages.targets import CannotSend, channel_plugin, find_conversation
 
 LAST = "last"
 """The name of the agent's newest message in its own conversation."""
@@ -89,21 +87,12 @@ class OwnMessages:
             raise CannotSend("it was sent as several messages or with files; send another message instead")
         needed = ChannelFeature.DELETE if text is None else ChannelFeature.EDIT
         for target, _number in parts:
-            known = await self._plugin(connection, Address.decode(target).channel)
+            known = await channel_plugin(connection, self._agent.account, Address.decode(target).channel)
             if needed not in known.features:
                 what = "delete" if text is None else "change"
                 raise CannotSend(f"{known.title} cannot {what} messages; send another message instead")
             if text and len(rendering.split_part(Part(text=text), known.limits)) > 1:
                 raise CannotSend(f"the text is too long for one message of {known.title}; shorten it")
-
-    async def _plugin(self, connection: Connection, channel: str) -> ChannelPlugin:
-        record = await records.get(connection, self._agent.account, "channel", channel)
-        try:
-            if record is not None:
-                return plugin(str(record.config["kind"]))
-        except UnknownChannelKind as error:
-            raise CannotSend(str(error)) from None
-        raise CannotSend("its channel was deleted")
 
 
 def _change_event(found: OwnMessage, text: str | None, *, event_id: str) -> Event:

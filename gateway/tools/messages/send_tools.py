@@ -1,4 +1,4 @@
-"""The tools send_message, edit_message and delete_message, for agents whose record lists places (`sends`)."""
+"""The tool react, and send_message, edit_message and delete_message for agents whose record lists places."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gateway.tools.external.external_tools import ExternalTools, OpenExternalToo
 from gateway.tools.files.file_arguments import has_workspace
 from gateway.tools.messages.outgoing import OutgoingMessage, OutgoingMessages
 from gateway.tools.messages.own_messages import LAST, OwnMessages
+from gateway.tools.messages.reactions import Reactions
 from gateway.tools.messages.targets import CannotSend
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument, validate_arguments
 from sandbox.errors import UnsafePath
@@ -26,8 +27,8 @@ MAX_TEXT = 20_000
 
 MAX_FILES = 10
 
-SEND, EDIT, DELETE = "send_message", "edit_message", "delete_message"
-SEND_TOOLS = (SEND, EDIT, DELETE)
+SEND, EDIT, DELETE, REACT = "send_message", "edit_message", "delete_message", "react"
+SEND_TOOLS = (SEND, EDIT, DELETE, REACT)
 
 _MESSAGE = {"type": "string", "description": f"the id that {SEND} returned; {LAST}: your newest message here"}
 _FILES = {"type": "array", "items": {"type": "string"}, "description": "files, relative to the workspace"}
@@ -49,11 +50,12 @@ def _tools(context: ToolContext, transactions: Transactions) -> Mapping[str, Too
     if context.agent is None:
         return {}
     config = agent_config(context.agent)
-    if not config.sends.to:
-        return {}
-    outgoing = OutgoingMessages(transactions, context.files, context.agent, context.turn, config.sends)
-    own = OwnMessages(transactions, context.agent, context.turn, config.sends)
-    tools = _SendTools(outgoing, own, config.sends).by_name(with_files=has_workspace(context))
+    tools: dict[str, Tool] = {REACT: _react_tool(Reactions(transactions, context.agent, context.turn))}
+    if config.sends.to:
+        outgoing = OutgoingMessages(transactions, context.files, context.agent, context.turn, config.sends)
+        own = OwnMessages(transactions, context.agent, context.turn, config.sends)
+        sends = _SendTools(outgoing, own, config.sends)
+        tools |= sends.by_name(with_files=has_workspace(context))
     allowed = config.tool_names
     return {name: tool for name, tool in tools.items() if allowed is None or name in allowed}
 
@@ -123,8 +125,33 @@ class _SendTools:
         return ToolResult(ok=True, content=said, detail={"message": changed})
 
 
+def _react_tool(reactions: Reactions) -> Tool:
+    """Return the tool react; like an answer, it needs no approval."""
+
+    async def run(_context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
+        emoji = _storable(str_argument(args, "emoji"))
+        message = _storable(str_argument(args, "message", required=False))
+        try:
+            await reactions.add(emoji, message or None, key=key)
+        except CannotSend as error:
+            return ToolResult(ok=False, content=f"no reaction was added: {error}")
+        return ToolResult(ok=True, content=f"the reaction {emoji} will be added")
+
+    return Tool(
+        spec=lambda _context: _REACT_SPEC,
+        needs_approval=lambda _sandbox: False,
+        run=run,
+        idempotent=True,
+        uses_workspace=False,
+    )
+
+
+def _storable(text: str) -> str:
+    return repair_surrogates(text).replace("\0", "\ufffd")
+
+
 def _text(args: Mapping[str, Any]) -> str:
-    text = repair_surrogates(str_argument(args, "text")).replace("\0", "\ufffd")
+    text = _storable(str_argument(args, "text"))
     if not text.strip():
         raise InvalidArguments("text must not be empty")
     if len(text) > MAX_TEXT:
@@ -163,6 +190,19 @@ def _send_spec(places: Sequence[str], *, with_files: bool) -> ToolSpec:
     )
 
 
+_REACT_SPEC = ToolSpec(
+    name=REACT,
+    description="React with one emoji to a message of this chat.",
+    schema={
+        "type": "object",
+        "properties": {
+            "emoji": {"type": "string", "description": "such as 👍"},
+            "message": {"type": "string", "description": "its id; without one, the message that you answer"},
+        },
+        "required": ["emoji"],
+        "additionalProperties": False,
+    },
+)
 _EDIT_SPEC = ToolSpec(
     name=EDIT,
     description="Replace the text of a message that you sent.",

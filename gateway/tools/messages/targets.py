@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from channels.message import Address
+from channels.port import ChannelPlugin
+from channels.registry import UnknownChannelKind, plugin
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.deliveries import routes
@@ -39,6 +41,17 @@ async def open_conversation(tx: Transaction, agent: Record, name: str, target: S
     if found.handover_by is not None:
         raise CannotSend(f"a person handles the conversation of {name!r} at the moment; send it later")
     return found
+
+
+async def channel_plugin(connection: Connection, account: str, channel: str) -> ChannelPlugin:
+    """Return the adapter of an account's channel; raises CannotSend."""
+    record = await records.get(connection, account, "channel", channel)
+    try:
+        if record is not None:
+            return plugin(str(record.config["kind"]))
+    except UnknownChannelKind as error:
+        raise CannotSend(str(error)) from None
+    raise CannotSend("its channel was deleted")
 
 
 async def _channel(connection: Connection, agent: Record, target: SendTarget) -> Record:

@@ -24,7 +24,7 @@ from gateway.accounts import api_keys
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
 from gateway.store.conversations import conversations, handover
-from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.conversations import Conversation, MessageRow
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.external.external_tools import no_external_tools
 from gateway.tools.messages.send_tools import with_send_tools
@@ -59,7 +59,13 @@ class SendingAgent:
     async def add_conversation(self, name: str, account: str, *, channel: str = "") -> str:
         """Create a conversation; with a channel it has a chat there."""
         conversation = Conversation(
-            id=new_id("cnv"), account=account, agent=self.harness.agent.id, name=name, created_at=utc_now()
+            id=new_id("cnv"),
+            account=account,
+            agent=self.harness.agent.id,
+            name=name,
+            channel=channel or None,
+            address=Address(channel=channel, room="42").encode() if channel else None,
+            created_at=utc_now(),
         )
         async with self.harness.database.begin() as connection:
             await conversations.insert_conversation(connection, conversation)
@@ -81,9 +87,11 @@ class SendingAgent:
             self.harness.agent = saved.record
 
     @asynccontextmanager
-    async def tools(self) -> AsyncIterator[ToolExecutor]:
-        """Open the tools of a turn."""
+    async def tools(self, *, answers: str = "") -> AsyncIterator[ToolExecutor]:
+        """Open the tools of a turn, which answers a chat's message with this id of its platform."""
         turn = await self.harness.add_turn(running=True)
+        if answers:
+            await self.say(turn.conversation, answers, turn=turn.id)
         context = replace(await self.harness.tool_context(turn), agent=self.harness.agent)
         opened = with_send_tools(self.harness.transactions, no_external_tools)
         async with opened(context) as external:
@@ -94,6 +102,36 @@ class SendingAgent:
                 allowed=None,
                 external=external.tools,
             )
+
+    async def say(self, conversation: str, platform_id: str, *, turn: str | None = None) -> str:
+        """Store a person's message, and return its id."""
+        row = MessageRow(
+            id=new_id("msg"),
+            role="user",
+            author="7",
+            text="hello",
+            turn=turn,
+            attachments=[],
+            platform_id=platform_id,
+            created_at=utc_now(),
+        )
+        async with self.harness.database.begin() as connection:
+            await conversations.add_message(connection, conversation, row)
+        return row.id
+
+    async def enter_chat(self, kind: str) -> str:
+        """Have the turns of the agent take place in a chat; return its channel."""
+        channel = await self.add_channel(kind)
+        self.harness.conversation = await self.add_conversation(
+            f"{kind}-chat", self.harness.agent.account, channel=channel
+        )
+        return channel
+
+    async def react(self, args: dict[str, str], call: str = "1") -> tuple[bool, str]:
+        """React in a turn that answers the message 31; return what the model reads."""
+        async with self.tools(answers="31") as tools:
+            result = await tools.call("react", args, call=call)
+        return result.ok, result.content
 
     async def run(self, name: str, args: dict[str, Any], call: str = "call") -> tuple[bool, str]:
         """Run a call without asking anybody; return whether it succeeded, and what the model reads."""
@@ -225,3 +263,40 @@ async def test_messages_of_others_are_not_changed(agent: SendingAgent) -> None:
     async with agent.harness.database.read() as connection:
         events = await outbox.list_unpublished(connection, agent.other, after=0)
     assert EventType.MESSAGE_DELETED not in {event.type for event in events}
+
+
+async def test_an_agent_reacts_to_the_message_it_answers_or_to_a_named_one(agent: SendingAgent) -> None:
+    """The chat gets the platform's name of the emoji, once for each call, and no other chat gets it."""
+    await agent.enter_chat("telegram")
+    other = Address(channel=await agent.add_channel("zalo"), room="5")
+    async with agent.harness.database.begin() as connection:
+        chat = Route.to_chat(
+            account=agent.harness.agent.account, conversation=agent.harness.conversation, address=other
+        )
+        await routes.add_route(connection, chat)
+    earlier = await agent.say(agent.harness.conversation, "12")
+    turn = await agent.harness.add_turn(running=True)
+    await agent.say(agent.harness.conversation, "31", turn=turn.id)
+    context = replace(await agent.harness.tool_context(turn), agent=agent.harness.agent)
+    async with with_send_tools(agent.harness.transactions, no_external_tools)(context) as external:
+        for _attempt in range(2):
+            assert (await external.tools["react"].run(context, {"emoji": "❤️"}, "job_1")).ok
+        for number, message in enumerate((earlier, "12")):
+            args = {"emoji": ":fire:", "message": message}
+            assert (await external.tools["react"].run(context, args, f"job_{number + 2}")).ok
+    parts = await agent.parts()
+    assert [(part.reaction, part.reply_to) for part in parts] == [("❤", "31"), ("🔥", "12"), ("🔥", "12")]
+
+
+async def test_reactions_that_are_not_possible_are_refused(agent: SendingAgent) -> None:
+    """The sentence says what is missing: a chat, a platform with reactions, the emoji, or the message."""
+    assert "in no chat" in (await agent.react({"emoji": "👍"}))[1]
+    await agent.enter_chat("zalo")
+    assert "bots cannot react to messages on Zalo" in (await agent.react({"emoji": "👍"}))[1]
+    await agent.enter_chat("telegram")
+    assert "use one of 👍 👎" in (await agent.react({"emoji": "🧮"}))[1]
+    elsewhere = await agent.say(agent.other, "77")
+    for message in (elsewhere, "77", "no\0thing"):
+        done, why = await agent.react({"emoji": "👍", "message": message}, message)
+        assert (done, "there is no message" in why) == (False, True)
+    assert await agent.parts() == []

@@ -10,7 +10,7 @@ import pytest
 
 from channels.message import Address, StatusReaction
 from delivery.database.engine import Database
-from gateway.ingress.status_reactions import MAX_QUEUED, StatusReactions
+from gateway.ingress.interactions.status_reactions import MAX_QUEUED, StatusReactions
 from gateway.store.conversations import messages
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import turn_queue

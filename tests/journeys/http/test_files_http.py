@@ -8,7 +8,7 @@ import hashlib
 import io
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,47 +16,12 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from api_server import ApiClient, ApiResponse
-from gateway_process import GatewayProcess, gateway
+from api_server import ApiClient
+from files_gateway import ADMIN_KEY, ENV, FilesGateway, inline
+from gateway_process import gateway
 from openai_server import OpenAIServer, ScriptedTurn, ToolCall, images_of, last_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
-ENV = {
-    "DOVECOTE_ADMIN_KEY": ADMIN_KEY,
-    "DOVECOTE_FILES__MAX_BYTES": "100000",
-    "DOVECOTE_FILES__MAX_COUNT": "3",
-    "DOVECOTE_FILES__ATTACHMENT_BYTES": "100000",
-    "DOVECOTE_FILES__ACCOUNT_BYTES": "1000000",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilesGateway:
-    """A running gateway with two accounts, and a client without a key."""
-
-    process: GatewayProcess
-    mine: ApiClient
-    other: ApiClient
-    anonymous: ApiClient
-
-    async def turn(self, conversation: str, text: str, **more: object) -> tuple[str, ApiResponse]:
-        """Ask the default agent; returns the conversation and the final status."""
-        body = {"input": text, "conversation": conversation, **more}
-        taken = await self.mine.call("POST", "/agents/default/turns", body)
-        assert taken.status == 202, taken.body
-        async with asyncio.timeout(30):
-            while True:
-                answer = await self.mine.call("GET", f"/status/{taken.body['turnId']}")
-                if answer.body["state"] in {"completed", "failed", "cancelled"}:
-                    return taken.body["conversationId"], answer
-                await asyncio.sleep(0.02)
-
-    async def events_of_kind(self, conversation: str, kind: str) -> list[dict[str, Any]]:
-        """Return the data of a conversation's events of one kind."""
-        events = await self.process.events(conversation)
-        return [event["data"] for event in events if event["type"] == kind]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -176,11 +141,6 @@ async def test_a_job_s_files_are_told_with_its_end(files_gateway: FilesGateway) 
     assert [one["files"] for one in said] == [[], []]
 
 
-def inline(name: str, content: bytes) -> dict[str, str]:
-    """Return an attachment with its bytes."""
-    return {"name": name, "content": base64.b64encode(content).decode()}
-
-
 async def test_attachments_land_in_the_inbox_under_safe_names(files_gateway: FilesGateway) -> None:
     """Names neither leave the inbox nor overwrite each other, and the files belong to the conversation."""
     attached = [inline("../../etc/passwd", b"1"), inline("a.txt", b"22"), inline("a.txt", b"333")]
@@ -290,7 +250,7 @@ async def test_a_socket_sends_attachments(files_gateway: FilesGateway) -> None:
 
 
 async def test_a_model_sees_what_is_attached_and_delivers_files(tmp_path: Path) -> None:
-    """A picture reaches the model in its turn alone; deliver_file reports queued and refused files."""
+    """A picture reaches the model in its turn alone; files are sent here and elsewhere, or refused."""
 
     def script(body: dict[str, Any]) -> ScriptedTurn:
         results = [message["content"] for message in body["messages"] if message["role"] == "tool"]
@@ -300,6 +260,8 @@ async def test_a_model_sees_what_is_attached_and_delivers_files(tmp_path: Path) 
             ToolCall(name="deliver_file", args={"path": "d"}),
             ToolCall(name="deliver_file", args={"path": "../x"}),
             ToolCall(name="deliver_file", args={"path": "nowhere"}),
+            ToolCall(name="send_message", args={"to": "log", "text": "Filed.", "files": ["answer.txt"]}),
+            ToolCall(name="send_message", args={"to": "log", "text": "Lost.", "files": ["answer.txt", "d"]}),
         ]
         if last_text(body).startswith("again"):
             return ScriptedTurn(text="no more")
@@ -316,18 +278,26 @@ async def test_a_model_sees_what_is_attached_and_delivers_files(tmp_path: Path) 
             harness = FilesGateway(process=process, mine=mine, other=mine, anonymous=mine)
             sandbox = {"config": {"provider": "host", "permissionMode": "bypass"}}
             assert (await mine.call("PATCH", "/accounts/me/sandboxes/default", sandbox)).status == 200
+            sends = {"to": {"log": {"conversation": "log"}}, "approval": "never"}
+            await mine.call("PATCH", "/accounts/me/agents/default", {"config": {"sends": sends}})
+            log, _ = await harness.turn("log", "again")
             conversation, _ = await harness.turn("model", "go on", attachments=[inline("cat.png", PNG)])
             await harness.turn("model", "again")
+            filed = [
+                (one["text"], [file["name"] for file in one["files"]], one.get("sent_by") is not None)
+                for one in await harness.events_of_kind(log, "message.completed")
+            ]
             said = [
                 one for one in await harness.events_of_kind(conversation, "message.completed") if one["files"]
             ]
-    first, *_, last = model.bodies
+    _log, first, *_, last = model.bodies
     assert images_of(first) == ["data:image/png;base64," + base64.b64encode(PNG).decode()]
     assert "[attached: inbox/cat.png, 16 bytes, image/png]" in last_text(first)
     assert images_of(last) == []
     (answer,) = said
     assert [(one["name"], one["caption"]) for one in answer["files"]] == [("answer.txt", "the answer")]
-    for words in ("is queued", "is a directory", "was not sent", "no such file"):
+    assert filed == [("no more", [], False), ("Filed.", ["answer.txt"], True)]
+    for words in ("is queued", "is a directory", "was not sent", "no such file", "the message was not sent"):
         assert words in answer["text"]
 
 

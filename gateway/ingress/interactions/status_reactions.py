@@ -13,6 +13,7 @@ import structlog
 
 from channels.message import Address, StatusReaction
 from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.deliveries import queries
 from delivery.fair_queue import FairQueue
 from delivery.fair_scheduler import PoolSize
 from gateway.store.conversations import conversations, messages
@@ -42,13 +43,21 @@ _END_REACTIONS = {
 class StatusReactions:
     """Adds the reactions of an account one after the other, and those of several accounts at once.
 
-    `is_enabled`: some channel of this process shows them.
+    `is_enabled`: some channel of this process shows them. `is_single`: a message of a channel has one
+    reaction of the bot, so that the status must not replace what the agent added.
     """
 
-    def __init__(self, database: Database, react: React, is_enabled: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        react: React,
+        is_enabled: Callable[[], bool],
+        is_single: Callable[[str], bool] = lambda _channel: False,
+    ) -> None:
         self._database = database
         self._react = react
         self._is_enabled = is_enabled
+        self._is_single = is_single
         self._queue = FairQueue[_QueuedReaction](
             PoolSize(places=ACCOUNTS_AT_ONCE, share=1 / ACCOUNTS_AT_ONCE)
         )
@@ -101,6 +110,13 @@ class StatusReactions:
         if conversation is None or conversation.address is None:
             return
         address = Address.decode(conversation.address)
+        if self._is_single(address.channel) and await self._has_reacted(turn):
+            return
         for message in answered:
             if message.platform_id:
                 await self._react(address, message.platform_id, reaction)
+
+    async def _has_reacted(self, turn: Turn) -> bool:
+        """Return whether the agent reacted to a message itself."""
+        async with self._database.read() as connection:
+            return await queries.has_reacted(connection, turn.id)

@@ -9,9 +9,9 @@ from delivery.broker.port import WorkQueue
 from delivery.deliveries.transactions import Transaction, Transactions
 from gateway.conversations.retry import TurnNotFailed, retry_in
 from gateway.ingress.access import AdmissionResult, authorize
-from gateway.ingress.approval_replies import ReplyPrivately
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.commands import STOPPED
+from gateway.ingress.interactions.approval_replies import ReplyPrivately
 from gateway.store.conversations import conversations
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn

@@ -91,28 +91,27 @@ class ApprovalReplies:
             return "This is no longer waiting."
         return "Answered."
 
-    async def on_reaction(self, context: ChannelContext, reaction: Reaction) -> None:
-        """Decide by a reaction to an approval message; other reactions are ignored."""
+    async def on_reaction(self, context: ChannelContext, reaction: Reaction) -> bool:
+        """Decide by a reaction to an approval message; return whether it was to one."""
         approved = parse_decision(reaction.emoji)
         if approved is None or not reaction.added:
-            return
+            return False
         async with self._transactions.database.read() as connection:
             if await authorize(connection, reaction, context) is not AdmissionResult.ADMITTED:
-                return
+                return False
             message = await queries.approval_message_at(
                 connection, reaction.address.destination, reaction.platform_id
             )
-            matching = (
-                [
-                    approval
-                    for approval in await store.list_for_turn(connection, message.turn or "")
-                    if approval_event_id(approval.id) == message.event_id
-                ]
-                if message is not None
-                else []
-            )
+            if message is None:
+                return False
+            matching = [
+                approval
+                for approval in await store.list_for_turn(connection, message.turn or "")
+                if approval_event_id(approval.id) == message.event_id
+            ]
         if matching:
             await self._decide(context, reaction, matching[0].id, approved)
+        return True
 
     async def _decide(
         self,

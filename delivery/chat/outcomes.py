@@ -1,0 +1,39 @@
+"""The outcome of an attempt that the platform refused or did not answer."""
+
+from __future__ import annotations
+
+from channels.errors import Ambiguous, ChannelError, RateLimited, Undeliverable, Unreachable
+from channels.message import Address
+from delivery.chat.rate_limit import RateLimiter
+from delivery.deliveries.port import Outcome, OutcomeKind
+
+
+def outcome_for_error(
+    error: ChannelError, rate_limiter: RateLimiter, address: Address, *, repeatable: bool
+) -> Outcome:
+    """Return the outcome for a platform's error; pause the rate limiter if the platform demands it."""
+    if isinstance(error, RateLimited):
+        rate_limiter.pause(error.retry_after, room=address.destination if error.scope == "room" else None)
+        return Outcome(
+            kind=OutcomeKind.RETRY,
+            detail=str(error),
+            retry_after=error.retry_after,
+            pause_destination=True,
+            pause_bot=error.scope == "account",
+        )
+    if isinstance(error, Ambiguous):
+        kind = OutcomeKind.RETRY if repeatable else OutcomeKind.AMBIGUOUS
+        return Outcome(kind=kind, detail=str(error), uncertain=True)
+    return Outcome(
+        kind=_KIND_BY_REMEDY[error.remedy],
+        detail=str(error),
+        unreached=isinstance(error, Unreachable),
+        address_dead=isinstance(error, Undeliverable),
+    )
+
+
+_KIND_BY_REMEDY = {
+    "retry": OutcomeKind.RETRY,
+    "give_up": OutcomeKind.GIVE_UP,
+    "operator": OutcomeKind.OPERATOR,
+}

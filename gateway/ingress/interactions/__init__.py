@@ -1,0 +1,1 @@
+"""Interactions of people with messages: buttons and reactions, and the status that the bot shows by them."""

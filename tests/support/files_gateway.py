@@ -1,0 +1,52 @@
+"""A running gateway whose turns have files, with small limits."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+from api_server import ApiClient, ApiResponse
+from gateway_process import GatewayProcess
+
+ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
+ENV = {
+    "DOVECOTE_ADMIN_KEY": ADMIN_KEY,
+    "DOVECOTE_FILES__MAX_BYTES": "100000",
+    "DOVECOTE_FILES__MAX_COUNT": "3",
+    "DOVECOTE_FILES__ATTACHMENT_BYTES": "100000",
+    "DOVECOTE_FILES__ACCOUNT_BYTES": "1000000",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesGateway:
+    """A running gateway with two accounts, and a client without a key."""
+
+    process: GatewayProcess
+    mine: ApiClient
+    other: ApiClient
+    anonymous: ApiClient
+
+    async def turn(self, conversation: str, text: str, **more: object) -> tuple[str, ApiResponse]:
+        """Ask the default agent; returns the conversation and the final status."""
+        body = {"input": text, "conversation": conversation, **more}
+        taken = await self.mine.call("POST", "/agents/default/turns", body)
+        assert taken.status == 202, taken.body
+        async with asyncio.timeout(30):
+            while True:
+                answer = await self.mine.call("GET", f"/status/{taken.body['turnId']}")
+                if answer.body["state"] in {"completed", "failed", "cancelled"}:
+                    return taken.body["conversationId"], answer
+                await asyncio.sleep(0.02)
+
+    async def events_of_kind(self, conversation: str, kind: str) -> list[dict[str, Any]]:
+        """Return the data of a conversation's events of one kind."""
+        events = await self.process.events(conversation)
+        return [event["data"] for event in events if event["type"] == kind]
+
+
+def inline(name: str, content: bytes) -> dict[str, str]:
+    """Return an attachment with its bytes."""
+    return {"name": name, "content": base64.b64encode(content).decode()}
