@@ -96,8 +96,13 @@ class TurnAttempt:
         self._lease.ensure_held()
 
     @asynccontextmanager
-    async def begin(self, step: str, *, last: bool = False) -> AsyncIterator[Transaction]:
-        """Begin a transaction under the fence; it writes pending messages, and the `last` attaches files."""
+    async def begin(
+        self, step: str, *, last: bool = False, runs_again: bool = False
+    ) -> AsyncIterator[Transaction]:
+        """Begin a transaction under the fence; it writes pending messages, and the `last` attaches files.
+
+        With `runs_again` it writes none: the next attempt, which begins at the last checkpoint, says them.
+        """
         self._lease.ensure_held()
         async with self._transactions.begin(step) as tx:
             if not await conversations.fence_is_current(tx.connection, self.turn.conversation, self._fence):
@@ -107,7 +112,8 @@ class TurnAttempt:
                 if self._file_collector and last
                 else CollectedFiles()
             )
-            await self._write_messages(tx, collected.files)
+            if not runs_again:
+                await self._write_messages(tx, collected.files)
             await collected.emit_notice(tx, self.turn.conversation)
             yield tx
 

@@ -28,7 +28,7 @@ QUIET_SECONDS = 10.0
 async def retry_later(attempt: TurnAttempt, error: str, *, period: float) -> bool:
     """Queue the turn for its next attempt and say so; returns False after `period` seconds of retries."""
     turn = attempt.turn
-    async with attempt.begin("turn.release") as tx:
+    async with attempt.begin("turn.release", runs_again=True) as tx:
         earlier = await outbox.list_of_type(tx.connection, turn.id, EventType.TURN_RETRYING)
         retries = int(earlier[-1].data["retry"]) if earlier else 0
         wait = retry_after(retries, period=period)

@@ -354,7 +354,7 @@ class TurnWorker:
 
     @staticmethod
     async def _release(attempt: TurnAttempt) -> None:
-        async with attempt.begin("turn.release") as tx:
+        async with attempt.begin("turn.release", runs_again=True) as tx:
             await turns.requeue(tx.connection, attempt.turn.id, from_state=TurnState.RUNNING)
             tx.wake(WorkQueue.TURN, attempt.turn.conversation, account=attempt.turn.account)
 

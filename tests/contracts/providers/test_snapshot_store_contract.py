@@ -59,6 +59,16 @@ async def _s3(stack: AsyncExitStack) -> SnapshotStore:
     return store
 
 
+async def _listens(socket: Path) -> bool:
+    """Return whether a server accepts connections: the file is there before."""
+    try:
+        _, writer = await asyncio.open_unix_connection(socket)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    writer.close()
+    return True
+
+
 async def _redis(directory: Path, stack: AsyncExitStack, **options: Any) -> RedisSnapshotStore:
     program = shutil.which("redis-server") or pytest.skip("no redis-server (Debian: redis-server)")
     socket = directory / "redis.sock"
@@ -67,7 +77,7 @@ async def _redis(directory: Path, stack: AsyncExitStack, **options: Any) -> Redi
     stack.push_async_callback(server.wait)
     stack.callback(server.terminate)
     async with asyncio.timeout(60):
-        while not socket.exists():  # noqa: ASYNC110 - another process creates it
+        while not await _listens(socket):
             await asyncio.sleep(0.01)
     return await stack.enter_async_context(open_redis(RedisStoreOptions(url=f"unix://{socket}", **options)))
 

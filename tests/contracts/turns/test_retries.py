@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
 from gateway.agents.port import (
     Agent,
+    AgentClosed,
     AgentError,
     AgentEvent,
     ApprovalRequired,
@@ -57,6 +59,22 @@ class UnavailableAgent(Agent):
             raise AgentError(DOWN, retryable=not self.lasting)
         yield MessageCompleted(text="the comment")
         yield Finished(output="the comment")
+
+
+@dataclass
+class CutOffAgent(Agent):
+    """An agent whose first attempt is cut off after its answer, before the turn is settled."""
+
+    error: AgentError
+    attempts: int = 0
+
+    async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
+        """Answer, and in the first attempt fail afterwards."""
+        self.attempts += 1
+        yield MessageCompleted(text="the answer")
+        if self.attempts == 1:
+            raise self.error
+        yield Finished(output="the answer")
 
 
 @pytest.fixture
@@ -149,6 +167,27 @@ async def fail_attempts(harness: TurnWorkerHarness, turn: Turn, count: int) -> l
 
 def _has_failed(events: list[Event], *, times: int) -> bool:
     return len(of_type(events, EventType.TURN_RETRYING)) >= times
+
+
+@pytest.mark.parametrize(
+    "error", [AgentClosed(), AgentError(DOWN, retryable=True)], ids=["drained", "retried"]
+)
+async def test_an_answer_that_was_not_settled_is_given_once(
+    harness: TurnWorkerHarness, error: AgentError
+) -> None:
+    """A stop between the answer and the end of the turn leaves the answer to the next attempt."""
+    turn, agent = await harness.add_turn("question"), CutOffAgent(error)
+    async with harness.running(agent):
+        await harness.wake()
+        async with asyncio.timeout(60):
+            while agent.attempts < 2:
+                with suppress(TurnNotFailed):
+                    await retry_turn(harness.transactions, turn.account, turn.id)
+                await asyncio.sleep(0.01)
+        await harness.wait_for_state(turn, TurnState.COMPLETED)
+    said = of_type(await events_of(harness, turn), EventType.MESSAGE_COMPLETED)
+    assert [event.data["attempt"] for event in said] == [2]
+    assert [part.text for part in await chat_parts(harness)].count("the answer") == 1
 
 
 async def test_a_job_is_reported_once_and_its_comment_follows(harness: TurnWorkerHarness) -> None:

@@ -217,7 +217,7 @@ async def test_a_full_channel_keeps_to_slacks_pace_and_holds_no_other(
     await platform.wait_for_messages(6, room=ROOM, seconds=30)
     assert platform.messages()[-1].room == ROOM
     assert len({post.text for post in platform.messages(ROOM)}) == 6
-    assert platform.rate_limits.refused <= 1
+    assert platform.rate_limits.refused <= 3  # without a pace: five at once, and their repetitions
 
 
 async def test_a_long_call_is_a_task_while_it_runs(platform: Simulator, running: GatewayProcess) -> None:
