@@ -77,7 +77,7 @@ async def _redis(directory: Path, stack: AsyncExitStack, **options: Any) -> Redi
     stack.push_async_callback(server.wait)
     stack.callback(server.terminate)
     async with asyncio.timeout(60):
-        while not await _listens(socket):
+        while not await _listens(socket):  # noqa: ASYNC110 - another process opens it
             await asyncio.sleep(0.01)
     return await stack.enter_async_context(open_redis(RedisStoreOptions(url=f"unix://{socket}", **options)))
 
