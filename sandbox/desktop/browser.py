@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.desktop.cdp import BrowserError, BrowserGone, BrowserSilent, CdpConnection
+from sandbox.desktop.fonts import font_variables
 
 PROGRAMS = (
     "/usr/lib/chromium/chromium",
@@ -56,11 +57,6 @@ _SWITCHES = (
 )
 """`--no-sandbox`: the sandbox around this program is the boundary, and it allows no further namespaces."""
 
-_FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
-<fontconfig><dir>/usr/share/fonts</dir><dir prefix="xdg">fonts</dir><cachedir>/tmp/fontconfig</cachedir>
-</fontconfig>
-"""
-
 
 class Browser:
     """A Chromium and its tabs; `directory` holds its profile."""
@@ -74,7 +70,9 @@ class Browser:
         """Tabs that opened another one; such a tab does not load another page reliably."""
         self._ended = False
         self.answer_seconds = ANSWER_SECONDS
-        self._connection = CdpConnection(_argv(directory), _environment(directory), self._receive)
+        self._connection = CdpConnection(
+            _argv(directory), {**os.environ, **font_variables(directory)}, self._receive
+        )
         self._connection.call("Browser.getVersion", timeout=START_SECONDS)
         self._connection.call("Browser.setDownloadBehavior", {"behavior": "deny"}, timeout=START_SECONDS)
         attach = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
@@ -239,12 +237,3 @@ def _argv(directory: Path) -> list[str]:
     if not os.environ.get("DISPLAY"):
         own.append("--headless=new")
     return [find_program(), *_SWITCHES, *own, "about:blank"]
-
-
-def _environment(directory: Path) -> dict[str, str]:
-    found = dict(os.environ)
-    if not Path("/etc/fonts/fonts.conf").exists():
-        fonts = directory / "fonts.conf"
-        fonts.write_text(_FONTS, encoding="utf-8")
-        found["FONTCONFIG_FILE"] = str(fonts)
-    return found

@@ -17,7 +17,8 @@ ENDED = "the display has ended, and the programs on it with it: the next call st
 class ComputerService:
     """The display that requests use; the first request starts it, and the first one after its end."""
 
-    def __init__(self, working_directory: Path) -> None:
+    def __init__(self, directory: Path, working_directory: Path) -> None:
+        self._directory = directory
         self._working_directory = working_directory
         self._display: Display | None = None
 
@@ -28,7 +29,7 @@ class ComputerService:
                 self._display.close()
                 self._display = None
             if self._display is None:
-                self._display = Display(self._working_directory)
+                self._display = Display(self._directory, self._working_directory)
             return computer_actions.perform(self._display, request)
         except DisplayError as error:
             return {"error": ENDED if self._display is not None and self._display.closed else str(error)}
@@ -38,4 +39,4 @@ def main() -> None:
     """Serve below HOME; ends at once, with the reason, where a program is missing."""
     check_programs()
     directory = Path(os.environ["HOME"], ".dovecote/computer")
-    serve(directory, ComputerService(Path.cwd()).answer)
+    serve(directory, ComputerService(directory, Path.cwd()).answer)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from sandbox.desktop.fonts import font_variables
 from sandbox.desktop.keyboard import Keyboard, KeyboardError, split_text
 
 PROGRAMS = {
@@ -45,11 +46,12 @@ class DisplayError(Exception):
 class Display:
     """An X display: the desktop's own where it runs, else an Xvfb with a window manager.
 
-    Programs are launched in `working_directory`.
+    Programs are launched in `working_directory`; `directory` holds what they need to start.
     """
 
-    def __init__(self, working_directory: Path) -> None:
+    def __init__(self, directory: Path, working_directory: Path) -> None:
         self._working_directory = working_directory
+        self._fonts = font_variables(directory)
         self._server: subprocess.Popen[bytes] | None = None
         self._programs: list[subprocess.Popen[bytes]] = []
         self._name = DESKTOP_DISPLAY
@@ -190,7 +192,7 @@ class Display:
         return True
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "DISPLAY": self._name}
+        return {**os.environ, **self._fonts, "DISPLAY": self._name}
 
 
 def _problem(done: subprocess.CompletedProcess[bytes]) -> str:

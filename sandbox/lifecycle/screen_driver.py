@@ -29,7 +29,7 @@ START_SECONDS = 30.0
 _GRACE_SECONDS = 15.0
 _MISSING = 90
 _MODULES = (
-    *("client.py", "service.py"),
+    *("client.py", "fonts.py", "service.py"),
     *("cdp.py", "browser.py", "browser_actions.py", "browser_service.py"),
     *("keyboard.py", "display.py", "computer_actions.py", "computer_service.py"),
 )

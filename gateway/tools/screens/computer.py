@@ -35,7 +35,7 @@ def _spec(_context: ToolContext) -> ToolSpec:
         name="computer",
         description=(
             "Use the screen, mouse and keyboard of your sandbox's display, for programs with windows. "
-            "Actions: launch a command on the display, such as xterm; screenshot; move, click, drag and "
+            "Actions: launch a command on the display, such as chromium; screenshot; move, click, drag and "
             "scroll at x,y in pixels of the screen, or where the pointer is; type a text where the focus is; "
             "press keys such as Return, ctrl+s or alt+F4; live_view, a link with which people see and use "
             "the display for some minutes; quit, which ends the display and its programs. "

@@ -24,8 +24,8 @@ from tool_contexts import make_tool_context
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(
-        bool(find_missing()) or not os.access("/usr/bin/xterm", os.X_OK),
-        reason="no X display on this machine (Debian: xvfb, xdotool, scrot, xterm)",
+        bool(find_missing()) or not os.access("/usr/bin/stterm", os.X_OK),
+        reason="no X display on this machine (Debian: xvfb, xdotool, scrot, stterm)",
     ),
 ]
 
@@ -33,7 +33,7 @@ TYPED = f"hello; $(id) 'Wörld' € {''.join(map(chr, range(0x4E00, 0x4E28)))}\n
 """More characters than the keyboard has free keys."""
 
 CLICKS = (
-    "xterm -geometry 80x24+100+100 -e "
+    "stterm -g 80x24+100+100 -e bash -c "
     "\"stty raw -echo; printf '\\033[?1000h\\033[?1006h'; echo yes > ready; cat > clicks.txt\""
 )
 """A program that writes each click and key into the workspace, as escape sequences."""
@@ -65,7 +65,7 @@ async def wait_for_window(screen: Screen, title: str) -> str:
 
 async def test_a_text_is_typed_into_a_program(screen: Screen) -> None:
     """A launched window has the focus, receives text and keys, and its title is in the reply."""
-    command = "xterm -u8 -geometry 80x24+100+100 -T Notes -e 'cat > typed.txt; echo yes > ended'"
+    command = "stterm -g 80x24+100+100 -T Notes -e bash -c 'cat > typed.txt; echo yes > ended'"
     launched = await screen.run(computer, action="launch", command=command)
     assert launched.ok, launched.content
     assert "launched: it runs" in launched.content
@@ -103,7 +103,7 @@ async def test_a_screenshot_reaches_the_model_the_workspace_and_the_chat(screen:
     """It shows the screen; it is a file and an image of the result, and people get it unless told not to."""
     before = await screen.run(computer, action="screenshot", send=False)
     screen.sent.paths.clear()
-    await screen.run(computer, action="launch", command="xterm -geometry 40x10+700+500 -e sleep 600")
+    await screen.run(computer, action="launch", command="stterm -g 40x10+700+500 -e sleep 600")
     await screen.run(computer, action="move", x=10, y=10)
     shown = await screen.run(computer, action="screenshot")
     (image,) = shown.images
@@ -128,7 +128,7 @@ async def test_what_fails_is_said(screen: Screen) -> None:
 
 async def test_a_title_is_one_bounded_line(screen: Screen) -> None:
     """A window cannot pretend to be other lines of the reply."""
-    command = "xterm -T \"$(printf 'a\\npointer: 1,1 '; head -c 5000 /dev/zero | tr '\\0' t)\" -e sleep 600"
+    command = "stterm -T \"$(printf 'a\\npointer: 1,1 '; head -c 5000 /dev/zero | tr '\\0' t)\" -e sleep 600"
     await screen.run(computer, action="launch", command=command)
     shown = await wait_for_window(screen, "a pointer: 1,1 tttt")
     assert len(shown) < 500
