@@ -1,12 +1,14 @@
-"""Check the paths of workspace files, and describe directory entries."""
+"""Check the paths of workspace files and of mounted directories, and describe directory entries."""
 
 from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
-from sandbox.errors import UnsafePath
+from sandbox.errors import ProviderRefused, UnsafePath
+from sandbox.model import BindMount
 
 _EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
@@ -55,3 +57,20 @@ def relative_path(path: str, mount: str) -> str:
     if plain.split("/")[0] == "..":
         raise UnsafePath(f"{path!r} leads out of the workspace")
     return plain
+
+
+def check_source(mount: BindMount) -> Path:
+    """Return the directory to mount; raises ProviderRefused unless it is a directory and no link leads to it.
+
+    The operator lists real paths. A link in one could lead to a directory that the operator did not list.
+    """
+    source = Path(mount.source)
+    if not source.is_absolute() or source.resolve() != source:
+        raise ProviderRefused(
+            f"{mount.source!r} cannot be mounted: it goes through a link; the operator lists real paths"
+        )
+    if not source.is_dir():
+        raise ProviderRefused(
+            f"{mount.source!r} cannot be mounted: there is no such directory on this machine"
+        )
+    return source

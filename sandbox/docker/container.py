@@ -15,8 +15,8 @@ from sandbox.docker.settings import DockerSettings
 from sandbox.errors import ProviderRefused
 from sandbox.exec.scripts import program
 from sandbox.labels import key_of
-from sandbox.machine_directories import check_source
 from sandbox.model import Network, SandboxId, SandboxSpec
+from sandbox.paths import check_source
 from sandbox.port import CALLBACK_SOCKET, EGRESS_PORT, EGRESS_SOCKET, CallbackDirectories
 
 LABEL, CONFIG_DIGEST = "dovecote.label", "dovecote.shape"

@@ -14,8 +14,8 @@ from pathlib import Path
 from sandbox.exec import scripts
 from sandbox.host.isolation import root_filesystem
 from sandbox.host.isolation.runtimes import Runtime
-from sandbox.machine_directories import check_source
 from sandbox.model import SandboxSpec
+from sandbox.paths import check_source
 from sandbox.port import CALLBACK_SOCKET, proxy_environment
 
 MIN_VERSION = (0, 8)
