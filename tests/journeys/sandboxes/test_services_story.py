@@ -129,15 +129,12 @@ async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(
     await services_gateway.process.start()
     (web,) = json.loads(await services_gateway.use("service", action="status"))
     assert (web["state"], web["starts"]) == ("running", 1)
-    assert json.loads(await services_gateway.use("bash", command=fetch))["stdout"] == "200\n"
+    assert await services_gateway.use("bash", command=fetch) == "200"
 
     await services_gateway.until("suspended")
     reader, writer = await _connect(services_gateway.process.data)
     writer.write(b"GET / HTTP/1.0\r\n\r\n")  # the kernel takes it, nobody reads it yet
-    assert (
-        json.loads(await services_gateway.use("bash", command=f"{fetch}; cat ~/begun"))["stdout"].count("\n")
-        == 2
-    )
+    assert len((await services_gateway.use("bash", command=f"{fetch}; cat ~/begun")).splitlines()) == 2
     async with asyncio.timeout(TIMEOUT_SECONDS):
         assert (await reader.read()).startswith(b"HTTP/1.0 200")
     writer.close()
@@ -163,6 +160,6 @@ async def test_a_service_is_there_again_in_the_machine_made_from_the_snapshot(
     assert "sandbox.suspended" not in told
     (shown,) = json.loads(await services_gateway.use("service", action="status"))
     assert (shown["name"], shown["starts"], shown["started_again_with_its_sandbox"]) == ("beat", 2, True)
-    assert json.loads(await services_gateway.use("bash", command="sort -u ~/begun"))["stdout"] == "begun\n"
+    assert await services_gateway.use("bash", command="sort -u ~/begun") == "begun"
     logs = json.loads(await services_gateway.use("service", action="logs", name="beat"))
     assert "[started again with its sandbox]" in logs["output"]
