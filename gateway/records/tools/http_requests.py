@@ -10,7 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, St
 
 from egress.urls import CallbackUrl
 from gateway.records.fields import Whsec
-from gateway.records.mcp_servers import DEFAULT_TIMEOUT, MAX_TIMEOUT, HeaderName, HeaderSecret
+from gateway.records.tools.mcp_servers import DEFAULT_TIMEOUT, MAX_TIMEOUT, HeaderName, HeaderSecret
+from gateway.records.tools.openapi_tools import MAX_DOCUMENTS, OpenApiToolsConfig
 
 MAX_HTTP_TOOLS = 50
 MAX_SCHEMA_BYTES = 32 * 1024
@@ -73,13 +74,22 @@ class HttpToolConfig(BaseModel):
 HttpToolName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=60)]
 
 
+DocumentName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=40)]
+
+
 class AgentTools(BaseModel):
-    """Which tools an agent has: `names` limits the built-in and installed ones; null offers all."""
+    """Which tools an agent has: `names` limits the built-in and installed ones; null offers all.
+
+    `http` are single requests, `openapi` the operations of documents.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     names: ToolNames | None = None
     http: Annotated[dict[HttpToolName, HttpToolConfig], Field(max_length=MAX_HTTP_TOOLS)] = Field(
+        default_factory=dict
+    )
+    openapi: Annotated[dict[DocumentName, OpenApiToolsConfig], Field(max_length=MAX_DOCUMENTS)] = Field(
         default_factory=dict
     )
 
