@@ -70,8 +70,8 @@ class QueueConfig(_AgentConfigModel):
 class AgentConfig(_AgentConfigModel):
     """An agent record's `config`, defaults filled in. `model` "default" is the operator's model.
 
-    `tools` are the names of the offered tools; or an object of these `names`, of `http` tools, and of
-    `openapi` documents.
+    `tools` are the names of the offered tools; or an object of these `names`, of `http` tools, of
+    `openapi` documents, and of `scripts`.
     `modelChoices` are what people may select with `/model`; null: those of the operator.
     `sends` are the places that the agent may send messages to by itself.
     `roomPrompt` says where the agent is and explains messages of rooms; null is the gateway's text, "" none.
@@ -108,6 +108,11 @@ class AgentConfig(_AgentConfigModel):
     def openapi_tools(self) -> Mapping[str, OpenApiToolsConfig]:
         """The documents whose operations are tools."""
         return self.tools.openapi if isinstance(self.tools, AgentTools) else {}
+
+    @property
+    def scripts(self) -> str | None:
+        """The path of the workspace's file that describes its scripts; None: they are no tools."""
+        return self.tools.scripts if isinstance(self.tools, AgentTools) else None
 
     @field_validator("queue", mode="before")
     @classmethod
