@@ -18,11 +18,12 @@ from gateway.config.setting_types import (
     LimitSettings,
     WebUrl,
 )
-from gateway.records.agent_requests import AgentTools, HttpHooks, HttpToolConfig, ToolNames
 from gateway.records.agent_sends import AgentSends
 from gateway.records.fields import EventPattern, HookUrl, Reference, Whsec
-from gateway.records.mcp_servers import McpServers
 from gateway.records.parsed_configs import ParsedConfigs
+from gateway.records.tools.http_requests import AgentTools, HttpHooks, HttpToolConfig, ToolNames
+from gateway.records.tools.mcp_servers import McpServers
+from gateway.records.tools.openapi_tools import OpenApiToolsConfig
 from gateway.store.accounts.records import Record
 
 
@@ -69,7 +70,8 @@ class QueueConfig(_AgentConfigModel):
 class AgentConfig(_AgentConfigModel):
     """An agent record's `config`, defaults filled in. `model` "default" is the operator's model.
 
-    `tools` are the names of the offered tools; or an object of these `names`, and of `http` tools.
+    `tools` are the names of the offered tools; or an object of these `names`, of `http` tools, of
+    `openapi` documents, and of `scripts`.
     `modelChoices` are what people may select with `/model`; null: those of the operator.
     `sends` are the places that the agent may send messages to by itself.
     `reactions`: people's reactions to messages of its conversations start turns.
@@ -104,6 +106,16 @@ class AgentConfig(_AgentConfigModel):
         """The tools that are HTTP requests."""
         return self.tools.http if isinstance(self.tools, AgentTools) else {}
 
+    @property
+    def openapi_tools(self) -> Mapping[str, OpenApiToolsConfig]:
+        """The documents whose operations are tools."""
+        return self.tools.openapi if isinstance(self.tools, AgentTools) else {}
+
+    @property
+    def scripts(self) -> str | None:
+        """The path of the workspace's file that describes its scripts; None: they are no tools."""
+        return self.tools.scripts if isinstance(self.tools, AgentTools) else None
+
     @field_validator("queue", mode="before")
     @classmethod
     def _mode_alone(cls, given: Any) -> Any:
@@ -126,6 +138,8 @@ def agent_urls(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"/mcp/{name}/url", server.url
     for name, tool in parsed.http_tools.items():
         yield f"/tools/http/{name}/url", tool.url
+    for name, document in parsed.openapi_tools.items():
+        yield f"/tools/openapi/{name}/url", document.server
     for name, hook in parsed.hooks.http.items():
         yield f"/hooks/http/{name}/url", hook.url
 

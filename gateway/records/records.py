@@ -18,11 +18,9 @@ from gateway.accounts.vault import AssociatedData, Vault, associated_data
 from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config, agent_urls
-from gateway.records.agent_requests import HttpHookConfig, HttpToolConfig
 from gateway.records.credentials import credential_urls
 from gateway.records.errors import InUse, InvalidRecord, ManagedByOperator, RecordNameTaken, RecordNotFound
 from gateway.records.kinds import ChannelConfig, ValidatedConfig, validate
-from gateway.records.mcp_servers import McpServerConfig
 from gateway.records.patches import insert_secrets, merge_patch
 from gateway.records.rules.connection_rules import shared_connections
 from gateway.records.rules.endpoint_rules import (
@@ -38,6 +36,9 @@ from gateway.records.rules.sandbox_ceilings import (
     unlowered_problems,
 )
 from gateway.records.rules.workspace_rules import agent_workspace_problems, workspace_problems
+from gateway.records.tools.http_requests import HttpHookConfig, HttpToolConfig
+from gateway.records.tools.mcp_servers import McpServerConfig
+from gateway.records.tools.openapi_tools import OpenApiToolsConfig
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import ID_PREFIXES, Record, RecordKind
 from gateway.store.conversations import channel_secrets, channel_state, pairings
@@ -290,6 +291,13 @@ class Records:
         if not isinstance(record.config.get("tools"), dict):
             return {}
         return AgentConfig.model_validate(self.with_secrets(record)).http_tools
+
+    def openapi_tools(self, record: Record) -> Mapping[str, OpenApiToolsConfig]:
+        """Return the OpenAPI documents of an agent record, with decrypted secrets."""
+        tools = record.config.get("tools")
+        if not isinstance(tools, dict) or not tools.get("openapi"):
+            return {}
+        return AgentConfig.model_validate(self.with_secrets(record)).openapi_tools
 
     def http_hooks(self, record: Record) -> Mapping[str, HttpHookConfig]:
         """Return the HTTP hooks of an agent record, with decrypted secrets."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.jobs.jobs import TooManyJobs
-from gateway.records.agent_requests import BashToolConfig
+from gateway.records.tools.http_requests import BashToolConfig
 from gateway.tools.tool import (
     InvalidArguments,
     Tool,

@@ -25,6 +25,10 @@ class SingleSandboxEnvironments:
         """Return it."""
         return self.only_sandbox
 
+    async def present_files(self, _bench: Environment) -> Sandbox:
+        """Return it: its files can be read."""
+        return self.only_sandbox
+
     @asynccontextmanager
     async def in_use(self, _bench: Environment, *, changed: bool) -> AsyncIterator[None]:
         """Do nothing: the sandbox stays."""

@@ -1,1 +1,1 @@
-"""Tools that are not built in: those of MCP servers, of installed packages, and HTTP requests of records."""
+"""Tools that are not built in: of installed packages, of HTTP requests and OpenAPI documents in records."""

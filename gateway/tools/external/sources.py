@@ -10,6 +10,8 @@ from gateway.tools.external.external_tools import OpenExternalTools
 from gateway.tools.external.hooked_tools import HookedTools
 from gateway.tools.external.http_tools import HttpTools
 from gateway.tools.external.installed_tools import InstalledTools, load_tools
+from gateway.tools.external.openapi_tools import OpenApiTools
+from gateway.tools.external.script_tools import ScriptTools
 from gateway.tools.hooks.functions import load_hooks
 from gateway.tools.mcp.mcp_tools import McpTools
 from gateway.tools.mcp.reads import READ_TOOLS
@@ -18,7 +20,7 @@ from gateway.tools.messages.send_tools import SEND_TOOLS, with_send_tools
 
 def open_external_tools(records: Records, transactions: Transactions) -> OpenExternalTools:
     """Return the function that opens a turn's external tools; raises BrokenTool, BrokenHook."""
-    requests = HttpTools(records, McpTools(records).open)
+    requests = HttpTools(records, OpenApiTools(records, ScriptTools(McpTools(records).open).open).open)
     tools = InstalledTools(load_tools(reserved={*TOOLS, *SEND_TOOLS, *READ_TOOLS}), requests.open)
     others = HookedTools(records, load_hooks(), tools.open)
     return with_send_tools(transactions, with_client_tools(others.open))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.records.agent_requests import OnFailure, Point
+from gateway.records.tools.http_requests import OnFailure, Point
 
 MAX_TEXT = 20_000
 

@@ -11,7 +11,7 @@ from typing import get_args
 
 import structlog
 
-from gateway.records.agent_requests import DEFAULT_HOOK_TIMEOUT, OnFailure, Point
+from gateway.records.tools.http_requests import DEFAULT_HOOK_TIMEOUT, OnFailure, Point
 from gateway.tools.hooks.answer import ALLOW, Hook, HookAnswer, HookCall, HookFailed
 
 log = structlog.get_logger(__name__)

@@ -13,7 +13,7 @@ from delivery.webhooks.signing import sign
 from egress.guard import EgressGuard
 from egress.policy import EgressRefused
 from egress.sessions import open_session
-from gateway.records.agent_requests import HttpHookConfig
+from gateway.records.tools.http_requests import HttpHookConfig
 from gateway.tools.hooks.answer import ALLOW, Hook, HookAnswer, HookCall, HookFailed
 
 log = structlog.get_logger(__name__)

@@ -21,7 +21,7 @@ from gateway.agents.port import (
     Tools,
     TurnInput,
 )
-from gateway.records.agent_requests import Point
+from gateway.records.tools.http_requests import Point
 from gateway.store.turns.turns import Turn
 from gateway.tools.hooks.answer import Hook, HookAnswer, HookCall, HookFailed
 

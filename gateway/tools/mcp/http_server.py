@@ -37,7 +37,7 @@ from pydantic import ValidationError
 from egress.guard import EgressGuard
 from egress.httpx2_client import open_httpx2_client
 from egress.policy import refusal
-from gateway.records.mcp_servers import McpServerConfig
+from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.tools.mcp.results import MAX_ERROR, MAX_TOOLS, parse_tools
 from gateway.tools.mcp.server import (
     CLIENT_NAME,

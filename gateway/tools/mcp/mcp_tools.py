@@ -17,8 +17,8 @@ import structlog
 
 from egress.guard import EgressGuard
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.records.mcp_servers import McpServerConfig
 from gateway.records.records import Records
+from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.tools.external.external_tools import ExternalTools, tool_name
 from gateway.tools.mcp.reads import ReadableServer, read_tools
 from gateway.tools.mcp.results import failed_result, to_tool_result

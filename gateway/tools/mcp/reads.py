@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.records.mcp_servers import McpServerConfig
+from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.tools.mcp.results import (
     failed_result,
     render_prompt,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.records.mcp_servers import McpServerConfig
+from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.tools.mcp.results import MAX_ERROR, parse_tools
 from gateway.tools.mcp.server import (
     CLIENT_NAME,

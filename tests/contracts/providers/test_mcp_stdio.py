@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.records.mcp_servers import McpServerConfig
+from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.tools.mcp.results import render_resource, to_tool_result
 from gateway.tools.mcp.server import McpUnavailable
 from gateway.tools.mcp.stdio_server import StdioMcpServer

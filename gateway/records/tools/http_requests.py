@@ -19,7 +19,8 @@ from pydantic import (
 
 from egress.urls import CallbackUrl
 from gateway.records.fields import Whsec
-from gateway.records.mcp_servers import DEFAULT_TIMEOUT, MAX_TIMEOUT, HeaderName, HeaderSecret
+from gateway.records.tools.mcp_servers import DEFAULT_TIMEOUT, MAX_TIMEOUT, HeaderName, HeaderSecret
+from gateway.records.tools.openapi_tools import MAX_DOCUMENTS, OpenApiToolsConfig
 
 MAX_HTTP_TOOLS = 50
 MAX_SCHEMA_BYTES = 32 * 1024
@@ -42,6 +43,10 @@ def _check_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+ToolParameters = Annotated[dict[str, Any], AfterValidator(_check_schema)]
+"""The JSON schema of a tool's arguments."""
+
+
 class HttpToolConfig(BaseModel):
     """A tool that sends one HTTP request.
 
@@ -55,7 +60,7 @@ class HttpToolConfig(BaseModel):
     url: CallbackUrl
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
     description: Annotated[StrictStr, Field(min_length=1, max_length=4000)]
-    parameters: Annotated[dict[str, Any], AfterValidator(_check_schema)] = Field(default_factory=dict)
+    parameters: ToolParameters = Field(default_factory=dict)
     headers: dict[HeaderName, HeaderSecret] = Field(default_factory=dict, max_length=20)
     approval: Literal["default", "always", "never"] = "default"
     timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT, strict=True)] = DEFAULT_TIMEOUT
@@ -81,6 +86,11 @@ class HttpToolConfig(BaseModel):
 
 HttpToolName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=60)]
 
+COMMANDS = "bash"
+"""The tool that runs commands."""
+
+DocumentName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=40)]
+
 
 class BashToolConfig(BaseModel):
     """The tool `bash`: with `async` each command is a background job."""
@@ -91,7 +101,11 @@ class BashToolConfig(BaseModel):
 
 
 class AgentTools(BaseModel):
-    """Which tools an agent has: `names` limits the built-in and installed ones; null offers all."""
+    """Which tools an agent has: `names` limits the built-in and installed ones; null offers all.
+
+    `http` are single requests, `openapi` the operations of documents. `scripts` is the path of the
+    workspace's file that describes its scripts.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -100,6 +114,16 @@ class AgentTools(BaseModel):
     http: Annotated[dict[HttpToolName, HttpToolConfig], Field(max_length=MAX_HTTP_TOOLS)] = Field(
         default_factory=dict
     )
+    openapi: Annotated[dict[DocumentName, OpenApiToolsConfig], Field(max_length=MAX_DOCUMENTS)] = Field(
+        default_factory=dict
+    )
+    scripts: Annotated[StrictStr, Field(min_length=1, max_length=1000)] | None = None
+
+    @model_validator(mode="after")
+    def _scripts_are_commands(self) -> AgentTools:
+        if self.scripts is not None and self.names is not None and COMMANDS not in self.names:
+            raise ValueError(f"scripts: names must have {COMMANDS!r}, because an agent may write its scripts")
+        return self
 
 
 Point = Literal["before_turn", "after_turn", "before_tool", "after_tool"]

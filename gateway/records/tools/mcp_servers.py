@@ -23,7 +23,7 @@ DEFAULT_TIMEOUT = 60
 MAX_TIMEOUT = 600
 
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*\Z")
-_RESERVED_HEADERS = frozenset(
+RESERVED_HEADERS = frozenset(
     {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"}
     | {"mcp-protocol-version", "mcp-session-id", "transfer-encoding", "upgrade"}
 )
@@ -31,7 +31,7 @@ _RESERVED_VARIABLES = re.compile(r"(?:LD_|DYLD_|GIT_|BASH_ENV\Z|NODE_OPTIONS\Z|P
 
 
 def _header_name(name: str) -> str:
-    if name.lower() in _RESERVED_HEADERS:
+    if name.lower() in RESERVED_HEADERS:
         raise ValueError(f"the header {name} is set by the gateway: leave it out")
     return name
 
