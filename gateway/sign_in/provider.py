@@ -58,7 +58,7 @@ class IdentityProvider:
             return self._metadata[1]
 
     async def _fetch_metadata(self) -> ProviderMetadata:
-        """Fetch the metadata; those who wait meanwhile get the same failure, not one after another their own."""
+        """Fetch the metadata; a failure also counts for those who wait meanwhile."""
         issuer = self._connection.issuer
         try:
             document = await self._connection.get(f"{issuer.rstrip('/')}{METADATA_PATH}")
