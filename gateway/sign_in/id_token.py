@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import jwt
-from jwt import PyJWK
+from typing import TYPE_CHECKING, Any
 
 from gateway.sign_in.errors import SignInFailed
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
 
 ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
@@ -32,6 +32,8 @@ def verify(
     token: str, keys: Sequence[Mapping[str, Any]], *, issuer: str, client_id: str, nonce: str
 ) -> Mapping[str, Any]:
     """Return the claims of a valid ID token; raises UnknownSigningKey or SignInFailed."""
+    import jwt  # not at the start: it loads most of `cryptography`
+
     try:
         claims = _decode(token, keys, issuer=issuer, client_id=client_id)
     except jwt.InvalidSignatureError:
@@ -56,6 +58,8 @@ def verify(
 def _decode(
     token: str, keys: Sequence[Mapping[str, Any]], *, issuer: str, client_id: str
 ) -> Mapping[str, Any]:
+    import jwt  # not at the start: it loads most of `cryptography`
+
     if len(token) > MAX_TOKEN_LENGTH:
         raise SignInFailed("refused", f"the ID token has more than {MAX_TOKEN_LENGTH} characters")
     header = jwt.get_unverified_header(token)
@@ -79,6 +83,8 @@ def _decode(
 
 def _select_key(keys: Sequence[Mapping[str, Any]], algorithm: str, key_id: object) -> PyJWK:
     """Return the published key for a token; without an id in the token there must be exactly one."""
+    from jwt import PyJWK
+
     usable = [
         key
         for key in keys
