@@ -11,6 +11,7 @@ from aiohttp import web
 
 from delivery.database.engine import DatabaseUnavailable
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
+from egress.policy import EgressPolicy
 from gateway.accounts import stream_tickets
 from gateway.accounts.api_keys import ApiKeyAuthenticator
 from gateway.accounts.entry_codes import EntryCodes
@@ -24,6 +25,10 @@ from gateway.observability.disk import DiskProbe
 from gateway.observability.readiness import Health, assess
 from gateway.records.records import Records
 from gateway.services import Services
+from gateway.sign_in import attempt
+from gateway.sign_in.fetching import ProviderConnection
+from gateway.sign_in.oidc_sign_in import OidcSignIn
+from gateway.sign_in.provider import IdentityProvider
 from gateway.store.accounts import accounts
 from gateway.web.http.callback_connection import CallbackRunner
 from gateway.web.http.connection_limit import LimitedAppRunner
@@ -95,6 +100,7 @@ def _web_context(
         admin_key=Secret(settings.admin_key.get_secret_value()) if settings.admin_key else None,
         public_url=settings.public_url,
         entry_codes=entry_codes,
+        sign_in=_open_sign_in(backing),
         allowed_origins=frozenset(settings.allowed_origins),
         stream_tickets=StreamTickets(keys=backing.vault.keys_for(stream_tickets.PURPOSE)),
         trusted_proxies=tuple(settings.trusted_proxies),
@@ -107,6 +113,22 @@ def _web_context(
         health=lambda: _health(backing, channel_supervisor, disk_probe),
         metrics=backing.metrics.render,
         observe_request=backing.metrics.count_request,
+    )
+
+
+def _open_sign_in(backing: BackingServices) -> OidcSignIn | None:
+    """Return the sign-in with the configured identity provider, if there is one."""
+    settings = backing.settings
+    issuer, public_url = settings.oidc.issuer, settings.public_url
+    if issuer is None or public_url is None:
+        return None
+    policy = EgressPolicy(allow=settings.egress_allow)
+    return OidcSignIn(
+        settings=settings.oidc,
+        provider=IdentityProvider(ProviderConnection(issuer=issuer, policy=policy)),
+        database=backing.database,
+        public_url=public_url,
+        keys=backing.vault.keys_for(attempt.PURPOSE),
     )
 
 

@@ -8,17 +8,17 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from sqlalchemy.exc import IntegrityError
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
 from delivery.events.event import new_id
+from gateway.config.sign_in_settings import KeyScope
 from gateway.store.accounts import accounts as store
 from gateway.store.accounts.accounts import Account, ApiKey
 
-KeyScope = Literal["chat", "read", "jobs", "admin"]
 ALL_SCOPES: tuple[KeyScope, ...] = get_args(KeyScope)
 
 KEY_PATTERN = re.compile(r"^dvk_[A-Za-z0-9_-]{43}$")
@@ -105,7 +105,7 @@ class ApiKeyAuthenticator:
         self._cache.pop(digest, None)
         async with self._database.read() as connection:
             key = await store.get_key_by_digest(connection, digest)
-        if key is None or key.revoked_at is not None:
+        if key is None or not key.is_live(utc_now()):
             return None
         principal = Principal(account=key.account, key=key.id, scopes=frozenset(key.scopes))
         if len(self._cache) >= _CACHE_SIZE:
@@ -116,6 +116,12 @@ class ApiKeyAuthenticator:
     async def is_valid(self, principal: Principal) -> bool:
         """Return whether the principal's key is still valid."""
         return bool(await self.list_valid({principal.key}))
+
+    async def is_of_person(self, principal: Principal) -> bool:
+        """Return whether a person got the principal's key by signing in."""
+        async with self._database.read() as connection:
+            key = await store.get_key(connection, principal.account, principal.key)
+        return key is not None and key.subject is not None
 
     async def list_valid(self, keys: Collection[str]) -> set[str]:
         """Return which of these keys, by id, are still valid; a thousand keys cost one query."""

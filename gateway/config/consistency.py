@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from gateway.config.sources import SettingProblem, SettingSources
 from sandbox.errors import install_command
 
 if TYPE_CHECKING:
+    from egress.urls import EndpointUrl
     from gateway.config.setting_types import BucketSettings
     from gateway.config.settings import Settings
 
@@ -25,8 +28,41 @@ def inconsistencies(sources: SettingSources, settings: Settings) -> Iterator[Set
         bucket = settings.workspaces.s3
         yield from _bucket_problems(sources, ("workspaces", "store"), ("workspaces", "s3"), bucket)
         yield from _shared_files_problems(sources, settings)
+    yield from _sign_in_problems(sources, settings)
     if settings.replicas > 1:
         yield from _replica_problems(sources, settings)
+
+
+def _sign_in_problems(sources: SettingSources, settings: Settings) -> Iterator[SettingProblem]:
+    """Check that people can sign in, if there is any setting of it."""
+    oidc, chosen_by = settings.oidc, ("oidc", "issuer")
+    if oidc.issuer is None:
+        if oidc.client_id is not None or oidc.client_secret is not None or oidc.access:
+            remedy = "Set oidc.issuer to the provider's URL, or remove the table"
+            yield _problem(sources, ("oidc",), "", "no identity provider is named", remedy)
+        return
+    shown = repr(str(oidc.issuer))
+    if not _is_safe(oidc.issuer):
+        remedy = "Use its https URL; http is for a provider on this machine"
+        yield _problem(sources, chosen_by, shown, "tokens would travel in the clear", remedy)
+    if oidc.client_id is None:
+        yield _problem(sources, chosen_by, shown, "the client has no id", "Set oidc.client_id")
+    if settings.public_url is None:
+        remedy = "Set public_url; the provider sends people back to its path /console/oidc/callback"
+        yield _problem(sources, chosen_by, shown, "the gateway has no public URL", remedy)
+    if "openid" not in oidc.scope.split():
+        yield _problem(sources, ("oidc", "scope"), repr(oidc.scope), "openid is missing", "Add openid to it")
+    if not oidc.access:
+        remedy = 'Add [oidc.access."VALUE"] with account and scopes for each value of the claim'
+        yield _problem(sources, chosen_by, shown, "nobody has access", remedy)
+
+
+def _is_safe(url: EndpointUrl) -> bool:
+    """Return whether a URL is https, or leads to this machine."""
+    host = url.origin.host.strip("[]")
+    with suppress(ValueError):
+        return url.origin.scheme == "https" or ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _bucket_problems(

@@ -45,6 +45,7 @@ from gateway.config.setting_types import (
     WebUrl,
     WorkspaceSettings,
 )
+from gateway.config.sign_in_settings import OidcSettings
 from gateway.config.sources import SettingProblem, mask
 
 __all__ = ["AgentSettings", "InvalidSettings", "Role", "SandboxSettings", "SettingProblem", "Settings"]
@@ -108,6 +109,7 @@ class Settings(BaseSettings):
     timezone: TimeZone = Field(
         default="UTC", description="the time zone of schedules that name none, such as Europe/Berlin"
     )
+    oidc: OidcSettings = Field(default=OidcSettings(), description="sign-in to the console")
     agent: AgentSettings = Field(default=AgentSettings(), description="the default agent")
     vendors: VendorSettings = Field(default=VendorSettings(), description="keys of model vendors")
     sandbox: SandboxSettings = Field(default=SandboxSettings(), description="where commands run")

@@ -5,7 +5,7 @@ import { beginReading, showTheme } from "./core/choices.js";
 import { Live } from "./core/live.js";
 import { placeIn } from "./core/places.js";
 import { html, Trouble } from "./parts/parts.js";
-import { KeyForm, openWith, takeCode, tryKey } from "./shell/entry.js";
+import { endSignIn, KeyForm, openSignedIn, openWith, takeCode, takeSignIn, tryKey } from "./shell/entry.js";
 import { Navigation } from "./shell/navigation.js";
 import { useEffect, useMemo, useReducer, useState } from "./vendor/hooks.mjs";
 import { render } from "./vendor/preact.mjs";
@@ -31,6 +31,9 @@ function Console() {
   useEffect(() => {
     const code = takeCode();
     if (code !== null && session.key() === null) openWith(code).then(enter, (problem) => setSaid(problem.message));
+    const back = takeSignIn();
+    if (back?.said) setSaid(back.said);
+    if (back?.signedIn) openSignedIn().then(enter, (problem) => setSaid(problem.message));
     shareSession(() => leave("You left the console in another tab."));
     askOtherTabs().then(async (shared) => shared !== null && session.key() === null && (await tryKey(shared)) === null && enter(shared));
   }, []);
@@ -58,9 +61,12 @@ function Shell() {
     const waiting = live.pending?.length > 0 ? `(${live.pending.length}) ` : "";
     document.title = `${waiting}${place.title} · Dovecote`;
   }, [place, live.pending?.length]);
-  const end = () => {
+  const end = async () => {
+    const ended = endSignIn();
     endSession();
     leave("");
+    const elsewhere = await ended;
+    if (elsewhere !== null) location.assign(elsewhere);
   };
   return html`<${Navigation} place=${place} address=${location.hash} live=${live} onLeave=${end} />
     <main><${Place} place=${place} where=${where} live=${live} key=${place.name} /></main>`;

@@ -22,7 +22,7 @@ from delivery.deliveries.router import QUEUES
 from delivery.events import outbox
 from delivery.events.relay import Relay
 from gateway.accounts.reservations import BudgetReservations
-from gateway.store.accounts import idempotency
+from gateway.store.accounts import idempotency, sign_ins
 from gateway.store.conversations import channel_state, conversations, pairings, schedules
 from gateway.store.turns import turn_queue
 
@@ -100,6 +100,7 @@ class Janitor:
             partial(conversations.delete_inbox_before, before=now - RETENTION),
             partial(idempotency.delete_before, before=now - RETENTION),
             partial(pairings.delete_expired, before=now),
+            partial(sign_ins.delete_expired, before=now - RETENTION),
             partial(schedules.delete_ended_before, before=now - RETENTION),
             partial(channel_state.delete_recent_before, before=now - RETENTION),
             partial(outbox.delete_published, before=now - self._event_retention),

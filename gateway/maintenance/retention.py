@@ -60,7 +60,7 @@ RULES: Mapping[str, str] = {
     "installations": FIXED_SIZE,
     "job_progress": "with its job",
     "jobs": "with the turn that answered its result",
-    "keys": CONFIGURED,
+    "keys": f"{CONFIGURED}; those of people who signed in 30 days after they expired",
     "marks": FIXED_SIZE,
     "memories": "until they are deleted",
     "messages": "retention.messages",

@@ -21,12 +21,19 @@ from sqlalchemy import (
 from delivery.database.engine import metadata
 from delivery.database.partial_indexes import literal_in, partial_index, quoted
 from delivery.database.tables import BigKey, UtcDateTime
-from gateway.store import history_tables, memory_tables, room_tables, sandbox_tables, schedule_tables
+from gateway.store import (
+    history_tables,
+    key_tables,
+    memory_tables,
+    room_tables,
+    sandbox_tables,
+    schedule_tables,
+)
 from gateway.store.turn_state import DEAD_LETTER_PREFIX, OPEN, TurnState
 
 ACCOUNT = "accounts.id"
 _TOOL_NAME = String(60).with_variant(String(64), "postgresql")  # SQLite does not limit texts
-ELSEWHERE = (history_tables, memory_tables, room_tables, sandbox_tables, schedule_tables)
+ELSEWHERE = (history_tables, key_tables, memory_tables, room_tables, sandbox_tables, schedule_tables)
 """Modules of further tables; they are loaded with this one, for the migrations."""
 
 
@@ -44,18 +51,6 @@ accounts = Table(
     Column("created_at", UtcDateTime, nullable=False),
 )
 """`storage_bytes` replaces `files.account_bytes` (0: no limit), and `timezone` the operator's time zone."""
-
-keys = Table(
-    "keys",
-    metadata,
-    Column("id", String(40), primary_key=True),
-    _account(),
-    Column("name", String(200), nullable=False),
-    Column("scopes", JSON, nullable=False),
-    Column("digest", LargeBinary, nullable=False, unique=True),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("revoked_at", UtcDateTime),
-)
 
 records = Table(
     "records",

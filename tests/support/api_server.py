@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from gateway.config.setting_types import AgentSettings
 from gateway.environments.workspaces import directory_workspaces
 from gateway.records.bootstrap import ensure_defaults
 from gateway.records.records import Records
+from gateway.sign_in.oidc_sign_in import OidcSignIn
 from gateway.web.http.connection_limit import CONNECTION_LIMITER, ConnectionLimiter, LimitedAppRunner
 from gateway.web.http.context import WebContext, WebLimits
 from gateway.web.server import build
@@ -73,7 +74,11 @@ class ApiServer:
 
 @asynccontextmanager
 async def open_api_server(
-    data: Path, *, bounds: WebLimits | None = None, **more: Any
+    data: Path,
+    *,
+    bounds: WebLimits | None = None,
+    sign_in: Callable[[Database], OidcSignIn] | None = None,
+    **more: Any,
 ) -> AsyncIterator[ApiServer]:
     """Serve records from `data` on a free port."""
     database = Database(await migrated_sqlite(data / "gateway.db"))
@@ -89,6 +94,7 @@ async def open_api_server(
         admin_key=Secret(ADMIN_KEY),
         limits=bounds or WebLimits(auth_failures=100_000),
         on_channel_changed=channels_changed,
+        sign_in=sign_in(database) if sign_in is not None else None,
         workspaces=directory_workspaces(data / "workspaces", baselines=data / "carried", limit=1 << 28),
         **more,
     )

@@ -179,10 +179,11 @@ async def gateway(
     *,
     env: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
+    port: int = 0,
     started: bool = False,
 ) -> AsyncIterator[GatewayProcess]:
     """Run a gateway for a test."""
-    process = GatewayProcess(data, env=env, options=options, started=started)
+    process = GatewayProcess(data, env=env, options=options, port=port, started=started)
     try:
         yield await process.start()
     finally:

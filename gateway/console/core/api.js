@@ -80,8 +80,8 @@ export function word(length = 16) {
 }
 
 /** Call the gateway; returns the decoded body or throws a Problem. */
-export async function call(method, path, { body, key = session.key(), repeat = word() } = {}) {
-  const response = await send(method, path, { body, key, repeat });
+export async function call(method, path, { body, key = session.key(), repeat = word(), credentials } = {}) {
+  const response = await send(method, path, { body, key, repeat, credentials });
   const answer = await decode(response);
   if (response.ok) return answer;
   const problem = new Problem(typeof answer === "object" && answer !== null ? { ...answer, status: response.status } : { status: response.status });
@@ -125,7 +125,7 @@ export async function list(path, pages = 2, goOn = () => true) {
   return items;
 }
 
-async function send(method, path, { body, raw, key, repeat, patience = PATIENCE }) {
+async function send(method, path, { body, raw, key, repeat, patience = PATIENCE, credentials = "omit" }) {
   const headers = { Accept: "application/json" };
   if (key !== null) headers.Authorization = `Bearer ${key}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -137,7 +137,7 @@ async function send(method, path, { body, raw, key, repeat, patience = PATIENCE 
       headers,
       body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
       cache: "no-store",
-      credentials: "omit",
+      credentials,
       redirect: "error",
       signal: AbortSignal.timeout(patience),
     });

@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, insert, select, update
+from sqlalchemy import Row, bindparam, insert, or_, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from gateway.store.tables import accounts, keys
+from delivery.database.tables import UtcDateTime
+from gateway.store.key_tables import keys
+from gateway.store.tables import accounts
 
 KEYS_AT_ONCE = 1000
 """Keys that one query checks."""
 
-_VALID_KEYS = select(keys.c.id).where(
-    keys.c.id.in_(bindparam("these", expanding=True)), keys.c.revoked_at.is_(None)
+_IS_LIVE = keys.c.revoked_at.is_(None) & or_(
+    keys.c.expires_at.is_(None), keys.c.expires_at > bindparam("now", type_=UtcDateTime)
 )
+
+_VALID_KEYS = select(keys.c.id).where(keys.c.id.in_(bindparam("these", expanding=True)), _IS_LIVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A key as its owner sees it: never the secret itself."""
+    """A key as its owner sees it: never the secret itself. `subject`: the person who signed in with it."""
 
     id: str
     account: str
@@ -41,6 +45,12 @@ class ApiKey:
     scopes: tuple[str, ...]
     created_at: datetime
     revoked_at: datetime | None = None
+    expires_at: datetime | None = None
+    subject: str | None = None
+
+    def is_live(self, now: datetime) -> bool:
+        """Return whether the key is neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
 
 
 def _account(row: Row[Any]) -> Account:
@@ -55,6 +65,8 @@ def _key(row: Row[Any]) -> ApiKey:
         scopes=tuple(row.scopes),
         created_at=row.created_at,
         revoked_at=row.revoked_at,
+        expires_at=row.expires_at,
+        subject=row.subject,
     )
 
 
@@ -109,49 +121,54 @@ async def add_key(connection: Connection, key: ApiKey, digest: bytes) -> None:
             scopes=list(key.scopes),
             digest=digest,
             created_at=key.created_at,
+            expires_at=key.expires_at,
+            subject=key.subject,
         )
     )
 
 
 async def get_key_by_digest(connection: Connection, digest: bytes) -> ApiKey | None:
-    """Return the key with this digest, revoked or not."""
+    """Return the key with this digest, revoked, expired or not."""
     row = (await connection.execute(select(keys).where(keys.c.digest == digest))).one_or_none()
     return _key(row) if row else None
 
 
 async def get_key(connection: Connection, account: str, id_or_name: str) -> ApiKey | None:
-    """Return a key of the account that is not revoked, by id or else by name (the oldest of that name)."""
+    """Return a live key of the account, by id or else by name (the oldest of that name)."""
     rows = await connection.execute(
         select(keys)
         .where(
             keys.c.account == account,
-            keys.c.revoked_at.is_(None),
+            _IS_LIVE,
             (keys.c.id == id_or_name) | (keys.c.name == id_or_name),
         )
         .order_by((keys.c.id != id_or_name), keys.c.id)
-        .limit(1)
+        .limit(1),
+        {"now": utc_now()},
     )
     row = rows.one_or_none()
     return _key(row) if row else None
 
 
 async def list_valid_keys(connection: Connection, ids: Collection[str]) -> set[str]:
-    """Return which of these ids belong to keys that are not revoked."""
+    """Return which of these ids belong to live keys."""
     valid: set[str] = set()
+    now = utc_now()
     remaining = sorted(ids)
     while remaining:
         some, remaining = remaining[:KEYS_AT_ONCE], remaining[KEYS_AT_ONCE:]
-        valid.update((await connection.execute(_VALID_KEYS, {"these": some})).scalars())
+        valid.update((await connection.execute(_VALID_KEYS, {"these": some, "now": now})).scalars())
     return valid
 
 
 async def list_keys(connection: Connection, account: str, *, after: str, limit: int) -> Sequence[ApiKey]:
-    """Return the account's keys that are not revoked, oldest first."""
+    """Return the account's live keys, oldest first."""
     rows = await connection.execute(
         select(keys)
-        .where(keys.c.account == account, keys.c.revoked_at.is_(None), keys.c.id > after)
+        .where(keys.c.account == account, _IS_LIVE, keys.c.id > after)
         .order_by(keys.c.id)
-        .limit(limit)
+        .limit(limit),
+        {"now": utc_now()},
     )
     return [_key(row) for row in rows]
 

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
-from gateway.accounts.api_keys import ALL_SCOPES, KeyScope
+from gateway.accounts.api_keys import ALL_SCOPES
 from gateway.config.setting_types import TimeZone
+from gateway.config.sign_in_settings import KeyScope
 from gateway.records.fields import Name
 from gateway.store import sandboxes
 from gateway.store.accounts import accounts as store
@@ -73,12 +74,14 @@ class KeyUpdate(RequestModel):
 
 
 class KeyResponse(ResponseModel):
-    """A key, without its text."""
+    """A key, without its text; `subject`: the person who got it by signing in, `expires_at`: when it ends."""
 
     id: str
     name: str
     scopes: list[KeyScope]
     created_at: datetime
+    expires_at: datetime | None = None
+    subject: str | None = None
 
 
 class KeyCreated(KeyResponse):
@@ -90,7 +93,14 @@ class KeyCreated(KeyResponse):
 def key_to_response(key: ApiKey) -> KeyResponse:
     """Return a key as its owner sees it."""
     return KeyResponse.model_validate(
-        {"id": key.id, "name": key.name, "scopes": list(key.scopes), "created_at": key.created_at}
+        {
+            "id": key.id,
+            "name": key.name,
+            "scopes": list(key.scopes),
+            "created_at": key.created_at,
+            "expires_at": key.expires_at,
+            "subject": key.subject,
+        }
     )
 
 

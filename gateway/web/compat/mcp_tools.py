@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, StrictStr
 
 from delivery.errors import DeliveryError
-from gateway.accounts.api_keys import KeyScope
+from gateway.config.sign_in_settings import KeyScope
 from gateway.records.fields import Name
 from gateway.records.input_problems import to_problems
 from gateway.store.conversations import conversations, listing

@@ -13,8 +13,9 @@ from aiohttp.typedefs import Middleware
 
 from delivery.database.clock import utc_now
 from delivery.fair_gate import set_current_account
-from gateway.accounts.api_keys import KeyScope, Principal, key_digest
+from gateway.accounts.api_keys import Principal, key_digest
 from gateway.accounts.stream_tickets import StreamTicket
+from gateway.config.sign_in_settings import KeyScope
 from gateway.store.turns.jobs import Job
 from gateway.web.http import connection_limit
 from gateway.web.http.auth_lockout import FailureLockout, client_address

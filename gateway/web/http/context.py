@@ -22,6 +22,7 @@ from gateway.infra.replica_presence import ReplicaPresence
 from gateway.observability.readiness import Health
 from gateway.records.records import Records
 from gateway.services import Services
+from gateway.sign_in.oidc_sign_in import OidcSignIn
 from gateway.store.accounts.records import Record
 from gateway.web.http.auth_lockout import FailureLockout
 from gateway.web.http.request_metrics import RequestObserver, ignore_request
@@ -87,6 +88,7 @@ class WebContext:
     admin_key: Secret | None = None
     public_url: str | None = None
     entry_codes: EntryCodes | None = None
+    sign_in: OidcSignIn | None = None
     allowed_origins: frozenset[str] = frozenset()
     stream_tickets: StreamTickets = field(
         default_factory=lambda: StreamTickets(keys=(secrets.token_bytes(32),))

@@ -13,7 +13,8 @@ from aiohttp import WSMsgType, web
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError
 from delivery.events.replay import CaughtUp, Events, Frame, Reset, frames
-from gateway.accounts.api_keys import KeyScope, Principal
+from gateway.accounts.api_keys import Principal
+from gateway.config.sign_in_settings import KeyScope
 from gateway.web.http.problems import HttpProblem
 from gateway.web.stream import subprotocols
 from gateway.web.stream.frames import (

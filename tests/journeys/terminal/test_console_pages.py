@@ -13,8 +13,9 @@ from axe_checks import find_barriers
 from console_driver import CHROMIUM, Console, open_browser, open_console
 from demo_content import fill
 from demo_model import answer
-from gateway_process import GatewayProcess
+from gateway_process import GatewayProcess, reserve_port
 from gateway_process import gateway as running
+from oidc_issuer import CLIENT_ID, CLIENT_SECRET, LoopbackIssuer, loopback_issuer
 from openai_server import OpenAIServer
 
 pytestmark = [
@@ -30,16 +31,34 @@ PLACES = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
+async def issuer() -> AsyncIterator[LoopbackIssuer]:
+    """The identity provider of the gateway, at which everybody is signed in."""
+    async with loopback_issuer() as provider:
+        yield provider
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(
+    tmp_path_factory: pytest.TempPathFactory, issuer: LoopbackIssuer
+) -> AsyncIterator[GatewayProcess]:
     """A gateway whose agent plays the part that each message names."""
+    port = reserve_port()
     async with OpenAIServer(answer) as model:
         env = {
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
             "DOVECOTE_AGENT__BASE_URL": model.base_url,
             "OPENAI_API_KEY": "loopback",
             "DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8",
+            "DOVECOTE_PUBLIC_URL": f"http://127.0.0.1:{port}",
+            "DOVECOTE_OIDC__ISSUER": issuer.url,
+            "DOVECOTE_OIDC__CLIENT_ID": CLIENT_ID,
+            "DOVECOTE_OIDC__CLIENT_SECRET": CLIENT_SECRET,
+            "DOVECOTE_OIDC__LABEL": "Example",
+            "DOVECOTE_OIDC__END_PROVIDER_SESSION": "true",
+            "DOVECOTE_OIDC__ACCESS__OPS__SCOPES": "read,chat",
         }
-        async with running(tmp_path_factory.mktemp("pages") / "data", env=env) as process:
+        data = tmp_path_factory.mktemp("pages") / "data"
+        async with running(data, env=env, port=port) as process:
             yield process
 
 
@@ -340,3 +359,39 @@ async def test_the_printed_link_opens_the_console_once(gateway: GatewayProcess, 
         await second.page.goto(link)
         await expect(second.page.get_by_role("alert")).to_contain_text("was used before")
         await expect(second.page.get_by_label("API key")).to_be_visible()
+
+
+async def test_a_person_signs_in_with_the_identity_provider_and_leaves(
+    gateway: GatewayProcess, issuer: LoopbackIssuer, browser: Browser
+) -> None:
+    """The button leads to the provider and back; *Leave* ends the key and the provider's session."""
+    async with open_console(browser) as view:
+        page = view.page
+        await page.goto(gateway.url)
+        await page.get_by_role("link", name="Sign in with Example").click()
+        await expect(page.get_by_role("heading", name="Home")).to_be_visible()
+        key = await page.evaluate("sessionStorage.getItem('dovecote.key')")
+        assert [address for address in view.addresses if key in address] == []
+        await view.start_conversation("hello from the office")
+        await expect(page.locator(".mine .who").last).to_have_text("You")
+        await page.get_by_role("button", name="Leave").click()
+        await page.wait_for_url(f"{issuer.url}/end?**")
+        assert await view.violations() == []
+        async with gateway.http() as session:
+            headers = {"Authorization": f"Bearer {key}"}
+            async with session.get("/accounts/me", headers=headers) as answer:
+                assert answer.status == 401
+
+
+async def test_a_failed_sign_in_is_explained(
+    gateway: GatewayProcess, issuer: LoopbackIssuer, browser: Browser
+) -> None:
+    """Who has no access reads it on the page, and can still enter a key."""
+    issuer.claims, kept = {"sub": "2", "groups": ["others"]}, issuer.claims
+    async with open_console(browser) as view:
+        await view.page.goto(gateway.url)
+        await view.page.get_by_role("link", name="Sign in with Example").click()
+        await expect(view.page.get_by_role("alert")).to_contain_text("no access to this gateway")
+        await view.submit_key(gateway.key)
+        await expect(view.page.get_by_role("heading", name="Home")).to_be_visible()
+    issuer.claims = kept

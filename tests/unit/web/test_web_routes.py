@@ -49,8 +49,9 @@ CHANGES_NOTHING = {
     "/accounts/me/workspaces/{id}/files:search",
     "/tickets",
     "/v1/responses/input_tokens",
+    "/console/leave",
 }
-"""What a key that may only read may post to."""
+"""What a key that may only read may post to: it changes nothing, or ends this key alone."""
 
 SCOPE_OF_EACH_TOOL = {"/mcp", "/a2a"}
 """Where a request names a tool or a method, and each has a scope of its own."""

@@ -16,7 +16,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from delivery.errors import DeliveryError
-from gateway.accounts.api_keys import KeyScope
+from gateway.config.sign_in_settings import KeyScope
 from gateway.records.input_problems import to_problems
 from gateway.web.api import turns
 from gateway.web.compat.a2a.card import extended_card

@@ -1,0 +1,24 @@
+"""The table of API keys, among them those of people who signed in."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, Column, ForeignKey, LargeBinary, String, Table
+
+from delivery.database.engine import metadata
+from delivery.database.tables import UtcDateTime
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("name", String(200), nullable=False),
+    Column("scopes", JSON, nullable=False),
+    Column("digest", LargeBinary, nullable=False, unique=True),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("revoked_at", UtcDateTime),
+    Column("expires_at", UtcDateTime, index=True),
+    Column("subject", String(255)),
+)
+"""`expires_at` NULL: until it is revoked. `subject`: who signed in, by the name that the identity provider
+gives; NULL for the key of a program. The digest is that of the key, or of a sign-in's unused code."""
