@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -106,7 +107,9 @@ class AgentRunApi:
     async def upload(self, sandbox_id: SandboxId, path: str, content: bytes) -> None:
         """Write a file."""
         form = aiohttp.FormData()
-        form.add_field("file", content, filename="content", content_type="application/octet-stream")
+        form.add_field(
+            "file", io.BytesIO(content), filename="content", content_type="application/octet-stream"
+        )
         form.add_field("path", path)
         await self._data("POST", f"/sandboxes/{sandbox_id}/filesystem/upload", form=form)
 
