@@ -32,7 +32,7 @@ from gateway.environments.agent_files import AgentFiles
 from gateway.environments.backends import HOST_PROVIDER, Backends, open_backends
 from gateway.environments.job_replicas import JobReplicas
 from gateway.environments.resolver import EnvironmentResolver
-from gateway.files.wiring import FileServices, open_file_services
+from gateway.files.wiring import FileServices, open_file_services, speech_format
 from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_supervisor import ChannelSupervisor
@@ -160,7 +160,11 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
         transactions=Transactions(
             backing.database,
             relay,
-            Router(channels.limits, max_messages=backing.settings.files.messages_before_file),
+            Router(
+                channels.limits,
+                max_messages=backing.settings.files.messages_before_file,
+                speech=speech_format(backing.settings.speech),
+            ),
             backing.wake_ups,
             checkpoint,
             full_text_url=full_text_path,

@@ -19,6 +19,7 @@ from delivery.errors import DeliveryError
 UPLOAD_SECONDS = 120.0
 """Seconds that an upload may take: enough for the largest file at half a megabyte a second."""
 _MAX_REASON_LENGTH = 200
+_NOT_SPOKEN = "there is no voice file of the message, or the platform does not accept it"
 _MEGABYTE = 1_000_000
 
 ReadContent = Callable[[str], Awaitable[bytes | None]]
@@ -31,6 +32,14 @@ OnFileRejected = Callable[[str, str], Awaitable[None]]
 """Record durably and once that a file (its id) could not be attached, and why; the model gets the reason."""
 
 
+Speak = Callable[[str], Awaitable[bytes | None]]
+"""Return the voice file of a message by its id; None if there is none. Never raises."""
+
+
+async def _no_speech(_message: str) -> bytes | None:
+    return None
+
+
 class FileSink:
     """Attaches one file of a reply in one attempt."""
 
@@ -40,12 +49,14 @@ class FileSink:
         read_content: ReadContent,
         create_link: CreateLink,
         on_rejected: OnFileRejected,
+        speak: Speak = _no_speech,
         send_seconds: float = SEND_SECONDS,
         upload_seconds: float = UPLOAD_SECONDS,
     ) -> None:
         self._read_content = read_content
         self._create_link = create_link
         self._on_rejected = on_rejected
+        self._speak = speak
         self._send_seconds = send_seconds
         self._upload_seconds = upload_seconds
 
@@ -69,7 +80,11 @@ class FileSink:
         self, bot: ConnectedBot, address: Address, delivery: Delivery, file: FilePart
     ) -> Outcome:
         why = _problem_of(bot, file)
-        content = None if why else await self._read_content(file.id)
+        read = self._speak if file.is_speech else self._read_content
+        content = None if why else await read(file.id)
+        delivery.ensure_held()
+        if content is None and file.is_speech:
+            return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOT_SPOKEN)
         if content is None:
             why = why or "it is no longer stored"
             return await self._send_explanation(bot, address, delivery, file, why=why)
@@ -81,6 +96,8 @@ class FileSink:
                     address, _to_channel_file(file, content), key=idempotency_key(delivery.id)
                 )
         except (Rejected, Unsupported, NotPermitted) as error:
+            if file.is_speech:
+                return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOT_SPOKEN)
             return await self._send_explanation(bot, address, delivery, file, why=str(error))
         return Outcome(kind=OutcomeKind.DELIVERED, platform_id=sent.platform_id)
 

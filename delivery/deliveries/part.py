@@ -18,6 +18,7 @@ class FilePart:
     """A file to attach: its bytes are stored under `id`; `path` is its path in the workspace.
 
     `is_text`: it is the whole text of the message `id`, and may be shortened in its middle.
+    `is_speech`: it is made from the text of the message `id`, and left out if that fails.
     """
 
     id: str
@@ -27,6 +28,7 @@ class FilePart:
     path: str = ""
     caption: str = ""
     is_text: bool = False
+    is_speech: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

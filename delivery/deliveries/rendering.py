@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,16 @@ from delivery.deliveries.part import FilePart, Part
 from delivery.events.event import Event, EventType
 
 CHAT_ROLES = ("assistant", "notice", "operator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechFormat:
+    """The format of the voice files of answers."""
+
+    suffix: str
+    media_type: str
+
+
 _DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
 _JOB_ENDS = JOB_STATES.keys() - {EventType.JOB_PROGRESS}
 CONTINUED = "… The whole text follows as a file."
@@ -236,6 +246,24 @@ def attachment_parts(event: Event) -> list[Part]:
     if not is_chat_message and event.type not in _JOB_ENDS:
         return []
     return [Part(text="", file=_file_part(file)) for file in event.data.get("files") or () if "id" in file]
+
+
+def spoken_events(events: Sequence[Event]) -> frozenset[str]:
+    """Return the ids of the answers that end turns: of each turn that completes, the last message."""
+    ended = {event.turn for event in events if event.type is EventType.TURN_COMPLETED}
+    last = {
+        event.turn: event.id
+        for event in events
+        if event.type is EventType.MESSAGE_COMPLETED and event.data.get("role") == "assistant"
+    }
+    return frozenset(event for turn, event in last.items() if turn in ended)
+
+
+def speech_part(event: Event, speech: SpeechFormat) -> Part:
+    """Return the voice file of a message, which is made when it is sent."""
+    message, name = str(event.data["message"]), f"answer.{speech.suffix}"
+    file = FilePart(id=message, name=name, media_type=speech.media_type, size=0, is_speech=True)
+    return Part(text="", file=file)
 
 
 def _file_part(file: Mapping[str, Any]) -> FilePart:

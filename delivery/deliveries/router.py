@@ -13,6 +13,7 @@ from delivery.deliveries import ordering, queries, rendering
 from delivery.deliveries import routes as route_store
 from delivery.deliveries import store as delivery_store
 from delivery.deliveries.part import Part, encode_part
+from delivery.deliveries.rendering import SpeechFormat
 from delivery.deliveries.route import Route, RouteKind
 from delivery.deliveries.routes import EndpointSubscription
 from delivery.deliveries.store import NewDelivery
@@ -33,12 +34,20 @@ QUEUES = {RouteKind.CHAT: WorkQueue.DELIVER, RouteKind.WEBHOOK: WorkQueue.HOOK}
 class Router:
     """Creates the deliveries of each route; `limits(channel)` returns a channel's text limits.
 
-    A reply longer than `max_messages` (0: any number) is sent as one message and a file.
+    A reply longer than `max_messages` (0: any number) is sent as one message and a file. With `speech` the
+    last message of a turn is sent as a voice file as well.
     """
 
-    def __init__(self, limits: Callable[[str], ChannelLimits], *, max_messages: int = MAX_MESSAGES) -> None:
+    def __init__(
+        self,
+        limits: Callable[[str], ChannelLimits],
+        *,
+        max_messages: int = MAX_MESSAGES,
+        speech: SpeechFormat | None = None,
+    ) -> None:
         self._limits = limits
         self._max_messages = max_messages
+        self._speech = speech
 
     async def plan(
         self, connection: Connection, conversation: str, recorded: RecordedEvents
@@ -54,17 +63,22 @@ class Router:
             await route_store.list_subscriptions(connection, conversation) if recorded.has_endpoints else []
         )
         planned: list[NewDelivery] = []
+        spoken = rendering.spoken_events(events) if self._speech is not None else frozenset()
         for event in events:
             planned += self._plan_webhooks(event, subscriptions)
-            planned += await self._plan_routes(connection, event)
+            planned += await self._plan_routes(connection, event, is_spoken=event.id in spoken)
         await delivery_store.create(connection, planned)
         return {(QUEUES[one.kind], one.destination): one.account for one in planned}
 
-    async def _plan_routes(self, connection: Connection, event: Event) -> list[NewDelivery]:
+    async def _plan_routes(
+        self, connection: Connection, event: Event, *, is_spoken: bool
+    ) -> list[NewDelivery]:
         """Return the deliveries for the conversation's own routes; most events have none."""
         text_part, files = rendering.render_text(event), rendering.attachment_parts(event)
         if text_part is None and not files and event.type is not EventType.AGENT_FINISHED:
             return []
+        if self._speech is not None and is_spoken and text_part is not None:
+            files = [rendering.speech_part(event, self._speech), *files]
         routes = await route_store.list_routes(connection, event.conversation, event.turn)
         if text_part is not None or files:
             planned = self._chat_parts(event, text_part, files, routes)

@@ -1,8 +1,8 @@
-"""Settings of files in both directions, of voice messages, and of the operator's skills."""
+"""Settings of files in both directions, of voices, and of the operator's skills."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -64,6 +64,33 @@ class TranscriptionSettings(FrozenSettings):
     )
     timeout: float = Field(default=120.0, gt=0, le=600, description="seconds that one message may take")
     max_bytes: int = Field(default=25 * MEGABYTE, ge=1, description="bytes of one message")
+
+
+class SpeechSettings(FrozenSettings):
+    """What turns answers in chats into voice files: an endpoint, else a command, else nothing."""
+
+    base_url: WebUrl | None = Field(
+        default=None, description="a server with OpenAI's /audio/speech, such as .../v1"
+    )
+    api_key: SecretValue | None = Field(default=None, description="the server's key")
+    model: str = Field(default="tts-1", max_length=200, description="the server's model")
+    voice: str = Field(default="alloy", max_length=200, description="the server's voice")
+    format: Literal["mp3", "opus", "aac", "flac", "wav"] = Field(
+        default="mp3", description="the format of voice files"
+    )
+    command: Annotated[tuple[str, ...], BeforeValidator(split_list)] = Field(
+        default=(), description="a command that reads an answer and writes a voice file"
+    )
+    timeout: float = Field(default=60.0, gt=0, le=600, description="seconds that one answer may take")
+    max_bytes: int = Field(default=10 * MEGABYTE, ge=1, description="bytes of one voice file")
+    max_characters: int = Field(
+        default=2000, ge=1, le=100_000, description="characters of an answer that are spoken"
+    )
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether answers are spoken."""
+        return bool(self.base_url or self.command)
 
 
 class SkillSettings(FrozenSettings):

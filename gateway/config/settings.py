@@ -20,7 +20,7 @@ from pydantic_settings import (
 )
 
 from delivery.fair_scheduler import DEFAULT_SHARE, PoolSize
-from gateway.config.file_settings import FileSettings, SkillSettings, TranscriptionSettings
+from gateway.config.file_settings import FileSettings, SkillSettings, SpeechSettings, TranscriptionSettings
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import (
     MIN_KEY_LENGTH,
@@ -120,6 +120,7 @@ class Settings(BaseSettings):
     transcription: TranscriptionSettings = Field(
         default=TranscriptionSettings(), description="voice messages as text"
     )
+    speech: SpeechSettings = Field(default=SpeechSettings(), description="answers as voice files")
     retention: RetentionSettings = Field(
         default=RetentionSettings(), description="days after which old rows are deleted"
     )

@@ -8,7 +8,9 @@ import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import aiohttp
 
@@ -16,16 +18,22 @@ from egress.guard import TRUSTED
 from egress.sessions import open_session
 from gateway.config.file_settings import TranscriptionSettings
 from gateway.config.load import environment_without_ours
+from gateway.config.setting_types import SecretValue
 from gateway.files.media_types import render_size
 
 MAX_TEXT_BYTES = 64 * 1024
 MAX_CACHED = 100
+_CHUNK_BYTES = 64 * 1024
 KILL_SECONDS = 10.0
 _OK = 200
 
 
-class NotTranscribed(Exception):
-    """A voice message has no text; the message says why."""
+class VoiceServiceFailed(Exception):
+    """A service or command for voices has no result; the message says why."""
+
+
+class NotTranscribed(VoiceServiceFailed):
+    """A voice message has no text."""
 
 
 class Transcriber:
@@ -53,6 +61,8 @@ class Transcriber:
                 said = await (self._post(name, content) if self._settings.base_url else self._run(content))
         except TimeoutError:
             raise NotTranscribed(f"it took longer than {self._settings.timeout:g} seconds") from None
+        except VoiceServiceFailed as error:
+            raise NotTranscribed(str(error)) from error
         if not (text := said.strip()):
             raise NotTranscribed("no words were recognised")
         self._known[digest] = text
@@ -64,19 +74,8 @@ class Transcriber:
         settings, key = self._settings, self._settings.api_key
         form = aiohttp.FormData({"model": settings.model, "response_format": "json"})
         form.add_field("file", content, filename=name)
-        headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
         url = f"{str(settings.base_url).rstrip('/')}/audio/transcriptions"
-        try:
-            async with (
-                open_session(TRUSTED, headers=headers, limit=1) as session,
-                session.post(url, data=form) as response,
-            ):
-                body = await _read_bounded(response.content)
-                status = response.status
-        except (aiohttp.ClientError, OSError) as error:
-            raise NotTranscribed(f"the service cannot be used: {type(error).__name__}") from error
-        if status != _OK:
-            raise NotTranscribed(f"the service answered HTTP {status}")
+        body = await post_bounded(url, key, limit=MAX_TEXT_BYTES, data=form)
         with suppress(ValueError):
             answer = json.loads(body)
             if isinstance(answer, dict) and isinstance(answer.get("text"), str):
@@ -85,25 +84,48 @@ class Transcriber:
 
     async def _run(self, content: bytes) -> str:
         """Run the command with the file as its input; its output is the text."""
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._settings.command,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=DEVNULL,
-                start_new_session=True,
-                env=environment_without_ours(),
-            )
-        except OSError as error:
-            raise NotTranscribed(f"the command cannot be run: {error.strerror}") from error
-        try:
-            output = await _exchange(process, content)
-            code = await process.wait()
-        finally:
-            await _end(process)
-        if code:
-            raise NotTranscribed(f"the command failed with exit code {code}")
+        output = await run_command(self._settings.command, content, limit=MAX_TEXT_BYTES)
         return output.decode("utf-8", "replace")
+
+
+async def post_bounded(url: str, key: SecretValue | None, *, limit: int, **body: Any) -> bytes:
+    """Post to a service of the operator, and return what it answers; raises VoiceServiceFailed."""
+    headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
+    try:
+        async with (
+            open_session(TRUSTED, headers=headers, limit=1) as session,
+            session.post(url, **body) as response,
+        ):
+            answer = await _read_bounded(response.content, limit)
+            status = response.status
+    except (aiohttp.ClientError, OSError) as error:
+        raise VoiceServiceFailed(f"the service cannot be used: {type(error).__name__}") from error
+    if status != _OK:
+        raise VoiceServiceFailed(f"the service answered HTTP {status}")
+    return answer
+
+
+async def run_command(command: Sequence[str], content: bytes, *, limit: int) -> bytes:
+    """Run a command of the operator with this input, and return its output; raises VoiceServiceFailed."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            start_new_session=True,
+            env=environment_without_ours(),
+        )
+    except OSError as error:
+        raise VoiceServiceFailed(f"the command cannot be run: {error.strerror}") from error
+    try:
+        output = await _exchange(process, content, limit)
+        code = await process.wait()
+    finally:
+        await _end(process)
+    if code:
+        raise VoiceServiceFailed(f"the command failed with exit code {code}")
+    return output
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -112,18 +134,18 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):
         async with asyncio.timeout(KILL_SECONDS):
-            while process.stdout is not None and await process.stdout.read(MAX_TEXT_BYTES):
+            while process.stdout is not None and await process.stdout.read(_CHUNK_BYTES):
                 pass
             await process.wait()
 
 
-async def _exchange(process: asyncio.subprocess.Process, content: bytes) -> bytes:
+async def _exchange(process: asyncio.subprocess.Process, content: bytes, limit: int) -> bytes:
     """Write the input while the output is read."""
     if process.stdin is None or process.stdout is None:
-        raise NotTranscribed("the command has no input or output")
+        raise VoiceServiceFailed("the command has no input or output")
     feeding = asyncio.ensure_future(_feed(process.stdin, content))
     try:
-        return await _read_bounded(process.stdout)
+        return await _read_bounded(process.stdout, limit)
     finally:
         feeding.cancel()
         await asyncio.wait({feeding})
@@ -137,11 +159,11 @@ async def _feed(stdin: asyncio.StreamWriter, content: bytes) -> None:
         await stdin.wait_closed()
 
 
-async def _read_bounded(stream: asyncio.StreamReader | aiohttp.StreamReader) -> bytes:
-    """Return all that a stream has; raises NotTranscribed if that is too much."""
+async def _read_bounded(stream: asyncio.StreamReader | aiohttp.StreamReader, limit: int) -> bytes:
+    """Return all that a stream has; raises VoiceServiceFailed if that is too much."""
     content = bytearray()
-    while chunk := await stream.read(MAX_TEXT_BYTES):
+    while chunk := await stream.read(_CHUNK_BYTES):
         content += chunk
-        if len(content) > MAX_TEXT_BYTES:
-            raise NotTranscribed(f"the text has more than {render_size(MAX_TEXT_BYTES)}")
+        if len(content) > limit:
+            raise VoiceServiceFailed(f"the result has more than {render_size(limit)}")
     return bytes(content)

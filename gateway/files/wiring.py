@@ -6,13 +6,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from delivery.chat.file_sink import FileSink, ReadContent
+import structlog
+
+from delivery.chat.file_sink import FileSink, ReadContent, Speak
 from delivery.chat.sink import ConnectedBot
 from delivery.database.clock import utc_now
-from delivery.database.engine import Database
+from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries.part import FilePart
+from delivery.deliveries.rendering import SpeechFormat
 from delivery.deliveries.transactions import Transactions
-from gateway.config.file_settings import FileSettings
+from gateway.config.file_settings import FileSettings, SpeechSettings
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.attachments import AttachmentFetcher
 from gateway.files.blob_store import BlobStore, DirectoryBlobStore
@@ -20,12 +23,15 @@ from gateway.files.collection import FileCollector
 from gateway.files.file_store import FileStore
 from gateway.files.nats_blob_store import NatsBlobStore
 from gateway.files.signed_links import PURPOSE, SignedLinks
+from gateway.files.speech import NotSpoken, Speaker
 from gateway.files.storage_quota import StorageQuota, count_usage, read_limit
 from gateway.files.transcription import Transcriber
 from gateway.files.turn_trees import TurnTrees
 from gateway.infra.backing_services import BackingServices
 from gateway.store.conversations import files as store
 from gateway.store.conversations import messages
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +102,7 @@ def open_file_services(
             read_content=_content_reader(backing.database, file_store),
             create_link=lambda file: _public_link(links, file),
             on_rejected=_record_rejection(transactions),
+            speak=_message_speaker(backing.database, Speaker(settings.speech)),
         ),
         settings=settings.files,
         quota=quota,
@@ -119,6 +126,30 @@ def _content_reader(database: Database, file_store: FileStore) -> ReadContent:
         return message.text.encode() if message is not None else None
 
     return read
+
+
+def _message_speaker(database: Database, speaker: Speaker) -> Speak:
+    """Return the function that makes the voice file of a message; a failure is logged."""
+
+    async def speak(message: str) -> bytes | None:
+        try:
+            async with database.read() as connection:
+                found = await messages.get_by_id(connection, message)
+            return await speaker.speak(found.text) if found is not None else None
+        except (NotSpoken, DatabaseUnavailable) as error:
+            log.warning("files.not_spoken", message=message, error=str(error))
+            return None
+
+    return speak
+
+
+def speech_format(settings: SpeechSettings) -> SpeechFormat | None:
+    """Return the format in which answers are spoken; None: they are not."""
+    if not settings.is_enabled:
+        return None
+    suffix = "ogg" if settings.format == "opus" else settings.format
+    kind = {"mp3": "mpeg", "opus": "ogg"}.get(settings.format, settings.format)
+    return SpeechFormat(suffix=suffix, media_type=f"audio/{kind}")
 
 
 def _public_link(links: SignedLinks, file: FilePart) -> str | None:

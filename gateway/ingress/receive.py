@@ -75,7 +75,7 @@ class UpdateHandler:
         self._submissions = submissions
         self._commands = commands
         self._approval_replies = ApprovalReplies(transactions, approvals, commands.reply_privately)
-        self._agent_reactions = AgentReactions(transactions, submissions)
+        self._agent_reactions = AgentReactions(transactions, submissions, self._approval_replies)
         self._turn_buttons = TurnButtons(transactions, commands.reply_privately, cancel)
         self._status_reactions = status_reactions
         self._admission = Admission(
@@ -372,9 +372,7 @@ class UpdateHandler:
         return True
 
     async def _on_reaction(self, context: ChannelContext, reaction: Reaction) -> None:
-        if not self._admission.allows_reaction(context, reaction):
-            return
-        if not await self._approval_replies.on_reaction(context, reaction):
+        if self._admission.allows_reaction(context, reaction):
             await self._agent_reactions.on_reaction(context, reaction)
 
     async def _on_deletion(self, context: ChannelContext, deletion: MessageDeleted) -> None:

@@ -34,11 +34,15 @@ class FilesGateway:
         body = {"input": text, "conversation": conversation, **more}
         taken = await self.mine.call("POST", "/agents/default/turns", body)
         assert taken.status == 202, taken.body
-        async with asyncio.timeout(30):
+        return taken.body["conversationId"], await self.ended(taken.body["turnId"])
+
+    async def ended(self, turn: str) -> ApiResponse:
+        """Wait until a turn has ended, and return its status."""
+        async with asyncio.timeout(60):
             while True:
-                answer = await self.mine.call("GET", f"/status/{taken.body['turnId']}")
+                answer = await self.mine.call("GET", f"/status/{turn}")
                 if answer.body["state"] in {"completed", "failed", "cancelled"}:
-                    return taken.body["conversationId"], answer
+                    return answer
                 await asyncio.sleep(0.02)
 
     async def events_of_kind(self, conversation: str, kind: str) -> list[dict[str, Any]]:

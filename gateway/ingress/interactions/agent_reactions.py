@@ -21,6 +21,7 @@ from gateway.conversations.room_context import MAX_TEXT_BYTES, cut
 from gateway.conversations.submission import QueueFull, Submission, Submissions
 from gateway.ingress.access import AdmissionResult, authorize
 from gateway.ingress.channel_context import ChannelContext
+from gateway.ingress.interactions.approval_replies import ApprovalReplies
 from gateway.records.agent import agent_config
 from gateway.schedules.heartbeat import NOTHING_TO_REPORT
 from gateway.store.accounts import records
@@ -46,12 +47,17 @@ class _ReactedMessage:
 class AgentReactions:
     """Queues a turn for each reaction that an agent wants."""
 
-    def __init__(self, transactions: Transactions, submissions: Submissions) -> None:
+    def __init__(
+        self, transactions: Transactions, submissions: Submissions, approval_replies: ApprovalReplies
+    ) -> None:
         self._transactions = transactions
         self._submissions = submissions
+        self._approval_replies = approval_replies
 
     async def on_reaction(self, context: ChannelContext, reaction: Reaction) -> None:
-        """Queue the turn of an added reaction, once; others are ignored."""
+        """Decide about the approval that it is under; else queue the turn of an added reaction, once."""
+        if await self._approval_replies.on_reaction(context, reaction):
+            return
         if not reaction.added or not reaction.emoji:
             return
         async with self._transactions.database.read() as connection:

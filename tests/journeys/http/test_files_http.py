@@ -301,6 +301,24 @@ async def test_a_model_sees_what_is_attached_and_delivers_files(tmp_path: Path) 
         assert words in answer["text"]
 
 
+async def test_a_message_runs_again_with_its_attachments(files_gateway: FilesGateway) -> None:
+    """The files of the original message arrive for the new turn too, uploaded or inline, edited or not."""
+    mine = files_gateway.mine
+    status, uploaded = await post_file(mine, b"2")
+    assert status == 201
+    attached = [inline("a.txt", b"1"), {"name": "a.bin", "url": uploaded["url"]}]
+    conversation, first = await files_gateway.turn(
+        "again", "!cat inbox/a.txt inbox/a.bin", attachments=attached
+    )
+    assert first.body["output"].strip("`\n") == "12"
+    queued = await mine.call("POST", f"/turns/{first.body['id']}/rerun", {"text": "!cat inbox/*"})
+    assert queued.status == 202, queued.body
+    said = await files_gateway.ended(queued.body["turnId"])
+    assert sorted(said.body["output"].strip("`\n")) == ["1", "1", "2", "2"]
+    received = await files_gateway.events_of_kind(conversation, "message.received")
+    assert [[file["name"] for file in one["files"]] for one in received] == [["a.txt", "a.bin"]] * 2
+
+
 async def test_an_account_stores_no_more_than_its_quota(files_gateway: FilesGateway) -> None:
     """Uploads, workspace files and inline attachments share one quota, which is the account's alone."""
     full, space = files_gateway.other, "/accounts/me/workspaces"
