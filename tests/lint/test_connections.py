@@ -52,6 +52,7 @@ OPERATORS = {
     "sandbox/aws_lambda/api.py": "the functions of the operator's settings",
     "sandbox/aws_lambda/handler.py": "runs in the function; presigned URLs of the gateway's bucket",
     "sandbox/s3.py": "the bucket of the operator's settings",
+    "gateway/web/stream/live_view.py": "ports of sandboxes, at the addresses that their providers give",
     "gateway/cli/client.py": "the gateway that the user of the command line names",
     "gateway/cli/doctor/local_checks.py": "the services of the operator's settings",
     "sandbox/exec/scripts/post.py": "runs in the sandbox, within the sandbox's network",
