@@ -15,6 +15,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core.core_schema import ModelSchema
 
+from gateway.records.agent import AgentConfig
+from gateway.records.kinds import SkillConfig, WorkspaceConfig
 from gateway.web.http.auth import (
     TICKET_PARAMETER,
     AdminAccess,
@@ -29,10 +31,14 @@ from gateway.web.http.auth import (
     TicketAccess,
 )
 from gateway.web.http.problems import MEDIA_TYPE, ProblemDetails
-from gateway.web.http.route import ApiCall, ApiRoute, NoContent
+from gateway.web.http.route import MODEL_KEY, ApiCall, ApiRoute, NoContent
+from sandbox.config import SandboxConfig
 
 _REF = "#/components/schemas/{model}"
 _MODE = {True: "serialization", False: "validation"}
+RECORD_CONFIGS: tuple[type[BaseModel], ...] = (AgentConfig, WorkspaceConfig, SandboxConfig, SkillConfig)
+"""The configs of records, which their routes take and return as plain objects."""
+
 _SECURITY: dict[type, list[dict[str, list[str]]]] = {
     KeyAccess: [{"key": []}],
     TicketAccess: [{"key": []}, {"ticket": []}],
@@ -82,15 +88,17 @@ def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
     """Return the OpenAPI document of these routes."""
     public = [route for route in routes if not route.hidden]
     used: list[tuple[type[BaseModel], Any]] = [(ProblemDetails, "serialization")]
+    used += [(model, _MODE[False]) for model in RECORD_CONFIGS]
     for route in public:
         used += [
             (model, _MODE[False]) for model in (route.request_model, route.query_model) if model is not None
         ]
         used += [(model, _MODE[True]) for model in (route.response_model,) if model is not None]
     references, definitions = models_json_schema(used, ref_template=_REF, schema_generator=PublicSchema)
+    schemas = _with_models(definitions.get("$defs", {}))
     paths: dict[str, dict[str, Any]] = {}
     for route in public:
-        operation = _operation(route, references, definitions.get("$defs", {}))
+        operation = _operation(route, references, schemas)
         paths.setdefault(_openapi_path(route.path), {})[route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -100,8 +108,32 @@ def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
             "description": "Dovecote connects chat platforms to AI agents that run in sandboxes.",
         },
         "paths": paths,
-        "components": {"schemas": definitions.get("$defs", {}), "securitySchemes": _SCHEMES},
+        "components": {"schemas": schemas, "securitySchemes": _SCHEMES},
     }
+
+
+def _with_models(value: Any) -> Any:
+    """Return schemas with references to models, and with secrets as texts: they may be masks."""
+    if isinstance(value, list):
+        return [_with_models(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if isinstance(value.get(MODEL_KEY), str):
+        return {"$ref": _REF.format(model=value[MODEL_KEY])}
+    if value.get("format") == "password":
+        return {key: one for key, one in value.items() if key in {"type", "format", "title", "description"}}
+    return {key: _with_models(one) for key, one in _with_named_values(value).items()}
+
+
+def _with_named_values(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema of a mapping as generators know it: `additionalProperties`, not `patternProperties`."""
+    patterns = schema.get("patternProperties")
+    if not isinstance(patterns, dict) or len(patterns) != 1 or "additionalProperties" in schema:
+        return schema
+    ((pattern, shape),) = patterns.items()
+    rest = {key: one for key, one in schema.items() if key != "patternProperties"}
+    names = {**schema.get("propertyNames", {}), "pattern": pattern}
+    return {**rest, "propertyNames": names, "additionalProperties": shape}
 
 
 def _openapi_path(path: str) -> str:

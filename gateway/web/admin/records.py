@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from gateway.records.agent import AgentConfig
 from gateway.records.fields import Name
@@ -18,7 +21,7 @@ from gateway.store.accounts import records as store
 from gateway.store.accounts.records import Record, RecordKind
 from gateway.web.api.files import workspace_files
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
-from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
+from gateway.web.http.route import MODEL_KEY, ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.config import SandboxConfig
 
 
@@ -27,6 +30,52 @@ class RecordCreate(RequestModel):
 
     name: Name
     config: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ShapedAs:
+    """An annotation of a config: the OpenAPI document refers to the schema of `model`.
+
+    The fields are not checked here but by `Records`, which names them as the client does.
+    """
+
+    model: type[BaseModel]
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the name of the model's schema, which the document replaces by a reference."""
+        return {MODEL_KEY: self.model.__name__}
+
+
+AgentShape = Annotated[dict[str, Any], ShapedAs(AgentConfig)]
+WorkspaceShape = Annotated[dict[str, Any], ShapedAs(WorkspaceConfig)]
+SandboxShape = Annotated[dict[str, Any], ShapedAs(SandboxConfig)]
+SkillShape = Annotated[dict[str, Any], ShapedAs(SkillConfig)]
+
+
+class AgentCreate(RecordCreate):
+    """The body that creates an agent."""
+
+    config: AgentShape = Field(default_factory=dict)
+
+
+class WorkspaceCreate(RecordCreate):
+    """The body that creates a workspace."""
+
+    config: WorkspaceShape = Field(default_factory=dict)
+
+
+class SandboxCreate(RecordCreate):
+    """The body that creates the record of sandboxes."""
+
+    config: SandboxShape = Field(default_factory=dict)
+
+
+class SkillCreate(RecordCreate):
+    """The body that creates a skill."""
+
+    config: SkillShape = Field(default_factory=dict)
 
 
 class RecordUpdate(RequestModel):
@@ -47,7 +96,31 @@ class RecordResponse(ResponseModel):
     updated_at: datetime
 
 
-class AgentResponse(RecordResponse):
+class AgentRecordResponse(RecordResponse):
+    """An agent."""
+
+    config: AgentShape
+
+
+class WorkspaceRecordResponse(RecordResponse):
+    """A workspace."""
+
+    config: WorkspaceShape
+
+
+class SandboxRecordResponse(RecordResponse):
+    """The record of sandboxes that are made alike."""
+
+    config: SandboxShape
+
+
+class SkillRecordResponse(RecordResponse):
+    """A skill."""
+
+    config: SkillShape
+
+
+class AgentResponse(AgentRecordResponse):
     """An agent; a secret that was generated for its webhook is returned once."""
 
     webhook_secret: str | None = None
@@ -83,6 +156,12 @@ class ChannelResponse(ResponseModel):
     updated_at: datetime
 
 
+_RESPONSES: dict[str, type[RecordResponse]] = {
+    "agent": AgentRecordResponse,
+    "workspace": WorkspaceRecordResponse,
+    "sandbox": SandboxRecordResponse,
+    "skill": SkillRecordResponse,
+}
 _MODELS: dict[str, type[BaseModel]] = {
     "agent": AgentConfig,
     "workspace": WorkspaceConfig,
@@ -105,7 +184,7 @@ def to_response(record: Record) -> RecordResponse | ChannelResponse:
         return ChannelResponse.model_validate(common | dict(record.config))
     model = _MODELS[record.kind].model_validate(record.config)
     config, _secrets = extract_secrets(model.model_dump(by_alias=True))
-    return RecordResponse.model_validate(common | {"config": config})
+    return _RESPONSES[record.kind].model_validate(common | {"config": config})
 
 
 def _saved_to_response(saved: SavedRecord) -> RecordResponse | ChannelResponse:

@@ -39,13 +39,18 @@ from gateway.web.http.route_table import (
 
 
 def _record_routes(
-    kind: RecordKind, plural: str, response_model: type[records.RecordResponse]
+    kind: RecordKind,
+    plural: str,
+    create_model: type[records.RecordCreate],
+    record_model: type[records.RecordResponse],
+    response_model: type[records.RecordResponse] | None = None,
 ) -> tuple[ApiRoute, ...]:
-    """Return the five routes of one kind of record."""
+    """Return the five routes of one kind of record; `response_model` is that of changes, if it differs."""
     record = f"an {kind}" if kind == "agent" else f"a {kind}"
     collection, one = f"{ME}/{plural}", f"{ME}/{plural}/{{id}}"
-    page = ListPage[records.RecordResponse]
-    create_model, update_model = records.RecordCreate, records.RecordUpdate
+    page = ListPage[record_model]  # type: ignore[valid-type]
+    update_model = records.RecordUpdate
+    changed_model = response_model or record_model
     return (
         post_new_route(
             collection,
@@ -53,7 +58,7 @@ def _record_routes(
             records.create(kind),
             f"create {record}",
             request_model=create_model,
-            response_model=response_model,
+            response_model=changed_model,
         ),
         get_route(
             collection,
@@ -63,14 +68,14 @@ def _record_routes(
             query_model=PageQuery,
             response_model=page,
         ),
-        get_route(one, READ, records.get(kind), f"show {record}", response_model=records.RecordResponse),
+        get_route(one, READ, records.get(kind), f"show {record}", response_model=record_model),
         patch_named_route(
             one,
             ADMIN,
             records.update(kind),
             f"update {record}",
             request_model=update_model,
-            response_model=response_model,
+            response_model=changed_model,
         ),
         delete_named_route(one, ADMIN, records.delete(kind), f"delete {record}"),
     )
@@ -265,10 +270,12 @@ def _webhook_events() -> tuple[ApiRoute, ...]:
 
 ADMIN_ROUTES: tuple[ApiRoute, ...] = (
     *_accounts(),
-    *_record_routes("agent", "agents", records.AgentResponse),
-    *_record_routes("workspace", "workspaces", records.RecordResponse),
-    *_record_routes("sandbox", "sandboxes", records.RecordResponse),
-    *_record_routes("skill", "skills", records.RecordResponse),
+    *_record_routes(
+        "agent", "agents", records.AgentCreate, records.AgentRecordResponse, records.AgentResponse
+    ),
+    *_record_routes("workspace", "workspaces", records.WorkspaceCreate, records.WorkspaceRecordResponse),
+    *_record_routes("sandbox", "sandboxes", records.SandboxCreate, records.SandboxRecordResponse),
+    *_record_routes("skill", "skills", records.SkillCreate, records.SkillRecordResponse),
     *agent_files.ROUTES,
     *credentials.ROUTES,
     *_channels(),

@@ -34,6 +34,9 @@ AUTHENTICATOR = web.AppKey("door", Authenticator)
 PATH_PARAMETER = r"{path:(?s:.+)}"
 """A path of several names, at the end of a route. Names may have any character, also line breaks."""
 _OPENAI_ID = re.compile(r"(?:resp_|chatcmpl-|(?P<conversation>conv_))(?P<rest>[0-9a-z]{26})")
+MODEL_KEY = "x-model"
+"""A key in the JSON schema of a field: the OpenAPI document puts the model of this name there."""
+
 LARGE_BODY_FACTOR = 6
 """Factor of the body deadline for routes with large bodies."""
 

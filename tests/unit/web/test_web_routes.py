@@ -157,3 +157,32 @@ def test_components_have_public_names() -> None:
     assert [name for name in components if "__" in name or "Response" in name.removeprefix("Response")] == []
     titles = {name: shape.get("title", name) for name, shape in components.items()}
     assert [name for name, title in titles.items() if re.sub(r"\W", "_", title) != name] == []
+
+
+@pytest.mark.parametrize(
+    ("plural", "config"),
+    [
+        ("agents", "AgentConfig"),
+        ("workspaces", "WorkspaceConfig"),
+        ("sandboxes", "SandboxConfig"),
+        ("skills", "SkillConfig"),
+    ],
+)
+def test_the_config_of_every_kind_of_record_is_typed(plural: str, config: str) -> None:
+    """What creates a record and what shows it refer to one schema, whose references all exist."""
+    made = document(ROUTES)
+    components = made["components"]["schemas"]
+    collection, one = made["paths"][f"/accounts/me/{plural}"], made["paths"][f"/accounts/me/{plural}/{{id}}"]
+    bodies = [
+        collection["post"]["requestBody"]["content"],
+        collection["post"]["responses"]["201"]["content"],
+        one["get"]["responses"]["200"]["content"],
+    ]
+    for content in bodies:
+        name = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        assert components[name]["properties"]["config"] == {"$ref": f"#/components/schemas/{config}"}
+    assert components[config]["properties"]
+    text = json.dumps(made)
+    assert "x-model" not in text
+    assert "patternProperties" not in text  # generators of clients leave the types of such values out
+    assert set(re.findall(r'"#/components/schemas/([^"]+)"', text)) <= components.keys()
