@@ -1,9 +1,10 @@
 // Schedules: messages and reminders at a time.
 
-import { call } from "../core/api.js";
+import { call, Problem } from "../core/api.js";
 import { addressOf } from "../core/places.js";
 import { Act, Form, Remove } from "../parts/forms.js";
 import { Badge, Empty, html, Moment, Trouble, useGrowing } from "../parts/parts.js";
+import { momentOf } from "./wall_time.js";
 
 const RECORDS = "accounts/me/schedules";
 const EVERY = 10_000;
@@ -11,7 +12,7 @@ const EVERY = 10_000;
 export function View() {
   const { items, more, busy, problem, refresh } = useGrowing(RECORDS, EVERY);
   const add = async ({ conversation, text, kind, when, value, timezone }) => {
-    const time = when === "at" ? new Date(value).toISOString() : value.trim();
+    const time = when === "at" ? onceAt(value, timezone.trim()) : value.trim();
     await call("POST", RECORDS, { body: { conversation: conversation.trim(), text, kind, [when]: time, timezone: timezone.trim() } });
     await refresh();
   };
@@ -32,6 +33,12 @@ export function View() {
     ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
     <${Form} title="Add a schedule" fields=${fields} action="Add" onSend=${add} />
   </section>`;
+}
+
+function onceAt(value, zone) {
+  const moment = momentOf(value, zone);
+  if (moment === null) throw new Problem({ title: `${value} is no time of the zone ${zone}: write it as 2030-01-31 09:00` });
+  return moment.toISOString();
 }
 
 function Schedule({ schedule, refresh }) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -329,3 +330,56 @@ async def test_a_failed_delivery_is_seen_and_sent_again(gateway: GatewayProcess,
         await expect(page.locator(".facts .badge").first).to_have_text("delivered")
         await expect(attempts).to_have_count(2)
     assert len({request.headers["webhook-id"] for request in receiver.requests}) == 1
+
+
+async def test_a_key_is_made_with_scopes_and_revoked(gateway: GatewayProcess, console: Console) -> None:
+    """The new key is shown once and does what its scopes say; the page does not revoke its own."""
+    page = console.page
+    await console.enter(gateway)
+    await console.open_place("Keys")
+    await page.get_by_label("Name").fill("dashboard")
+    await page.get_by_role("button", name="Create").click()
+    key = await page.locator(".secret code").inner_text()
+    await page.get_by_role("button", name="I have stored it").click()
+    entry = page.locator('[data-key="dashboard"]')
+    await expect(entry).to_contain_text("read")
+    async with gateway.http() as session:
+        headers = {"Authorization": f"Bearer {key}"}
+        async with session.get("/accounts/me", headers=headers) as answer:
+            assert answer.status == 200
+        await entry.get_by_role("button", name="Revoke").click()
+        await entry.get_by_role("button", name="Revoke now").click()
+        await expect(entry).to_have_count(0)
+        async with session.get("/accounts/me", headers=headers) as answer:
+            assert answer.status == 401
+    await expect(page.locator('[data-key="default"]').get_by_role("button")).to_have_count(0)
+
+
+async def test_a_schedule_is_added_paused_run_and_removed(gateway: GatewayProcess, console: Console) -> None:
+    """A wrong time is explained and keeps what was typed; a time is that of the zone in the form."""
+    page, year = console.page, datetime.now(UTC).year + 1
+    await console.enter(gateway)
+    await console.open_place("Schedules")
+    form = page.get_by_role("form", name="Add a schedule")
+    await form.get_by_role("textbox", name="Conversation").fill("reports")
+    await form.get_by_role("textbox", name="Text").fill("!echo the report")
+    await form.get_by_role("combobox", name="When").select_option("at")
+    await form.get_by_role("textbox", name="Time", exact=True).fill("tomorrow")
+    await form.get_by_role("textbox", name="Time zone").fill("Asia/Kathmandu")
+    await form.get_by_role("button", name="Add").click()
+    await expect(form.get_by_role("alert")).to_contain_text("write it as")
+    await expect(form.get_by_role("textbox", name="Text")).to_have_value("!echo the report")
+    await form.get_by_role("textbox", name="Time", exact=True).fill(f"{year}-01-31 09:00")
+    await form.get_by_role("button", name="Add").click()
+    entry = page.locator("[data-schedule]")
+    await expect(entry).to_contain_text("the report")
+    async with gateway.http() as session, session.get("/accounts/me/schedules") as answer:
+        (schedule,) = (await answer.json())["items"]
+    assert schedule["next_at"].startswith(f"{year}-01-31T03:15:00")
+    await entry.get_by_role("button", name="Pause").click()
+    await entry.get_by_role("button", name="Resume").click()
+    await entry.get_by_role("button", name="Run now").click()
+    await expect(entry).to_contain_text("Started.")
+    await entry.get_by_role("button", name="Remove").click()
+    await entry.get_by_role("button", name="Confirm removal").click()
+    await expect(entry).to_have_count(0)
