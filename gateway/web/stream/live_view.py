@@ -22,7 +22,7 @@ from gateway.accounts.api_keys import Principal
 from gateway.accounts.view_links import PATH, ViewLink
 from gateway.web.http.auth import SignedLinkAccess
 from gateway.web.http.problems import HttpProblem, not_found
-from gateway.web.http.route import ApiCall, ApiRoute, NoContent
+from gateway.web.http.route import PATH_PARAMETER, ApiCall, ApiRoute, NoContent
 from gateway.web.stream.readers import StreamReader, StreamReaders
 from sandbox.errors import SandboxError
 
@@ -195,7 +195,7 @@ async def _copy(source: _Socket, target: _Socket) -> None:
 ROUTES = (
     ApiRoute(
         method="GET",
-        path=PATH + "/{link}/{path:.+}",
+        path=f"{PATH}/{{link}}/{PATH_PARAMETER}",
         access=SignedLinkAccess(),
         handler=show,
         summary="use the desktop of a sandbox by its link",

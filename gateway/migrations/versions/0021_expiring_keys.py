@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0024"
-down_revision = "0023"
+revision = "0021"
+down_revision = "0020"
 branch_labels = None
 depends_on = None
 
