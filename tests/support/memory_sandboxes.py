@@ -68,7 +68,7 @@ class MemorySandbox(Sandbox):
     async def run(self, command: ExecRequest) -> ExecResult:
         """Run `echo WORDS`, `keep NAME TEXT` (writes a file in HOME) and `kept NAME` (prints it)."""
         instance = self._wake()
-        verb, _, rest = command.script.partition(" ")
+        verb, _, rest = command.script.removeprefix("exec 2>&1; ").partition(" ")
         if verb == "echo":
             return ExecResult(exit_code=0, stdout=f"{rest}\n".encode(), stderr=b"")
         if verb == "keep":

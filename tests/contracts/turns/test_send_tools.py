@@ -296,7 +296,7 @@ async def test_reactions_that_are_not_possible_are_refused(agent: SendingAgent) 
     await agent.enter_chat("telegram")
     assert "use one of 👍 👎" in (await agent.react({"emoji": "🧮"}))[1]
     elsewhere = await agent.say(agent.other, "77")
-    for message in (elsewhere, "77", "no\0thing"):
-        done, why = await agent.react({"emoji": "👍", "message": message}, message)
+    for number, message in enumerate((elsewhere, "77", "no\0thing")):
+        done, why = await agent.react({"emoji": "👍", "message": message}, f"of no message {number}")
         assert (done, "there is no message" in why) == (False, True)
     assert await agent.parts() == []

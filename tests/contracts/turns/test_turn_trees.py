@@ -104,7 +104,8 @@ async def test_only_what_fits_is_archived(harness: TurnWorkerHarness) -> None:
 async def test_a_repeated_attempt_shows_what_the_first_one_changed(harness: TurnWorkerHarness) -> None:
     """The listing of the first attempt is lost with its process; newer files count as modified."""
     trees, spaces = make_trees(harness)
-    turn = replace(await harness.add_turn(), attempt=2)
+    added = await harness.add_turn()
+    turn = replace(added, attempt=2, created_at=added.created_at - timedelta(seconds=1))  # files' clocks tick
     await spaces.store.write(SPACE, "by-the-first-attempt", b"x")
     await trees.begin(turn, environments())
     await spaces.store.write(SPACE, "by-the-second", b"y")

@@ -306,17 +306,17 @@ async def test_a_message_runs_again_with_its_attachments(files_gateway: FilesGat
     mine = files_gateway.mine
     status, uploaded = await post_file(mine, b"2")
     assert status == 201
-    attached = [inline("a.txt", b"1"), {"name": "a.bin", "url": uploaded["url"]}]
+    attached = [inline("again.txt", b"1"), {"name": "again.bin", "url": uploaded["url"]}]
     conversation, first = await files_gateway.turn(
-        "again", "!cat inbox/a.txt inbox/a.bin", attachments=attached
+        "again", "!cat inbox/again.txt inbox/again.bin", attachments=attached
     )
     assert first.body["output"].strip("`\n") == "12"
-    queued = await mine.call("POST", f"/turns/{first.body['id']}/rerun", {"text": "!cat inbox/*"})
+    queued = await mine.call("POST", f"/turns/{first.body['id']}/rerun", {"text": "!cat inbox/again*"})
     assert queued.status == 202, queued.body
     said = await files_gateway.ended(queued.body["turnId"])
     assert sorted(said.body["output"].strip("`\n")) == ["1", "1", "2", "2"]
     received = await files_gateway.events_of_kind(conversation, "message.received")
-    assert [[file["name"] for file in one["files"]] for one in received] == [["a.txt", "a.bin"]] * 2
+    assert [[file["name"] for file in one["files"]] for one in received] == [["again.txt", "again.bin"]] * 2
 
 
 async def test_an_account_stores_no_more_than_its_quota(files_gateway: FilesGateway) -> None:
