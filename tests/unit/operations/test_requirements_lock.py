@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
+NAME = re.compile(r"[^A-Za-z0-9._-]")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 
 
@@ -15,6 +17,20 @@ def test_versions_are_those_that_tests_use() -> None:
     locked = dict(PIN.findall((ROOT / "requirements.lock").read_text()))
     assert len(locked) > 100
     assert {name: version for name, version in locked.items() if tested.get(name, version) != version} == {}
+
+
+def test_every_extra_of_a_gateway_is_locked() -> None:
+    """The image has all extras but the contract suites."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = {
+        _plain(one) for extra, requirements in declared.items() if extra != "testing" for one in requirements
+    }
+    assert wanted <= {_plain(name) for name, _ in PIN.findall((ROOT / "requirements.lock").read_text())}
+
+
+def _plain(requirement: str) -> str:
+    """Return the name of a requirement as registries write it."""
+    return NAME.split(requirement, maxsplit=1)[0].replace("_", "-").lower()
 
 
 def test_every_file_has_a_hash() -> None:
