@@ -10,6 +10,7 @@ from typing import Any
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.jobs.jobs import TooManyJobs
 from gateway.records.tools.http_requests import BashToolConfig
+from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.tool import (
     InvalidArguments,
     Tool,
@@ -170,7 +171,7 @@ def _decode(raw: bytes, *, truncated: bool) -> str:
 
 bash = Tool(
     spec=_spec,
-    needs_approval=lambda config: config.permission_mode in {"ask", "edit"},
+    needs_approval=commands_need_approval,
     objection=command_objection,
     run=_run,
     idempotent=False,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext
 from sandbox import registry
 from sandbox.port import Feature
@@ -64,7 +65,7 @@ def _is_available(context: ToolContext) -> bool:
 
 expose = Tool(
     spec=_spec,
-    needs_approval=lambda config: config.permission_mode in {"ask", "edit"},
+    needs_approval=commands_need_approval,
     run=_run,
     idempotent=True,
     is_available=_is_available,

@@ -7,7 +7,8 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.environments.agent_files import SKILLS_DIRECTORY
-from gateway.tools.files.file_arguments import has_workspace, never_needs_approval, with_file_errors
+from gateway.tools.approval_rules import never_needs_approval
+from gateway.tools.files.file_arguments import has_workspace, with_file_errors
 from gateway.tools.tool import Tool, ToolContext, str_argument
 
 MANUAL = "SKILL.md"

@@ -11,6 +11,7 @@ from gateway.files.storage_quota import StorageFull
 from gateway.memory.memories import MAX_TEXT, NewMemory, TooManyMemories, TurnMemory
 from gateway.memory.prompt import render_note
 from gateway.store.conversations.memories import Memory, MemoryScope
+from gateway.tools.approval_rules import edits_need_approval
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
 
 MAX_FOUND = 20
@@ -131,7 +132,7 @@ def _spec(name: str, description: str, properties: Mapping[str, Any], *required:
 
 memory_write = Tool(
     spec=_write_spec,
-    needs_approval=lambda config: config.permission_mode == "ask",
+    needs_approval=edits_need_approval,
     call_needs_approval=lambda args: args.get("scope") in _SHARED,
     objection=_validated,
     run=_write,
@@ -157,7 +158,7 @@ memory_delete = Tool(
     spec=lambda _context: _spec(
         "memory_delete", "Delete a saved note that is wrong or out of date.", {"id": {"type": "string"}}, "id"
     ),
-    needs_approval=lambda config: config.permission_mode == "ask",
+    needs_approval=edits_need_approval,
     run=_delete,
     idempotent=True,
     is_available=_is_available,

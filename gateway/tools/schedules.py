@@ -15,6 +15,7 @@ from gateway.schedules.heartbeat import REMINDERS_ARE_SENT
 from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
 from gateway.schedules.schedules import MAX_TEXT, NewSchedule, ScheduleManaged, Schedules, TooManySchedules
 from gateway.store.conversations.schedules import Schedule, ScheduleKind
+from gateway.tools.approval_rules import edits_need_approval
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
 
 MAX_LISTED = 50
@@ -143,7 +144,7 @@ def _spec(name: str, description: str, properties: Mapping[str, Any]) -> ToolSpe
 
 schedule_create = Tool(
     spec=_create_spec,
-    needs_approval=lambda config: config.permission_mode == "ask",
+    needs_approval=edits_need_approval,
     run=_create,
     idempotent=True,
     is_available=_is_available,
@@ -165,7 +166,7 @@ schedule_delete = Tool(
     spec=lambda _context: _spec(
         "schedule_delete", "Delete a schedule of this conversation.", {"schedule": {"type": "string"}}
     ),
-    needs_approval=lambda config: config.permission_mode == "ask",
+    needs_approval=edits_need_approval,
     run=_delete,
     idempotent=True,
     is_available=_is_available,

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.bash import command_argument, command_objection
 from gateway.tools.expose import DEFAULT_PORT, MAX_PORT, port_argument
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
@@ -139,7 +140,7 @@ def _is_available(context: ToolContext) -> bool:
 
 service = Tool(
     spec=_spec,
-    needs_approval=lambda config: config.permission_mode in {"ask", "edit"},
+    needs_approval=commands_need_approval,
     objection=_objection,
     run=_run,
     idempotent=True,

@@ -149,17 +149,25 @@ def validate_arguments(schema: Mapping[str, Any], args: Mapping[str, Any]) -> No
     Supports what schemas of tools use: required, string, integer and boolean properties, enum, pattern,
     minimum and maximum. An optional argument may be null.
     """
-    properties, required = schema["properties"], schema.get("required", ())
-    unknown = sorted(args.keys() - properties.keys())
-    if unknown:
-        known = ", ".join(properties) or "none"
-        raise InvalidArguments(f"there is no argument {unknown[0]!r}; the arguments are: {known}")
-    for name in required:
-        if args.get(name) is None:
-            raise InvalidArguments(f"{name} is missing")
+    check_argument_names(schema, args)
     for name, value in args.items():
         if value is not None:
-            _validate_value(name, value, properties[name])
+            _validate_value(name, value, schema["properties"][name])
+
+
+def check_argument_names(schema: Mapping[str, Any], args: Mapping[str, Any]) -> None:
+    """Raise InvalidArguments for missing and unknown arguments; their values are not checked.
+
+    This is all that is checked against a foreign schema: a pattern in it could keep the gateway busy.
+    """
+    properties = schema.get("properties", {})
+    unknown = sorted(args.keys() - properties.keys())
+    if unknown and not schema.get("additionalProperties", False):
+        known = ", ".join(properties) or "none"
+        raise InvalidArguments(f"there is no argument {unknown[0]!r}; the arguments are: {known}")
+    for name in schema.get("required", ()):
+        if args.get(name) is None:
+            raise InvalidArguments(f"{name} is missing")
 
 
 def _validate_value(name: str, value: Any, schema: Mapping[str, Any]) -> None:

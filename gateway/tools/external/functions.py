@@ -15,9 +15,9 @@ from pydantic_core import to_jsonable_python
 
 from gateway.agents.clients.text import repair_surrogates
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.approval_rules import rule_needs_approval
 from gateway.tools.external.external_tools import MAX_NAME, tool_name
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext
-from sandbox.config import SandboxConfig
 
 log = structlog.get_logger(__name__)
 
@@ -100,7 +100,7 @@ def function_tool(name: str, function: object) -> Tool:
 
     return Tool(
         spec=lambda _context: spec,
-        needs_approval=lambda config: _needs_approval(rules, config),
+        needs_approval=lambda config: rule_needs_approval(rules.approval, config),
         run=run,
         idempotent=rules.repeatable,
         validate=validate,
@@ -172,9 +172,3 @@ def _call_info(context: ToolContext, key: str) -> CallInfo:
     return CallInfo(
         account=turn.account, agent=turn.agent, conversation=turn.conversation, turn=turn.id, key=key
     )
-
-
-def _needs_approval(rules: FunctionRules, config: SandboxConfig) -> bool:
-    if rules.approval == "default":
-        return config.permission_mode in {"ask", "edit"}
-    return rules.approval == "always"

@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from yarl import URL
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.records.records import Records
 from gateway.records.tools.http_requests import PLACEHOLDER, HttpToolConfig
-from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
+from gateway.store.accounts.records import Record
+from gateway.tools.approval_rules import rule_needs_approval
+from gateway.tools.external.request_tools import RequestTools
 from gateway.tools.external.requests import (
     HttpRequest,
     RequestSession,
-    needs_approval,
     plain_text,
     url_part,
 )
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, check_argument_names
 
 _QUERY_METHODS = frozenset({"GET", "DELETE"})
 
 
-class HttpTools:
+class HttpTools(RequestTools[HttpToolConfig]):
     """Offers the HTTP tools of agent records beside other external tools."""
 
-    def __init__(self, records: Records, others: OpenExternalTools) -> None:
-        self._records = records
-        self._others = others
+    def configs_of(self, agent: Record) -> Mapping[str, HttpToolConfig]:
+        """Return the agent's HTTP tools by name."""
+        return self.records.http_tools(agent)
 
-    @asynccontextmanager
-    async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
-        """Yield the agent's HTTP tools, and the others; connections are closed with the block."""
-        agent = context.agent
-        configs = self._records.http_tools(agent) if agent is not None else {}
-        async with self._others(context) as others:
-            if agent is None or not configs:
-                yield others
-                return
-            requests = RequestSession(self._records.guard_of(agent))
-            try:
-                tools = {name: _to_tool(name, config, requests) for name, config in configs.items()}
-                yield replace(others, tools={**others.tools, **tools})
-            finally:
-                await requests.aclose()
+    def build(self, configs: Mapping[str, HttpToolConfig], requests: RequestSession) -> Mapping[str, Tool]:
+        """Return the tools by name."""
+        return {name: _to_tool(name, config, requests) for name, config in configs.items()}
 
 
 def build_request(config: HttpToolConfig, args: Mapping[str, Any]) -> tuple[URL, dict[str, Any]]:
@@ -77,7 +63,7 @@ def _to_tool(name: str, config: HttpToolConfig, requests: RequestSession) -> Too
 
     return Tool(
         spec=lambda _context: spec,
-        needs_approval=lambda sandbox: needs_approval(config.approval, sandbox),
+        needs_approval=lambda sandbox: rule_needs_approval(config.approval, sandbox),
         run=run,
         idempotent=config.repeatable,
         validate=lambda schema, args: _validate(config, schema, args),
@@ -95,15 +81,6 @@ def _address(config: HttpToolConfig, args: Mapping[str, Any]) -> str:
 
 
 def _validate(config: HttpToolConfig, schema: Mapping[str, Any], args: Mapping[str, Any]) -> None:
-    """Raise InvalidArguments for missing and unknown arguments; the server checks the values.
-
-    The schema is the account's: a pattern in it could keep the gateway busy.
-    """
-    properties = schema.get("properties", {})
-    for name in schema.get("required", ()):
-        if args.get(name) is None:
-            raise InvalidArguments(f"{name} is missing")
-    for name in args:
-        if name not in properties and not schema.get("additionalProperties", False):
-            raise InvalidArguments(f"there is no argument {name!r}; there are {', '.join(properties)}")
+    """Raise InvalidArguments unless a request can be built; the server checks the values."""
+    check_argument_names(schema, args)
     build_request(config, args)

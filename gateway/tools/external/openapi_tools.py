@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from yarl import URL
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.records.records import Records
 from gateway.records.tools.openapi_document import Operation, Parameter
 from gateway.records.tools.openapi_tools import OpenApiToolsConfig
-from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools, tool_name
+from gateway.store.accounts.records import Record
+from gateway.tools.approval_rules import rule_needs_approval
+from gateway.tools.external.external_tools import tool_name
+from gateway.tools.external.request_tools import RequestTools
 from gateway.tools.external.requests import (
     HttpRequest,
     RequestSession,
-    needs_approval,
     plain_text,
     url_part,
 )
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, check_argument_names
 
 _REPEATABLE = frozenset({"GET"})
 
 
-class OpenApiTools:
+class OpenApiTools(RequestTools[OpenApiToolsConfig]):
     """Offers the operations of documents in agent records beside other external tools."""
 
-    def __init__(self, records: Records, others: OpenExternalTools) -> None:
-        self._records = records
-        self._others = others
+    def configs_of(self, agent: Record) -> Mapping[str, OpenApiToolsConfig]:
+        """Return the agent's documents by name."""
+        return self.records.openapi_tools(agent)
 
-    @asynccontextmanager
-    async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
-        """Yield the operations, and the others; connections are closed with the block."""
-        agent = context.agent
-        configs = self._records.openapi_tools(agent) if agent is not None else {}
-        async with self._others(context) as others:
-            if agent is None or not configs:
-                yield others
-                return
-            requests = RequestSession(self._records.guard_of(agent))
-            try:
-                yield replace(others, tools={**others.tools, **dict(_tools(configs, requests))})
-            finally:
-                await requests.aclose()
+    def build(
+        self, configs: Mapping[str, OpenApiToolsConfig], requests: RequestSession
+    ) -> Mapping[str, Tool]:
+        """Return the operations by the names that they are offered with."""
+        return dict(_tools(configs, requests))
 
 
 def _tools(configs: Mapping[str, OpenApiToolsConfig], requests: RequestSession) -> Iterator[tuple[str, Tool]]:
@@ -85,7 +76,7 @@ class _Call:
 
         return Tool(
             spec=lambda _context: spec,
-            needs_approval=lambda sandbox: needs_approval(config.approval, sandbox),
+            needs_approval=lambda sandbox: rule_needs_approval(config.approval, sandbox),
             run=run,
             idempotent=operation.method in _REPEATABLE,
             validate=self._validate,
@@ -124,17 +115,8 @@ class _Call:
                 yield one
 
     def _validate(self, schema: Mapping[str, Any], args: Mapping[str, Any]) -> None:
-        """Raise InvalidArguments for missing and unknown arguments; the server checks the values.
-
-        The schema is foreign: a pattern in it could keep the gateway busy.
-        """
-        for name in schema.get("required", ()):
-            if args.get(name) is None:
-                raise InvalidArguments(f"{name} is missing")
-        for name in args:
-            if name not in schema["properties"]:
-                known = ", ".join(schema["properties"]) or "none"
-                raise InvalidArguments(f"there is no argument {name!r}; the arguments are: {known}")
+        """Raise InvalidArguments unless a request can be built; the server checks the values."""
+        check_argument_names(schema, args)
         self.build(args)
 
     def _address(self, args: Mapping[str, Any]) -> str:

@@ -21,7 +21,6 @@ from gateway.agents.clients.text import repair_surrogates
 from gateway.agents.port import ToolResult
 from gateway.tools.mcp.server import MAX_ANSWER_BYTES
 from gateway.tools.tool import InvalidArguments
-from sandbox.config import SandboxConfig
 
 log = structlog.get_logger(__name__)
 
@@ -127,10 +126,3 @@ def plain_text(value: Any) -> str:
 def _failed(reason: str, *, may_have_run: bool) -> ToolResult:
     advice = "\nThe request may have had an effect: check before you repeat it." if may_have_run else ""
     return ToolResult(ok=False, content=f"{reason}{advice}")
-
-
-def needs_approval(approval: str, sandbox: SandboxConfig) -> bool:
-    """Return whether calls need an approval by the rule of the tool's config."""
-    if approval == "default":
-        return sandbox.permission_mode in {"ask", "edit"}
-    return approval == "always"

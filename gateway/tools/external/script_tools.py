@@ -16,9 +16,10 @@ from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.agent import agent_config
 from gateway.records.tools.http_requests import ToolParameters
 from gateway.records.tools.mcp_servers import MAX_TIMEOUT
+from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.bash import to_response
 from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext
+from gateway.tools.tool import Tool, ToolContext, check_argument_names
 from sandbox.errors import SandboxError
 from sandbox.model import ExecRequest
 
@@ -126,25 +127,11 @@ def _to_tool(name: str, config: ScriptConfig, opened: ToolContext) -> Tool:
 
     return Tool(
         spec=lambda _context: spec,
-        needs_approval=lambda sandbox: sandbox.permission_mode in {"ask", "edit"},
+        needs_approval=commands_need_approval,
         run=run,
         idempotent=False,
         is_available=lambda context: (
             context.environment == opened.environment and not context.environment.files_only
         ),
-        validate=_validate,
+        validate=check_argument_names,
     )
-
-
-def _validate(schema: Mapping[str, Any], args: Mapping[str, Any]) -> None:
-    """Raise InvalidArguments for missing and unknown arguments; the script checks the values.
-
-    The schema is the workspace's: a pattern in it could keep the gateway busy.
-    """
-    for name in schema.get("required", ()):
-        if args.get(name) is None:
-            raise InvalidArguments(f"{name} is missing")
-    for name in args:
-        if name not in schema["properties"] and not schema.get("additionalProperties", False):
-            known = ", ".join(schema["properties"]) or "none"
-            raise InvalidArguments(f"there is no argument {name!r}; the arguments are: {known}")

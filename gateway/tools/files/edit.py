@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.approval_rules import edits_need_approval
 from gateway.tools.files.file_arguments import (
     PATH_SCHEMA,
     has_workspace,
@@ -77,7 +78,7 @@ def _changed_text(args: Mapping[str, Any], before: str) -> str:
 
 edit = Tool(
     spec=_spec,
-    needs_approval=lambda config: config.permission_mode == "ask",
+    needs_approval=edits_need_approval,
     run=with_file_errors(_run),
     idempotent=False,
     is_available=has_workspace,

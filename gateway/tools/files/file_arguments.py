@@ -9,7 +9,6 @@ from typing import Any
 
 from gateway.agents.port import ToolResult
 from gateway.tools.tool import InvalidArguments, ToolContext, ToolFunction, str_argument
-from sandbox.config import SandboxConfig
 from sandbox.errors import UnsafePath
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
@@ -40,11 +39,6 @@ def one_line(name: str) -> str:
     """Return a name for a list with one name per line; one with line breaks or control characters as JSON."""
     plain = len(name.splitlines()) <= 1 and not any(unicodedata.category(letter) == "Cc" for letter in name)
     return name if plain else json.dumps(name)
-
-
-def never_needs_approval(_config: SandboxConfig) -> bool:
-    """Never require an approval."""
-    return False
 
 
 def has_files(context: ToolContext) -> bool:

@@ -6,17 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.approval_rules import edits_need_approval, never_needs_approval
 from gateway.tools.files.file_arguments import (
     MAX_PATH_LENGTH,
     PATH_SCHEMA,
     has_workspace,
-    never_needs_approval,
     one_line,
     path_argument,
     with_file_errors,
 )
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, ToolFunction, str_argument
-from sandbox.config import SandboxConfig
 from sandbox.exec.shell_files import ShellFiles
 from sandbox.paths import relative_path
 
@@ -96,14 +95,10 @@ def _moved(verb: str, path: str, target: str) -> ToolResult:
     return ToolResult(ok=True, content=f"{verb} {one_line(path)} to {one_line(target)}", detail=detail)
 
 
-def _asks(config: SandboxConfig) -> bool:
-    return config.permission_mode == "ask"
-
-
 def _changing_tool(spec: Callable[[ToolContext], ToolSpec], run: Operation, *, idempotent: bool) -> Tool:
     return Tool(
         spec=spec,
-        needs_approval=_asks,
+        needs_approval=edits_need_approval,
         run=_in_sandbox(run),
         idempotent=idempotent,
         is_available=has_workspace,

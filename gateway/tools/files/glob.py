@@ -9,10 +9,10 @@ from typing import Any
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.environments.glob_pattern import ensure_bounded
 from gateway.environments.stored_workspace import StoredWorkspace
+from gateway.tools.approval_rules import never_needs_approval
 from gateway.tools.files.file_arguments import (
     PATH_SCHEMA,
     has_files,
-    never_needs_approval,
     one_line,
     path_argument,
     with_file_errors,

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.approval_rules import never_needs_approval
 from gateway.tools.files.file_arguments import (
     PATH_SCHEMA,
     has_workspace,
     int_argument,
-    never_needs_approval,
     path_argument,
     with_file_errors,
 )

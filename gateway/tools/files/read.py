@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.approval_rules import never_needs_approval
 from gateway.tools.files.file_arguments import (
     PATH_SCHEMA,
     has_files,
     int_argument,
-    never_needs_approval,
     path_argument,
     read_file,
     with_file_errors,

@@ -8,11 +8,11 @@ from typing import Any
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.environments import workspace_search
 from gateway.environments.workspace_search import WorkspaceQuery
+from gateway.tools.approval_rules import never_needs_approval
 from gateway.tools.files.file_arguments import (
     PATH_SCHEMA,
     has_files,
     has_workspace,
-    never_needs_approval,
     one_line,
     path_argument,
     with_file_errors,

@@ -8,10 +8,10 @@ from typing import Any
 from gateway.agents.port import AgentImage, ToolResult, ToolSpec
 from gateway.files.attachments import MAX_IMAGE_BYTES
 from gateway.files.media_types import IMAGES, detect_media_type, render_size
+from gateway.tools.approval_rules import never_needs_approval
 from gateway.tools.files.file_arguments import (
     PATH_SCHEMA,
     has_files,
-    never_needs_approval,
     path_argument,
     read_file,
     with_file_errors,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.approval_rules import edits_need_approval
 from gateway.tools.files.file_arguments import (
     MAX_FILE_BYTES,
     PATH_SCHEMA,
@@ -50,7 +51,7 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
 
 write = Tool(
     spec=_spec,
-    needs_approval=lambda config: config.permission_mode == "ask",
+    needs_approval=edits_need_approval,
     run=with_file_errors(_run),
     idempotent=True,
     is_available=has_workspace,

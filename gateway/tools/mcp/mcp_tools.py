@@ -19,13 +19,13 @@ from egress.guard import EgressGuard
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.records import Records
 from gateway.records.tools.mcp_servers import McpServerConfig
+from gateway.tools.approval_rules import rule_needs_approval
 from gateway.tools.external.external_tools import ExternalTools, tool_name
 from gateway.tools.mcp.reads import ReadableServer, read_tools
 from gateway.tools.mcp.results import failed_result, to_tool_result
 from gateway.tools.mcp.server import McpOffer, McpServer, McpToolSpec, McpUnavailable, ReadMethod
 from gateway.tools.mcp.stdio_server import StdioMcpServer
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext
-from sandbox.config import SandboxConfig
 
 log = structlog.get_logger(__name__)
 
@@ -217,7 +217,7 @@ def _to_tool(offered: str, spec: McpToolSpec, opened: _OpenServer) -> Tool:
 
     return Tool(
         spec=lambda _context: shown,
-        needs_approval=lambda sandbox: _needs_approval(config, sandbox),
+        needs_approval=lambda sandbox: rule_needs_approval(config.approval, sandbox),
         run=run,
         idempotent=spec.repeatable,
         validate=_validate,
@@ -232,12 +232,6 @@ def _with_changes(opened: _OpenServer, result: ToolResult) -> ToolResult:
         return result
     opened.forget()
     return replace(result, content=result.content + LIST_CHANGED)
-
-
-def _needs_approval(config: McpServerConfig, sandbox: SandboxConfig) -> bool:
-    if config.approval == "default":
-        return sandbox.permission_mode in {"ask", "edit"}
-    return config.approval == "always"
 
 
 def _validate(schema: Mapping[str, Any], args: Mapping[str, Any]) -> None:

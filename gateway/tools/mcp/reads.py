@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.tools.mcp_servers import McpServerConfig
+from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.mcp.results import (
     failed_result,
     render_prompt,
@@ -148,7 +149,7 @@ async def _read(
 def _tool(spec: ToolSpec, servers: Servers, run: ToolFunction) -> Tool:
     def follows_mode(sandbox: SandboxConfig) -> bool:
         asks = any(one.config.approval == "default" for one in servers.values())
-        return asks and sandbox.permission_mode in {"ask", "edit"}
+        return asks and commands_need_approval(sandbox)
 
     def always_asks(args: Mapping[str, Any]) -> bool:
         return servers[args["server"]].config.approval == "always"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.files.file_arguments import int_argument
 from gateway.tools.screens import pictures, screen_tool
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, str_argument
@@ -165,7 +166,7 @@ def _dialogs(reply: ScreenReply) -> list[str]:
 
 browser = Tool(
     spec=_spec,
-    needs_approval=screen_tool.needs_approval,
+    needs_approval=commands_need_approval,
     run=_run,
     idempotent=False,
     is_available=lambda context: screen_tool.is_offered(context, "browser"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.accounts.view_links import DEFAULT_MINUTES, MAX_MINUTES
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.bash import command_argument, command_objection
 from gateway.tools.files.file_arguments import int_argument
 from gateway.tools.screens import live_view, pictures, screen_tool
@@ -178,7 +179,7 @@ def _objection(context: ToolContext, args: Mapping[str, Any]) -> str | None:
 
 computer = Tool(
     spec=_spec,
-    needs_approval=screen_tool.needs_approval,
+    needs_approval=commands_need_approval,
     objection=_objection,
     run=_run,
     idempotent=False,

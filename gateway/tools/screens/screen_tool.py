@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gateway.tools.tool import ToolContext
 from sandbox import registry
-from sandbox.config import SandboxConfig
 from sandbox.lifecycle.screen_driver import ScreenDriver
 from sandbox.port import Feature
 
@@ -16,11 +15,6 @@ def is_offered(context: ToolContext, runtime: str) -> bool:
     has_place = environment.workspace is not None and not environment.files_only
     declared = runtime in environment.config.runtimes and runtime not in environment.missing_runtimes
     return keeps and has_place and declared and environment.config.persistent
-
-
-def needs_approval(config: SandboxConfig) -> bool:
-    """Return whether calls need an approval: the same rule as for bash."""
-    return config.permission_mode in {"ask", "edit"}
 
 
 async def open_driver(context: ToolContext) -> ScreenDriver:
