@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -48,6 +48,7 @@ from gateway.store.turn_state import TurnState
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
+from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.tool import ToolContext
 from gateway.turns.worker import TurnWorker
 
@@ -193,6 +194,25 @@ class TurnWorkerHarness:
         """Return the tools of an attempt at a turn; every write of theirs is a plain transaction."""
         context = await self.tool_context(turn, memory)
         return ToolExecutor(context, begin=self.transactions.begin, check=lambda: None, allowed=None)
+
+    @asynccontextmanager
+    async def open_tools(
+        self, open_external: OpenExternalTools, turn: Turn | None = None
+    ) -> AsyncIterator[tuple[ToolExecutor, ExternalTools]]:
+        """Open the tools of an attempt at a turn, with further ones; every write is a plain transaction."""
+        turn = turn or await self.add_turn(running=True)
+        context = replace(await self.tool_context(turn), agent=self.agent)
+        async with open_external(context) as external:
+            yield (
+                ToolExecutor(
+                    context,
+                    begin=self.transactions.begin,
+                    check=lambda: None,
+                    allowed=None,
+                    external=external.tools,
+                ),
+                external,
+            )
 
 
 def memories_of(

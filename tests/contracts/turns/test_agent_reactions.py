@@ -9,15 +9,16 @@ import pytest
 from sqlalchemy import update
 
 from channels.errors import Rejected, Unreachable
-from channels.message import Address, Reaction, RoomKind
+from channels.message import Reaction, RoomKind
 from channels.port import ChannelFeature, ChannelLimits
+from chat_deliveries import chat_delivery
 from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.sink import ChatSink, ConnectedBot
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries
-from delivery.deliveries.part import Part, decode_part, encode_part
-from delivery.deliveries.port import Delivery, OutcomeKind
+from delivery.deliveries.part import decode_part, encode_part
+from delivery.deliveries.port import OutcomeKind
 from delivery.deliveries.rendering import render_text
 from delivery.events.event import Event, EventType
 from gateway.conversations.message_frame import frame_message
@@ -120,7 +121,7 @@ async def test_a_reaction_is_sent_by_the_name_of_its_platform() -> None:
     outcomes = []
     for features in (*[frozenset({ChannelFeature.REACT})] * 3, frozenset[ChannelFeature]()):
         bot = ConnectedBot(sender=channel, features=features, rate_limiter=RateLimiter(limits), limits=limits)
-        outcomes.append((await ChatSink({"chn_1": bot}.get).send(_delivery(event, part))).kind)
+        outcomes.append((await ChatSink({"chn_1": bot}.get).send(chat_delivery(event, part))).kind)
     assert outcomes == [
         OutcomeKind.RETRY,
         OutcomeKind.GIVE_UP,
@@ -128,20 +129,3 @@ async def test_a_reaction_is_sent_by_the_name_of_its_platform() -> None:
         OutcomeKind.GIVE_UP,
     ]
     assert channel.reactions == [("42", "31", "tada")]
-
-
-def _delivery(event: Event, part: Part) -> Delivery:
-    return Delivery(
-        id="dlv_1",
-        account="acc_1",
-        event_id=event.id,
-        event_type=str(event.type),
-        event_time=event.time,
-        conversation="cnv_1",
-        kind="chat",
-        target=Address(channel="chn_1", room="42").encode(),
-        part=0,
-        body=encode_part(part),
-        attempt=1,
-        turn="trn_1",
-    )

@@ -102,16 +102,9 @@ class HttpAgent:
     @asynccontextmanager
     async def tools(self, turn: Turn | None = None) -> AsyncIterator[ToolExecutor]:
         """Open the tools of a turn."""
-        turn = turn or await self.harness.add_turn(running=True)
-        context = replace(await self.harness.tool_context(turn), agent=self.harness.agent)
-        async with HttpTools(self.records, no_external_tools).open(context) as external:
-            yield ToolExecutor(
-                context,
-                begin=self.harness.transactions.begin,
-                check=lambda: None,
-                allowed=None,
-                external=external.tools,
-            )
+        opened = HttpTools(self.records, no_external_tools).open
+        async with self.harness.open_tools(opened, turn) as (tools, _external):
+            yield tools
 
 
 def http_tool(url: str, **changes: Any) -> dict[str, Any]:

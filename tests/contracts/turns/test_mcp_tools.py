@@ -63,17 +63,9 @@ class Agents:
     @asynccontextmanager
     async def tools(self, turn: Any = None) -> AsyncIterator[ToolExecutor]:
         """Open the tools of an attempt at a turn."""
-        turn = turn or await self.harness.add_turn(running=True)
-        context = replace(await self.harness.tool_context(turn), agent=self.harness.agent)
-        async with self.mcp_tools.open(context) as external:
+        async with self.harness.open_tools(self.mcp_tools.open, turn) as (tools, external):
             self.notes = external.notes
-            yield ToolExecutor(
-                context,
-                begin=self.harness.transactions.begin,
-                check=lambda: None,
-                allowed=None,
-                external=external.tools,
-            )
+            yield tools
 
 
 async def test_tools_are_offered_with_prefix_and_filter(

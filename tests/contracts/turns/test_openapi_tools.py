@@ -143,16 +143,9 @@ class DocumentAgent:
     @asynccontextmanager
     async def tools(self) -> AsyncIterator[ToolExecutor]:
         """Open the tools of a turn."""
-        turn = await self.harness.add_turn(running=True)
-        context = replace(await self.harness.tool_context(turn), agent=self.harness.agent)
-        async with OpenApiTools(self.records, no_external_tools).open(context) as external:
-            yield ToolExecutor(
-                context,
-                begin=self.harness.transactions.begin,
-                check=lambda: None,
-                allowed=None,
-                external=external.tools,
-            )
+        opened = OpenApiTools(self.records, no_external_tools).open
+        async with self.harness.open_tools(opened) as (tools, _external):
+            yield tools
 
 
 async def test_operations_are_offered_with_prefix_filter_and_plain_schemas(

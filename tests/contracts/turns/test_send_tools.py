@@ -92,16 +92,9 @@ class SendingAgent:
         turn = await self.harness.add_turn(running=True)
         if answers:
             await self.say(turn.conversation, answers, turn=turn.id)
-        context = replace(await self.harness.tool_context(turn), agent=self.harness.agent)
         opened = with_send_tools(self.harness.transactions, no_external_tools)
-        async with opened(context) as external:
-            yield ToolExecutor(
-                context,
-                begin=self.harness.transactions.begin,
-                check=lambda: None,
-                allowed=None,
-                external=external.tools,
-            )
+        async with self.harness.open_tools(opened, turn) as (tools, _external):
+            yield tools
 
     async def say(self, conversation: str, platform_id: str, *, turn: str | None = None) -> str:
         """Store a person's message, and return its id."""

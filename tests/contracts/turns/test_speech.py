@@ -17,6 +17,7 @@ from sqlalchemy import select
 from channels.errors import Rejected
 from channels.message import Address, File, SentMessage
 from channels.port import ChannelFeature, ChannelLimits
+from chat_deliveries import chat_delivery
 from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.wake_ups import MemoryWakeUps
 from delivery.chat.file_sink import FileSink
@@ -25,8 +26,8 @@ from delivery.chat.sink import ChatSink, ConnectedBot
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries
 from delivery.deliveries import routes
-from delivery.deliveries.part import Part, decode_part, encode_part
-from delivery.deliveries.port import Delivery, OutcomeKind
+from delivery.deliveries.part import decode_part, encode_part
+from delivery.deliveries.port import OutcomeKind
 from delivery.deliveries.rendering import SpeechFormat, speech_part
 from delivery.deliveries.route import Route
 from delivery.deliveries.router import Router
@@ -193,7 +194,9 @@ async def test_a_voice_file_that_cannot_be_made_or_sent_is_left_out() -> None:
         channel.errors.extend([Rejected("too large")] * refused)
         bot = ConnectedBot(sender=channel, features=features, rate_limiter=RateLimiter(limits), limits=limits)
         sink = ChatSink({"chn_1": bot}.get, attach=files.attach)
-        assert (await sink.send(delivery(event, part, number))).kind is OutcomeKind.DELIVERED
+        assert (
+            await sink.send(chat_delivery(event, part, number=number, place=1))
+        ).kind is OutcomeKind.DELIVERED
     assert channel.files == [File(name="answer.mp3", media_type="audio/mpeg", content=MP3)]
     assert channel.texts("42") == []
 
@@ -211,21 +214,3 @@ class UploadingChannel(MemoryChannel):
             raise self.errors.popleft()
         self.files.append(file)
         return SentMessage(platform_id=str(len(self.files)))
-
-
-def delivery(event: Event, part: Part, number: int) -> Delivery:
-    """Return the delivery of a part."""
-    return Delivery(
-        id=f"dlv_{number}",
-        account="acc_1",
-        event_id=event.id,
-        event_type=str(event.type),
-        event_time=event.time,
-        conversation="cnv_1",
-        kind="chat",
-        target=Address(channel="chn_1", room="42").encode(),
-        part=1,
-        body=encode_part(part),
-        attempt=1,
-        turn="trn_1",
-    )

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from channels.message import Address
 from channels.port import ChannelFeature, ChannelLimits
+from chat_deliveries import chat_delivery
 from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.sink import ChatSink, ConnectedBot
 from delivery.deliveries.part import decode_part, encode_part
-from delivery.deliveries.port import Delivery, OutcomeKind
+from delivery.deliveries.port import OutcomeKind
 from delivery.deliveries.rendering import render_text
 from delivery.events.event import Event, EventType
 from gateway.conversations.approver_rules import may_decide
@@ -190,20 +190,7 @@ async def test_buttons_that_ask_for_words_stand_where_a_platform_can_ask(
     bot = ConnectedBot(
         sender=channel, features=features, rate_limiter=RateLimiter(limits), limits=limits, account="acc_1"
     )
-    delivery = Delivery(
-        id="dlv_1",
-        account="acc_1",
-        event_id=APPROVAL_REQUESTED.id,
-        event_type=str(APPROVAL_REQUESTED.type),
-        event_time=APPROVAL_REQUESTED.time,
-        conversation="cnv_1",
-        kind="chat",
-        target=Address(channel="chn_1", room="42").encode(),
-        part=0,
-        body=encode_part(part),
-        attempt=1,
-        turn="trn_1",
-    )
+    delivery = chat_delivery(APPROVAL_REQUESTED, part)
     outcome = await ChatSink({"chn_1": bot}.get).send(delivery)
     assert outcome.kind is OutcomeKind.DELIVERED
     assert [button.label for button in channel.calls[0][1].buttons] == labels
