@@ -208,3 +208,20 @@ def test_no_test_patches_what_we_own() -> None:
     own = Path(__file__).name
     found = [name for name, text in sources("tests") if not name.endswith(own) and pattern.search(text)]
     assert not found
+
+
+def test_no_test_says_that_digits_are_absent() -> None:
+    """A text with a port, an id or a time has any few digits now and then: name words instead."""
+    digits = re.compile(r"(?=.*\d)[0-9a-f]{1,4}")
+    found = [
+        f"{name}:{test.lineno}: {test.left.value!r}"
+        for name, tree in trees("tests")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert)
+        and isinstance(test := node.test, ast.Compare)
+        and isinstance(test.ops[0], ast.NotIn)
+        and isinstance(test.left, ast.Constant)
+        and isinstance(test.left.value, str)
+        and digits.fullmatch(test.left.value)
+    ]
+    assert found == []
