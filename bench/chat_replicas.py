@@ -57,7 +57,7 @@ class FailoverReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPairSetup:
-    """Two gateways on one database and one broker, the first of which receives."""
+    """Two gateways on one database and one broker."""
 
     platform: Any
     replicas: Sequence[GatewayProcess]
@@ -105,13 +105,30 @@ async def run(plan: FailoverPlan, directory: Path) -> FailoverReport:
         await two.platform.wait_until(
             lambda: all(two.platform.messages(chat) for chat in chats), seconds=TIMEOUT_SECONDS
         )
-        async with _disturb(two.replicas[0], plan.disturbance):
+        async with _disturb(await find_receiver(two.replicas), plan.disturbance):
             silent_seconds = await _message_and_wait(two.platform, "after")
         await two.platform.wait_until(
             lambda: all(plan.last in _counted_in_chat(two.platform, chat)[-1:] for chat in chats),
             seconds=TIMEOUT_SECONDS,
         )
         return _make_report(plan, {chat: _texts(two.platform, chat) for chat in chats}, silent_seconds)
+
+
+async def count_bots(process: GatewayProcess) -> int:
+    """Return for how many bots a replica receives."""
+    async with process.http() as session, session.get("/metrics") as answer:
+        found = re.search(r'^dovecote_leases{kind="bot"} (\d+)', await answer.text(), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+async def find_receiver(replicas: Sequence[GatewayProcess]) -> GatewayProcess:
+    """Return the replica that receives for the only bot."""
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while True:
+            for process in replicas:
+                if await count_bots(process):
+                    return process
+            await asyncio.sleep(0.1)
 
 
 @asynccontextmanager

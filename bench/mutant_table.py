@@ -91,7 +91,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a held lease is taken over",
         file="delivery/broker/leases.py",
-        old='if value.get("state") == _RELEASED or self._is_abandoned(value):',
+        old='if value.get("state") == RELEASED or self._is_abandoned(value):',
         new="if True:",
         tests=("tests/contracts/streams/test_lease_contract.py",),
     ),

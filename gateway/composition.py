@@ -188,6 +188,7 @@ def _channel_supervisor(
         may_receive=Role.INGRESS in settings.roles,
         public_url=settings.public_url,
         token_buckets=None if backing.sole_process_since else SqlTokenBuckets(backing.database),
+        replica=backing.presence.instance if backing.presence is not None else None,
         lease_ttl=settings.lease_ttl,
     )
 

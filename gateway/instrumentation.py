@@ -56,7 +56,7 @@ LOGGED_KINDS = {
 }
 """Events that are logged."""
 
-LEASE_KINDS = {"t": "conversation", "d": "destination", "a": "bot"}
+LEASE_KINDS = {"t": "conversation", "d": "destination", "a": "bot", "r": "receiver"}
 """Kinds of leases by the prefix of their names."""
 
 MAX_START_TIMES = 10_000
@@ -248,6 +248,10 @@ class InstrumentedLeases(Leases):
     async def is_held(self, name: str) -> bool:
         """Return whether the wrapped leases report it held."""
         return await self._inner.is_held(name)
+
+    async def list_held(self, kind: str) -> frozenset[str]:
+        """Return what the wrapped leases report as held."""
+        return await self._inner.list_held(kind)
 
     @contextmanager
     def _count_held(self, kind: str, lease: Lease) -> Iterator[None]:

@@ -23,10 +23,11 @@ from typing import Any
 
 from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
-from delivery.broker.message_codec import EXPECTED, ROLLUP, SUBJECT, TTL
+from delivery.broker.lease_watch import RELEASED, LeaseWatch, decode_lease, lease_subject
+from delivery.broker.message_codec import EXPECTED, ROLLUP, TTL
 from delivery.broker.port import Lease, Leases
 from delivery.broker.renewal_thread import RenewalThread
-from delivery.broker.stream_config import EVENTS, subject_token
+from delivery.broker.stream_config import EVENTS
 from delivery.errors import (
     AppendConflict,
     BrokerRefused,
@@ -43,10 +44,7 @@ SAFETY_MARGIN = 0.2
 _RENEWALS = 3
 _RETRY_SECONDS = 0.1
 _NO_MESSAGE = 10037
-_RELEASED = "released"
 _ACQUIRE_TRIES = 3
-_WATCH_SECONDS = 1.0
-_WATCHED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,46 +113,6 @@ class HeldLease(Lease):
         await self._lost.wait()
 
 
-class _LeaseWatch:
-    """Watches leases that others hold; one request asks the broker for hundreds of them."""
-
-    def __init__(self, nats: NatsConnection) -> None:
-        self._nats = nats
-        self._watched: dict[asyncio.Event, str] = {}
-        self._checking: asyncio.Task[None] | None = None
-
-    @contextmanager
-    def watch(self, subject: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set once the subject has no held lease."""
-        freed = asyncio.Event()
-        self._watched[freed] = subject
-        self._checking = self._checking or asyncio.create_task(self._check_regularly())
-        try:
-            yield freed
-        finally:
-            del self._watched[freed]
-            if not self._watched:
-                self._checking.cancel()
-                self._checking = None
-
-    async def _check_regularly(self) -> None:
-        while True:
-            await asyncio.sleep(_WATCH_SECONDS)
-            with log_errors("leases.watch"), suppress(DeliveryError):  # the broker is away
-                await self._check(sorted(set(self._watched.values())))
-
-    async def _check(self, subjects: list[str]) -> None:
-        free = set(subjects)
-        for start in range(0, len(subjects), _WATCHED_AT_ONCE):
-            request = {"multi_last": subjects[start : start + _WATCHED_AT_ONCE]}
-            for message in await self._nats.direct_get(EVENTS, request):
-                if _decode(message.data).get("state") != _RELEASED:
-                    free.discard((message.headers or {})[SUBJECT])
-        for freed, subject in self._watched.items():
-            if subject in free:
-                freed.set()
-
-
 class JetStreamLeases(Leases):
     """Leases in the stream EVENTS, subject `lease.<kind>.<hash>`; the kind precedes a colon in the name."""
 
@@ -165,7 +123,7 @@ class JetStreamLeases(Leases):
         self._holder = holder
         self._renewals = renewals
         self._renewing_nats = renewals.connection if renewals else nats
-        self._watch = _LeaseWatch(nats)
+        self._watch = LeaseWatch(nats)
         self._own_nonces: set[str] = set()
         self._releasing: set[asyncio.Task[None]] = set()
 
@@ -204,6 +162,10 @@ class JetStreamLeases(Leases):
         """Yield an event that is set once the lease may be acquired."""
         return self._watch.watch(lease_subject(name))
 
+    async def list_held(self, kind: str) -> frozenset[str]:
+        """Return the names of the held leases of a kind. Raises BrokerUnreachable, BrokerRefused."""
+        return await self._watch.list_held(kind)
+
     def _stop_renewing(self, stop: asyncio.Event) -> None:
         if self._renewals:
             self._renewals.call(stop.set)
@@ -213,7 +175,7 @@ class JetStreamLeases(Leases):
     async def is_held(self, name: str) -> bool:
         """Return whether the lease's subject has a held lease. Raises BrokerUnreachable, BrokerRefused."""
         stored = await self._read(lease_subject(name))
-        return stored is not None and stored.value.get("state") != _RELEASED
+        return stored is not None and stored.value.get("state") != RELEASED
 
     async def _acquire(self, lease: HeldLease) -> None:
         expected = 0
@@ -235,7 +197,7 @@ class JetStreamLeases(Leases):
         if stored is None:
             return 0
         value = stored.value
-        if value.get("state") == _RELEASED or self._is_abandoned(value):
+        if value.get("state") == RELEASED or self._is_abandoned(value):
             return stored.seq
         raise LeaseBusy(f"the lease {lease.name} is held by {value.get('instance')}")
 
@@ -280,7 +242,9 @@ class JetStreamLeases(Leases):
         error = response.get("error")
         if error is None:
             message = response["message"]
-            return _StoredLease(seq=message["seq"], value=_decode(base64.b64decode(message.get("data", ""))))
+            return _StoredLease(
+                seq=message["seq"], value=decode_lease(base64.b64decode(message.get("data", "")))
+            )
         if error.get("err_code") == _NO_MESSAGE:
             return None
         raise BrokerRefused(f"cannot read a lease: {error.get('description')}")
@@ -328,24 +292,9 @@ class JetStreamLeases(Leases):
         await renewing
         if lease.remaining > 0:
             with log_errors("leases.release", lease=lease.name):  # the lease then expires by itself
-                await self._write(lease, lease.seq, state=_RELEASED, ttl=1.0)
+                await self._write(lease, lease.seq, state=RELEASED, ttl=1.0)
         lease.lose()
         self._own_nonces.discard(lease.nonce)
-
-
-def lease_subject(name: str) -> str:
-    """Return the subject of a lease: its kind, for readability, and the hash of its name."""
-    kind, colon, _ = name.partition(":")
-    kind = kind if colon and kind.isascii() and kind.isalpha() else "any"
-    return f"lease.{kind.lower()}.{subject_token(name)}"
-
-
-def _decode(data: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(data)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 class MemoryLeases(Leases):
@@ -391,6 +340,10 @@ class MemoryLeases(Leases):
     async def is_held(self, name: str) -> bool:
         """Return whether the lease is held."""
         return name in self._held
+
+    async def list_held(self, kind: str) -> frozenset[str]:
+        """Return the names of the held leases of a kind."""
+        return frozenset(name for name in self._held if name.startswith(f"{kind}:"))
 
     def revoke(self, name: str) -> None:
         """End a lease, as if it had expired."""

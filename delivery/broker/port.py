@@ -47,6 +47,13 @@ class Leases(Protocol):
     async def is_held(self, name: str) -> bool:
         """Return whether a lease of this name is held now; raises DeliveryError if the broker is away."""
 
+    @abstractmethod
+    async def list_held(self, kind: str) -> frozenset[str]:
+        """Return the names of all held leases that begin with `<kind>:`, by one request to the broker.
+
+        Raises DeliveryError if the broker is away. `kind` is a few lower-case letters.
+        """
+
 
 class WorkQueue(StrEnum):
     """The queues of work; each queue coalesces wake-ups by key."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -27,6 +27,7 @@ from delivery.chat.shared_rate_limit import SharedRateLimiter, TokenBucketStore
 from delivery.chat.sink import SEND_SECONDS
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.errors import DeliveryError, LeaseBusy
+from gateway.ingress.bot_shares import BotShares
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.ingress.channel_health import ReceiverHealth
 from gateway.ingress.channel_state import SqlChannelState
@@ -46,7 +47,8 @@ PROBE_TIMEOUT = 20.0
 class ChannelSupervisor(OpenChannels):
     """Opens channels and keeps them open. `may_receive`: this process also receives updates.
 
-    With `token_buckets` the rates of a bot are shared with the other processes that send for it.
+    With `token_buckets` the rates of a bot are shared with the other processes that send for it. With
+    `replica`, a name of this process, the bots are shared among the replicas that receive.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ChannelSupervisor(OpenChannels):
         may_receive: bool,
         public_url: str | None,
         token_buckets: TokenBucketStore | None = None,
+        replica: str | None = None,
         lease_ttl: float = 6.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,6 +71,9 @@ class ChannelSupervisor(OpenChannels):
         self._leases = leases
         self._public_url = public_url
         self._token_buckets = token_buckets
+        self._shares = (
+            BotShares(leases, replica=replica, ttl=lease_ttl) if may_receive and replica is not None else None
+        )
         self._lease_ttl = lease_ttl
         self._clock = clock
         self._wake_event = asyncio.Event()
@@ -83,6 +89,7 @@ class ChannelSupervisor(OpenChannels):
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the channels reconciled with the records until stopped, then close them."""
+        sharing = asyncio.create_task(self._shares.run(self._draining)) if self._shares else None
         try:
             while not stop.is_set():
                 self._wake_event.clear()
@@ -93,6 +100,9 @@ class ChannelSupervisor(OpenChannels):
                 await _wait_for_any(stop, self._wake_event, timeout=30.0)
         finally:
             await asyncio.gather(*(self._close(task) for task in list(self._channels.values())))
+            self._draining.set()
+            if sharing is not None:
+                await sharing
 
     async def wake(self, _account: str, _record: str) -> None:
         """Reconcile at once, because a channel record was created, changed or deleted."""
@@ -201,10 +211,13 @@ class ChannelSupervisor(OpenChannels):
 
     async def _receive(self, channel: ChannelTask, connection: Connection) -> None:
         """Receive while this process holds the bot's lease; without it, stand by and only send."""
-        while self._may_receive and not (self._draining.is_set() or channel.stop.is_set()):
+        while self._may_receive and not self._is_ending(channel):
             try:
+                changed = await self._wait_for_share(channel)
+                if self._is_ending(channel):
+                    break
                 async with channel.receiving:
-                    await self._receive_once(channel, connection)
+                    await self._receive_once(channel, connection, changed)
             except LeaseBusy as error:
                 channel.health.set_standby(on_standby=True, reason=str(error))
                 with self._leases.watch(_lease_name(channel)) as freed:
@@ -214,28 +227,55 @@ class ChannelSupervisor(OpenChannels):
                 await _wait_for_any(channel.stop, self._draining, timeout=BROKER_RETRY_SECONDS)
         await channel.stop.wait()
 
-    async def _receive_once(self, channel: ChannelTask, connection: Connection) -> None:
-        """Receive until the lease is lost or the channel stops; raises LeaseBusy if another has it."""
+    def _is_ending(self, channel: ChannelTask) -> bool:
+        return self._draining.is_set() or channel.stop.is_set()
+
+    async def _wait_for_share(self, channel: ChannelTask) -> asyncio.Event | None:
+        """Stand by while the bot belongs to another replica, unless that one leaves it alone for a while.
+
+        Returns the event of the next change of the shares; None if they are not shared.
+        """
+        if self._shares is None:
+            return None
+        bot = _lease_name(channel)
+        while True:
+            changed = self._shares.next_change()
+            if self._shares.owns(bot) or self._is_ending(channel):
+                return changed
+            channel.health.set_standby(on_standby=True, reason="the bot belongs to another replica")
+            with self._leases.watch(bot) as freed:
+                await _wait_for_any(channel.stop, self._draining, changed, freed)
+            await _wait_for_any(channel.stop, self._draining, changed, timeout=self._lease_ttl)
+            if not (changed.is_set() or await self._leases.is_held(bot)):
+                return changed
+
+    async def _receive_once(
+        self, channel: ChannelTask, connection: Connection, changed: asyncio.Event | None
+    ) -> None:
+        """Receive until the lease is lost, the bot is another's or the channel stops; may raise LeaseBusy."""
         async with self._leases.acquire(_lease_name(channel), ttl=self._lease_ttl) as lease:
             channel.health.set_standby(on_standby=False)
-            await self._receive_leased(channel, connection, lease.wait_lost())
+            endings: list[Awaitable[object]] = [lease.wait_lost()]
+            if self._shares is not None and changed is not None:
+                endings.append(self._shares.wait_to_hand_over(_lease_name(channel), changed))
+            await self._receive_leased(channel, connection, endings)
 
-    async def _receive_leased(self, channel: ChannelTask, connection: Connection, lost: Any) -> None:
+    async def _receive_leased(
+        self, channel: ChannelTask, connection: Connection, endings: Sequence[Awaitable[object]]
+    ) -> None:
         accept = self._get_acceptor().accept(channel.context)
         running = asyncio.create_task(connection.receiver.run(accept, receiving=channel.health))
-        losing, stopping = (
-            asyncio.ensure_future(lost),
-            asyncio.create_task(_wait_for_any(channel.stop, self._draining)),
-        )
+        stopping = _wait_for_any(channel.stop, self._draining)
+        waiting = [running, *(asyncio.ensure_future(ending) for ending in (*endings, stopping))]
         try:
-            await asyncio.wait({running, losing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 running.result()
         finally:
             channel.health.disconnected()
-            for task in (running, losing, stopping):
+            for task in waiting:
                 task.cancel()
-            await asyncio.gather(running, losing, stopping, return_exceptions=True)
+            await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def _lease_name(channel: ChannelTask) -> str:

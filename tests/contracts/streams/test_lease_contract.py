@@ -12,7 +12,8 @@ import pytest
 from nats.aio.msg import Msg
 
 from delivery.broker.connection import NatsConnection, connect
-from delivery.broker.leases import HeldLease, JetStreamLeases, LeaseHolder, MemoryLeases, lease_subject
+from delivery.broker.lease_watch import lease_subject
+from delivery.broker.leases import HeldLease, JetStreamLeases, LeaseHolder, MemoryLeases
 from delivery.broker.port import Leases
 from delivery.broker.stream_config import EVENTS, StreamConfig, ensure_streams
 from delivery.errors import DeliveryError, LeaseBusy, LeaseLost
@@ -235,6 +236,15 @@ async def test_a_watched_lease_is_reported_when_it_is_released(leases: Leases) -
             await asyncio.gather(freed.wait(), never_held.wait())
         async with leases.acquire("a:bot") as lease:
             lease.ensure_held()
+
+
+async def test_held_leases_are_listed_by_kind(leases: Leases) -> None:
+    """Released leases and those of other kinds are not in the list."""
+    assert await leases.list_held("r") == frozenset()
+    async with leases.acquire("r:one"), leases.acquire("a:bot"):
+        async with leases.acquire("r:two"):
+            assert await leases.list_held("r") == {"r:one", "r:two"}
+        assert await leases.list_held("r") == {"r:one"}
 
 
 async def test_a_watched_lease_is_reported_when_its_holder_is_gone(nats_connection: NatsConnection) -> None:

@@ -183,6 +183,10 @@ class SingleHolderLeases(Leases):
         """Return whether the lease is held."""
         return name in self._holders
 
+    async def list_held(self, kind: str) -> frozenset[str]:
+        """Return the held leases of a kind."""
+        return frozenset(name for name in self._holders if name.startswith(kind))
+
 
 async def test_leases_are_counted_by_kind() -> None:
     """Leases are counted when they are acquired, refused and lost; the label has only the kind."""
