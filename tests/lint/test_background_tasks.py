@@ -18,7 +18,8 @@ EXEMPT = {
     "end_on": "waits for an event only",
 }
 
-Functions = dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Functions = dict[str, Function]
 
 
 def test_every_background_task_logs_its_errors() -> None:
@@ -30,7 +31,7 @@ def test_every_background_task_logs_its_errors() -> None:
 
 
 def _unguarded_tasks(source: Source) -> Iterator[str]:
-    defined = [*source.nodes(ast.FunctionDef), *source.nodes(ast.AsyncFunctionDef)]
+    defined: list[Function] = [*source.nodes(ast.FunctionDef), *source.nodes(ast.AsyncFunctionDef)]
     functions: Functions = {node.name: node for node in sorted(defined, key=lambda node: node.lineno)}
     started = {"run"} & set(functions)  # the gateway starts these
     for node in source.nodes(ast.Call):

@@ -158,8 +158,9 @@ def _words(identifier: str) -> list[str]:
 
 
 def _identifiers(source: Source) -> Iterator[str]:
-    for kind in (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
-        yield from (node.name for node in source.nodes(kind))
+    yield from (node.name for node in source.nodes(ast.ClassDef))
+    yield from (node.name for node in source.nodes(ast.FunctionDef))
+    yield from (node.name for node in source.nodes(ast.AsyncFunctionDef))
     yield from (node.arg for node in source.nodes(ast.arg))
     yield from (node.id for node in source.nodes(ast.Name))
     yield from (node.attr for node in source.nodes(ast.Attribute))
