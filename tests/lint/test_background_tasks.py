@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from source_trees import Source, sources
+
 EXEMPT = {
     "_attempt_in_turn": "its group belongs to one call of KeyedWorker, which logs the error",
     "_send_in_turn": "as _attempt_in_turn",
@@ -18,26 +18,24 @@ EXEMPT = {
     "end_on": "waits for an event only",
 }
 
-Functions = dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Functions = dict[str, Function]
 
 
 def test_every_background_task_logs_its_errors() -> None:
     """A coroutine that is started as a task calls `log_errors`, itself or in a function of its module."""
     unguarded = [
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in sorted((ROOT / "delivery").rglob("*.py"))
-        for name in _unguarded_tasks(ast.parse(path.read_text()))
+        f"{source.name}: {name}" for source in sources("delivery") for name in _unguarded_tasks(source)
     ]
     assert not unguarded, "wrap one pass of the task in delivery.background.log_errors"
 
 
-def _unguarded_tasks(tree: ast.Module) -> Iterator[str]:
-    functions: Functions = {
-        node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
+def _unguarded_tasks(source: Source) -> Iterator[str]:
+    defined: list[Function] = [*source.nodes(ast.FunctionDef), *source.nodes(ast.AsyncFunctionDef)]
+    functions: Functions = {node.name: node for node in sorted(defined, key=lambda node: node.lineno)}
     started = {"run"} & set(functions)  # the gateway starts these
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _name_of(node.func) == "create_task" and node.args:
+    for node in source.nodes(ast.Call):
+        if _name_of(node.func) == "create_task" and node.args:
             coroutine = node.args[0]
             started.add(_name_of(coroutine.func) if isinstance(coroutine, ast.Call) else "")
     for name in started & set(functions) - set(EXEMPT):

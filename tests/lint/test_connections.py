@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
 
-ROOT = Path(__file__).parents[2]
+from source_trees import Source, sources
+
 PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress", "examples")
 OPENERS = frozenset(
     {
@@ -67,15 +68,11 @@ SAME_NAMES = {
 """Calls of functions of ours that have the name of an opener."""
 
 
-def _openers(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        named: list[ast.expr] = []
-        if isinstance(node, ast.Call):
-            named = [node.func]
-        elif isinstance(node, ast.ClassDef):
-            named = list(node.bases)
-        for one in named:
-            yield from OPENERS.intersection(_names(one))
+def _openers(source: Source) -> Iterator[str]:
+    named = [node.func for node in source.nodes(ast.Call)]
+    named += [base for node in source.nodes(ast.ClassDef) for base in node.bases]
+    for one in named:
+        yield from OPENERS.intersection(_names(one))
 
 
 def _names(node: ast.expr) -> Iterator[str]:
@@ -87,16 +84,15 @@ def _names(node: ast.expr) -> Iterator[str]:
         yield node.id
 
 
+@cache
 def _places() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for top in PACKAGES:
-        for path in sorted((ROOT / top).rglob("*.py")):
-            name = path.relative_to(ROOT).as_posix()
-            if "simulator" in path.parts or "tests" in path.parts or name.startswith(tuple(SAME_NAMES)):
-                continue
-            openers = set(_openers(ast.parse(path.read_text())))
-            if openers:
-                found[name] = openers
+    for source in sources(*PACKAGES):
+        if {"simulator", "tests"} & set(source.parts) or source.name.startswith(tuple(SAME_NAMES)):
+            continue
+        openers = set(_openers(source))
+        if openers:
+            found[source.name] = openers
     return found
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress", "dovecote")
+from source_trees import PACKAGES, Source, sources
 
 UNFAIR = frozenset(
     {
@@ -73,33 +71,25 @@ def test_shared_pools_use_the_fair_scheduler() -> None:
 def test_only_the_keyed_worker_receives_wake_ups() -> None:
     """A second subscriber would take the wake-ups of a queue past the fair scheduler."""
     subscribers = {
-        name
-        for name, tree in _product()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and _name_of(node.func) == "subscribe"
+        source.name
+        for source in _product()
+        for node in source.nodes(ast.Call)
+        if _name_of(node.func) == "subscribe"
         and {keyword.arg for keyword in node.keywords} >= {"at_most", "stop"}
     }
     assert subscribers == {"delivery/broker/keyed_worker.py"}
 
 
 def _uses() -> Iterator[str]:
-    for name, tree in _product():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                yield from (f"{name} {base}" for base in map(_name_of, node.bases) if base in UNFAIR)
-            elif isinstance(node, ast.Call) and _name_of(node.func) in UNFAIR:
-                yield f"{name} {_name_of(node.func)}"
-            elif isinstance(node, ast.keyword) and _name_of(node.value) in UNFAIR:
-                yield f"{name} {_name_of(node.value)}"
+    for source in _product():
+        named = [base for node in source.nodes(ast.ClassDef) for base in node.bases]
+        named += [node.func for node in source.nodes(ast.Call)]
+        named += [node.value for node in source.nodes(ast.keyword)]
+        yield from (f"{source.name} {name}" for name in map(_name_of, named) if name in UNFAIR)
 
 
-def _product() -> Iterator[tuple[str, ast.Module]]:
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            name = str(path.relative_to(ROOT))
-            if "/simulator/" not in name and "/testing/" not in name:
-                yield name, ast.parse(path.read_text())
+def _product() -> Iterator[Source]:
+    return (one for one in sources(*PACKAGES) if not {"simulator", "testing"} & set(one.parts))
 
 
 def _name_of(node: ast.expr) -> str:

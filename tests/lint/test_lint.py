@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress", "dovecote")
+from source_trees import EVERYTHING, PACKAGES, ROOT, sources, tracked
+
 MOST_LINES = 400
 BANNED_CALLS = {
     "wait_for": "asyncio.wait_for swallows cancellation on Python 3.11: use asyncio.timeout or asyncio.wait",
@@ -24,44 +22,12 @@ REGISTRIES = re.compile(
 )
 
 
-@cache
-def tracked() -> tuple[Path, ...]:
-    """Return the files of the repository, the untracked ones that are not ignored too."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    names = listed.stdout.decode().split("\0")
-    return tuple(path for name in names if name and (path := ROOT / name).is_file())
-
-
-@cache
-def _parsed(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
-def sources(*tops: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, text) of the Python files below these folders."""
-    for path in tracked():
-        name = path.relative_to(ROOT).as_posix()
-        if name.endswith(".py") and name.split("/")[0] in tops:
-            yield name, path.read_text()
-
-
-def trees(*tops: str) -> Iterator[tuple[str, ast.Module]]:
-    """Yield (name, syntax tree) of the Python files below these folders."""
-    for name, text in sources(*tops):
-        yield name, _parsed(text)
-
-
 def test_no_file_is_longer_than_400_lines() -> None:
     """A longer file has more than one responsibility."""
     long = {
-        name: text.count("\n")
-        for name, text in sources(*PACKAGES, "tests", "bench", "examples", "scripts")
-        if text.count("\n") > MOST_LINES and "/migrations/versions/" not in name
+        source.name: source.text.count("\n")
+        for source in sources(*EVERYTHING)
+        if source.text.count("\n") > MOST_LINES and "/migrations/versions/" not in source.name
     }
     assert not long
 
@@ -69,9 +35,9 @@ def test_no_file_is_longer_than_400_lines() -> None:
 def test_every_module_class_function_and_test_says_what_it_is() -> None:
     """Modules, public classes and functions, and tests have a docstring."""
     silent = [
-        f"{name}: {what}"
-        for name, tree in trees(*PACKAGES, "tests", "bench", "examples", "scripts")
-        for what in _without_docstring(tree)
+        f"{source.name}: {what}"
+        for source in sources(*EVERYTHING)
+        for what in _without_docstring(source.tree)
     ]
     assert not silent
 
@@ -93,10 +59,10 @@ def _without_docstring(node: ast.Module | ast.ClassDef) -> Iterator[str]:
 def test_calls_that_have_bitten_us_are_not_made(call: str) -> None:
     """What swallowed cancellations or lost messages once is not called again."""
     found = [
-        f"{name}:{node.lineno}"
-        for name, tree in trees(*PACKAGES, "tests", "bench", "examples", "scripts")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr == call and not _is_condition_wait(node)
+        f"{source.name}:{node.lineno}"
+        for source in sources(*EVERYTHING)
+        for node in source.nodes(ast.Attribute)
+        if node.attr == call and not _is_condition_wait(node)
     ]
     assert not found, BANNED_CALLS[call]
 
@@ -109,13 +75,10 @@ def _is_condition_wait(node: ast.Attribute) -> bool:
 def test_leases_are_never_renewed_by_a_key_value_update() -> None:
     """`kv.update` drops the time to live, which makes a lease immortal."""
     found = [
-        name
-        for name, tree in trees(*PACKAGES)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and node.attr == "update"
-        and isinstance(node.value, ast.Name)
-        and node.value.id in {"kv", "bucket"}
+        source.name
+        for source in sources(*PACKAGES)
+        for node in source.nodes(ast.Attribute)
+        if node.attr == "update" and isinstance(node.value, ast.Name) and node.value.id in {"kv", "bucket"}
     ]
     assert not found
 
@@ -123,14 +86,13 @@ def test_leases_are_never_renewed_by_a_key_value_update() -> None:
 def test_the_machine_is_not_asked_what_time_it_is() -> None:
     """Rows are written and judged by the clock that all replicas share (`delivery.database.clock`)."""
     found = [
-        f"{name}:{node.lineno}"
-        for name, tree in trees("gateway", "delivery")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and node.attr == "now"
+        f"{source.name}:{node.lineno}"
+        for source in sources("gateway", "delivery")
+        for node in source.nodes(ast.Attribute)
+        if node.attr == "now"
         and isinstance(node.value, ast.Name)
         and node.value.id == "datetime"
-        and not name.startswith(("gateway/cli/", "delivery/database/clock.py"))
+        and not source.name.startswith(("gateway/cli/", "delivery/database/clock.py"))
     ]
     assert not found
 
@@ -147,7 +109,7 @@ def test_times_of_others_are_converted_where_they_are_bounded() -> None:
         "gateway/cli/doctor/local_checks.py",  # this machine's clock
         "sandbox/paths.py",
     }
-    found = {name for name, text in sources(*PACKAGES) if "fromtimestamp(" in text}
+    found = {source.name for source in sources(*PACKAGES) if "fromtimestamp(" in source.text}
     assert found == bounded
 
 
@@ -157,10 +119,10 @@ def test_only_settings_reads_the_environment() -> None:
     inside = {f"sandbox/desktop/{name}.py" for name in programs}
     allowed = {"gateway/config/load.py", *inside}
     found = [
-        name
-        for name, tree in trees(*PACKAGES)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"} and name not in allowed
+        source.name
+        for source in sources(*PACKAGES)
+        for node in source.nodes(ast.Attribute)
+        if node.attr in {"environ", "getenv"} and source.name not in allowed
     ]
     assert not found
 
@@ -206,7 +168,11 @@ def test_no_test_patches_what_we_own() -> None:
     """Tests use real collaborators or simulators that speak the platform's protocol."""
     pattern = re.compile(r"mock\.patch|monkeypatch\.setattr|MagicMock|AsyncMock")
     own = Path(__file__).name
-    found = [name for name, text in sources("tests") if not name.endswith(own) and pattern.search(text)]
+    found = [
+        source.name
+        for source in sources("tests")
+        if not source.name.endswith(own) and pattern.search(source.text)
+    ]
     assert not found
 
 
@@ -214,11 +180,10 @@ def test_no_test_says_that_digits_are_absent() -> None:
     """A text with a port, an id or a time has any few digits now and then: name words instead."""
     digits = re.compile(r"(?=.*\d)[0-9a-f]{1,4}")
     found = [
-        f"{name}:{test.lineno}: {test.left.value!r}"
-        for name, tree in trees("tests")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assert)
-        and isinstance(test := node.test, ast.Compare)
+        f"{source.name}:{test.lineno}: {test.left.value!r}"
+        for source in sources("tests")
+        for node in source.nodes(ast.Assert)
+        if isinstance(test := node.test, ast.Compare)
         and isinstance(test.ops[0], ast.NotIn)
         and isinstance(test.left, ast.Constant)
         and isinstance(test.left.value, str)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress", "dovecote")
+from source_trees import PACKAGES, ROOT, Source, sources, tracked
+
 MAX_ROOT_MODULES = 8
 ROOM_SIZES = range(4, 17)
 SMALL_ROOMS = {
@@ -69,43 +67,30 @@ OLD_WORDS = frozenset(
 """Words of an earlier private vocabulary, as parts of identifiers."""
 
 
-@cache
-def modules() -> dict[str, ast.Module]:
-    """Return the syntax trees of all tracked Python files by path."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    names = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
-    return {name: ast.parse((ROOT / name).read_text()) for name in names}
-
-
-def product() -> Iterator[tuple[str, ast.Module]]:
-    """Yield the modules of the four packages."""
-    return ((name, tree) for name, tree in modules().items() if name.split("/")[0] in PACKAGES)
+def product() -> Iterator[Source]:
+    """Return the modules of the packages."""
+    return sources(*PACKAGES)
 
 
 def test_a_package_has_few_modules_at_its_root() -> None:
     """A reader sees rooms first."""
     counts: dict[str, int] = defaultdict(int)
-    for name, _tree in product():
-        if name.count("/") == 1 and not name.endswith("__init__.py"):
-            counts[name.split("/")[0]] += 1
+    for source in product():
+        if len(source.parts) == 2 and source.parts[1] != "__init__.py":
+            counts[source.parts[0]] += 1
     assert all(count <= MAX_ROOT_MODULES for count in counts.values()), counts
 
 
 def test_a_room_has_four_to_sixteen_modules_and_says_what_it_is_for() -> None:
     """A smaller room belongs to another one, a larger one is divided."""
     rooms: dict[str, int] = defaultdict(int)
-    for name, tree in product():
-        folder = name.rpartition("/")[0]
+    for source in product():
+        folder = source.name.rpartition("/")[0]
         if "/" not in folder:
             continue
-        rooms[folder] += not name.endswith("__init__.py")
-        if name.endswith("__init__.py"):
-            assert ast.get_docstring(tree), name
+        rooms[folder] += source.parts[-1] != "__init__.py"
+        if source.parts[-1] == "__init__.py":
+            assert ast.get_docstring(source.tree), source.name
     odd = {
         room: count for room, count in rooms.items() if count not in ROOM_SIZES and room not in SMALL_ROOMS
     }
@@ -133,38 +118,36 @@ def _refuse_cycles(
 
 
 def _imports() -> dict[str, set[str]]:
-    names = {name[:-3].replace("/", ".").removesuffix(".__init__"): name for name, _tree in product()}
-    edges: dict[str, set[str]] = {module: set() for module in names}
-    for module, name in names.items():
-        for node in ast.walk(modules()[name]):
-            targets: list[str] = []
-            if isinstance(node, ast.Import):
-                targets = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
+    modules = {source.name[:-3].replace("/", ".").removesuffix(".__init__"): source for source in product()}
+    edges: dict[str, set[str]] = {module: set() for module in modules}
+    for module, source in modules.items():
+        targets = [alias.name for node in source.nodes(ast.Import) for alias in node.names]
+        for node in source.nodes(ast.ImportFrom):
+            if node.module:
                 below = [f"{node.module}.{alias.name}" for alias in node.names]
-                targets = [one if one in names else node.module for one in below]
-            edges[module].update(one for one in targets if one in names and one != module)
+                targets += [one if one in modules else node.module for one in below]
+        edges[module].update(one for one in targets if one in modules and one != module)
     return edges
 
 
 def test_a_class_name_is_used_once() -> None:
     """Only the same part of parallel adapters shares a name."""
     places: dict[str, set[str]] = defaultdict(set)
-    for name, tree in modules().items():
-        if PARALLEL.match(name):
+    for source in sources():
+        if PARALLEL.match(source.name):
             continue
-        for node in tree.body:
+        for node in source.tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].add(name)
+                places[node.name].add(source.name)
     assert not {name: sorted(found) for name, found in places.items() if len(found) > 1}
 
 
 def test_no_identifier_uses_the_old_vocabulary() -> None:
     """Names are the standard terms of the field."""
     found = sorted(
-        f"{name}: {identifier}"
-        for name, tree in product()
-        for identifier in {*Path(name).stem.split("."), *_identifiers(tree)}
+        f"{source.name}: {identifier}"
+        for source in product()
+        for identifier in {*Path(source.name).stem.split("."), *_identifiers(source)}
         if OLD_WORDS & set(_words(identifier))
     )
     assert not found
@@ -174,26 +157,22 @@ def _words(identifier: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", identifier)]
 
 
-def _identifiers(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
-        elif isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
+def _identifiers(source: Source) -> Iterator[str]:
+    yield from (node.name for node in source.nodes(ast.ClassDef))
+    yield from (node.name for node in source.nodes(ast.FunctionDef))
+    yield from (node.name for node in source.nodes(ast.AsyncFunctionDef))
+    yield from (node.arg for node in source.nodes(ast.arg))
+    yield from (node.id for node in source.nodes(ast.Name))
+    yield from (node.attr for node in source.nodes(ast.Attribute))
 
 
 def test_architecture_names_functions_that_exist() -> None:
     """A path in ARCHITECTURE.md with a name in brackets behind it defines that name."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     named = re.findall(r"`([a-z_/0-9]+\.py)`\s+\(`([A-Za-z_.]+)`\)", text)
+    trees = {source.name: source.tree for source in sources()}
     missing = [
-        f"{path} {dotted}"
-        for path, dotted in named
-        if path not in modules() or not _defines(modules()[path], dotted)
+        f"{path} {dotted}" for path, dotted in named if path not in trees or not _defines(trees[path], dotted)
     ]
     assert named
     assert not missing
@@ -211,21 +190,19 @@ def _defines(tree: ast.Module, dotted: str) -> bool:
 
 def test_no_text_names_an_installation_that_fails() -> None:
     """Dovecote is on no package index, so no error, comment or page says `pip install 'dovecote[...]'`."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
-    names = [ROOT / name for name in listed.stdout.decode().split("\0") if name.endswith((".py", ".md"))]
     wrong = re.compile(r"pip install '?dovecote\b")
-    here = Path(__file__)
-    assert not [name for name in names if name != here and name.is_file() and wrong.search(name.read_text())]
+    texts = [path for path in tracked() if path.suffix in {".py", ".md"} and path != Path(__file__)]
+    assert texts
+    assert not [path for path in texts if wrong.search(path.read_text())]
 
 
 def test_tests_destroy_their_own_sandboxes_only() -> None:
     """Tests share an engine, so what a test lists to destroy it lists by its own label."""
     found = [
-        f"{name}:{node.lineno}"
-        for name, tree in modules().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.For)
-        and "destroy(" in ast.unparse(node)
-        and ".list()" in ast.unparse(node.iter)
+        f"{source.name}:{node.lineno}"
+        for source in sources()
+        if "destroy(" in source.text
+        for node in source.nodes(ast.For)
+        if "destroy(" in ast.unparse(node) and ".list()" in ast.unparse(node.iter)
     ]
     assert not found
