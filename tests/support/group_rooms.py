@@ -1,7 +1,6 @@
 """Rooms of the simulated platforms with several people, for stories that run on each of them.
 
-Everybody has an id on the platform. What people say to the bot mentions it; a choice is a pressed button, or
-`/answer` where a platform has no buttons.
+What people say to the bot mentions it; a choice is a pressed button, or `/answer` on a platform without them.
 """
 
 from __future__ import annotations
@@ -28,13 +27,12 @@ from channels.telegram.simulator import simulate as simulate_telegram
 from channels.zalo.simulator import Simulator as Zalo
 from channels.zalo.simulator import simulate as simulate_zalo
 
-SECONDS = 60.0
-"""How long something may take on a busy machine."""
+SECONDS = 60.0  # on a busy machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomMessage:
-    """A message of the bot as people see it; `id` is the platform's."""
+    """A message of the bot as people see it."""
 
     id: str
     room: str
@@ -158,9 +156,10 @@ class _TelegramRoom(GroupRoom):
 
     async def choose(self, person: Person, question: RoomMessage, number: int) -> str:
         data = question.buttons[number - 1]
-        press = await self._platform.press(self.forum, int(question.id), data, user=person.number)
-        await self.wait_until(lambda: self._platform.answers(press) is not None, seconds=SECONDS)
-        return str((self._platform.answers(press) or {})["text"])
+        platform = self._platform
+        press = await platform.press(self.forum, int(question.id), data, user=person.number)
+        await self.wait_until(lambda: platform.answers(press) is not None, seconds=SECONDS)
+        return str((platform.answers(press) or {})["text"])
 
 
 class _SlackRoom(GroupRoom):
