@@ -212,8 +212,8 @@ async def test_the_story_over_websocket_through_kill_9(tmp_path: Path) -> None:
 
 async def refused(process: GatewayProcess, **frame: Any) -> str:
     """Send a frame with the key of another account, and return the code of the error."""
-    made = {"json": {"name": "strangers"}}
-    async with http_with(process, ADMIN) as session, session.post("/accounts", **made) as response:
+    made = {"name": "strangers"}
+    async with http_with(process, ADMIN) as session, session.post("/accounts", json=made) as response:
         stranger = (await response.json())["key"]
     async with http_with(process, stranger) as session, session.ws_connect("/ws") as socket:
         listener = Listener(socket)
