@@ -14,10 +14,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from bench.targets import messages, others
+from bench.targets import context, messages, others
 from bench.targets.report import TargetRow, print_layers, print_targets
 
-PARTS = ("one-by-one", "chats", "growth", "kill", "start", "replay", "webhooks", "command")
+PARTS = ("one-by-one", "chats", "growth", "kill", "start", "replay", "webhooks", "command", "context")
 
 
 async def measure(given: Any) -> tuple[list[TargetRow], Mapping[str, Mapping[str, float]]]:
@@ -34,6 +34,7 @@ async def measure(given: Any) -> tuple[list[TargetRow], Mapping[str, Mapping[str
         "replay": lambda: others.measure_replay(given.rounds),
         "webhooks": others.measure_webhooks,
         "command": lambda: others.measure_command(given.count),
+        "context": context.measure_context,
     }
     for part, measurement in measurements.items():
         if part in given.only:

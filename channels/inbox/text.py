@@ -30,9 +30,9 @@ def iso_time(value: object) -> datetime:
     """Return the moment of an ISO 8601 text (UTC where it names no zone), or the epoch."""
     try:
         moment = datetime.fromisoformat(clean(value))
-    except ValueError:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return _EPOCH
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def unix_time(milliseconds: object) -> datetime:

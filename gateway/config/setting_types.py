@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -369,9 +369,15 @@ class PriceSettings(FrozenSettings):
     output: float = Field(default=0.0, ge=0, description="for a million tokens written")
 
 
-def list_fields(model: type[BaseModel]) -> Iterable[str]:
-    """Return the names of list fields in a plugin's settings, which accept comma-separated text."""
+def list_fields(model: type[BaseModel]) -> Mapping[str, frozenset[str]]:
+    """Return the list fields of a plugin's settings, which accept comma-separated text.
+
+    The values are the single words that a field accepts in place of a list, such as `anyone`.
+    """
+    found: dict[str, frozenset[str]] = {}
     for name, field in model.model_fields.items():
-        kinds = {get_origin(kind) for kind in (field.annotation, *get_args(field.annotation))}
-        if kinds & {tuple, list, set, frozenset}:
-            yield name
+        kinds = (field.annotation, *get_args(field.annotation))
+        if {get_origin(kind) for kind in kinds} & {tuple, list, set, frozenset}:
+            words = (get_args(kind) for kind in kinds if get_origin(kind) is Literal)
+            found[name] = frozenset(str(word) for some in words for word in some)
+    return found

@@ -145,9 +145,12 @@ def _split_lists(model: type[Any], table: dict[str, Any]) -> None:
     """Accept comma-separated lists in variables of plugins, as for other settings."""
     if not issubclass(model, BaseModel):
         return
-    for name in list_fields(model):
+    for name, words in list_fields(model).items():
         if isinstance(table.get(name), str):
-            table[name] = [part.strip() for part in table[name].split(",") if part.strip()]
+            text = table[name].strip()
+            table[name] = (
+                text if text in words else [part.strip() for part in text.split(",") if part.strip()]
+            )
 
 
 def _blank_values(

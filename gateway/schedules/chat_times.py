@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from gateway.schedules.recurrence import CRON_FIELDS, InvalidRecurrence, Recurrence, parse_recurrence
+from gateway.schedules.recurrence import (
+    CRON_FIELDS,
+    HORIZON,
+    RANGE,
+    InvalidRecurrence,
+    Recurrence,
+    as_utc,
+    parse_recurrence,
+)
 
 FORMS = (
     "`in 20m`, `at 18:00`, `tomorrow 9:00`, `2030-01-31 9:00`, `every 2h`, `every day 9:00`, "
@@ -28,6 +36,8 @@ def parse_when(words: Sequence[str], *, now: datetime, timezone: str) -> tuple[R
     today = now.astimezone(ZoneInfo(timezone)).date()
     if first == "in":
         length, rest = _take_duration(rest)
+        if length > HORIZON:
+            raise InvalidRecurrence("when", RANGE)
         return parse_recurrence(now=now, at=now + length, timezone=timezone), " ".join(rest)
     if first == "every":
         return _parse_every(rest, now=now, timezone=timezone)
@@ -92,4 +102,4 @@ def _parse_date(word: str) -> date:
 
 
 def _moment(day: date, clock: time, timezone: str) -> datetime:
-    return datetime.combine(day, clock, tzinfo=ZoneInfo(timezone)).astimezone(UTC)
+    return as_utc(datetime.combine(day, clock, tzinfo=ZoneInfo(timezone)), field="when")

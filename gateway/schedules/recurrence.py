@@ -22,6 +22,8 @@ CRON_FIELDS = 5
 HORIZON = timedelta(days=3660)
 """A schedule must be due for the first time within this period."""
 
+RANGE = "must be a time within the next ten years"
+
 _DURATION = TypeAdapter(timedelta)
 _NEVER = "the time has no match in the next ten years"
 
@@ -107,9 +109,18 @@ def parse_interval(text: str) -> timedelta:
 def _parse_at(at: datetime, now: datetime) -> datetime:
     if at.tzinfo is None:
         raise InvalidRecurrence("at", "must have an offset from UTC, as in 2030-01-31T09:00:00+01:00")
-    if at <= now:
+    moment = as_utc(at, field="at")
+    if moment <= now:
         raise InvalidRecurrence("at", f"must be in the future; it is {now:%Y-%m-%dT%H:%M:%SZ} now")
-    return at.astimezone(UTC)
+    return moment
+
+
+def as_utc(moment: datetime, *, field: str) -> datetime:
+    """Return a moment in UTC; raises InvalidRecurrence for one that UTC has no year for."""
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise InvalidRecurrence(field, RANGE) from None
 
 
 def _parse_cron(cron: str, now: datetime) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
@@ -88,6 +88,7 @@ async def test_g14_clocks_that_disagree_by_twenty_minutes_change_nothing(tmp_pat
         await sending
         assert await users.wait(60) == 0
         tally = await _tally(deployment, users)
+        await _remind_from_both(deployment, chat=950)
         dates, moments = zip(*[await _now_of(process) for process in deployment.replicas], strict=True)
         await stop_and_wait(deployment.replicas[1])
         waits = [await _measure_handover(deployment, 901, *deployment.replicas)]
@@ -98,6 +99,25 @@ async def test_g14_clocks_that_disagree_by_twenty_minutes_change_nothing(tmp_pat
     assert dates[0] - dates[1] > 1100, "the machines' clocks disagree"
     assert abs(moments[0] - moments[1]) < 60, "the gateways' do not"
     assert all(HELD - 0.5 <= wait < 60 for wait in waits), waits
+
+
+async def _remind_from_both(deployment: Deployment, *, chat: int) -> None:
+    """Create a reminder on each replica, and see each come once, and not before its time."""
+    await deployment.platform.say(chat, "!echo hello")
+    await deployment.platform.wait_for_messages(1, chat=chat, seconds=60)
+    conversation, due = (await deployment.conversations())[chat], datetime.now(UTC) + timedelta(seconds=4)
+    for process, text in zip(deployment.replicas, ("drink tea", "drink water"), strict=True):
+        body = {"conversation": conversation, "kind": "reminder", "text": text, "at": due.isoformat()}
+        async with process.http() as session, session.post("/accounts/me/schedules", json=body) as answer:
+            assert answer.status == 201, await answer.text()
+    await deployment.platform.wait_for_messages(3, chat=chat, seconds=60)
+    await deployment.platform.say(chat, "!echo behind")  # what would come twice, came before it
+    *_, tea, water, behind = await deployment.platform.wait_for_messages(4, chat=chat, seconds=60)
+    assert {tea.text, water.text} == {"Reminder: drink tea", "Reminder: drink water"}
+    assert "behind" in behind.text
+    assert all(post.raw["date"] >= int(due.timestamp()) - 1 for post in (tea, water))
+    events = await deployment.log_of(conversation)
+    assert len([event for event in events if event["type"] == "schedule.fired"]) == 2
 
 
 async def _now_of(process: GatewayProcess) -> tuple[float, float]:

@@ -113,6 +113,40 @@ def test_times_of_others_are_converted_where_they_are_bounded() -> None:
     assert found == bounded
 
 
+def test_moments_of_others_are_moved_to_utc_where_their_range_is_checked() -> None:
+    """`astimezone` raises at both ends of time: these places catch it, or know the moment."""
+    checked = {
+        "channels/github/send/sender.py",  # a time of ours
+        "channels/inbox/text.py",
+        "delivery/database/clock.py",  # the database's clock
+        "delivery/database/tables.py",  # everything that is stored was checked before
+        "delivery/deliveries/rendering.py",  # a time of ours
+        "delivery/events/event.py",
+        "gateway/accounts/budget_periods.py",  # the present
+        "gateway/conversations/room_context.py",  # adapters check the times of their platforms
+        "gateway/ingress/inbound.py",
+        "gateway/ingress/interactions/agent_reactions.py",  # the present
+        "gateway/ingress/schedule_commands.py",  # a stored time within ten years
+        "gateway/schedules/chat_times.py",  # the present
+        "gateway/schedules/recurrence.py",
+        "gateway/turns/session_reset.py",  # the present
+        "gateway/web/admin/webhook_replay.py",
+        "sandbox/kubernetes/objects.py",  # the present
+    }
+    found = {
+        name
+        for name, text in sources(*PACKAGES)
+        if ".astimezone(" in text and "/simulator/" not in name and "/testing/" not in name
+    }
+    assert found == checked
+    given = {name for name, text in sources(*PACKAGES) if "AwareDatetime" in text}
+    assert given == {
+        "gateway/schedules/declared.py",  # with recurrence.py
+        "gateway/web/admin/webhook_replay.py",
+        "gateway/web/api/schedules.py",  # with recurrence.py
+    }
+
+
 def test_only_settings_reads_the_environment() -> None:
     """Everything else is told what it needs; programs inside a sandbox read the sandbox's environment."""
     programs = ("browser", "browser_service", "client", "computer_service", "display")

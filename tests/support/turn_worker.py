@@ -188,6 +188,7 @@ class TurnWorkerHarness:
             jobs=self.jobs,
             files=self.file_collector,
             memory=memory,
+            schedules=Schedules(self.database, ScheduleSettings()),
         )
 
     async def tools(self, turn: Turn, memory: TurnMemory | None = None) -> ToolExecutor:

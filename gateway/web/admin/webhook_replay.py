@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field, StrictStr
+from pydantic import AfterValidator, AwareDatetime, Field, StrictStr
 
 from delivery.broker.port import WorkQueue
 from delivery.database.engine import Connection
@@ -23,12 +23,22 @@ from sandbox.config import ConfigProblem as Fault
 MAX_EVENTS = 1000
 
 
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("must be within the years 1 to 9999 in UTC") from None
+
+
+_Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+
+
 class WebhookReplayCreate(RequestModel):
     """The events to send again: by id, or those in a range of time."""
 
     ids: Annotated[tuple[StrictStr, ...], Field(max_length=MAX_EVENTS)] = ()
-    after: AwareDatetime | None = None
-    until: AwareDatetime | None = None
+    after: _Moment | None = None
+    until: _Moment | None = None
 
 
 class WebhookTestResponse(ResponseModel):

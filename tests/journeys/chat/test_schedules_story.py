@@ -24,6 +24,8 @@ async def test_a_schedule_fires_once_through_a_kill(tmp_path: Path) -> None:
     async with telegram_gateway(tmp_path / "data", DOVECOTE_TIMEZONE="Europe/Berlin") as (platform, process):
         await send_and_wait(platform, "/remind in 20m drink tea", containing="I remind you")
         await send_and_wait(platform, "/schedule whenever you like", containing="did not understand")
+        for when in ("in 999999w", "0001-01-01 0:00", "every 1s", "cron 0 0 30 2 *"):
+            await send_and_wait(platform, f"/remind {when} grow old", containing="did not understand")
         listed = await send_and_wait(platform, "/schedule", containing="drink tea")
         assert listed.count("sch_") == 1
         conversation = (await call(process, "GET", "/conversations"))[1]["items"][0]["id"]
@@ -76,6 +78,7 @@ async def test_a_schedule_fires_once_through_a_kill(tmp_path: Path) -> None:
             ({"cron": "0 0 30 2 *"}, "/cron"),
             ({"cron": "0 9 * * *", "timezone": "Nowhere"}, "/timezone"),
             ({"at": "2030-01-01T00:00:00"}, "/at"),
+            ({"at": "9999-12-31T23:59:59-12:00"}, "/at"),
             ({}, "/at"),
             ({"every": "P1D", "agent": "nobody", "conversation": "new"}, "/agent"),
         ):
@@ -85,3 +88,25 @@ async def test_a_schedule_fires_once_through_a_kill(tmp_path: Path) -> None:
             assert (status, problem["errors"][0]["pointer"]) == (422, pointer)
         assert (await call(process, "DELETE", f"{PATH}/{made['id']}"))[0] == 204
         assert (await call(process, "GET", f"{PATH}/{made['id']}"))[0] == 404
+        await deleted_before_its_time(process)
+        await send_and_wait(platform, "!echo the end", containing="the end")
+        assert not [one for one in platform.messages(CHAT) if "forget me" in one.text]
+
+
+async def deleted_before_its_time(process: GatewayProcess) -> None:
+    """Delete a conversation whose reminder is due at once: the schedule goes with it, and nothing fails."""
+    due = datetime.now(UTC) + timedelta(seconds=2)
+    body = {"conversation": "short", "kind": "reminder", "text": "forget me", "at": due.isoformat()}
+    status, made = await call(process, "POST", PATH, body)
+    assert status == 201
+    assert (await call(process, "DELETE", f"/conversations/{made['conversation']}"))[0] in {202, 204}
+    async with asyncio.timeout(60):
+        while (await call(process, "GET", f"{PATH}/{made['id']}"))[0] != 404:
+            pass
+    await asyncio.sleep(max((due - datetime.now(UTC)).total_seconds(), 0))
+    status, problem = await call(process, "POST", f"{PATH}/{made['id']}/run")
+    assert (status, problem["status"]) == (404, 404)
+    body["conversation"], body["at"] = made["conversation"], (due + timedelta(days=1)).isoformat()
+    status, problem = await call(process, "POST", PATH, body)
+    assert (status, problem["errors"][0]["pointer"]) == (422, "/conversation"), problem
+    assert not [line for line in process.log if "schedules.failed" in line]

@@ -198,8 +198,9 @@ async def test_a_webhook_made_later_is_sent_what_was_told_before(turns_gateway: 
         "POST", "/webhooks/late/replay", {"ids": [received["id"], "evt_of_nobody"]}
     )
     assert by_id.body["replayed"] == 1
-    nothing = await turns_gateway.mine.call("POST", "/webhooks/late/replay", {})
-    assert nothing.status == 422
+    for wrong in ({}, {"after": "9999-12-31T23:59:59-12:00"}):
+        refused = await turns_gateway.mine.call("POST", "/webhooks/late/replay", wrong)
+        assert (refused.status, refused.body["errors"][0]["pointer"]) == (422, "/after")
 
 
 async def test_a_snapshot_continues_in_the_stream(turns_gateway: TurnsGateway) -> None:

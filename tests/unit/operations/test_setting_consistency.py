@@ -89,3 +89,12 @@ def test_snapshots_in_redis_need_a_server(tmp_path: Path) -> None:
     assert "canary" not in wrong
     given = redis | {url: "redis://me:canary@redis.example"}
     assert loaded(tmp_path, **given).sandbox.snapshot_redis.with_secrets()["url"].endswith("redis.example")
+
+
+@pytest.mark.parametrize(("text", "value"), [("asker", "asker"), (" anyone", "anyone"), ("7, 8", ["7", "8"])])
+def test_a_word_in_place_of_a_list_is_no_list(tmp_path: Path, text: str, value: object) -> None:
+    """`approvers = "asker"` is the rule, in the file and in a variable; other text is a list of people."""
+    table = f'[channels.telegram]\ntoken = "123456:ABC"\napprovers = "{text}"\n'
+    (tmp_path / "dovecote.toml").write_text(table)
+    for settings in (loaded(tmp_path), loaded(tmp_path, DOVECOTE_CHANNELS__TELEGRAM__APPROVERS=text)):
+        assert settings.channels["telegram"]["approvers"] == value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -47,6 +47,8 @@ def schedule(**changes: object) -> Schedule:
         ({"at": NOW}, "at"),
         ({"at": NOW.replace(tzinfo=None) + timedelta(days=1)}, "at"),
         ({"at": NOW + timedelta(days=4000)}, "at"),
+        ({"at": datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-12)))}, "at"),
+        ({"at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12)))}, "at"),
         ({"every": "PT59S"}, "every"),
         ({"every": "3600"}, "every"),
         ({"every": "P99999999999999999D"}, "every"),
@@ -147,6 +149,7 @@ def test_a_single_time_ends_its_schedule() -> None:
         ("tomorrow 9:00 x", "2026-11-23 09:00", "x"),
         ("tomorrow at 09:30 x y", "2026-11-23 09:30", "x y"),
         ("2027-01-31 9:00 taxes", "2027-01-31 09:00", "taxes"),
+        ("2027-03-28 2:30 clocks", "2027-03-28 03:30", "clocks"),
         ("every 2h look", "2026-11-22 15:00", "look"),
         ("every day 8:00 report", "2026-11-23 08:00", "report"),
         ("every weekday at 8:00 report", "2026-11-23 08:00", "report"),
@@ -166,13 +169,22 @@ def test_times_as_people_write_them(text: str, due: str, rest: str) -> None:
     "text",
     ["", "tea", "in", "in tea", "in 20", "in 9999999m x", "in 10s x", "at", "at 25:00 x", "today 11:00 x",
      "tomorrow x", "yesterday 9:00 x", "2020-01-01 9:00 x", "every", "every tea", "every 10s x", "every day",
-     "cron", "cron 0 9 * *", "cron a b c d e x", "in " + "9" * 100_000 + "m x"],
+     "cron", "cron 0 9 * *", "cron a b c d e x", "in " + "9" * 100_000 + "m x", "in 999999w x",
+     "every 1s x", "every 999999w x"],
 )  # fmt: skip
 def test_other_words_are_no_time(text: str) -> None:
     """Anything else is refused in a sentence."""
     with pytest.raises(InvalidRecurrence) as refused:
         parse_when(text.split(), now=NOW, timezone=BERLIN)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("zone", [BERLIN, "America/Los_Angeles", "Asia/Tokyo"])
+def test_the_first_and_the_last_year_are_refused_in_each_zone(zone: str) -> None:
+    """A time that exists in a zone and not in UTC is refused like any other one."""
+    for text in ("9999-12-31 23:59 x", "0001-01-01 0:00 x"):
+        with pytest.raises(InvalidRecurrence):
+            parse_when(text.split(), now=NOW, timezone=zone)
 
 
 @given(st.text(max_size=60))
