@@ -23,8 +23,18 @@ from gateway.tools.approval_rules import rule_needs_approval
 from gateway.tools.external.external_tools import ExternalTools, tool_name
 from gateway.tools.mcp.reads import ReadableServer, read_tools
 from gateway.tools.mcp.results import failed_result, to_tool_result
-from gateway.tools.mcp.server import McpOffer, McpServer, McpToolSpec, McpUnavailable, ReadMethod
+from gateway.tools.mcp.server import (
+    McpOffer,
+    McpServer,
+    McpSignInRequired,
+    McpToolSpec,
+    McpUnavailable,
+    ReadMethod,
+    Tokens,
+)
+from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.stdio_server import StdioMcpServer
+from gateway.tools.mcp.turn_sign_ins import TurnSignIns, open_turn_sign_ins
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext
 
 log = structlog.get_logger(__name__)
@@ -51,10 +61,18 @@ class McpTools:
     The last list of each server is kept, for a server that does not answer at the start of a turn.
     """
 
-    def __init__(self, records: Records, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        records: Records,
+        links: SignInLinks | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Set where servers come from; without `links` nobody can sign in to one."""
         self._records = records
+        self._links = links
         self._clock = clock
-        self._lists: OrderedDict[tuple[str, str], _KnownList] = OrderedDict()
+        self._lists: OrderedDict[tuple[str, str, str], _KnownList] = OrderedDict()
 
     @asynccontextmanager
     async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
@@ -64,27 +82,38 @@ class McpTools:
             yield ExternalTools()
             return
         guard = self._records.guard_of(context.agent)
-        servers = {name: _open_server(config, guard) for name, config in configs.items()}
+        sign_ins = await open_turn_sign_ins(context, configs, guard, self._links)
+        servers = {
+            name: _open_server(config, guard, sign_ins.tokens(name)) for name, config in configs.items()
+        }
         try:
             listed = await asyncio.gather(
-                *(self._list(context, name, configs[name], server) for name, server in servers.items())
+                *(
+                    self._list(context, name, configs[name], server, sign_ins)
+                    for name, server in servers.items()
+                )
             )
             opened = {
-                name: _OpenServer(name, configs[name], server, partial(self._forget, context, name))
+                name: _OpenServer(
+                    name, configs[name], server, partial(self._lists.pop, sign_ins.list_key(name), None)
+                )
                 for name, server in servers.items()
             }
-            yield _offer(opened, dict(zip(servers, listed, strict=True)))
+            offer = _offer(opened, dict(zip(servers, listed, strict=True)))
+            yield replace(offer, tools={**sign_ins.tools(), **offer.tools})
         finally:
             await asyncio.gather(*(server.aclose() for server in servers.values()))
 
-    def _forget(self, context: ToolContext, server: str) -> None:
-        self._lists.pop((context.turn.agent, server), None)
-
     async def _list(
-        self, context: ToolContext, name: str, config: McpServerConfig, server: McpServer
+        self,
+        context: ToolContext,
+        name: str,
+        config: McpServerConfig,
+        server: McpServer,
+        sign_ins: TurnSignIns,
     ) -> McpOffer | str:
         """Return what a server offers, or why that is unknown."""
-        key, digest = (context.turn.agent, name), _digest(config)
+        key, digest = sign_ins.list_key(name), _digest(config)
         known = self._lists.get(key)
         if known is not None and known.digest != digest:
             known = None
@@ -92,6 +121,8 @@ class McpTools:
             return known.offer
         try:
             offer = await server.describe(context)
+        except McpSignInRequired as error:
+            return sign_ins.require(name, str(error))
         except McpUnavailable as error:
             log.warning("mcp.server_unavailable", agent=context.turn.agent, server=name, error=str(error))
             return str(error) if known is None else known.offer
@@ -102,14 +133,14 @@ class McpTools:
         return offer
 
 
-def _open_server(config: McpServerConfig, guard: EgressGuard) -> McpServer:
+def _open_server(config: McpServerConfig, guard: EgressGuard, tokens: Tokens | None) -> McpServer:
     if config.command is not None:
         return StdioMcpServer(config)
     if find_spec("mcp") is None:
         return _MissingLibrary()
     from gateway.tools.mcp.http_server import HttpMcpServer
 
-    return HttpMcpServer(config, guard)
+    return HttpMcpServer(config, guard, tokens)
 
 
 class _MissingLibrary(McpServer):
@@ -149,7 +180,7 @@ class _OpenServer:
     name: str
     config: McpServerConfig
     server: McpServer
-    forget: Callable[[], None]
+    forget: Callable[[], object]
 
     def readable(self) -> ReadableServer:
         """Return it for the tools that read."""
