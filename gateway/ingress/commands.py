@@ -27,7 +27,11 @@ from gateway.store.job_state import JobState
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode, TurnState
 from gateway.store.turns import jobs, turn_retries, turns
 from gateway.store.turns.turns import Turn
-from gateway.tools.mcp.chat_command import execute_sign_in_command, execute_sign_out_command
+from gateway.tools.mcp.chat_command import (
+    execute_sign_in_command,
+    execute_sign_out_command,
+    render_help,
+)
 from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.turns.branching import undo_last_exchange
 from gateway.turns.compaction_turn import queue_compaction
@@ -182,6 +186,7 @@ class ChatCommands:
                 tx, conversation, command.args, by=by.id, is_owner=decision_context is None
             ),
             "usage": lambda: render_usage(tx.connection, conversation, by=by.id, timezone=self.timezone),
+            "help": lambda: render_help(tx, conversation, HELP, by=by.id),
             "link": lambda: execute_link_command(tx, conversation, command.args, by=by),
             "signin": lambda: execute_sign_in_command(tx, conversation, self.sign_in_links, by=by.id),
             "signout": lambda: execute_sign_out_command(tx, conversation, command.args, by=by.id),
@@ -189,7 +194,7 @@ class ChatCommands:
             "schedule": lambda: self._schedule(tx, conversation, command, by),
             "remind": lambda: self._schedule(tx, conversation, command, by),
         }
-        reply = await replies[command.name]() if command.name in replies else HELP
+        reply = await replies[command.name]()
         return CommandResult(reply=reply)
 
     async def _schedule(

@@ -35,3 +35,14 @@ mcp_sign_ins = Table(
 )
 """Encrypted tokens of people at the MCP servers of agents. `person` is a subject; empty: the client that the
 gateway registered for all. Until `claimed_until` one process renews the token, and others wait for it."""
+
+mcp_prompts = Table(
+    "mcp_prompts",
+    metadata,
+    Column("agent", String(40), ForeignKey("records.id", ondelete="CASCADE"), primary_key=True),
+    Column("server", String(40), primary_key=True),
+    Column("person", String(600), primary_key=True),
+    Column("commands", JSON, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+)
+"""The prompts of MCP servers as `/help` lists them. `person` is who signed in there; empty: all see them."""

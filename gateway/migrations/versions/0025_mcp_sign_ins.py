@@ -1,4 +1,4 @@
-"""Add the sign-ins of people at MCP servers."""
+"""Add the sign-ins of people at MCP servers, and the lists of the servers' prompts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create the tables."""
     op.create_table(
         "mcp_sign_ins",
         sa.Column("agent", sa.String(length=40), nullable=False),
@@ -25,4 +25,16 @@ def upgrade() -> None:
             ["agent"], ["records.id"], name=op.f("fk_mcp_sign_ins_agent_records"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("agent", "server", "person", name=op.f("pk_mcp_sign_ins")),
+    )
+    op.create_table(
+        "mcp_prompts",
+        sa.Column("agent", sa.String(length=40), nullable=False),
+        sa.Column("server", sa.String(length=40), nullable=False),
+        sa.Column("person", sa.String(length=600), nullable=False),
+        sa.Column("commands", sa.JSON(), nullable=False),
+        sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["agent"], ["records.id"], name=op.f("fk_mcp_prompts_agent_records"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("agent", "server", "person", name=op.f("pk_mcp_prompts")),
     )

@@ -1,4 +1,4 @@
-"""The commands `/signin` and `/signout`: links for the sign-ins that turns wait for, and the end of one."""
+"""Commands of people about MCP servers: `/signin`, `/signout`, and the prompts in `/help`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from delivery.deliveries.transactions import Transaction
 from gateway.conversations.questions import SIGN_IN
-from gateway.store.accounts import mcp_sign_ins
+from gateway.store.accounts import mcp_prompts, mcp_sign_ins, records
 from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.turns import approvals
@@ -33,6 +33,23 @@ async def execute_sign_in_command(
     if not servers:
         return "Nothing waits for you to sign in."
     return f"You are signed in to {', '.join(servers)}. `/signout NAME` ends that."
+
+
+MAX_SHOWN = 50
+"""Prompts that `/help` lists."""
+
+
+async def render_help(tx: Transaction, conversation: Conversation, text: str, *, by: str) -> str:
+    """Return the help with the prompts of the agent's MCP servers, as this person sees them."""
+    person = await person_in(tx.connection, conversation, by)
+    found = await mcp_prompts.list_commands(tx.connection, conversation.agent, ["", person])
+    agent = await records.get_by_id(tx.connection, conversation.agent)
+    present = (agent.config.get("mcp") or {}) if agent is not None else {}
+    commands = [one for server, listed in found.items() if server in present for one in listed]
+    if not commands:
+        return text
+    more = " …" if len(commands) > MAX_SHOWN else ""
+    return f"{text}\n\nPrompts: {', '.join(f'`{one}`' for one in commands[:MAX_SHOWN])}{more}"
 
 
 async def execute_sign_out_command(

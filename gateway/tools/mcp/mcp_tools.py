@@ -19,8 +19,16 @@ from egress.guard import EgressGuard
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.records import Records
 from gateway.records.tools.mcp_servers import McpServerConfig
+from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.tools.approval_rules import rule_needs_approval
 from gateway.tools.external.external_tools import ExternalTools, tool_name
+from gateway.tools.mcp.prompt_commands import (
+    PromptCommand,
+    TypedCommand,
+    WrongArguments,
+    fill_in,
+    list_prompts,
+)
 from gateway.tools.mcp.reads import ReadableServer, read_tools
 from gateway.tools.mcp.results import failed_result, to_tool_result
 from gateway.tools.mcp.server import (
@@ -73,6 +81,7 @@ class McpTools:
         self._links = links
         self._clock = clock
         self._lists: OrderedDict[tuple[str, str, str], _KnownList] = OrderedDict()
+        self._prompts_listed_at: dict[SignInKey, float] = {}
 
     @asynccontextmanager
     async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
@@ -99,10 +108,51 @@ class McpTools:
                 )
                 for name, server in servers.items()
             }
-            offer = _offer(opened, dict(zip(servers, listed, strict=True)))
-            yield replace(offer, tools={**sign_ins.tools(), **offer.tools})
+            offers = dict(zip(servers, listed, strict=True))
+            offer = _offer(opened, offers)
+            offer = replace(offer, tools={**sign_ins.tools(), **offer.tools})
+            yield await self._with_prompt(context, offer, _prompt_servers(opened, offers), sign_ins)
         finally:
             await asyncio.gather(*(server.aclose() for server in servers.values()))
+
+    async def _with_prompt(
+        self,
+        context: ToolContext,
+        offer: ExternalTools,
+        servers: Mapping[str, ReadableServer],
+        sign_ins: TurnSignIns,
+    ) -> ExternalTools:
+        """Return the offer with the prompt that the turn's message names, or with the reason why not."""
+        typed = TypedCommand.parse(context.turn.input) if context.turn.paused is None else None
+        for name, server in servers.items():
+            is_meant = typed is not None and typed.may_be_of(name)
+            try:
+                prompts = await self._prompts(context, name, server, sign_ins, fresh=is_meant)
+                known = next((one for one in prompts if typed and one.command == typed.name), None)
+                if typed is not None and known is not None:
+                    return replace(offer, prompt=await fill_in(context, typed, known, server))
+            except (McpUnavailable, WrongArguments) as error:
+                log.warning("mcp.prompts_unavailable", server=name, error=str(error))
+                if typed is not None and is_meant:
+                    note = f"The command /{typed.name} of the MCP server {name} was not executed: {error}."
+                    return replace(offer, notes=(*offer.notes, f"{note} Tell the person."))
+        return offer
+
+    async def _prompts(
+        self, context: ToolContext, name: str, server: ReadableServer, sign_ins: TurnSignIns, *, fresh: bool
+    ) -> Sequence[PromptCommand]:
+        """Return a server's prompts and store them for `/help`; nothing if that was done a short time ago."""
+        agent, _server, person = sign_ins.list_key(name)
+        key = SignInKey(agent=agent, server=name, person=person)
+        if not fresh and self._clock() - self._prompts_listed_at.get(key, -LIST_SECONDS) < LIST_SECONDS:
+            return ()
+        prompts = await list_prompts(context, name, server)
+        if len(self._prompts_listed_at) > MAX_LISTS:
+            self._prompts_listed_at.clear()
+        self._prompts_listed_at[key] = self._clock()
+        if self._links is not None:
+            await self._links.sign_ins.save_prompts(key, [one.usage for one in prompts])
+        return prompts
 
     async def _list(
         self,
@@ -201,17 +251,23 @@ def _offer(opened: Mapping[str, _OpenServer], listed: Mapping[str, McpOffer | st
                 for name, one in offers.items()
                 if _has_resources(opened[name], one)
             },
-            {
-                name: opened[name].readable()
-                for name, one in offers.items()
-                if _has_prompts(opened[name], one)
-            },
+            _prompt_servers(opened, offers),
         )
     )
     for name, offer in offers.items():
         for offered, spec in _named(name, opened[name].config, offer.tools):
             tools.setdefault(offered, _to_tool(offered, spec, opened[name]))
     return ExternalTools(tools=tools, notes=notes)
+
+
+def _prompt_servers(
+    opened: Mapping[str, _OpenServer], listed: Mapping[str, McpOffer | str]
+) -> dict[str, ReadableServer]:
+    return {
+        name: opened[name].readable()
+        for name, found in listed.items()
+        if isinstance(found, McpOffer) and _has_prompts(opened[name], found)
+    }
 
 
 def _has_resources(opened: _OpenServer, offer: McpOffer) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from egress.policy import EgressPolicy
 from gateway.accounts.persons import platform_of, subject_of
 from gateway.accounts.vault import AssociatedData, DecryptionFailed, Vault, associated_data
 from gateway.records.tools.mcp_servers import McpServerConfig
+from gateway.store.accounts import mcp_prompts
 from gateway.store.accounts import mcp_sign_ins as store
 from gateway.store.accounts.mcp_sign_ins import NOBODY, SignInKey
 from gateway.store.conversations import conversations
@@ -145,6 +146,14 @@ class McpSignIns:
         return OAuthFlow(
             config=config, guard=guard, policy=self._policy, redirect_uri=redirect_uri, client=client
         )
+
+    async def save_prompts(self, key: SignInKey, commands: Sequence[str]) -> None:
+        """Store the commands of a server's prompts for `/help`, if they have changed."""
+        async with self._database.read() as connection:
+            if await mcp_prompts.get(connection, key) == list(commands):
+                return
+        async with self._database.begin() as connection:
+            await mcp_prompts.save(connection, key, commands)
 
     async def save(self, connection: Connection, key: SignInKey, grant: SignInGrant) -> None:
         """Store what a person's sign-in gave."""

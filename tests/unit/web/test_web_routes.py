@@ -65,7 +65,7 @@ BY_NAME = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.me
 
 @BY_NAME
 def test_every_route_says_who_may_ask(route: ApiRoute) -> None:
-    """Each route has an access marker; documents, health, console, channels' pages and sign-ins are public."""
+    """Each route has an access marker; documents, health, console, channels and sign-ins are public."""
     assert isinstance(route.access, get_args(Access))
     if isinstance(route.access, PublicAccess):
         assert route.method == "GET"
