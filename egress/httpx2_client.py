@@ -11,13 +11,15 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import httpcore2
 import httpx2
 
 from egress.guard import EgressGuard
-from egress.policy import EgressRefused
+from egress.policy import EgressRefused, refusal
+from egress.urls import Origin
 
 CONNECT_SECONDS = 10.0
 MAX_CONNECTIONS = 8
@@ -143,12 +145,38 @@ def _problem(response: httpx2.Response) -> str | None:
     return None
 
 
+async def post_json(
+    client: httpx2.AsyncClient, url: str, message: Mapping[str, Any], *, headers: Mapping[str, str], auth: Any
+) -> int:
+    """Post a message with this authentication and return the answer's status; raises OSError.
+
+    The answer's body is not read, so that one that never ends does not matter.
+    """
+    try:
+        async with client.stream("POST", url, json=dict(message), headers=dict(headers), auth=auth) as answer:
+            return answer.status_code
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        refused = refusal(error)
+        raise OSError(refused.why if refused is not None else str(error) or type(error).__name__) from error
+
+
 def open_httpx2_client(
-    guard: EgressGuard, *, headers: Mapping[str, str], read_seconds: float, max_bytes: int
+    guard: EgressGuard,
+    *,
+    headers: Mapping[str, str],
+    read_seconds: float,
+    max_bytes: int,
+    guards: Mapping[Origin, EgressGuard] = MappingProxyType({}),
 ) -> httpx2.AsyncClient:
-    """Return a client whose connections the guard checks; the caller closes it."""
+    """Return a client whose connections the guard checks; the caller closes it.
+
+    `guards` replace the guard for requests to some origins.
+    """
     return httpx2.AsyncClient(
         transport=GuardedHttpx2Transport(guard, max_bytes=max_bytes),
+        mounts={
+            str(origin): GuardedHttpx2Transport(one, max_bytes=max_bytes) for origin, one in guards.items()
+        },
         headers={**headers, "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=read_seconds),
         follow_redirects=False,

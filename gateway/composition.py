@@ -29,8 +29,7 @@ from gateway.conversations.full_queues import FullQueues, RefusalReports
 from gateway.conversations.message_ids import full_text_path
 from gateway.conversations.submission import Submissions
 from gateway.environments.agent_files import AgentFiles
-from gateway.environments.backends import HOST_PROVIDER, Backends, open_backends
-from gateway.environments.job_replicas import JobReplicas
+from gateway.environments.backends import Backends, job_replicas, open_backends
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.wiring import FileServices, open_file_services, speech_format
 from gateway.infra.backing_services import BackgroundTask, BackingServices
@@ -61,6 +60,8 @@ from gateway.schedules.schedules import Schedules, schedule_settings
 from gateway.services import Services
 from gateway.store.turn_state import RetryPeriods
 from gateway.tools.external.sources import open_external_tools
+from gateway.tools.mcp.sign_in_links import SignInLinks
+from gateway.tools.mcp.wiring import open_sign_in_links
 from gateway.turns.budget_warnings import open_usage_meter
 from gateway.turns.room_verbosity import RoomVerbosity
 from gateway.turns.worker import TurnWorker
@@ -94,6 +95,7 @@ class _Foundation:
     transactions: Transactions
     drafts: Drafts
     status_reactions: StatusReactions
+    sign_in_links: SignInLinks
 
 
 async def build_components(backing: BackingServices, stack: AsyncExitStack) -> Components:
@@ -150,6 +152,18 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
     acceptors: list[UpdateAcceptor] = []
     channels = _channel_supervisor(backing, records, acceptors)
     verbosity = RoomVerbosity(backing.database).get
+    transactions = Transactions(
+        backing.database,
+        relay,
+        Router(
+            channels.limits,
+            max_messages=backing.settings.files.messages_before_file,
+            speech=speech_format(backing.settings.speech),
+        ),
+        backing.wake_ups,
+        checkpoint,
+        full_text_url=full_text_path,
+    )
     return _Foundation(
         backing=backing,
         records=records,
@@ -157,22 +171,12 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
         relay=relay,
         acceptors=acceptors,
         channel_supervisor=channels,
-        transactions=Transactions(
-            backing.database,
-            relay,
-            Router(
-                channels.limits,
-                max_messages=backing.settings.files.messages_before_file,
-                speech=speech_format(backing.settings.speech),
-            ),
-            backing.wake_ups,
-            checkpoint,
-            full_text_url=full_text_path,
-        ),
+        transactions=transactions,
         drafts=Drafts(get_bot=channels.get_bot, database=backing.database, get_verbosity=verbosity),
         status_reactions=StatusReactions(
             backing.database, channels.react, channels.has_reactions, channels.has_single_reactions
         ),
+        sign_in_links=open_sign_in_links(backing, transactions, records),
     )
 
 
@@ -256,7 +260,7 @@ def _build_services(
         host_account=None if settings.allow_shared_host else host_account,
         installation=backends.installation,
         missing_runtimes=backends.missing_runtimes,
-        job_replicas=_job_replicas(backing),
+        job_replicas=job_replicas(backing),
     )
     resolver.view_links = ViewLinks(
         keys=backing.vault.keys_for(view_links.PURPOSE), public_url=settings.public_url
@@ -279,6 +283,7 @@ def _build_services(
         limit=settings.queue_limit,
         schedules=schedule_settings(settings),
         operator_model=OperatorModel.from_settings(settings.agent),
+        sign_in_links=base.sign_in_links,
     )
     submissions = Submissions(transactions, limit=settings.queue_limit, cancel=turn_worker.cancel_local)
     return Services(
@@ -300,14 +305,8 @@ def _build_services(
         schedule_firing=ScheduleFiring(transactions, submissions),
         schedule_settings=schedule_settings(settings),
         memories=open_memories(backing, file_services.quota),
+        sign_in_links=base.sign_in_links,
     )
-
-
-def _job_replicas(backing: BackingServices) -> JobReplicas:
-    """Return the owner of the host's jobs: this replica, unless there is one, or all share its directory."""
-    if backing.presence is None or backing.settings.shared_files:
-        return JobReplicas()
-    return JobReplicas(replica=backing.presence.instance, local_provider=HOST_PROVIDER)
 
 
 def _sandbox_control(
@@ -343,7 +342,7 @@ def _turn_worker(
         agent_files=AgentFiles(backing.database, resolver),
         schedules=Schedules(backing.database, schedule_settings(settings)),
         memories=open_memories(backing, file_services.quota),
-        open_external_tools=open_external_tools(base.records, base.transactions),
+        open_external_tools=open_external_tools(base.records, base.transactions, base.sign_in_links),
         get_agent=get_agent,
         operator_model=OperatorModel.from_settings(settings.agent),
         worker_id=backing.worker_id,

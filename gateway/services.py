@@ -20,6 +20,7 @@ from gateway.maintenance.sandbox_control import SandboxControl
 from gateway.memory.memories import Memories
 from gateway.schedules.firing import ScheduleFiring
 from gateway.schedules.schedules import ScheduleSettings
+from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.turns.worker import TurnWorker
 
 
@@ -45,3 +46,4 @@ class Services:
     schedule_firing: ScheduleFiring
     schedule_settings: ScheduleSettings
     memories: Memories
+    sign_in_links: SignInLinks

@@ -36,11 +36,14 @@ COMMANDS = {
     "verbose": "Show which tools run: on or off",
     "usage": "Show what this conversation has used",
     "link": "Join your accounts on several platforms by a code",
+    "signin": "Sign in to services that I use for you",
+    "signout": "Sign out of a service",
     "title": "Name this conversation in lists",
     "remind": "Remind me, as in `in 20m drink tea`",
     "help": "Show the commands",
 }
-_WITH_ARGUMENTS = frozenset(COMMANDS) - {"new", "stop", "retry", "undo", "status", "compact", "usage", "help"}
+_WITHOUT_ARGUMENTS = {"new", "stop", "retry", "undo", "status", "compact", "usage", "signin", "help"}
+_WITH_ARGUMENTS = frozenset(COMMANDS) - _WITHOUT_ARGUMENTS
 
 _SLASH_PATTERN = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DOTALL | re.IGNORECASE)
 _WORDS_PATTERN = re.compile(

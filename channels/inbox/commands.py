@@ -4,6 +4,7 @@ from __future__ import annotations
 
 COMMANDS = frozenset(
     {"new", "stop", "retry", "status", "jobs", "approve", "deny", "answer", "queue", "help", "start"}
+    | {"signin", "signout"}
 )
 _DECISIONS = frozenset({"approve", "deny", "answer"})
 MAX_LENGTH = 2000

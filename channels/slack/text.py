@@ -24,6 +24,8 @@ COMMANDS = frozenset(
         "verbose",
         "usage",
         "link",
+        "signin",
+        "signout",
         "title",
         "help",
         "start",

@@ -24,11 +24,13 @@ MENU = {
     "verbose": "Show which tools run: on or off",
     "usage": "Show what this conversation has used",
     "link": "Join your accounts on several platforms",
+    "signin": "Sign in to services that I use for you",
+    "signout": "Sign out of a service",
     "title": "Name this conversation in lists",
     "help": "Show the commands",
 }
 _ALIASES = {"start": "help"}
-_WITHOUT_ARGUMENTS = frozenset(MENU) - {"approve", "deny", "answer", "title"}
+_WITHOUT_ARGUMENTS = frozenset(MENU) - {"approve", "deny", "answer", "signout", "title"}
 _SLASH = re.compile(r"/(\w{1,64})(?:@(\w{1,64}))?(?=\s|$)", re.ASCII)
 _MAX_LENGTH = 200
 """Characters of a command without a slash; longer text is a message."""

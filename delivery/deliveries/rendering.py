@@ -92,6 +92,10 @@ def _render_approval(event: Event) -> Part:
 def _render_person_question(event: Event) -> Part:
     """Ask a person; buttons for a few choices, and how to answer by a command."""
     approval, choices = str(event.data["approval"]), list(event.data.get("choices") or ())
+    if "sign_in" in event.data:
+        return Part(
+            text=str(event.data["question"]), buttons=(Button(label="Not now", data=f"deny:{approval}"),)
+        )
     form = dict(event.data.get("form") or {})
     lines = [f"{number}. {choice}" for number, choice in enumerate(choices, start=1)]
     lines += [f"- {name}: {text}" for name, text in form.items()]

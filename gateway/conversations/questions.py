@@ -4,6 +4,7 @@
 An answer is a text: one of the choices, the fields of the form as JSON, or any text.
 
 A call of a client's own tool waits in the same way: the client executes it, and its answer is the result.
+So does a sign-in to an MCP server: the browser that comes back from it answers the question.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ CLIENT_TOOL = "client tool"
 """The tool of approvals that wait for a client's result; as it has a space, no tool has this name.
 
 The arguments are `name`, `arguments`, and the call's place among those of the pause: `index` and `count`.
+"""
+
+SIGN_IN = "sign in"
+"""The tool of questions that wait until a person has signed in to an MCP server; no tool has this name.
+
+The arguments are `question`, `server`, `agent`, `person`, and `url` if only that person reads the question.
 """
 
 ANSWERED = "answered"
@@ -69,7 +76,7 @@ class PersonQuestion:
 
 def is_question(tool: str) -> bool:
     """Return whether the approvals of a tool are questions."""
-    return tool in {TOOL, CLIENT_TOOL}
+    return tool in {TOOL, CLIENT_TOOL, SIGN_IN}
 
 
 def client_calls(calls: Sequence[PendingToolCall], names: Collection[str]) -> list[PendingToolCall]:
@@ -96,6 +103,9 @@ def describe_question(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
     """Return a question as events and HTTP show it; raises InvalidQuestion."""
     if tool == CLIENT_TOOL:
         return {"question": _render_client_call(args), "client_tool": dict(args)}
+    if tool == SIGN_IN:
+        shown = {name: args[name] for name in ("server", "url") if name in args}
+        return {"question": args["question"], "sign_in": shown}
     return parse_question(args).to_event()
 
 

@@ -14,6 +14,7 @@ from delivery.deliveries.transactions import Transactions
 from delivery.fair_gate import FairGate
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.environments.egress import open_egress
+from gateway.environments.job_replicas import JobReplicas
 from gateway.environments.reservations import SqlLocks, SqlReservations
 from gateway.environments.workspaces import Workspaces, open_workspaces
 from gateway.infra.backing_services import BackingServices
@@ -157,3 +158,10 @@ def _provider_context(backing: BackingServices, egress: EgressProxies) -> Provid
     for directory in (context.state, context.callbacks.root):
         directory.mkdir(mode=0o700, exist_ok=True)
     return context
+
+
+def job_replicas(backing: BackingServices) -> JobReplicas:
+    """Return the owner of the host's jobs: this replica, unless there is one, or all share its directory."""
+    if backing.presence is None or backing.settings.shared_files:
+        return JobReplicas()
+    return JobReplicas(replica=backing.presence.instance, local_provider=HOST_PROVIDER)

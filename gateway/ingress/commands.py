@@ -27,6 +27,12 @@ from gateway.store.job_state import JobState
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode, TurnState
 from gateway.store.turns import jobs, turn_retries, turns
 from gateway.store.turns.turns import Turn
+from gateway.tools.mcp.chat_command import (
+    execute_sign_in_command,
+    execute_sign_out_command,
+    render_help,
+)
+from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.turns.branching import undo_last_exchange
 from gateway.turns.compaction_turn import queue_compaction
 from gateway.turns.model_choice import execute_model_command
@@ -46,6 +52,7 @@ HELP = (
     "`/verbose on` shows the tools that run, "
     "`/memory` lists my notes for this chat, `/usage` shows what this conversation has used, "
     "`/link` joins what I know of you on several platforms, "
+    "`/signin` gives you the links with which you sign in to services (`/signout NAME` ends that), "
     "`/title TEXT` names this conversation in lists, `/help` shows this."
 )
 
@@ -113,7 +120,7 @@ class ChatCommands:
 
     NAMES = (
         *("new", "stop", "retry", "undo", "status", "jobs", "approve", "deny", "answer", "queue"),
-        *("model", "compact", "verbose", "link"),
+        *("model", "compact", "verbose", "link", "signin", "signout"),
         *("schedule", "remind", "memory", "usage", "title", "help"),
     )
     ALWAYS = ("stop", "approve", "deny", "answer")
@@ -127,7 +134,9 @@ class ChatCommands:
         limit: int = QUEUE_LIMIT,
         schedules: ScheduleSettings = ScheduleSettings(),  # noqa: B008 - immutable
         operator_model: OperatorModel = OperatorModel(),  # noqa: B008 - immutable
+        sign_in_links: SignInLinks | None = None,
     ) -> None:
+        self.sign_in_links = sign_in_links
         self.reply_privately = reply_privately
         self._sandbox_commands = sandbox_commands
         self._limit = limit
@@ -177,12 +186,15 @@ class ChatCommands:
                 tx, conversation, command.args, by=by.id, is_owner=decision_context is None
             ),
             "usage": lambda: render_usage(tx.connection, conversation, by=by.id, timezone=self.timezone),
+            "help": lambda: render_help(tx, conversation, HELP, by=by.id),
             "link": lambda: execute_link_command(tx, conversation, command.args, by=by),
+            "signin": lambda: execute_sign_in_command(tx, conversation, self.sign_in_links, by=by.id),
+            "signout": lambda: execute_sign_out_command(tx, conversation, command.args, by=by.id),
             "title": lambda: self._title(tx, conversation, " ".join(command.args)),
             "schedule": lambda: self._schedule(tx, conversation, command, by),
             "remind": lambda: self._schedule(tx, conversation, command, by),
         }
-        reply = await replies[command.name]() if command.name in replies else HELP
+        reply = await replies[command.name]()
         return CommandResult(reply=reply)
 
     async def _schedule(

@@ -185,7 +185,11 @@ class ToolExecutor(Tools):
 
     def changed_calls(self, calls: Sequence[PendingToolCall]) -> Sequence[PendingToolCall]:
         """Return calls with the arguments that hooks gave them: these are what people decide about."""
-        return self._hooks.with_changes(calls)
+        return [self._as_question(call) for call in self._hooks.with_changes(calls)]
+
+    def _as_question(self, call: PendingToolCall) -> PendingToolCall:
+        tool = self._tools.get(call.name)
+        return tool.as_question(self._context, call) if tool is not None and tool.as_question else call
 
     async def preview_changes(self, calls: Sequence[PendingToolCall]) -> Mapping[str, FileChange]:
         """Return how calls would change files that can be read at once; others are left out."""

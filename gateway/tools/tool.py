@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from delivery.events.event import Event
-from gateway.agents.port import ToolResult, ToolSpec
+from gateway.agents.port import PendingToolCall, ToolResult, ToolSpec
 from gateway.environments.agent_files import AgentFiles, Skill
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.files.collection import FileCollector
@@ -111,6 +111,8 @@ class Tool:
     changes_files: bool = False
     asks_person: bool = False
     """Whether its calls are questions, which wait for an answer (`ToolContext.answer`)."""
+    as_question: Callable[[ToolContext, PendingToolCall], PendingToolCall] | None = None
+    """Returns a call that waits for a person as the call of which people see the question."""
     uses_workspace: bool = True
     """Whether it works in a workspace; with several workspaces a call names one."""
     address: Callable[[Mapping[str, Any]], str] | None = None

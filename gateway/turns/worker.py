@@ -264,7 +264,6 @@ class TurnWorker:
             memory = await self._memories.of_turn(turn) if self._memories else None
             notes = await memory.notes_for(turn.input) if memory else ""
             spec = replace(spec, instructions=with_notes(spec.instructions, notes))
-        attempt.set_input_text(input_text)
         environments = await self._environment_resolver.resolve_all(
             claim.agent, turn.conversation, person=turn.asker
         )
@@ -274,6 +273,8 @@ class TurnWorker:
         context = await self._tool_context(claim, environments, memory)
         external = await stack.enter_async_context(self._open_external_tools(context))
         spec = replace(spec, instructions=external.add_notes(spec.instructions))
+        input_text = external.with_prompt(turn, input_text)
+        attempt.set_input_text(input_text)
         tools = ToolExecutor(
             context,
             begin=attempt.begin,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gateway import console
-from gateway.web import asyncapi, console_page, openapi, sign_in_page
+from gateway.web import asyncapi, console_page, mcp_sign_in_page, openapi, sign_in_page
 from gateway.web.admin import health
 from gateway.web.admin.routes import ADMIN_ROUTES
 from gateway.web.api.routes import API_ROUTES
@@ -81,5 +81,6 @@ ROUTES: tuple[ApiRoute, ...] = (
     *ui_routes.ROUTES,
     *asyncapi.ROUTES,
     *sign_in_page.ROUTES,
+    *mcp_sign_in_page.ROUTES,
     *_public(),
 )

@@ -60,12 +60,32 @@ ToolPattern = Annotated[StrictStr, Field(min_length=1, max_length=128)]
 ServerName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=40)]
 
 
+class McpOAuthConfig(BaseModel):
+    """The client that the operator registered at the server's authorization server.
+
+    Without one the gateway registers itself (RFC 7591). `scope` replaces the scopes that the server asks for.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    client_id: Annotated[StrictStr, Field(min_length=1, max_length=500)] | None = None
+    client_secret: Annotated[SecretStr, Field(min_length=1, max_length=4096)] | None = None
+    scope: Annotated[StrictStr, Field(min_length=1, max_length=1000)] | None = None
+
+    @model_validator(mode="after")
+    def _secret_of_client(self) -> McpOAuthConfig:
+        if self.client_secret is not None and self.client_id is None:
+            raise ValueError("client_secret belongs to client_id: give both")
+        return self
+
+
 class McpServerConfig(BaseModel):
     """An MCP server: a `url` (streamable HTTP), or a `command` that runs in the agent's sandbox (stdio).
 
     `tools` are the offered tools, by name or with `*` at the end; null offers all. `prefix` begins the names
     under which the model sees them; null is the server's name and `_`. `resources` and `prompts` say whether
-    the model may read those. `approval` "default" follows the
+    the model may read those. `oauth` is the client with which people sign in, if the server wants them to;
+    null: the gateway registers one. `approval` "default" follows the
     sandbox's permission mode. `timeout` is in seconds, for one call.
     """
 
@@ -73,6 +93,7 @@ class McpServerConfig(BaseModel):
 
     url: CallbackUrl | None = None
     headers: dict[HeaderName, HeaderSecret] = Field(default_factory=dict, max_length=20)
+    oauth: McpOAuthConfig | None = None
     command: Annotated[StrictStr, Field(min_length=1, max_length=4000)] | None = None
     env: dict[VariableName, VariableSecret] = Field(default_factory=dict, max_length=50)
     tools: tuple[ToolPattern, ...] | None = Field(default=None, max_length=100)
@@ -88,9 +109,16 @@ class McpServerConfig(BaseModel):
             raise ValueError("give either url (streamable HTTP) or command (stdio, in the sandbox)")
         if self.url is None and self.headers:
             raise ValueError("headers belong to url: use env with command")
+        if self.url is None and self.oauth is not None:
+            raise ValueError("oauth belongs to url: use env with command")
         if self.command is None and self.env:
             raise ValueError("env belongs to command: use headers with url")
         return self
+
+    @property
+    def lets_people_sign_in(self) -> bool:
+        """Return whether requests carry the token of the person who asks: no key is configured for all."""
+        return self.url is not None and "authorization" not in {name.lower() for name in self.headers}
 
     def offers(self, tool: str) -> bool:
         """Return whether the filter offers a tool of this name."""

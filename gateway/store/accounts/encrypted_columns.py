@@ -8,6 +8,7 @@ from sqlalchemy import select, update
 
 from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import endpoints
+from gateway.store.key_tables import mcp_sign_ins
 from gateway.store.schedule_tables import triggers
 from gateway.store.tables import channel_secrets, jobs, marks, records, replies
 
@@ -92,6 +93,31 @@ async def reencrypt_channel_secrets(
             renewed += (
                 await connection.execute(update(table).where(unchanged).values(sealed=fresh))
             ).rowcount
+    return last, renewed
+
+
+async def reencrypt_mcp_sign_ins(
+    connection: Connection, after: str, reencrypt: Reencrypt
+) -> tuple[str | None, int]:
+    """Renew the sign-ins at the MCP servers of a batch of agents after this id."""
+    table = mcp_sign_ins
+    agents = (
+        select(table.c.agent)
+        .where(table.c.agent > after)
+        .distinct()
+        .order_by(table.c.agent)
+        .limit(BATCH_SIZE)
+    )
+    rows = await connection.execute(select(table).where(table.c.agent.in_(agents.scalar_subquery())))
+    last, renewed = None, 0
+    for row in rows.all():
+        last = max(last or "", row.agent)
+        fresh = reencrypt("mcp_sign_ins", row.agent, f"{row.server}:{row.person}", row.sealed)
+        if fresh is not None:
+            same = (table.c.agent == row.agent) & (table.c.server == row.server)
+            unchanged = same & (table.c.person == row.person) & (table.c.sealed == row.sealed)
+            done = await connection.execute(update(table).where(unchanged).values(sealed=fresh))
+            renewed += done.rowcount
     return last, renewed
 
 

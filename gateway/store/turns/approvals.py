@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, func, insert, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from gateway.store.tables import approvals
+from gateway.store.tables import IS_PENDING, approvals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,15 @@ async def list_for_account(
     if conversation:
         query = query.where(approvals.c.conversation == conversation)
     return await _all(connection, query.order_by(approvals.c.id.desc()).limit(limit))
+
+
+async def list_pending_for_tool(
+    connection: Connection, account: str, tool: str, *, limit: int = 200
+) -> list[Approval]:
+    """Return the newest pending approvals of a tool's calls, the newest first."""
+    pending = (approvals.c.account == account) & IS_PENDING & (approvals.c.tool == tool)
+    query = select(*_COLUMNS).where(pending).order_by(approvals.c.created_at.desc())
+    return await _all(connection, query.limit(limit))
 
 
 async def decide(

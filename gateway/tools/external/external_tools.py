@@ -6,8 +6,9 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from gateway.store.turns.turns import Turn
 from gateway.tools.hooks.turn_hooks import TurnHooks
 from gateway.tools.tool import Tool, ToolContext
 
@@ -24,6 +25,15 @@ class ExternalTools:
     tools: Mapping[str, Tool] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     hooks: TurnHooks = field(default_factory=TurnHooks)
+    prompt: str | None = None
+    """The prompt of an MCP server that the turn's message names; it replaces the message."""
+
+    def with_prompt(self, of: Turn, render: Callable[[Turn], str]) -> Callable[[Turn], str]:
+        """Return the function that renders a turn's input, with the prompt in place of this turn's."""
+        prompt = self.prompt
+        if prompt is None:
+            return render
+        return lambda turn: render(replace(turn, input=prompt) if turn.id == of.id else turn)
 
     def add_notes(self, instructions: str) -> str:
         """Return an agent's instructions with the notes."""

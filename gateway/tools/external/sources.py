@@ -15,12 +15,16 @@ from gateway.tools.external.script_tools import ScriptTools
 from gateway.tools.hooks.functions import load_hooks
 from gateway.tools.mcp.mcp_tools import McpTools
 from gateway.tools.mcp.reads import READ_TOOLS
+from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.messages.send_tools import SEND_TOOLS, with_send_tools
 
 
-def open_external_tools(records: Records, transactions: Transactions) -> OpenExternalTools:
+def open_external_tools(
+    records: Records, transactions: Transactions, sign_in_links: SignInLinks | None = None
+) -> OpenExternalTools:
     """Return the function that opens a turn's external tools; raises BrokenTool, BrokenHook."""
-    requests = HttpTools(records, OpenApiTools(records, ScriptTools(McpTools(records).open).open).open)
+    mcp_tools = McpTools(records, sign_in_links)
+    requests = HttpTools(records, OpenApiTools(records, ScriptTools(mcp_tools.open).open).open)
     tools = InstalledTools(load_tools(reserved={*TOOLS, *SEND_TOOLS, *READ_TOOLS}), requests.open)
     others = HookedTools(records, load_hooks(), tools.open)
     return with_send_tools(transactions, with_client_tools(others.open))

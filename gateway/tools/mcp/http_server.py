@@ -45,11 +45,16 @@ from gateway.tools.mcp.server import (
     MAX_ANSWER_BYTES,
     McpOffer,
     McpServer,
+    McpSignInRequired,
     McpToolSpec,
     McpUnavailable,
     ReadMethod,
+    Tokens,
 )
+from gateway.tools.mcp.sign_in_grant import SignInUnavailable
 from gateway.tools.tool import ToolContext
+
+UNAUTHORIZED = 401
 
 Answer = TypeVar("Answer")
 
@@ -80,9 +85,12 @@ class HttpMcpServer(McpServer):
     A task of its own holds it, so that a failure of the connection never cancels the turn.
     """
 
-    def __init__(self, config: McpServerConfig, guard: EgressGuard) -> None:
+    def __init__(self, config: McpServerConfig, guard: EgressGuard, tokens: Tokens | None = None) -> None:
+        """Set how the server is reached; `tokens` are those of the person, if people sign in there."""
         self._config = config
         self._guard = guard
+        self._tokens = tokens
+        self._token: str | None = None
         self._connection: McpConnection | None = None
         self._list_changed = asyncio.Event()
 
@@ -142,32 +150,71 @@ class HttpMcpServer(McpServer):
             await connection.aclose()
 
     async def _request(self, send: Callable[[Client], Awaitable[Answer]], *, timeout: float) -> Answer:
-        """Send a request; one that the server refused because it forgot the session is sent once more."""
+        """Send a request; one that the server refused, because it forgot the session or for its token, is
+        sent once more."""
         try:
             return await self._send(send, timeout=timeout)
         except SessionGone:
             await self.aclose()
+        except TokenRefused:
+            await self.aclose()
+            self._token = await self._get_token(refused=self._token)
         try:
             return await self._send(send, timeout=timeout)
+        except TokenRefused as error:
+            await self.aclose()
+            raise McpSignInRequired(SIGN_IN_REQUIRED) from error
         except SessionGone as error:
             raise McpUnavailable(f"the MCP server refused the request: {error}") from error
 
     async def _send(self, send: Callable[[Client], Awaitable[Answer]], *, timeout: float) -> Answer:
         if self._connection is None or self._connection.is_broken:
             await self.aclose()
-            self._connection = McpConnection(self._config, self._guard, self._list_changed)
+            if self._tokens is not None and self._token is None:
+                self._token = await self._load_token(None)
+            self._connection = McpConnection(self._config, self._guard, self._list_changed, token=self._token)
             await self._connection.open()
         return await self._connection.send(send, timeout=timeout)
+
+    async def _get_token(self, *, refused: str | None) -> str:
+        """Return another token than the refused one; raises McpUnavailable, McpSignInRequired."""
+        if not self._config.lets_people_sign_in:
+            raise McpUnavailable("the MCP server refuses the configured key (status 401)")
+        token = await self._load_token(refused)
+        if token is None:
+            raise McpSignInRequired(SIGN_IN_REQUIRED)
+        return token
+
+    async def _load_token(self, refused: str | None) -> str | None:
+        try:
+            return await self._tokens(refused) if self._tokens is not None else None
+        except SignInUnavailable as error:
+            raise McpUnavailable(f"the token for the MCP server cannot be renewed now: {error}") from error
 
 
 class SessionGone(Exception):
     """The server has forgotten the session, for example because it was restarted."""
 
 
+class TokenRefused(Exception):
+    """The server answers 401: the token is missing, at its end, or revoked."""
+
+
+SIGN_IN_REQUIRED = "the MCP server requires that the person signs in"
+
+
 class McpConnection:
     """One connection, from its handshake to its end."""
 
-    def __init__(self, config: McpServerConfig, guard: EgressGuard, list_changed: asyncio.Event) -> None:
+    def __init__(
+        self,
+        config: McpServerConfig,
+        guard: EgressGuard,
+        list_changed: asyncio.Event,
+        *,
+        token: str | None = None,
+    ) -> None:
+        self._token = token
         self._config = config
         self._guard = guard
         self._list_changed = list_changed
@@ -182,16 +229,19 @@ class McpConnection:
         return self._holder.done()
 
     async def open(self) -> None:
-        """Wait for the handshake; raises McpUnavailable."""
+        """Wait for the handshake; raises McpUnavailable, TokenRefused."""
         ends: set[asyncio.Future[Any]] = {self._client, self._holder}
         await asyncio.wait(ends, timeout=CONNECT_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         if not self._client.done():
+            if self._last_status == UNAUTHORIZED:
+                await self.aclose()
+                raise TokenRefused
             problem = _reason(self._holder) if self.is_broken else f"no answer within {CONNECT_TIMEOUT:g} s"
             await self.aclose()
             raise McpUnavailable(f"the MCP server cannot be reached: {problem}")
 
     async def send(self, send: Callable[[Client], Awaitable[Answer]], *, timeout: float) -> Answer:
-        """Send a request and return its answer; raises McpUnavailable, SessionGone."""
+        """Send a request and return its answer; raises McpUnavailable, SessionGone, TokenRefused."""
         answer = asyncio.ensure_future(send(self._client.result()))
         try:
             await asyncio.wait({answer, self._holder}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -209,6 +259,8 @@ class McpConnection:
             await asyncio.wait({answer})
 
     async def _error(self, error: MCPError) -> Exception:
+        if self._last_status == UNAUTHORIZED:
+            return TokenRefused()
         if self._last_status in SESSION_REFUSED:
             return SessionGone(str(error)[:MAX_ERROR])
         if error.code == CONNECTION_CLOSED:
@@ -243,6 +295,8 @@ class McpConnection:
     async def _hold(self) -> None:
         """Hold the connection until it is closed or breaks."""
         headers = {name: value.get_secret_value() for name, value in self._config.headers.items()}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
         http = open_httpx2_client(
             self._guard,
             headers=headers,

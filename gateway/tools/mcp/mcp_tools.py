@@ -19,12 +19,30 @@ from egress.guard import EgressGuard
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.records import Records
 from gateway.records.tools.mcp_servers import McpServerConfig
+from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.tools.approval_rules import rule_needs_approval
 from gateway.tools.external.external_tools import ExternalTools, tool_name
+from gateway.tools.mcp.prompt_commands import (
+    PromptCommand,
+    TypedCommand,
+    WrongArguments,
+    fill_in,
+    list_prompts,
+)
 from gateway.tools.mcp.reads import ReadableServer, read_tools
 from gateway.tools.mcp.results import failed_result, to_tool_result
-from gateway.tools.mcp.server import McpOffer, McpServer, McpToolSpec, McpUnavailable, ReadMethod
+from gateway.tools.mcp.server import (
+    McpOffer,
+    McpServer,
+    McpSignInRequired,
+    McpToolSpec,
+    McpUnavailable,
+    ReadMethod,
+    Tokens,
+)
+from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.stdio_server import StdioMcpServer
+from gateway.tools.mcp.turn_sign_ins import TurnSignIns, open_turn_sign_ins
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext
 
 log = structlog.get_logger(__name__)
@@ -51,10 +69,19 @@ class McpTools:
     The last list of each server is kept, for a server that does not answer at the start of a turn.
     """
 
-    def __init__(self, records: Records, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        records: Records,
+        links: SignInLinks | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Set where servers come from; without `links` nobody can sign in to one."""
         self._records = records
+        self._links = links
         self._clock = clock
-        self._lists: OrderedDict[tuple[str, str], _KnownList] = OrderedDict()
+        self._lists: OrderedDict[tuple[str, str, str], _KnownList] = OrderedDict()
+        self._prompts_listed_at: dict[SignInKey, float] = {}
 
     @asynccontextmanager
     async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
@@ -64,27 +91,79 @@ class McpTools:
             yield ExternalTools()
             return
         guard = self._records.guard_of(context.agent)
-        servers = {name: _open_server(config, guard) for name, config in configs.items()}
+        sign_ins = await open_turn_sign_ins(context, configs, guard, self._links)
+        servers = {
+            name: _open_server(config, guard, sign_ins.tokens(name)) for name, config in configs.items()
+        }
         try:
             listed = await asyncio.gather(
-                *(self._list(context, name, configs[name], server) for name, server in servers.items())
+                *(
+                    self._list(context, name, configs[name], server, sign_ins)
+                    for name, server in servers.items()
+                )
             )
             opened = {
-                name: _OpenServer(name, configs[name], server, partial(self._forget, context, name))
+                name: _OpenServer(
+                    name, configs[name], server, partial(self._lists.pop, sign_ins.list_key(name), None)
+                )
                 for name, server in servers.items()
             }
-            yield _offer(opened, dict(zip(servers, listed, strict=True)))
+            offers = dict(zip(servers, listed, strict=True))
+            offer = _offer(opened, offers)
+            offer = replace(offer, tools={**sign_ins.tools(), **offer.tools})
+            yield await self._with_prompt(context, offer, _prompt_servers(opened, offers), sign_ins)
         finally:
             await asyncio.gather(*(server.aclose() for server in servers.values()))
 
-    def _forget(self, context: ToolContext, server: str) -> None:
-        self._lists.pop((context.turn.agent, server), None)
+    async def _with_prompt(
+        self,
+        context: ToolContext,
+        offer: ExternalTools,
+        servers: Mapping[str, ReadableServer],
+        sign_ins: TurnSignIns,
+    ) -> ExternalTools:
+        """Return the offer with the prompt that the turn's message names, or with the reason why not."""
+        typed = TypedCommand.parse(context.turn.input) if context.turn.paused is None else None
+        for name, server in servers.items():
+            is_meant = typed is not None and typed.may_be_of(name)
+            try:
+                prompts = await self._prompts(context, name, server, sign_ins, fresh=is_meant)
+                known = next((one for one in prompts if typed and one.command == typed.name), None)
+                if typed is not None and known is not None:
+                    return replace(offer, prompt=await fill_in(context, typed, known, server))
+            except (McpUnavailable, WrongArguments) as error:
+                log.warning("mcp.prompts_unavailable", server=name, error=str(error))
+                if typed is not None and is_meant:
+                    note = f"The command /{typed.name} of the MCP server {name} was not executed: {error}."
+                    return replace(offer, notes=(*offer.notes, f"{note} Tell the person."))
+        return offer
+
+    async def _prompts(
+        self, context: ToolContext, name: str, server: ReadableServer, sign_ins: TurnSignIns, *, fresh: bool
+    ) -> Sequence[PromptCommand]:
+        """Return a server's prompts and store them for `/help`; nothing if that was done a short time ago."""
+        agent, _server, person = sign_ins.list_key(name)
+        key = SignInKey(agent=agent, server=name, person=person)
+        if not fresh and self._clock() - self._prompts_listed_at.get(key, -LIST_SECONDS) < LIST_SECONDS:
+            return ()
+        prompts = await list_prompts(context, name, server)
+        if len(self._prompts_listed_at) > MAX_LISTS:
+            self._prompts_listed_at.clear()
+        self._prompts_listed_at[key] = self._clock()
+        if self._links is not None:
+            await self._links.sign_ins.save_prompts(key, [one.usage for one in prompts])
+        return prompts
 
     async def _list(
-        self, context: ToolContext, name: str, config: McpServerConfig, server: McpServer
+        self,
+        context: ToolContext,
+        name: str,
+        config: McpServerConfig,
+        server: McpServer,
+        sign_ins: TurnSignIns,
     ) -> McpOffer | str:
         """Return what a server offers, or why that is unknown."""
-        key, digest = (context.turn.agent, name), _digest(config)
+        key, digest = sign_ins.list_key(name), _digest(config)
         known = self._lists.get(key)
         if known is not None and known.digest != digest:
             known = None
@@ -92,6 +171,8 @@ class McpTools:
             return known.offer
         try:
             offer = await server.describe(context)
+        except McpSignInRequired as error:
+            return sign_ins.require(name, str(error))
         except McpUnavailable as error:
             log.warning("mcp.server_unavailable", agent=context.turn.agent, server=name, error=str(error))
             return str(error) if known is None else known.offer
@@ -102,14 +183,14 @@ class McpTools:
         return offer
 
 
-def _open_server(config: McpServerConfig, guard: EgressGuard) -> McpServer:
+def _open_server(config: McpServerConfig, guard: EgressGuard, tokens: Tokens | None) -> McpServer:
     if config.command is not None:
         return StdioMcpServer(config)
     if find_spec("mcp") is None:
         return _MissingLibrary()
     from gateway.tools.mcp.http_server import HttpMcpServer
 
-    return HttpMcpServer(config, guard)
+    return HttpMcpServer(config, guard, tokens)
 
 
 class _MissingLibrary(McpServer):
@@ -149,7 +230,7 @@ class _OpenServer:
     name: str
     config: McpServerConfig
     server: McpServer
-    forget: Callable[[], None]
+    forget: Callable[[], object]
 
     def readable(self) -> ReadableServer:
         """Return it for the tools that read."""
@@ -170,17 +251,23 @@ def _offer(opened: Mapping[str, _OpenServer], listed: Mapping[str, McpOffer | st
                 for name, one in offers.items()
                 if _has_resources(opened[name], one)
             },
-            {
-                name: opened[name].readable()
-                for name, one in offers.items()
-                if _has_prompts(opened[name], one)
-            },
+            _prompt_servers(opened, offers),
         )
     )
     for name, offer in offers.items():
         for offered, spec in _named(name, opened[name].config, offer.tools):
             tools.setdefault(offered, _to_tool(offered, spec, opened[name]))
     return ExternalTools(tools=tools, notes=notes)
+
+
+def _prompt_servers(
+    opened: Mapping[str, _OpenServer], listed: Mapping[str, McpOffer | str]
+) -> dict[str, ReadableServer]:
+    return {
+        name: opened[name].readable()
+        for name, found in listed.items()
+        if isinstance(found, McpOffer) and _has_prompts(opened[name], found)
+    }
 
 
 def _has_resources(opened: _OpenServer, offer: McpOffer) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from gateway.tools.tool import ToolContext
+
+Tokens = Callable[[str | None], Awaitable[str | None]]
+"""Returns the person's token, another one than the given, which the server refuses; None: there is none."""
 
 CLIENT_NAME = "dovecote"
 CLIENT_VERSION = "1"
@@ -23,6 +26,10 @@ class McpUnavailable(Exception):
     def __init__(self, detail: str, *, may_have_run: bool = False) -> None:
         super().__init__(detail)
         self.may_have_run = may_have_run
+
+
+class McpSignInRequired(McpUnavailable):
+    """The server answers 401: the person who asks has to sign in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -377,3 +377,46 @@ async def test_a_wrong_server_is_refused(harness: TurnWorkerHarness, server: dic
     """The error names the server."""
     with pytest.raises(InvalidRecord, match="/mcp/sums"):
         await Agents(harness).configure(sums=server)
+
+
+async def test_a_command_becomes_the_prompt_of_a_server(
+    harness: TurnWorkerHarness, service: McpService
+) -> None:
+    """Arguments are given in order or by name; the rest of the line belongs to the last one."""
+    agents = Agents(harness)
+    await agents.configure(sums={"url": service.url})
+    for text, name in (
+        ("/sums_greet Ada Lovelace", "Ada Lovelace"),
+        ("/Sums-Greet@some_bot name='Ada L.'", "Ada L."),
+    ):
+        turn = await harness.add_turn(text, running=True)
+        async with harness.open_tools(agents.mcp_tools.open, turn) as (_tools, external):
+            assert external.prompt == f"user:\nSay hello to {name}."
+            assert external.with_prompt(turn, lambda one: one.input)(turn) == external.prompt
+
+
+async def test_a_command_without_its_arguments_is_explained(
+    harness: TurnWorkerHarness, service: McpService
+) -> None:
+    """The model is told what is missing; a text that is no command of a server stays as it is."""
+    agents = Agents(harness)
+    await agents.configure(sums={"url": service.url})
+    turn = await harness.add_turn("/sums_greet", running=True)
+    async with harness.open_tools(agents.mcp_tools.open, turn) as (_tools, external):
+        assert external.prompt is None
+        assert any("name is missing; use /sums_greet name" in note for note in external.notes)
+    for text in ("/sums_unknown x", "please /sums_greet Ada", "/other_greet Ada"):
+        turn = await harness.add_turn(text, running=True)
+        async with harness.open_tools(agents.mcp_tools.open, turn) as (_tools, external):
+            assert (external.prompt, external.notes) == (None, ())
+
+
+async def test_a_server_whose_prompts_are_not_offered_has_no_commands(
+    harness: TurnWorkerHarness, service: McpService
+) -> None:
+    """The record decides whether prompts are read."""
+    agents = Agents(harness)
+    await agents.configure(sums={"url": service.url, "prompts": False})
+    turn = await harness.add_turn("/sums_greet Ada", running=True)
+    async with harness.open_tools(agents.mcp_tools.open, turn) as (_tools, external):
+        assert external.prompt is None

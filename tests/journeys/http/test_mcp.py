@@ -159,3 +159,19 @@ async def test_other_methods_and_keys_are_refused(mcp_gateway: McpGateway) -> No
     assert unknown.body["error"]["code"] == -32601
     accepted = await mine.call("POST", "/mcp", {"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert accepted.status == 202
+
+
+async def test_prompts_are_commands_that_help_lists(mcp_gateway: McpGateway) -> None:
+    """A message with the command of a prompt reaches the agent as the prompt, and `/help` names it."""
+    async with mcp_gateway.client() as client:
+        asked = await _call(client, "ask", text="/sums_greet Ada", conversation="prompts")
+        assert "Say hello to Ada." in asked["output"]
+    conversation = asked["conversationId"]
+    said = await mcp_gateway.mine.call("POST", f"/conversations/{conversation}/messages", {"text": "/help"})
+    assert said.status in {200, 202}, said.body
+    notices = [
+        event["data"]["text"]
+        for event in await mcp_gateway.process.events(conversation)
+        if event["type"] == "message.completed" and event["data"]["role"] == "notice"
+    ]
+    assert any("`/sums_greet name`" in text for text in notices)

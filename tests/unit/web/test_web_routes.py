@@ -38,6 +38,8 @@ OPEN = {
     "/channels/{id}/oauth",
     "/{kind}/install",
     "/{kind}/oauth_redirect",
+    "/sign-in/mcp",
+    "/sign-in/mcp/callback",
 }
 CAMEL = {"turnId", "conversationId", "statusUrl", "resultId", "workspaceId"}
 """The names outside of configs that are not in snake case."""
@@ -63,7 +65,7 @@ BY_NAME = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.me
 
 @BY_NAME
 def test_every_route_says_who_may_ask(route: ApiRoute) -> None:
-    """Each route has an access marker; documents, health, the console and channels' pages are public."""
+    """Each route has an access marker; documents, health, console, channels and sign-ins are public."""
     assert isinstance(route.access, get_args(Access))
     if isinstance(route.access, PublicAccess):
         assert route.method == "GET"

@@ -1,0 +1,90 @@
+"""SQL of sign-ins at MCP servers: encrypted tokens of people, and the clients registered for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, delete, or_, select, update
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, insert_on_conflict
+from gateway.store.key_tables import mcp_sign_ins as table
+
+NOBODY = ""
+"""The person of the row that has the registered client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInKey:
+    """Whose sign-in it is: an agent record, the name of its server, and a person's subject."""
+
+    agent: str
+    server: str
+    person: str
+
+    @property
+    def field(self) -> str:
+        """Return the name of the encrypted field in the agent's row."""
+        return f"{self.server}:{self.person}"
+
+
+def _is(key: SignInKey) -> ColumnElement[bool]:
+    return (table.c.agent == key.agent) & (table.c.server == key.server) & (table.c.person == key.person)
+
+
+async def get(connection: Connection, key: SignInKey) -> str | None:
+    """Return the envelope of a sign-in, or None."""
+    found = await connection.execute(select(table.c.sealed).where(_is(key)))
+    return found.scalar_one_or_none()
+
+
+async def save(connection: Connection, key: SignInKey, sealed: str) -> None:
+    """Store the envelope of a sign-in, in place of an earlier one, and end its claim."""
+    values = {"sealed": sealed, "claimed_until": None, "updated_at": utc_now()}
+    await connection.execute(
+        insert_on_conflict(table, connection.dialect.name)
+        .values(agent=key.agent, server=key.server, person=key.person, **values)
+        .on_conflict_do_update(index_elements=["agent", "server", "person"], set_=values)
+    )
+
+
+async def replace(connection: Connection, key: SignInKey, old: str, new: str) -> bool:
+    """Store a renewed envelope if the old one is still there, and end the claim."""
+    values = {"sealed": new, "claimed_until": None, "updated_at": utc_now()}
+    replaced = await connection.execute(update(table).where(_is(key), table.c.sealed == old).values(values))
+    return bool(replaced.rowcount)
+
+
+async def claim(connection: Connection, key: SignInKey, sealed: str, *, until: datetime) -> bool:
+    """Claim the renewal of this envelope; one process gets it until that time."""
+    free = or_(table.c.claimed_until.is_(None), table.c.claimed_until < utc_now())
+    claimed = await connection.execute(
+        update(table).where(_is(key), table.c.sealed == sealed, free).values(claimed_until=until)
+    )
+    return bool(claimed.rowcount)
+
+
+async def release(connection: Connection, key: SignInKey, sealed: str) -> None:
+    """End a claim without a new envelope."""
+    await connection.execute(
+        update(table).where(_is(key), table.c.sealed == sealed).values(claimed_until=None)
+    )
+
+
+async def remove(connection: Connection, key: SignInKey, *, sealed: str | None = None) -> bool:
+    """Delete a sign-in, or only this envelope of it; returns whether there was one."""
+    removed = delete(table).where(_is(key))
+    if sealed is not None:
+        removed = removed.where(table.c.sealed == sealed)
+    return bool((await connection.execute(removed)).rowcount)
+
+
+async def list_servers(connection: Connection, agent: str, person: str) -> list[str]:
+    """Return the servers of an agent at which a person is signed in."""
+    found = await connection.execute(
+        select(table.c.server)
+        .where(table.c.agent == agent, table.c.person == person)
+        .order_by(table.c.server)
+    )
+    return list(found.scalars())

@@ -1,0 +1,65 @@
+"""Commands of people about MCP servers: `/signin`, `/signout`, and the prompts in `/help`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from delivery.deliveries.transactions import Transaction
+from gateway.conversations.questions import SIGN_IN
+from gateway.store.accounts import mcp_prompts, mcp_sign_ins, records
+from gateway.store.accounts.mcp_sign_ins import SignInKey
+from gateway.store.conversations.conversations import Conversation
+from gateway.store.turns import approvals
+from gateway.tools.mcp.sign_in_links import SignInLinks
+from gateway.tools.mcp.sign_ins import person_in
+
+ONLY_DIRECT = "Write `/signin` to me in a direct chat: the link is for you alone."
+
+
+async def execute_sign_in_command(
+    tx: Transaction, conversation: Conversation, links: SignInLinks | None, *, by: str
+) -> str:
+    """Return the links that wait for this person in any conversation, or the servers of present sign-ins."""
+    if conversation.channel is not None and not conversation.direct:
+        return ONLY_DIRECT
+    person = await person_in(tx.connection, conversation, by)
+    waiting = await approvals.list_pending_for_tool(tx.connection, conversation.account, SIGN_IN)
+    mine = [one for one in waiting if person and one.args["person"] == person]
+    if mine and links is not None:
+        return "\n".join(
+            f"{one.args['server']}: {links.link(one.account, one.turn, one.call)}" for one in mine
+        )
+    servers = await mcp_sign_ins.list_servers(tx.connection, conversation.agent, person)
+    if not servers:
+        return "Nothing waits for you to sign in."
+    return f"You are signed in to {', '.join(servers)}. `/signout NAME` ends that."
+
+
+MAX_SHOWN = 50
+"""Prompts that `/help` lists."""
+
+
+async def render_help(tx: Transaction, conversation: Conversation, text: str, *, by: str) -> str:
+    """Return the help with the prompts of the agent's MCP servers, as this person sees them."""
+    person = await person_in(tx.connection, conversation, by)
+    found = await mcp_prompts.list_commands(tx.connection, conversation.agent, ["", person])
+    agent = await records.get_by_id(tx.connection, conversation.agent)
+    present = (agent.config.get("mcp") or {}) if agent is not None else {}
+    commands = [one for server, listed in found.items() if server in present for one in listed]
+    if not commands:
+        return text
+    more = " …" if len(commands) > MAX_SHOWN else ""
+    return f"{text}\n\nPrompts: {', '.join(f'`{one}`' for one in commands[:MAX_SHOWN])}{more}"
+
+
+async def execute_sign_out_command(
+    tx: Transaction, conversation: Conversation, args: Sequence[str], *, by: str
+) -> str:
+    """Delete this person's tokens at a server of the conversation's agent, and return the reply."""
+    if not args:
+        return "Which server? `/signout NAME`; `/signin` lists those that you are signed in to."
+    person = await person_in(tx.connection, conversation, by)
+    key = SignInKey(agent=conversation.agent, server=args[0], person=person)
+    if not person or not await mcp_sign_ins.remove(tx.connection, key):
+        return f"You are not signed in to {args[0][:40]}."
+    return f"You are signed out of {args[0]}; I have deleted what I had to use it for you."

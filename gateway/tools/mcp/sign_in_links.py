@@ -1,0 +1,184 @@
+"""The way of a person's browser: from the link in the chat to the authorization server, and back.
+
+A link names a question of a waiting turn, and works until the question is answered. The state and the PKCE
+verifier are derived from the link and from a cookie, so that any replica can finish what another one began,
+and so that a browser which did not begin cannot finish.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import structlog
+
+from delivery.database.engine import Database
+from delivery.deliveries.transactions import Transactions
+from gateway.accounts.signed_tokens import SignedTokens
+from gateway.conversations.approvals import AlreadyDecided, answer_in, decide_in
+from gateway.conversations.questions import SIGN_IN
+from gateway.records.records import Records
+from gateway.records.tools.mcp_servers import McpServerConfig
+from gateway.sign_in import attempt
+from gateway.store.accounts import records as record_store
+from gateway.store.accounts.mcp_sign_ins import SignInKey
+from gateway.store.accounts.records import Record
+from gateway.store.turns import approvals
+from gateway.store.turns.approvals import Approval
+from gateway.tools.mcp.sign_in_grant import GrantRefused, SignInUnavailable
+from gateway.tools.mcp.sign_ins import McpSignIns
+
+log = structlog.get_logger(__name__)
+
+PURPOSE = "sign-ins at MCP servers"
+PAGE_PATH = "/sign-in/mcp"
+SIGNED_IN = "signed in"
+"""The answer to a question that asked for a sign-in."""
+
+_SEPARATOR = "~"
+_VALUES = 3
+
+
+class SignInNotPossible(Exception):
+    """The link or what the browser brings back cannot be used; the message is for the person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSignIn:
+    """A sign-in that a turn waits for."""
+
+    approval: Approval
+    agent: Record
+    config: McpServerConfig
+
+    @property
+    def server(self) -> str:
+        """The server's name in the agent record."""
+        return str(self.approval.args["server"])
+
+    @property
+    def key(self) -> SignInKey:
+        """Where the tokens are stored."""
+        return SignInKey(agent=self.agent.id, server=self.server, person=str(self.approval.args["person"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInLinks:
+    """Makes links, and serves browsers that follow them."""
+
+    database: Database
+    transactions: Transactions
+    records: Records
+    sign_ins: McpSignIns
+    keys: Sequence[bytes] = field(repr=False)
+    clock: Callable[[], float] = time.time
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers reach the gateway over TLS."""
+        return self.sign_ins.base_url().startswith("https://")
+
+    def link(self, account: str, turn: str, call: str) -> str:
+        """Return the link for the sign-in that a call asks for."""
+        ticket = SignedTokens(keys=self.keys).sign([account, turn, call])
+        return f"{self.sign_ins.base_url()}{PAGE_PATH}?ticket={ticket}"
+
+    async def find(self, ticket: str) -> OpenSignIn:
+        """Return the sign-in of a link; raises SignInNotPossible."""
+        values = SignedTokens(keys=self.keys).verify(ticket, count=_VALUES)
+        if values is None:
+            raise SignInNotPossible("This link is not complete: open it as it stands in the chat.")
+        account, turn, call = (str(one) for one in values)
+        async with self.database.read() as connection:
+            asked = await approvals.list_for_turn(connection, turn)
+            waiting = [one for one in asked if (one.account, one.call, one.tool) == (account, call, SIGN_IN)]
+            if not waiting or waiting[-1].state != "pending":
+                raise SignInNotPossible("This link was used before, or nobody waits for it any more.")
+            agent = await record_store.get_by_id(connection, str(waiting[-1].args["agent"]))
+        configs = self.records.mcp_servers(agent) if agent is not None else {}
+        config = configs.get(str(waiting[-1].args["server"]))
+        if agent is None or config is None or not config.lets_people_sign_in:
+            raise SignInNotPossible("The agent does not use this server any more.")
+        return OpenSignIn(approval=waiting[-1], agent=agent, config=config)
+
+    async def begin(self, ticket: str) -> tuple[str, str]:
+        """Return the cookie and the authorization server's URL for a browser; raises SignInNotPossible."""
+        found = await self.find(ticket)
+        begun = attempt.begin(self._keys_of(ticket), now=self.clock())
+        client = await self.sign_ins.registered_client(found.agent.id, found.server)
+        flow = self.sign_ins.flow(found.config, self.records.guard_of(found.agent), client)
+        try:
+            url, used = await flow.authorize(begun)
+        except (SignInUnavailable, GrantRefused) as error:
+            self._fail(found, error)
+        if used != client:
+            await self.sign_ins.save_client(found.agent.id, found.server, found.config.url or "", used)
+        return f"{begun.cookie}{_SEPARATOR}{ticket}", url
+
+    async def finish(self, cookie: str, answer: Mapping[str, str]) -> OpenSignIn:
+        """Store the tokens for the code in an answer, and let the turn go on; raises SignInNotPossible."""
+        value, _separator, ticket = cookie.partition(_SEPARATOR)
+        begun = attempt.resume(self._keys_of(ticket), value, answer.get("state", ""), now=self.clock())
+        if begun is None:
+            raise SignInNotPossible(
+                "This browser did not begin this sign-in, or took too long. Open the link in the chat again."
+            )
+        found = await self.find(ticket)
+        if "error" in answer:
+            await self._decline(found, answer["error"])
+            raise SignInNotPossible(
+                f"You are not signed in: the server answers with {answer['error'][:100]}."
+            )
+        await self._exchange(found, begun.code_verifier, answer)
+        return found
+
+    async def _exchange(self, found: OpenSignIn, verifier: str, answer: Mapping[str, str]) -> None:
+        from gateway.tools.mcp.oauth_flow import AuthorizationCode  # loads the SDK
+
+        client = await self.sign_ins.registered_client(found.agent.id, found.server)
+        flow = self.sign_ins.flow(found.config, self.records.guard_of(found.agent), client)
+        brought = AuthorizationCode(code=answer.get("code", ""), verifier=verifier, issuer=answer.get("iss"))
+        try:
+            grant = await flow.exchange(brought)
+        except SignInUnavailable as error:
+            self._fail(found, error)
+        except GrantRefused as error:
+            await self.sign_ins.forget_client(found.agent.id, found.server)
+            self._fail(found, error)
+        approval, person = found.approval, found.key.person
+        async with self.transactions.begin("mcp.sign_in") as tx:
+            await self.sign_ins.save(tx.connection, found.key, grant)
+            try:
+                await answer_in(tx, approval.account, approval.id, SIGNED_IN, by=person, name=person)
+            except AlreadyDecided:  # somebody has answered since; the person is signed in nevertheless
+                log.info("mcp.sign_in_late", approval=approval.id)
+        log.info("mcp.signed_in", agent=found.agent.id, server=found.server)
+
+    async def _decline(self, found: OpenSignIn, error: str) -> None:
+        """Tell the turn that the person did not sign in; another kind of error leaves it waiting."""
+        if error != "access_denied":
+            await self.sign_ins.forget_client(found.agent.id, found.server)
+            return
+        approval, person = found.approval, found.key.person
+        comment = f"the person did not sign in to {found.server}"
+        async with self.transactions.begin("mcp.sign_in") as tx:
+            try:
+                await decide_in(
+                    tx, approval.account, approval.id, approved=False, by=person, name=person, comment=comment
+                )
+            except AlreadyDecided:
+                log.info("mcp.sign_in_late", approval=approval.id)
+
+    def _keys_of(self, ticket: str) -> Sequence[bytes]:
+        return [hmac.digest(key, ticket.encode("utf-8", "replace"), hashlib.sha256) for key in self.keys]
+
+    @staticmethod
+    def _fail(found: OpenSignIn, error: Exception) -> NoReturn:
+        log.warning("mcp.sign_in_failed", agent=found.agent.id, server=found.server, error=str(error))
+        raise SignInNotPossible(
+            f"The sign-in at {found.server} failed: {str(error)[:300]}. Open the link in the chat again."
+        ) from error

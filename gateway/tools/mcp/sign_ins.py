@@ -1,0 +1,201 @@
+"""The tokens of people at MCP servers: stored encrypted, renewed by one process at a time, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, Database
+from egress.guard import EgressGuard
+from egress.policy import EgressPolicy
+from gateway.accounts.persons import platform_of, subject_of
+from gateway.accounts.vault import AssociatedData, DecryptionFailed, Vault, associated_data
+from gateway.records.tools.mcp_servers import McpServerConfig
+from gateway.store.accounts import mcp_prompts
+from gateway.store.accounts import mcp_sign_ins as store
+from gateway.store.accounts.mcp_sign_ins import NOBODY, SignInKey
+from gateway.store.conversations import conversations
+from gateway.store.conversations.conversations import Conversation
+from gateway.tools.mcp.sign_in_grant import GrantRefused, SignInGrant, SignInUnavailable
+
+if TYPE_CHECKING:
+    from gateway.tools.mcp.oauth_flow import OAuthFlow
+
+log = structlog.get_logger(__name__)
+
+CLAIM = timedelta(seconds=60)
+"""How long a process may take to renew a token; one that died is then succeeded by another."""
+
+POLL_SECONDS = 0.2
+WAIT_SECONDS = 70.0
+
+CALLBACK_PATH = "/sign-in/mcp/callback"
+
+Renew = Callable[[SignInGrant], Awaitable[SignInGrant]]
+
+
+async def person_in(connection: Connection, conversation: Conversation | None, asker: str) -> str:
+    """Return the subject of the person who writes in a conversation; empty if nobody does.
+
+    Outside of chats it is the API key.
+    """
+    if not asker:
+        return ""
+    platform = await platform_of(connection, conversation)
+    if conversation is None or platform is None:
+        return f"key:{asker}"
+    return await subject_of(connection, conversation.account, platform, asker)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInPlace:
+    """Where a turn asks for a sign-in: for whom, and whether others read what is said there."""
+
+    person: str
+    is_private: bool
+
+
+class McpSignIns:
+    """The sign-ins of all people. `base_url` returns the address at which browsers reach the gateway."""
+
+    def __init__(
+        self,
+        database: Database,
+        vault: Vault,
+        *,
+        policy: EgressPolicy,
+        base_url: Callable[[], str],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._vault = vault
+        self._policy = policy
+        self.base_url = base_url
+        self._clock = clock
+
+    async def place_of(self, conversation_id: str, asker: str) -> SignInPlace:
+        """Return for whom a turn of this asker would ask in a conversation."""
+        async with self._database.read() as connection:
+            conversation = await conversations.get_by_id(connection, conversation_id)
+            person = await person_in(connection, conversation, asker)
+        in_chat = conversation is not None and conversation.channel is not None
+        is_private = not in_chat or bool(conversation is not None and conversation.direct)
+        return SignInPlace(person=person, is_private=is_private)
+
+    async def access_token(
+        self, key: SignInKey, config: McpServerConfig, guard: EgressGuard, *, refused: str | None = None
+    ) -> str | None:
+        """Return a person's token, renewed if it is at its end or is the `refused` one.
+
+        None if the person has to sign in. Raises SignInUnavailable if it cannot be renewed now.
+        """
+
+        async def renew(grant: SignInGrant) -> SignInGrant:
+            return await self.flow(config, guard).renew(grant)
+
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while True:
+                    sealed = await self._sealed(key)
+                    grant = self._open(key, sealed)
+                    if sealed is None or grant is None or grant.address != config.url:
+                        return None
+                    is_refused = refused is not None and grant.has_token(refused)
+                    if not is_refused and not grant.needs_renewal(self._clock()):
+                        return grant.access_token
+                    if not grant.is_renewable:
+                        return None if is_refused else grant.access_token
+                    if await self._claim(key, sealed):
+                        return await self._renew(key, sealed, grant, renew)
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise SignInUnavailable("another process has not renewed the token yet") from None
+
+    async def _renew(self, key: SignInKey, sealed: str, grant: SignInGrant, renew: Renew) -> str | None:
+        """Renew a claimed token; one that is refused is deleted."""
+        try:
+            renewed = await renew(grant)
+        except GrantRefused as error:
+            log.info("mcp.sign_in_ended", agent=key.agent, server=key.server, error=str(error))
+            async with self._database.begin() as connection:
+                await store.remove(connection, key, sealed=sealed)
+            return None
+        except BaseException:
+            async with self._database.begin() as connection:
+                await store.release(connection, key, sealed)
+            raise
+        async with self._database.begin() as connection:
+            fresh = self._vault.encrypt(_context(key), renewed.to_text())
+            is_kept = await store.replace(connection, key, sealed, fresh)
+        return renewed.access_token if is_kept else None  # None: the person has signed out
+
+    def flow(
+        self, config: McpServerConfig, guard: EgressGuard, client: Mapping[str, Any] | None = None
+    ) -> OAuthFlow:
+        """Return the steps of sign-ins at a server."""
+        from gateway.tools.mcp.oauth_flow import OAuthFlow  # loads the SDK
+
+        redirect_uri = f"{self.base_url()}{CALLBACK_PATH}"
+        return OAuthFlow(
+            config=config, guard=guard, policy=self._policy, redirect_uri=redirect_uri, client=client
+        )
+
+    async def save_prompts(self, key: SignInKey, commands: Sequence[str]) -> None:
+        """Store the commands of a server's prompts for `/help`, if they have changed."""
+        async with self._database.read() as connection:
+            if await mcp_prompts.get(connection, key) == list(commands):
+                return
+        async with self._database.begin() as connection:
+            await mcp_prompts.save(connection, key, commands)
+
+    async def save(self, connection: Connection, key: SignInKey, grant: SignInGrant) -> None:
+        """Store what a person's sign-in gave."""
+        await store.save(connection, key, self._vault.encrypt(_context(key), grant.to_text()))
+
+    async def registered_client(self, agent: str, server: str) -> Mapping[str, Any] | None:
+        """Return the client that was registered for a server and this gateway's address, or None."""
+        key = SignInKey(agent=agent, server=server, person=NOBODY)
+        found = self._open(key, await self._sealed(key))
+        if found is None or f"{self.base_url()}{CALLBACK_PATH}" not in found.client.get("redirect_uris", ()):
+            return None
+        return found.client
+
+    async def save_client(self, agent: str, server: str, address: str, client: Mapping[str, Any]) -> None:
+        """Store the client that was registered for a server."""
+        key = SignInKey(agent=agent, server=server, person=NOBODY)
+        grant = SignInGrant(
+            address=address, tokens={}, expires_at=None, client=client, metadata={}, resource={}
+        )
+        async with self._database.begin() as connection:
+            await self.save(connection, key, grant)
+
+    async def forget_client(self, agent: str, server: str) -> None:
+        """Delete the client of a server, so that the next sign-in registers another."""
+        async with self._database.begin() as connection:
+            await store.remove(connection, SignInKey(agent=agent, server=server, person=NOBODY))
+
+    async def _sealed(self, key: SignInKey) -> str | None:
+        async with self._database.read() as connection:
+            return await store.get(connection, key)
+
+    async def _claim(self, key: SignInKey, sealed: str) -> bool:
+        async with self._database.begin() as connection:
+            return await store.claim(connection, key, sealed, until=utc_now() + CLAIM)
+
+    def _open(self, key: SignInKey, sealed: str | None) -> SignInGrant | None:
+        try:
+            return SignInGrant.parse(self._vault.decrypt(_context(key), sealed)) if sealed else None
+        except DecryptionFailed as error:
+            log.error("secret.decryption_failed", table="mcp_sign_ins", row=key.agent, error=str(error))  # noqa: TRY400
+            return None
+
+
+def _context(key: SignInKey) -> AssociatedData:
+    return associated_data("mcp_sign_ins", key.agent, key.field)

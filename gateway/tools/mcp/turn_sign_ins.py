@@ -1,0 +1,111 @@
+"""The sign-ins of one turn: the tokens of the person who asks, and the tools that ask for a sign-in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from egress.guard import EgressGuard
+from gateway.records.tools.mcp_servers import McpServerConfig
+from gateway.store.accounts import mcp_sign_ins
+from gateway.store.accounts.mcp_sign_ins import SignInKey
+from gateway.tools.external.external_tools import tool_name
+from gateway.tools.mcp.server import Tokens
+from gateway.tools.mcp.sign_in_grant import SignInUnavailable
+from gateway.tools.mcp.sign_in_links import SignInLinks
+from gateway.tools.mcp.sign_in_tool import sign_in_tool
+from gateway.tools.mcp.sign_ins import SignInPlace
+from gateway.tools.tool import Tool, ToolContext
+
+SOME_TOKEN = "used"  # noqa: S105 - a state, no token
+
+
+@dataclass(kw_only=True)
+class TurnSignIns:
+    """Who asks, and at which of the agent's servers that person can sign in or has done so."""
+
+    agent: str
+    configs: Mapping[str, McpServerConfig]
+    guard: EgressGuard
+    place: SignInPlace | None = None
+    links: SignInLinks | None = None
+    stored: frozenset[str] = frozenset()
+    """The servers at which the person had signed in when the turn's attempt began."""
+    required: set[str] = field(default_factory=set)
+
+    def tokens(self, server: str) -> Tokens | None:
+        """Return the person's tokens at a server; None if nobody can sign in there."""
+        if self.links is None or self.place is None or not self.configs[server].lets_people_sign_in:
+            return None
+        return partial(self._token, server)
+
+    async def _token(self, server: str, refused: str | None) -> str | None:
+        if self.links is None or self.place is None:
+            return None
+        key = SignInKey(agent=self.agent, server=server, person=self.place.person)
+        found = await self.links.sign_ins.access_token(key, self.configs[server], self.guard, refused=refused)
+        if found is None:
+            self.required.add(server)
+        return found
+
+    def list_key(self, server: str) -> tuple[str, str, str]:
+        """Return the key of a list of tools: a person who signed in may see others than other people."""
+        person = self.place.person if self.place is not None and server in self.stored else ""
+        return (self.agent, server, person)
+
+    def require(self, server: str, reason: str) -> str:
+        """Note that a server requires a sign-in, and return what the model is told."""
+        if self.tokens(server) is None:
+            return f"{reason}, and nobody can do that in this turn"
+        self.required.add(server)
+        return f"{reason}. Call {_tool(server)} if you need it: it asks the person, and waits."
+
+    def tools(self) -> Mapping[str, Tool]:
+        """Return a tool for each server that requires a sign-in, or at which the person has signed in."""
+        if self.links is None or self.place is None:
+            return {}
+        return {
+            _tool(server): sign_in_tool(
+                _tool(server),
+                server,
+                place=self.place,
+                links=self.links,
+                is_required=partial(self.required.__contains__, server),
+                token=partial(self._present_token, server),
+            )
+            for server in sorted(self.required | self.stored)
+        }
+
+    async def _present_token(self, server: str) -> str | None:
+        try:
+            return await self._token(server, None)
+        except SignInUnavailable:
+            return SOME_TOKEN  # there is one, which cannot be renewed now
+
+
+def _tool(server: str) -> str:
+    return tool_name(f"{server}_sign_in")
+
+
+async def open_turn_sign_ins(
+    context: ToolContext,
+    configs: Mapping[str, McpServerConfig],
+    guard: EgressGuard,
+    links: SignInLinks | None,
+) -> TurnSignIns:
+    """Return the sign-ins of a turn; those of nobody if none of its servers lets people sign in."""
+    place, stored = None, frozenset[str]()
+    if links is not None and any(config.lets_people_sign_in for config in configs.values()):
+        place = await links.sign_ins.place_of(context.turn.conversation, context.turn.asker)
+        async with context.jobs.read() as connection:
+            found = await mcp_sign_ins.list_servers(connection, context.turn.agent, place.person)
+        stored = frozenset(found) & configs.keys()
+    return TurnSignIns(
+        agent=context.turn.agent,
+        configs=configs,
+        guard=guard,
+        place=place if place is not None and place.person else None,
+        links=links,
+        stored=stored if place is not None and place.person else frozenset(),
+    )

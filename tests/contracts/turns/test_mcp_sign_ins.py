@@ -1,0 +1,274 @@
+"""Sign-ins at MCP servers: who gets a link, and how tokens are renewed, refused and kept from others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import pytest
+from sqlalchemy import update
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, Database
+from egress.guard import EgressGuard
+from egress.policy import EgressPolicy
+from gateway.agents.port import PendingToolCall
+from gateway.conversations import approvals
+from gateway.conversations.questions import SIGN_IN
+from gateway.records.records import Records
+from gateway.store.accounts import mcp_sign_ins
+from gateway.store.accounts.mcp_sign_ins import SignInKey
+from gateway.store.conversations import conversations
+from gateway.store.tables import conversations as table
+from gateway.store.turns import approvals as approval_store
+from gateway.store.turns.turns import Turn
+from gateway.tools.mcp.chat_command import ONLY_DIRECT, execute_sign_in_command
+from gateway.tools.mcp.mcp_tools import McpTools
+from gateway.tools.mcp.sign_in_links import SignInLinks, SignInNotPossible
+from gateway.tools.mcp.sign_ins import McpSignIns
+from mcp_oauth import ProtectedMcpService, protected_mcp_service
+from migrated import migrated_sqlite
+from turn_worker import TurnWorkerHarness, open_turn_worker
+
+BASE_URL = "http://127.0.0.1:1"
+POLICY = EgressPolicy.parse("127.0.0.0/8")
+ASKER = "key_of_ann"
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[ProtectedMcpService]:
+    """A server that people sign in to."""
+    async with protected_mcp_service() as running:
+        yield running
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[TurnWorkerHarness]:
+    """An account with one agent."""
+    database = Database(await migrated_sqlite(tmp_path / "gateway.db"))
+    yield await open_turn_worker(database, tmp_path)
+    await database.close()
+
+
+class Replica:
+    """What one gateway process has for sign-ins; a test can open several on one database."""
+
+    def __init__(self, harness: TurnWorkerHarness) -> None:
+        """Put the parts together."""
+        self.harness = harness
+        self.records = Records(harness.vault, POLICY)
+        self.sign_ins = McpSignIns(harness.database, harness.vault, policy=POLICY, base_url=lambda: BASE_URL)
+        self.links = SignInLinks(
+            database=harness.database,
+            transactions=harness.transactions,
+            records=self.records,
+            sign_ins=self.sign_ins,
+            keys=harness.vault.keys_for("test"),
+        )
+        self.tools = McpTools(self.records, self.links)
+
+    @property
+    def key(self) -> SignInKey:
+        """Where the tokens of the asker are."""
+        return SignInKey(agent=self.harness.agent.id, server="notes", person=f"key:{ASKER}")
+
+    async def configure(self, url: str) -> None:
+        """Give the agent the server."""
+        patch = {"mcp": {"notes": {"url": url, "approval": "never"}}}
+        async with self.harness.database.begin() as connection:
+            saved = await self.records.update(connection, self.harness.agent, patch=patch)
+        self.harness.agent = saved.record
+
+    async def add_turn(self) -> Turn:
+        """Add a turn of the asker."""
+        return replace(await self.harness.add_turn(running=True), asker=ASKER)
+
+    async def ask(self, turn: Turn) -> PendingToolCall:
+        """Have a turn ask for the sign-in, and return the question."""
+        async with self.harness.open_tools(self.tools.open, turn) as (tools, _external):
+            assert await tools.needs_approval("notes_sign_in", {}, call="c1")
+            call = PendingToolCall(id="c1", name="notes_sign_in", args={})
+            (question,) = tools.changed_calls([call])
+        async with self.harness.transactions.begin("turn.pause") as tx:
+            await approvals.request(tx, turn, [question], "")
+        return question
+
+    async def sign_in(self, question: PendingToolCall) -> None:
+        """Follow the link of a question to its end."""
+        ticket = parse_qs(urlsplit(question.args["url"]).query)["ticket"][0]
+        cookie, url = await self.links.begin(ticket)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(url, allow_redirects=False) as answer,
+        ):
+            back = answer.headers["Location"]
+        found = {name: values[0] for name, values in parse_qs(urlsplit(back).query).items()}
+        await self.links.finish(cookie, found)
+
+    async def token(self, *, refused: str | None = None) -> str | None:
+        """Return the asker's token."""
+        config = self.records.mcp_servers(self.harness.agent)["notes"]
+        return await self.sign_ins.access_token(self.key, config, EgressGuard(policy=POLICY), refused=refused)
+
+
+async def signed_in(harness: TurnWorkerHarness, service: ProtectedMcpService) -> Replica:
+    """Return a replica after the asker has signed in."""
+    replica = Replica(harness)
+    await replica.configure(service.url)
+    await replica.sign_in(await replica.ask(await replica.add_turn()))
+    return replica
+
+
+async def test_the_answer_of_a_sign_in_lets_the_turn_use_the_tools(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """The question is answered by the way back, and its link is used up."""
+    replica = Replica(harness)
+    await replica.configure(service.url)
+    turn = await replica.add_turn()
+    question = await replica.ask(turn)
+    await replica.sign_in(question)
+    async with harness.database.read() as connection:
+        (asked,) = await approval_store.list_for_turn(connection, turn.id)
+    assert (asked.tool, asked.state, asked.comment) == (SIGN_IN, "answered", "signed in")
+    async with harness.open_tools(replica.tools.open, turn) as (tools, external):
+        assert external.notes == ()
+        assert (await tools.call("notes_sign_in", {}, call="c1")).ok
+        assert (await tools.call("notes_whoami", {}, call="c2")).content == "you are ann"
+    with pytest.raises(SignInNotPossible, match="used before"):
+        await replica.sign_in(question)
+
+
+async def test_another_person_has_no_use_of_a_token(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """A turn of somebody else is offered the sign-in and none of the server's tools."""
+    replica = await signed_in(harness, service)
+    other = replace(await harness.add_turn(running=True), asker="key_of_bob")
+    async with harness.open_tools(replica.tools.open, other) as (tools, external):
+        offered = {spec.name for spec in tools.list()}
+        assert "notes_sign_in" in offered
+        assert "notes_whoami" not in offered
+        assert any("notes_sign_in" in note for note in external.notes)
+
+
+async def test_a_turn_of_nobody_is_told_that_nobody_can_sign_in(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """Without an asker there is nobody to ask."""
+    replica = Replica(harness)
+    await replica.configure(service.url)
+    async with harness.open_tools(replica.tools.open) as (tools, external):
+        assert "notes_sign_in" not in {spec.name for spec in tools.list()}
+        assert any("nobody can do that" in note for note in external.notes)
+
+
+async def test_a_question_in_a_room_has_no_link(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """Others in the room get no link, neither by reading nor by `/signin`."""
+    replica = Replica(harness)
+    await replica.configure(service.url)
+    async with harness.database.begin() as connection:
+        found = await conversations.get_by_id(connection, harness.conversation)
+        assert found is not None
+        await _make_room(connection, found.id)
+    turn = await replica.add_turn()
+    question = await replica.ask(turn)
+    assert "ticket" not in str(question.args)
+    assert "/signin" in question.args["question"]
+    async with harness.transactions.begin("command") as tx:
+        room = await conversations.get_by_id(tx.connection, harness.conversation)
+        assert room is not None
+        said = await execute_sign_in_command(tx, room, replica.links, by=ASKER)
+    assert said == ONLY_DIRECT
+
+
+async def _make_room(connection: Connection, conversation: str) -> None:
+    await connection.execute(
+        update(table).where(table.c.id == conversation).values(channel="chn_of_a_room", direct=False)
+    )
+
+
+async def test_the_command_gives_the_links_of_the_person_alone(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """Who asked gets the link, which names the waiting turn; another person gets none."""
+    replica = Replica(harness)
+    await replica.configure(service.url)
+    question = await replica.ask(await replica.add_turn())
+    async with harness.transactions.begin("command") as tx:
+        found = await conversations.get_by_id(tx.connection, harness.conversation)
+        assert found is not None
+        mine = await execute_sign_in_command(tx, found, replica.links, by=ASKER)
+        others = await execute_sign_in_command(tx, found, replica.links, by="key_of_bob")
+    assert mine == f"notes: {question.args['url']}"
+    assert "Nothing waits" in others
+
+
+async def test_replicas_renew_an_expired_token_once(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """Two processes that need the token at once get the same new one, by one request."""
+    service.authority.lifetime = 1
+    first = await signed_in(harness, service)
+    service.authority.lifetime = 3600
+    second = Replica(harness)
+    found = await asyncio.gather(*(one.token() for one in (first, second, first, second)))
+    assert len(set(found)) == 1
+    assert found[0] in service.authority.access
+    assert service.authority.renewals == 1
+
+
+async def test_a_revoked_token_is_renewed(harness: TurnWorkerHarness, service: ProtectedMcpService) -> None:
+    """A token that the server refuses before its time is replaced, and the call is sent again."""
+    replica = await signed_in(harness, service)
+    service.authority.access.clear()
+    turn = await replica.add_turn()
+    async with harness.open_tools(replica.tools.open, turn) as (tools, _external):
+        assert (await tools.call("notes_whoami", {}, call="c9")).content == "you are ann"
+    assert service.authority.renewals == 1
+
+
+async def test_a_refused_refresh_token_asks_for_another_sign_in(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """The tokens are deleted, and the next turn asks again."""
+    replica = await signed_in(harness, service)
+    service.authority.access.clear()
+    service.authority.refresh.clear()
+    question = await replica.ask(await replica.add_turn())
+    assert "ticket=" in question.args["url"]
+    async with harness.database.read() as connection:
+        assert await mcp_sign_ins.get(connection, replica.key) is None
+
+
+async def test_a_token_is_not_sent_to_another_address(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """After the record names another server, the person has to sign in there."""
+    replica = await signed_in(harness, service)
+    assert await replica.token() is not None
+    async with protected_mcp_service() as other:
+        await replica.configure(other.url)
+        assert await replica.token() is None
+
+
+async def test_a_killed_renewal_is_taken_over(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """A claim that was not released ends by itself, so that another process renews the token."""
+    service.authority.lifetime = 1
+    replica = await signed_in(harness, service)
+    service.authority.lifetime = 3600
+    async with harness.database.begin() as connection:
+        sealed = await mcp_sign_ins.get(connection, replica.key)
+        assert sealed is not None
+        ended = utc_now() - timedelta(seconds=1)
+        assert await mcp_sign_ins.claim(connection, replica.key, sealed, until=ended)
+    assert await replica.token() in service.authority.access

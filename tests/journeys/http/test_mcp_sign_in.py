@@ -1,0 +1,202 @@
+"""People sign in to an MCP server by a link, and the turn that waits for them goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from yarl import URL
+
+from api_server import ApiClient
+from gateway_process import GatewayProcess, gateway
+from mcp_oauth import ProtectedMcpService, protected_mcp_service
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LINK = "/sign-in/mcp?"
+PATIENCE = 60.0
+
+
+def model(body: dict[str, Any]) -> ScriptedTurn:
+    """Ask for a sign-in while the server's tool is missing, then use the tool, then repeat its result."""
+    offered = {tool["function"]["name"] for tool in body.get("tools", ())}
+    results = [one["content"] for one in body["messages"] if one["role"] == "tool"]
+    since = body["messages"][-1]
+    if since["role"] == "tool" and ("you are" in since["content"] or "notes_whoami" not in offered):
+        return ScriptedTurn(text=f"the tool said: {results[-1]}")
+    name = "notes_whoami" if "notes_whoami" in offered else "notes_sign_in"
+    return ScriptedTurn(calls=[ToolCall(name=name, args={})])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInGateway:
+    """A gateway whose default agent uses a server that people sign in to, and a client of its account."""
+
+    process: GatewayProcess
+    service: ProtectedMcpService
+    mine: ApiClient
+
+    async def ask(self, client: ApiClient, conversation: str) -> str:
+        """Begin a turn and return its id."""
+        body = {"input": "who am I", "conversation": conversation}
+        begun = await client.call("POST", "/agents/default/turns", body)
+        assert begun.status == 202, begun.body
+        return str(begun.body["turnId"])
+
+    async def wait(self, client: ApiClient, turn: str, *states: str) -> dict[str, Any]:
+        """Return a turn once it is in one of these states."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                found = (await client.call("GET", f"/status/{turn}")).body
+                if found["state"] in states:
+                    return dict(found)
+                await asyncio.sleep(0.05)
+
+    async def question(self, client: ApiClient, turn: str) -> dict[str, Any]:
+        """Return what a turn asks people once it waits."""
+        await self.wait(client, turn, "waiting")
+        asked = (await client.call("GET", "/approvals?state=pending")).body["items"]
+        (mine,) = [one for one in asked if one["turn"] == turn]
+        return dict(mine)
+
+    async def link(self, client: ApiClient, turn: str) -> str:
+        """Return the link that a turn shows."""
+        return str((await self.question(client, turn))["question"].rpartition(" ")[2])
+
+    async def new_person(self, name: str) -> ApiClient:
+        """Return a client with a key of its own, which is another person."""
+        body = {"name": name, "scopes": ["read", "chat"]}
+        made = await self.mine.call("POST", "/accounts/me/keys", body)
+        return ApiClient(session=self.mine.session, url=self.process.url, key=made.body["key"])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def signing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SignInGateway]:
+    """Run a gateway, a loopback model, and a protected MCP server."""
+    async with OpenAIServer(model) as server, protected_mcp_service() as service:
+        env = {
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": server.base_url,
+            "DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8",
+        }
+        data = tmp_path_factory.mktemp("sign-in") / "data"
+        async with gateway(data, env=env) as process, process.http() as session:
+            mine = ApiClient(session=session, url=process.url, key=process.key)
+            config = {"mcp": {"notes": {"url": service.url, "approval": "never"}}}
+            changed = await mine.call("PATCH", "/accounts/me/agents/default", {"config": config})
+            assert changed.status == 200, changed.body
+            yield SignInGateway(process=process, service=service, mine=mine)
+
+
+class Browser:
+    """A browser with its own cookies, which follows no redirect by itself."""
+
+    def __init__(self) -> None:
+        """Begin without cookies."""
+        self._session = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+
+    async def __aenter__(self) -> Self:
+        """Open it."""
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Close it."""
+        await self._session.close()
+
+    async def open(self, url: str | URL) -> tuple[int, str, str]:
+        """Return a page's status, its text, and where it redirects to."""
+        async with self._session.get(url, allow_redirects=False) as answer:
+            return answer.status, await answer.text(), answer.headers.get("Location", "")
+
+    async def begin(self, link: str) -> str:
+        """Open a link, go on, sign in at the server, and return the URL to which that leads back."""
+        status, _text, authorize = await self.open(URL(link).update_query(go="1"))
+        assert status == 302, _text
+        status, _text, back = await self.open(URL(authorize, encoded=True))
+        assert status in {302, 303}, _text
+        return back
+
+
+async def test_a_turn_waits_for_the_sign_in_over_a_kill_and_goes_on(signing: SignInGateway) -> None:
+    """The gateway is killed between the link and the way back; the turn then uses the person's token."""
+    turn = await signing.ask(signing.mine, "first")
+    link = await signing.link(signing.mine, turn)
+    assert LINK in link
+    async with Browser() as browser:
+        status, page, _to = await browser.open(link)
+        assert (status, "notes" in page) == (200, True)
+        back = await browser.begin(link)
+        await signing.process.kill()
+        await signing.process.start()
+        status, page, _to = await browser.open(URL(back, encoded=True))
+        assert status == 200, page
+    done = await signing.wait(signing.mine, turn, "completed", "failed")
+    assert (done["state"], done["output"]) == ("completed", "the tool said: you are ann")
+    assert signing.service.callers == ["ann"]
+    (asked,) = signing.service.authority.asked
+    assert asked.resource == signing.service.url
+    assert asked.code_challenge
+    again = await signing.ask(signing.mine, "second")
+    assert (await signing.wait(signing.mine, again, "completed"))["output"].endswith("you are ann")
+
+
+async def test_the_tokens_are_encrypted(signing: SignInGateway) -> None:
+    """No file of the data directory has a token in clear."""
+    tokens = [*signing.service.authority.access, *signing.service.authority.refresh]
+    files = [path for path in signing.process.data.rglob("*") if path.is_file() and ".db" in path.name]
+    found = [path.read_bytes() for path in files]
+    assert any(b"mcp_sign_ins" in one for one in found)
+    assert tokens
+    assert not [token for token in tokens if any(token.encode() in one for one in found)]
+
+
+async def test_a_browser_that_did_not_begin_cannot_finish(signing: SignInGateway) -> None:
+    """Another browser, another state, and a link that was changed are refused; the turn waits on."""
+    bob = await signing.new_person("bob")
+    turn = await signing.ask(bob, "of-bob")
+    link = await signing.link(bob, turn)
+    async with Browser() as mine, Browser() as other:
+        back = await mine.begin(link)
+        assert (await other.open(URL(back, encoded=True)))[0] == 400
+        assert (await mine.open(URL(back).update_query(state="x" * 43)))[0] == 400
+        assert (await mine.open(f"{link[:-4]}AAAA"))[0] == 400
+    assert (await signing.wait(bob, turn, "waiting", "completed", "failed"))["state"] == "waiting"
+
+
+async def test_a_person_who_refuses_is_reported_to_the_agent(signing: SignInGateway) -> None:
+    """The turn goes on without the sign-in, and the link is used up."""
+    carol = await signing.new_person("carol")
+    turn = await signing.ask(carol, "of-carol")
+    link = await signing.link(carol, turn)
+    signing.service.authority.denies = True
+    try:
+        async with Browser() as browser:
+            back = await browser.begin(link)
+            status, page, _to = await browser.open(URL(back, encoded=True))
+            assert (status, "access_denied" in page) == (400, True)
+            assert (await browser.open(link))[0] == 400
+    finally:
+        signing.service.authority.denies = False
+    done = await signing.wait(carol, turn, "completed", "failed")
+    assert "did not sign in to notes" in done["output"]
+
+
+async def test_signing_out_ends_the_use_of_the_token(signing: SignInGateway) -> None:
+    """After `/signout` the next turn asks again."""
+    dora = await signing.new_person("dora")
+    turn = await signing.ask(dora, "of-dora")
+    async with Browser() as browser:
+        back = await browser.begin(await signing.link(dora, turn))
+        assert (await browser.open(URL(back, encoded=True)))[0] == 200
+    await signing.wait(dora, turn, "completed")
+    conversation = (await dora.call("GET", f"/status/{turn}")).body["conversationId"]
+    said = await dora.call("POST", f"/conversations/{conversation}/messages", {"text": "/signout notes"})
+    assert said.status in {200, 202}, said.body
+    again = await signing.ask(dora, "of-dora")
+    assert LINK in await signing.link(dora, again)

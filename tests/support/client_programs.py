@@ -1,0 +1,88 @@
+"""Programs of others' clients against a real gateway, which is killed in the middle of those that can resume.
+
+Each program in `clients/` prints `ok FEATURE` for what it has checked, `begun` where the gateway may be
+killed, and `version …`. They need packages that the project does not install: `.ci/clients` installs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gateway_process import GatewayProcess, gateway
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
+
+PROGRAMS = Path(__file__).parent / "clients"
+SLOW_SECONDS = 4.0
+PATIENCE = 180.0
+
+
+def model(body: dict[str, Any]) -> ScriptedTurn:
+    """Echo a text, slowly if it says so; call the client's tool, and repeat its result."""
+    last = body["messages"][-1]
+    if last["role"] == "tool":
+        return ScriptedTurn(text=f"the tool said: {last['content']}")
+    text = last_text(body)
+    if "weather" in text:
+        return ScriptedTurn(calls=[ToolCall(name="get_weather", args={"city": "Paris"})])
+    return ScriptedTurn(text=f"echo: {text}", delay=SLOW_SECONDS if "slow" in text else 0.0)
+
+
+@dataclass(kw_only=True)
+class ProgramReport:
+    """What a program has said, and its exit code."""
+
+    lines: list[str] = field(default_factory=list)
+    code: int | None = None
+
+    @property
+    def features(self) -> set[str]:
+        """The features that it has checked."""
+        return {line.removeprefix("ok ") for line in self.lines if line.startswith("ok ")}
+
+
+@asynccontextmanager
+async def clients_gateway(data: Path) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway with a loopback model."""
+    async with OpenAIServer(model) as server:
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": server.base_url}
+        async with gateway(data, env=env) as process:
+            yield process
+
+
+def prepare(folder: Path, modules: str) -> None:
+    """Copy the programs into a folder, beside the packages of Node.js."""
+    for program in PROGRAMS.iterdir():
+        shutil.copy(program, folder / program.name.removesuffix(".txt"))
+    if modules:
+        (folder / "node_modules").symlink_to(Path(modules).resolve())
+
+
+async def run_program(process: GatewayProcess, interpreter: str, program: Path) -> ProgramReport:
+    """Run a program to its end; the gateway is killed and started again once it says `begun`."""
+    child = await asyncio.create_subprocess_exec(
+        interpreter,
+        program.name,
+        process.url,
+        process.key,
+        cwd=program.parent,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={"PATH": f"{os.environ['PATH']}", "HOME": str(program.parent), "PYTHONSAFEPATH": "1"},
+    )
+    report = ProgramReport()
+    assert child.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        async for raw in child.stdout:
+            report.lines.append(raw.decode(errors="replace").rstrip())
+            if report.lines[-1] == "begun":
+                await process.kill()
+                await process.start()
+        report.code = await child.wait()
+    return report

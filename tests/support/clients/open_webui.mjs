@@ -1,0 +1,22 @@
+// The requests that Open WebUI sends to an OpenAI connection: models, a streamed answer, and a title.
+import assert from "node:assert/strict";
+
+const [url, key] = process.argv.slice(2);
+const headers = { Authorization: `Bearer ${key}`, "Content-Type": "application/json" };
+const post = (body) => fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: JSON.stringify({ model: "default", ...body }) });
+const models = await (await fetch(`${url}/v1/models`, { headers })).json();
+assert.ok(models.data.some((model) => model.id === "default"));
+const said = { messages: [{ role: "user", content: "hello" }] };
+assert.equal((await (await post({ ...said, stream: false })).json()).choices[0].message.content, "echo: hello");
+console.log("ok answer");
+const streamed = await (await post({ ...said, stream: true, stream_options: { include_usage: true } })).text();
+const chunks = streamed.split("\n").filter((line) => line.startsWith("data: {")).map((line) => JSON.parse(line.slice(6)));
+assert.equal(chunks.map((chunk) => chunk.choices[0]?.delta?.content ?? "").join(""), "echo: hello");
+assert.ok(chunks.at(-1).usage);
+assert.ok(streamed.trimEnd().endsWith("data: [DONE]"));
+console.log("ok stream");
+const task = "### Task:\nGenerate a concise, 3-5 word title with an emoji summarizing the chat history.\n";
+const titled = await (await post({ messages: [{ role: "user", content: task }], stream: false, max_completion_tokens: 1000 })).json();
+assert.ok(titled.choices[0].message.content);
+console.log("ok title");
+console.log("version", "requests as of Open WebUI 0.6");
