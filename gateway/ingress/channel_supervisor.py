@@ -128,6 +128,7 @@ class ChannelSupervisor(OpenChannels):
             settings=settings,
             rate_limiter=self._rate_limiter(plugin, settings),
             health=ReceiverHealth(self._clock),
+            is_paused=config.paused,
         )
         self._channels[record.id] = task
         task.task = asyncio.create_task(self._supervise(task))
@@ -200,8 +201,8 @@ class ChannelSupervisor(OpenChannels):
             await _wait_for_any(channel.stop, timeout=wait)
 
     async def _receive(self, channel: ChannelTask, connection: Connection) -> None:
-        """Receive while this process holds the bot's lease; without it, stand by and only send."""
-        while self._may_receive and not (self._draining.is_set() or channel.stop.is_set()):
+        """Receive while this process holds the bot's lease; without it or paused, only send."""
+        while self._should_receive(channel) and not (self._draining.is_set() or channel.stop.is_set()):
             try:
                 async with channel.receiving:
                     await self._receive_once(channel, connection)
