@@ -1,4 +1,4 @@
-"""Write docs/reference/cli.md from the commands themselves.
+"""Write docs/reference/cli.md from the commands, and the table of settings in docs/guide/configuration.md.
 
 .venv/bin/python -m scripts.reference
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.cli import command
+from scripts import settings_table
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
 HEAD = """# Commands and options
@@ -51,10 +52,11 @@ def _plain(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page."""
+    """Write the pages."""
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(reference())
-    sys.stdout.write(f"{PAGE}\n")
+    settings_table.PAGE.write_text(settings_table.with_table(settings_table.PAGE.read_text()))
+    sys.stdout.write(f"{PAGE}\n{settings_table.PAGE}\n")
     return 0
 
 

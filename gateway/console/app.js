@@ -1,6 +1,6 @@
 // The page: asks for the key, keeps the connection open, and shows the place in the address.
 
-import { askOtherTabs, endSession, onRefused, session, shareSession } from "./core/api.js";
+import { askOtherTabs, call, endSession, onRefused, session, shareSession } from "./core/api.js";
 import { beginReading, showTheme } from "./core/choices.js";
 import { Live } from "./core/live.js";
 import { placeIn } from "./core/places.js";
@@ -49,6 +49,7 @@ function Shell() {
     addEventListener("online", hurry);
     document.addEventListener("visibilitychange", hurry);
     live.start();
+    call("GET", "accounts/me").then(({ scopes }) => session.hasScopes(scopes), () => {}).finally(draw);
     return () => {
       removeEventListener("hashchange", draw);
       removeEventListener("online", hurry);
@@ -69,7 +70,13 @@ function Shell() {
     if (elsewhere !== null) location.assign(elsewhere);
   };
   return html`<${Navigation} place=${place} address=${location.hash} live=${live} onLeave=${end} />
-    <main><${Place} place=${place} where=${where} live=${live} key=${place.name} /></main>`;
+    <main tabIndex="-1"><${ReadOnly} place=${place} /><${Place} place=${place} where=${where} live=${live} key=${place.name} /></main>`;
+}
+
+/** Says that the key cannot change what a place shows. */
+function ReadOnly({ place }) {
+  if (place.needs === undefined || session.may(place.needs)) return null;
+  return html`<p class="readonly">This key lacks the scope <code>${place.needs}</code>: it cannot change anything here.</p>`;
 }
 
 /** Fetches the module of a place and shows it. */

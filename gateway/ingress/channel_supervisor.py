@@ -138,6 +138,7 @@ class ChannelSupervisor(OpenChannels):
             settings=settings,
             rate_limiter=self._rate_limiter(plugin, settings),
             health=ReceiverHealth(self._clock),
+            is_paused=config.paused,
         )
         self._channels[record.id] = task
         task.task = asyncio.create_task(self._supervise(task))
@@ -210,8 +211,8 @@ class ChannelSupervisor(OpenChannels):
             await _wait_for_any(channel.stop, timeout=wait)
 
     async def _receive(self, channel: ChannelTask, connection: Connection) -> None:
-        """Receive while this process holds the bot's lease; without it, stand by and only send."""
-        while self._may_receive and not self._is_ending(channel):
+        """Receive while this process holds the bot's lease; without it or paused, stand by and only send."""
+        while self._should_receive(channel) and not self._is_ending(channel):
             try:
                 changed = await self._wait_for_share(channel)
                 if self._is_ending(channel):

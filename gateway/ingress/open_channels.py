@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 UNKNOWN_LIMITS = ChannelLimits(text=2000)
 """The limits that are assumed for a channel of an unknown kind."""
 
-CHANNEL_STATES = ("receiving", "standby", "stalled", "trouble", "open", "closed")
+CHANNEL_STATES = ("receiving", "standby", "paused", "stalled", "trouble", "open", "closed")
 """States of a channel in this process: `trouble` is an error, `stalled` is a minute without receiving."""
 
 REACTION_TIMEOUT = 5.0
@@ -51,6 +51,7 @@ class ChannelTask:
     settings: ChannelSettings
     rate_limiter: RateLimiter
     health: ReceiverHealth
+    is_paused: bool = False
     connection: Connection | None = None
     error: str = ""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -114,7 +115,7 @@ class OpenChannels:
         task = self._channels.get(channel)
         if task is None:
             return None
-        if task.connection is None:
+        if task.connection is None or task.is_paused:
             return WebhookResponse(status=503)
         return await task.connection.receiver.receive(request, self._get_acceptor().accept(task.context))
 
@@ -161,15 +162,19 @@ class OpenChannels:
         except (ChannelError, TimeoutError) as error:
             log.debug("channel.react_failed", channel=task.record.name, error=str(error))
 
+    def _should_receive(self, channel: ChannelTask) -> bool:
+        """Return whether this process should receive a channel's updates."""
+        return self._may_receive and not channel.is_paused
+
     def _interruption_reason(self, channel: ChannelTask) -> str:
         """Return why a channel that should receive in this process does not, or an empty text."""
         health = channel.health
-        if not self._may_receive or health.is_open:
+        if not self._should_receive(channel) or health.is_open:
             return "no updates arrive" if self._is_stalled(channel) else ""
         return f"not receiving: {health.reason or 'connecting'}"
 
     def _is_stalled(self, channel: ChannelTask) -> bool:
-        return self._may_receive and channel.health.is_stalled
+        return self._should_receive(channel) and channel.health.is_stalled
 
     def count_by_state(self) -> dict[str, int]:
         """Count the channels by their state in this process."""
@@ -190,6 +195,8 @@ class OpenChannels:
             return "stalled"
         if channel.error:
             return "trouble"
+        if channel.is_paused:
+            return "paused"
         if channel.health.is_receiving:
             return "receiving"
         if channel.health.on_standby:
@@ -203,7 +210,7 @@ class OpenChannels:
         return [
             task.record.name
             for task in self._channels.values()
-            if self._may_receive and not (task.health.has_received or task.error)
+            if self._should_receive(task) and not (task.health.has_received or task.error)
         ]
 
 

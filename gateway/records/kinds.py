@@ -44,13 +44,17 @@ class SkillConfig(BaseModel):
 
 
 class ChannelConfig(BaseModel):
-    """A channel record's `config`: which adapter, which agent answers, and the adapter's own settings."""
+    """A channel record's `config`: which adapter, which agent answers, and the adapter's own settings.
+
+    A paused channel receives nothing; what the gateway sends is still sent.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str = Field(min_length=1, max_length=60)
     agent: Reference
     settings: dict[str, Any] = Field(default_factory=dict)
+    paused: StrictBool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +148,12 @@ def _validate_channel(config: Mapping[str, Any], below: str) -> ValidatedConfig:
     settings = _parse(plugin.settings, parsed.settings, f"{below}/settings")
     _refuse_blank(settings, f"{below}/settings")
     stored, secrets = extract_secrets(
-        {"kind": parsed.kind, "agent": parsed.agent, "settings": settings.model_dump(exclude_unset=True)}
+        {
+            "kind": parsed.kind,
+            "agent": parsed.agent,
+            "settings": settings.model_dump(exclude_unset=True),
+            **({"paused": True} if parsed.paused else {}),
+        }
     )
     rooms = tuple(
         (f"/settings/rooms{json_pointer((room,))}/agent", AGENT)

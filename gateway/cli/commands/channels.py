@@ -91,6 +91,20 @@ async def add_channel(
     print_record(await gateway.post("accounts", "me", "channels", body=body), as_json=as_json)
 
 
+@remote(channels, "pause")
+async def pause_channel(gateway: GatewayClient, name: Name) -> None:
+    """Stop receiving in a channel; what is sent to it is still sent."""
+    await gateway.patch("accounts", "me", "channels", name, body={"paused": True})
+    typer.echo(f"{name} is paused")
+
+
+@remote(channels, "resume")
+async def resume_channel(gateway: GatewayClient, name: Name) -> None:
+    """Receive again in a paused channel."""
+    await gateway.patch("accounts", "me", "channels", name, body={"paused": False})
+    typer.echo(f"{name} receives again")
+
+
 @remote(channels, "pair")
 async def approve_pairing(
     gateway: GatewayClient,

@@ -2,6 +2,7 @@
 
 const STORED = "dovecote.key";
 const AUTHOR = "dovecote.author";
+const SCOPES = "dovecote.scopes";
 const PATIENCE = 20_000;
 const UPLOAD_PATIENCE = 300_000;
 
@@ -12,13 +13,15 @@ export function onRefused(callback) {
   refused = callback;
 }
 
-/** The key of this tab, and the id under which the gateway shows its messages, once known. */
+/** The key of this tab; once known, its scopes and the id under which the gateway shows its messages. */
 export const session = {
   key: () => sessionStorage.getItem(STORED),
   keep: (key) => sessionStorage.setItem(STORED, key),
   author: () => sessionStorage.getItem(AUTHOR),
   isKnownAs: (author) => sessionStorage.setItem(AUTHOR, author),
-  forget: () => [STORED, AUTHOR].forEach((name) => sessionStorage.removeItem(name)),
+  hasScopes: (scopes) => sessionStorage.setItem(SCOPES, scopes.join(" ")),
+  may: (scope) => sessionStorage.getItem(SCOPES)?.split(" ").includes(scope) ?? true,
+  forget: () => [STORED, AUTHOR, SCOPES].forEach((name) => sessionStorage.removeItem(name)),
 };
 
 const ANSWER_WITHIN = 250;
@@ -80,11 +83,11 @@ export function word(length = 16) {
 }
 
 /** Call the gateway; returns the decoded body or throws a Problem. */
-export async function call(method, path, { body, key = session.key(), repeat = word(), credentials } = {}) {
-  const response = await send(method, path, { body, key, repeat, credentials });
+export async function call(method, path, { body, key = session.key(), repeat = word(), credentials, patience } = {}) {
+  const response = await send(method, path, { body, key, repeat, credentials, patience });
   const answer = await decode(response);
   if (response.ok) return answer;
-  const problem = new Problem(typeof answer === "object" && answer !== null ? { ...answer, status: response.status } : { status: response.status });
+  const problem = problemOf(response, answer);
   if (response.status === 401 && key !== null && key === session.key()) refused(problem);
   throw problem;
 }
@@ -94,14 +97,18 @@ export async function upload(path, file, { method = "PUT" } = {}) {
   const response = await send(method, path, { raw: file, key: session.key(), repeat: word(), patience: UPLOAD_PATIENCE });
   const answer = await decode(response);
   if (response.ok) return answer;
-  throw new Problem(typeof answer === "object" && answer !== null ? { ...answer, status: response.status } : { status: response.status });
+  throw problemOf(response, answer);
 }
 
 /** The bytes of a path that needs the key. */
 export async function download(path) {
   const response = await send("GET", path, { key: session.key(), patience: UPLOAD_PATIENCE });
-  if (!response.ok) throw new Problem({ status: response.status, title: `The gateway answered ${response.status}` });
+  if (!response.ok) throw problemOf(response, await decode(response));
   return response.blob();
+}
+
+function problemOf({ status }, answer) {
+  return new Problem(typeof answer === "object" && answer !== null ? { ...answer, status } : { status });
 }
 
 /** The status and body of a public path, whatever the status. */

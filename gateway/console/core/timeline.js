@@ -14,6 +14,7 @@ export class Timeline {
     this.calls = new Keys(); // tool calls that have not ended
     this.drafts = new Keys(); // messages that are being said
     this.questions = new Keys(); // approvals that wait
+    this.reactions = new Map(); // key of a message → the reactions to it
     this.branches = new Map(); // first turn → {turn, turns, rerun}: what the agent no longer knows of
   }
 
@@ -63,7 +64,8 @@ export class Timeline {
   }
 
   put(key, item) {
-    this.items.set(key, { ...item, key });
+    const reactions = this.reactions.get(key);
+    this.items.set(key, { ...item, key, ...(reactions && { reactions }) });
   }
 
   /** Move an event's item to the end, also when a snapshot added it earlier. */
@@ -179,6 +181,14 @@ const READERS = {
     const known = timeline.items.get(`m:${data.message}`);
     if (known) timeline.put(known.key, { ...known, text: data.text });
   },
+  "message.reacted": (timeline, event, data) => {
+    const key = `m:${data.message}`;
+    if (!data.message) return addNote(timeline, event, `The agent reacted with ${data.emoji} to an earlier message of the room.`, { turn: event.turn });
+    const known = timeline.reactions.get(key) ?? [];
+    if (known.some(({ emoji, by }) => emoji === data.emoji && by === data.by)) return;
+    timeline.reactions.set(key, [...known, { emoji: data.emoji, name: data.name ?? "", by: data.by }]);
+    if (timeline.items.has(key)) timeline.put(key, timeline.items.get(key));
+  },
   "message.deleted": (timeline, _event, data) => timeline.items.delete(`m:${data.message}`),
   "tool.called": (timeline, event, data) => {
     const key = `t:${event.turn}:${data.call ?? event.id}`;
@@ -215,11 +225,30 @@ const READERS = {
   "job.failed": (timeline, event, data) => followJob(timeline, event, data, "failed"),
   "job.stopped": (timeline, event, data) => followJob(timeline, event, data, "stopped"),
   "job.lost": (timeline, event, data) => followJob(timeline, event, data, "lost"),
-  "delivery.dead": (timeline, event, data) => {
-    const text = `A reply could not be delivered and was given up (${data.delivery ?? "unknown delivery"}).`;
-    timeline.put(`x:${event.id}`, { kind: "note", tone: "failed", text, time: event.time });
-  },
+  "delivery.dead": (timeline, event, data) => addNote(timeline, event, `A reply could not be delivered and was given up (${data.delivery ?? "unknown delivery"}).`, { tone: "failed" }),
+  "schedule.fired": (timeline, event) => addNote(timeline, event, "A schedule sent this.", { turn: event.turn }),
+  "handover.started": (timeline, event) => addNote(timeline, event, "A person took over: the agent is silent."),
+  "handover.ended": (timeline, event) => addNote(timeline, event, "The conversation was given back to the agent."),
 };
+
+/** Types that change a conversation's items or the states of its turns. */
+export const SHOWN_TYPES = [...Object.keys(READERS), ...Object.keys(ENDED), "turn.started", "turn.restarted"];
+
+/** Types that a conversation does not show, and where they are seen instead. */
+export const TYPES_ELSEWHERE = {
+  "agent.finished": "the answer is message.completed; webhooks get this one",
+  "delivery.succeeded": "Deliveries",
+  "delivery.failed": "Deliveries, with the attempts that follow",
+  "sandbox.started": "Sandboxes",
+  "sandbox.suspended": "Sandboxes",
+  "sandbox.stopped": "Sandboxes",
+  "webhook.test": "belongs to no conversation: Deliveries",
+  "webhook.disabled": "belongs to no conversation: Webhooks",
+};
+
+function addNote(timeline, event, text, { tone = "quiet", turn } = {}) {
+  timeline.place(`x:${event.id}`, { kind: "note", tone, text, turn, time: event.time });
+}
 
 function requestApproval(timeline, event, data) {
   const fields = approvalFields(data.approval, data);

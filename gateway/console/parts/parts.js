@@ -52,8 +52,8 @@ export function span(milliseconds) {
 }
 
 export function bytes(count) {
-  if (count < 1024) return `${count} B`;
-  return count < 1024 ** 2 ? `${(count / 1024).toFixed(1)} KiB` : `${(count / 1024 ** 2).toFixed(1)} MiB`;
+  const power = Math.min(3, Math.floor(Math.log2(Math.max(count, 1)) / 10));
+  return power === 0 ? `${count} B` : `${(count / 1024 ** power).toFixed(1)} ${["KiB", "MiB", "GiB"][power - 1]}`;
 }
 
 /** Plain output in a box that scrolls and can be focused. */
@@ -78,11 +78,13 @@ export function Trouble({ problem, retry }) {
 /** A secret that the gateway returns only once. */
 export function Secret({ secret, label, onDone }) {
   const [copied, setCopied] = useState(false);
+  const box = useRef(null);
+  useEffect(() => box.current.focus(), [secret]);
   const copy = async () => {
     await navigator.clipboard.writeText(secret);
     setCopied(true);
   };
-  return html`<div class="secret" role="status">
+  return html`<div class="secret" role="status" tabIndex="-1" ref=${box}>
     <p>${label} It is shown only now: keep it.</p>
     <code>${secret}</code>
     <p class="row">
@@ -161,11 +163,16 @@ const FRESH = 100;
  */
 export function useGrowing(path, every, ...keys) {
   const [read, setRead] = useState({ path: null, items: null, next: null });
+  const [problem, setProblem] = useState(null);
+  const round = useRef(0);
   const page = (query) => call("GET", `${path}${path.includes("?") ? "&" : "?"}${new URLSearchParams(query)}`);
-  const [refresh, first] = useAction(async () => {
-    const { items, next } = await page({ limit: FRESH });
-    setRead((known) => (known.path === path ? renewed(known, items, next) : { path, items, next: next ?? null }));
-  });
+  const refresh = async () => {
+    const mine = ++round.current;
+    const [answer, failed] = await page({ limit: FRESH }).then((found) => [found, null], (error) => [null, error]);
+    if (mine !== round.current) return; // a later question overtook this one
+    setProblem(failed);
+    if (failed === null) setRead((known) => (known.path === path ? renewed(known, answer.items, answer.next) : { path, items: answer.items, next: answer.next ?? null }));
+  };
   const [more, further] = useAction(async () => {
     const { items, next } = await page({ limit: PAGE, cursor: read.next });
     setRead((known) => ({ path, items: joined(known.items, items), next: next ?? null }));
@@ -173,11 +180,14 @@ export function useGrowing(path, every, ...keys) {
   useEffect(() => {
     refresh();
     const timer = every > 0 ? setInterval(() => document.hidden || refresh(), every) : null;
-    return () => clearInterval(timer);
+    return () => {
+      round.current += 1;
+      clearInterval(timer);
+    };
   }, [path, every, ...keys]);
   const current = read.path === path;
   return {
-    items: current ? read.items : null, busy: further.busy, problem: first.problem ?? further.problem, refresh,
+    items: current ? read.items : null, busy: further.busy, problem: problem ?? further.problem, refresh,
     more: current && read.next ? more : null,
   };
 }
@@ -199,10 +209,13 @@ function joined(before, after) {
   return [...before, ...after.filter((item) => !known.has(idOf(item)))];
 }
 
-/** Run an action with its progress and its problem: [run, {busy, problem}]. */
+/** Run an action with its progress and its problem: [run, {busy, problem}]; while it runs it is not begun again. */
 export function useAction(act) {
   const [state, setState] = useState({ busy: false, problem: null });
+  const isRunning = useRef(false);
   const run = async (...given) => {
+    if (isRunning.current) return undefined;
+    isRunning.current = true;
     setState({ busy: true, problem: null });
     try {
       const answer = await act(...given);
@@ -211,6 +224,8 @@ export function useAction(act) {
     } catch (problem) {
       setState({ busy: false, problem });
       return undefined;
+    } finally {
+      isRunning.current = false;
     }
   };
   return [run, state];

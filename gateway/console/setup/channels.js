@@ -1,6 +1,6 @@
-// Channels: connect a chat platform, see whether it receives, and let people in.
+// Channels: connect a chat platform, pause and change it, see whether it receives, and let people in.
 
-import { call, list } from "../core/api.js";
+import { call, list, Problem, session } from "../core/api.js";
 import { addressOf } from "../core/places.js";
 import { Act, Form, Remove } from "../parts/forms.js";
 import { PlatformMark } from "../parts/icons.js";
@@ -28,30 +28,32 @@ function AllChannels() {
     ${value?.length === 0 && html`<${Empty} icon="channel" title="No channel yet">Choose a platform below. Its form says where to get the token.</${Empty}>`}
     ${value?.length > 0 && html`<ul class="rows">${value.map((channel) => html`<li key=${channel.id}><a class="rowlink" href=${addressOf("channels", channel.id)} data-channel=${channel.name}>
       <${PlatformMark} kind=${channel.kind} /> <span class="clip">${channel.name}</span> <${Badge} state=${channel.status?.state ?? "unknown"} /></a></li>`)}</ul>`}
-    <${Connect} refresh=${refresh} />
+    ${session.may("admin") && html`<${Connect} />`}
   </section>`;
 }
 
-function Connect({ refresh }) {
+function Connect() {
   const [kind, setKind] = useState("telegram");
   const { value: agents } = usePolled(() => list("accounts/me/agents"), 0);
   const { title, hint, settings, manifest } = KINDS[kind];
-  const create = async ({ name, agent, ...given }) => {
+  const create = async ({ name, agent, more, ...given }) => {
     const filled = Object.fromEntries(Object.entries(given).filter(([key, value]) => value !== "" && settings.some((field) => field.name === key)));
-    await call("POST", RECORDS, { body: { name, kind, agent: agent || agents[0].id, settings: filled } });
-    await refresh();
+    const made = await call("POST", RECORDS, { body: { name: name.trim(), kind, agent: agent || agents[0].id, settings: { ...readSettings(more || "{}"), ...filled } } });
+    location.hash = addressOf("channels", made.id);
   };
   const fields = [
     { name: "name", label: "Name", value: kind, required: true },
     ...settings,
     ...(agents?.length > 1 ? [{ name: "agent", label: "Agent that answers", kind: "select", options: agents.map((one) => [one.id, one.name]), value: agents[0].id }] : []),
+    { name: "more", pointer: "/settings", label: "Further settings (JSON)", kind: "area", placeholder: '{"allow": ["pairing"]}', hint: "Those of the platform's guide; leave it empty to have their defaults." },
   ];
   return html`<h2>Connect a platform</h2>
     <div class="stack"><label>Platform <select value=${kind} onChange=${(event) => setKind(event.target.value)}>${Object.entries(KINDS).map(([name, one]) => html`<option value=${name} key=${name}>${one.title}</option>`)}</select></label>
       <p class="quiet">${hint}</p>
       ${manifest && html`<${Manifest} file=${manifest} />`}
     </div>
-    ${agents && html`<${Form} key=${kind} label=${`Connect ${title}`} fields=${fields} action="Connect" onSend=${create} />`}`;
+    ${agents?.length === 0 && html`<p class="empty">Messages need an agent that answers. <a href="#/agents">Add an agent</a></p>`}
+    ${agents?.length > 0 && html`<${Form} key=${kind} label=${`Connect ${title}`} fields=${fields} action="Connect" onSend=${create} />`}`;
 }
 
 /** The manifest of an app, to paste at its platform. */
@@ -70,7 +72,8 @@ function OneChannel({ id }) {
   return html`<section class="view narrow">
     <p><a href="#/channels">← All channels</a></p>
     <${Trouble} problem=${problem} retry=${refresh} />
-    ${channel && html`<h1>${channel.name}</h1><${Facts} channel=${channel} /><${Check} id=${id} />
+    ${channel && html`<h1>${channel.name}</h1><${Facts} channel=${channel} /><${Check} channel=${channel} refresh=${refresh} />
+      <${Answers} channel=${channel} refresh=${refresh} /><${Settings} channel=${channel} refresh=${refresh} />
       <${Pairings} id=${id} />
       ${!channel.managed && html`<h2>Remove</h2><p class="row"><${Remove} onRemove=${() => removeChannel(id)} /></p>`}`}
   </section>`;
@@ -91,15 +94,62 @@ function Facts({ channel }) {
   </dl>`;
 }
 
-function Check({ id }) {
+function Check({ channel, refresh }) {
   const [result, setResult] = useState(null);
   const test = async () => {
     setResult(null);
-    setResult(await call("POST", `channels/${id}/test`));
+    setResult(await call("POST", `channels/${channel.id}/test`));
   };
-  return html`<p class="row"><${Act} label="Test the connection" onAct=${test} /></p>
+  const pause = async () => {
+    await call("PATCH", `${RECORDS}/${channel.id}`, { body: { paused: !channel.paused } });
+    await refresh();
+  };
+  return html`<p class="row"><${Act} label="Test the connection" needs="admin" onAct=${test} />
+      ${!channel.managed && html`<${Act} label=${channel.paused ? "Resume" : "Pause"} needs="admin" onAct=${pause} />`}</p>
+    ${channel.paused && html`<p class="quiet">Paused: messages are not received, and replies are still sent.</p>`}
     ${result && html`<ul class="rows" role="status">${result.findings.map((finding) => html`<li class="entry" key=${finding.subject}>
       <${Badge} state=${finding.ok ? "ok" : "failed"} /> ${finding.detail} ${finding.remedy && html`<p class="quiet">${finding.remedy}</p>`}</li>`)}</ul>`}`;
+}
+
+/** The object in a text that a person wrote as JSON; throws a Problem that names the settings. */
+function readSettings(text) {
+  const [found, fault] = parsed(text);
+  if (fault !== null) throw new Problem({ title: "Nothing was changed", errors: [{ pointer: "/settings", detail: fault }] });
+  return found;
+}
+
+function parsed(text) {
+  try {
+    const found = JSON.parse(text);
+    return typeof found === "object" && found !== null && !Array.isArray(found) ? [found, null] : [null, "must be an object: {…}"];
+  } catch (error) {
+    return [null, `is no JSON: ${error.message}`];
+  }
+}
+
+/** All settings as JSON; keys that a person removes get their defaults, and *** keeps a secret. */
+function Settings({ channel, refresh }) {
+  if (channel.managed) return null;
+  const save = async ({ settings }) => {
+    const wanted = readSettings(settings);
+    const removed = Object.keys(channel.settings).filter((key) => !(key in wanted)).map((key) => [key, null]);
+    await call("PATCH", `${RECORDS}/${channel.id}`, { body: { settings: { ...Object.fromEntries(removed), ...wanted } } });
+    await refresh();
+  };
+  const fields = [{ name: "settings", pointer: "/settings", label: "Settings (JSON)", kind: "area", required: true, value: JSON.stringify(channel.settings, null, 2), hint: "*** stands for a secret and keeps it." }];
+  return html`<details><summary>Change the settings</summary><${Form} label="Settings" fields=${fields} action="Save the settings" onSend=${save} keeps=${true} /></details>`;
+}
+
+/** Which agent answers. */
+function Answers({ channel, refresh }) {
+  const { value: agents } = usePolled(() => list("accounts/me/agents"), 0);
+  if (agents === null || channel.managed) return null;
+  const save = async ({ agent }) => {
+    await call("PATCH", `${RECORDS}/${channel.id}`, { body: { agent } });
+    await refresh();
+  };
+  const fields = [{ name: "agent", label: "Agent that answers", kind: "select", value: channel.agent, options: agents.map((one) => [one.id, one.name]) }];
+  return html`<${Form} label="Agent that answers" fields=${fields} action="Save" onSend=${save} keeps=${true} />`;
 }
 
 function Pairings({ id }) {

@@ -1,6 +1,6 @@
 // Memory: what agents keep about persons, rooms, agents and the account.
 
-import { call } from "../core/api.js";
+import { call, session } from "../core/api.js";
 import { Form, Remove } from "../parts/forms.js";
 import { Empty, html, Moment, Trouble, useGrowing } from "../parts/parts.js";
 import { useState } from "../vendor/hooks.mjs";
@@ -28,7 +28,7 @@ export function View() {
     ${items?.length === 0 && html`<${Empty} icon="memory" title=${words ? "Nothing matches" : "No note yet"}>Agents write notes when people ask them to remember something.</${Empty}>`}
     ${items?.length > 0 && html`<ul class="rows">${items.map((one) => html`<${Note} note=${one} refresh=${refresh} key=${one.id} />`)}</ul>`}
     ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
-    <${Form} title="Write a note" fields=${fields} action="Write" onSend=${write} />
+    <${Form} title="Write a note" fields=${fields} action="Write" onSend=${write} needs="chat" />
   </section>`;
 }
 
@@ -40,7 +40,7 @@ function Note({ note, refresh }) {
     await refresh();
   };
   return html`<li class="entry" data-memory=${note.id}>
-    ${editing ? html`<${Form} fields=${[{ name: "text", label: "Note", kind: "area", required: true, value: note.text }]} action="Save" onSend=${save} keeps=${true} />` : html`<p class="wrap">${note.text}</p>`}
+    ${editing ? html`<${Form} fields=${[{ name: "text", label: "Note", kind: "area", required: true, value: note.text }]} action="Save" onSend=${save} keeps=${true} needs="chat" />` : html`<p class="wrap">${note.text}</p>`}
     <p class="quiet">${note.scope} · ${note.subject} · <${Moment} time=${note.updated_at} /></p>
-    <p class="row"><button type="button" onClick=${() => setEditing(!editing)}>${editing ? "Cancel" : "Edit"}</button> <${Remove} onRemove=${() => call("DELETE", `${RECORDS}/${note.id}`).then(refresh)} /></p></li>`;
+    <p class="row">${session.may("chat") && html`<button type="button" onClick=${() => setEditing(!editing)}>${editing ? "Cancel" : "Edit"}</button>`} <${Remove} needs="chat" onRemove=${() => call("DELETE", `${RECORDS}/${note.id}`).then(refresh)} /></p></li>`;
 }

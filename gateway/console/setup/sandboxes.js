@@ -1,11 +1,13 @@
-// Sandboxes: which are alive, since when, and for whom; and their records.
+// Sandboxes: which are alive, since when, and for whom; commands in them; and their records.
 
 import { call, list } from "../core/api.js";
 import { addressOf } from "../core/places.js";
-import { Act, Remove } from "../parts/forms.js";
-import { Badge, Empty, html, Moment, span, Trouble, usePolled } from "../parts/parts.js";
+import { Act, Form, Remove } from "../parts/forms.js";
+import { Badge, Empty, html, Moment, Output, span, Trouble, usePolled } from "../parts/parts.js";
+import { useState } from "../vendor/hooks.mjs";
 
 const EVERY = 5000;
+const RUN_SECONDS = 120;
 
 export function View() {
   const { value, problem, refresh } = usePolled(async () => {
@@ -33,9 +35,24 @@ function LiveSandbox({ sandbox, refresh }) {
     <dl class="facts">
       <dt>Belongs to</dt><dd>${sandbox.scope}${sandbox.conversation && html` · <a href=${addressOf("inbox", sandbox.conversation)}>conversation</a>`}</dd>
       <dt>Active for</dt><dd>${span(sandbox.seconds * 1000)} <span class="quiet">last used <${Moment} time=${sandbox.used_at} /></span></dd>
-      <dt>Snapshot</dt><dd>${sandbox.snapshot ? "kept" : "none"}</dd>
+      <dt>Files</dt><dd>${sandbox.workspace ? html`<a href=${addressOf("workspaces", sandbox.workspace)}>Open the workspace</a>` : "no workspace"}${sandbox.snapshot && " · a snapshot is kept"}</dd>
     </dl>
-    <p class="row">${sandbox.state === "active" && html`<${Act} label="Stop" onAct=${stop} />`}
+    <${Run} sandbox=${sandbox} refresh=${refresh} />
+    <p class="row">${sandbox.state === "active" && html`<${Act} label="Stop" needs="admin" onAct=${stop} />`}
       <${Remove} label="Delete" sureLabel="Delete with its files" onRemove=${() => call("DELETE", `sandboxes/${sandbox.id}`).then(refresh)} /></p>
   </article>`;
+}
+
+/** A command in the sandbox, which wakes a stopped one. */
+function Run({ sandbox, refresh }) {
+  const [result, setResult] = useState(null);
+  const run = async ({ command }) => {
+    setResult(null);
+    setResult(await call("POST", `sandboxes/${sandbox.id}/exec`, { body: { command, timeout: RUN_SECONDS }, patience: (RUN_SECONDS + 10) * 1000 }));
+    await refresh();
+  };
+  return html`<details><summary>Run a command</summary>
+    <${Form} label=${`Run a command in ${sandbox.name || sandbox.id}`} fields=${[{ name: "command", label: "Command", required: true, placeholder: "ls -la" }]} action="Run" onSend=${run} keeps="quietly" />
+    ${result && html`<div role="status"><${Output} text=${`${result.stdout}${result.stderr}` || "no output"} label="Output" />
+      <p class="quiet">${result.timed_out ? "timed out" : `exit code ${result.exit_code}`} · ${span(result.duration_ms)}${result.truncated ? " · output cut" : ""}</p></div>`}</details>`;
 }

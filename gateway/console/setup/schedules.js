@@ -31,7 +31,7 @@ export function View() {
     ${items?.length === 0 && html`<${Empty} icon="clock" title="No schedule yet">Add one below.</${Empty}>`}
     ${items?.length > 0 && html`<ul class="rows">${items.map((one) => html`<${Schedule} schedule=${one} refresh=${refresh} key=${one.id} />`)}</ul>`}
     ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
-    <${Form} title="Add a schedule" fields=${fields} action="Add" onSend=${add} />
+    <${Form} title="Add a schedule" fields=${fields} action="Add" onSend=${add} needs="chat" />
   </section>`;
 }
 
@@ -56,6 +56,6 @@ function Schedule({ schedule, refresh }) {
   return html`<li class="entry" data-schedule=${schedule.id}><header><h2 class="wrap">${schedule.text.slice(0, 120)}</h2> <${Badge} state=${schedule.state} /></header>
     <p class="quiet">${rule} (${schedule.timezone}) · next ${schedule.next_at ? html`<${Moment} time=${schedule.next_at} />` : "never"}
       · ${schedule.fired} times so far · <a href=${addressOf("inbox", schedule.conversation)}>conversation</a> ${schedule.note}</p>
-    <p class="row"><${Act} label="Run now" onAct=${run} /><${Act} label=${schedule.paused ? "Resume" : "Pause"} onAct=${pause} />
-      <${Remove} onRemove=${() => call("DELETE", path).then(refresh)} /></p></li>`;
+    <p class="row"><${Act} label="Run now" needs="chat" onAct=${run} /><${Act} label=${schedule.paused ? "Resume" : "Pause"} needs="chat" onAct=${pause} />
+      <${Remove} needs="chat" onRemove=${() => call("DELETE", path).then(refresh)} /></p></li>`;
 }

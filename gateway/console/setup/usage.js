@@ -1,6 +1,7 @@
 // Usage: what models and sandboxes took, by agent and by reason, against the budget.
 
 import { call, list } from "../core/api.js";
+import { Form } from "../parts/forms.js";
 import { bytes, html, Trouble, usePolled } from "../parts/parts.js";
 
 const EVERY = 15_000;
@@ -16,6 +17,7 @@ export function View() {
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value && html`<${Budget} usage=${value.usage} storage=${value.storage} />
       <${Periods} budgets=${value.usage.budgets} names=${value.names} />
+      <${PersonBudgets} budget=${value.usage.budget} refresh=${refresh} />
       <h2>By agent</h2><${Table} label="Usage by agent" first="Agent" rows=${Object.entries(value.usage.agents).map(([id, amount]) => [value.names.get(id) ?? id, amount])} />
       <h2>By model and reason</h2><${Table} label="Usage by model and reason" first="What" rows=${value.usage.parts.map((part) => [`${part.what || part.kind} for ${part.reason}`, part])} />`}
   </section>`;
@@ -33,6 +35,22 @@ function Budget({ usage, storage }) {
   ];
   return html`<div class="tiles">${rows.map(([what, used, limit, shown]) => html`<div class="tile" key=${what}><span class=${`figure ${limit > 0 && used >= limit ? "bad" : ""}`}>${shown(used)}</span>
     <span class="what">${what}${limit > 0 ? ` of ${shown(limit)}` : ""}</span></div>`)}</div>`;
+}
+
+const LIMITS = [["requests", "Model requests"], ["tokens", "Tokens"], ["cost", "Cost"]];
+
+/** What each person of the account may use; a field of nothing is no limit. */
+function PersonBudgets({ budget, refresh }) {
+  const periods = [["person_day", "per day"], ["person_month", "per month"]];
+  const fields = periods.flatMap(([period, words]) => LIMITS.map(([kind, title]) => ({ name: `${period}/${kind}`, pointer: `/${period}/${kind}`, label: `${title} ${words}`, kind: "number", value: budget[period][kind] || "" })));
+  const save = async (values) => {
+    const limits = ([period]) => [period, Object.fromEntries(LIMITS.map(([kind]) => [kind, Number(values[`${period}/${kind}`] || 0)]))];
+    await call("PUT", "accounts/me/budget", { body: Object.fromEntries(periods.map(limits)) });
+    await refresh();
+  };
+  return html`<details><summary>Budget of each person</summary>
+    <p class="quiet">What one person may use in all conversations; nothing means no limit.</p>
+    <${Form} label="Budget of each person" fields=${fields} action="Save" onSend=${save} keeps=${true} /></details>`;
 }
 
 function Periods({ budgets, names }) {

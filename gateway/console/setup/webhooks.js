@@ -2,9 +2,9 @@
 
 import { call, list } from "../core/api.js";
 import { addressOf } from "../core/places.js";
-import { Act } from "../parts/forms.js";
+import { Act, Form, Remove } from "../parts/forms.js";
 import { useState } from "../vendor/hooks.mjs";
-import { Badge, html, Moment, Secret, Trouble, useAction, usePolled } from "../parts/parts.js";
+import { Badge, Empty, html, Moment, Secret, Trouble, usePolled } from "../parts/parts.js";
 
 const RECORDS = "accounts/me/webhooks";
 const EVERY = 10_000;
@@ -18,7 +18,7 @@ export function View() {
     <p class="lead">URLs that receive events. Deliveries are signed and retried.</p>
     ${secret && html`<${Secret} ...${secret} onDone=${() => setSecret(null)} />`}
     <${Trouble} problem=${problem} retry=${refresh} />
-    ${value?.length === 0 && html`<p class="empty">No webhooks yet.</p>`}
+    ${value?.length === 0 && html`<${Empty} icon="hook" title="No webhook yet">Add the address of a program that shall hear of answers and jobs.</${Empty}>`}
     ${value?.length > 0 && html`<ul class="rows">${value.map((hook) => html`<${Endpoint} hook=${hook} key=${hook.id} refresh=${refresh} tell=${setSecret} />`)}</ul>`}
     <${SignatureHelp} />
     <${Add} refresh=${refresh} tell=${setSecret} />
@@ -26,46 +26,37 @@ export function View() {
 }
 
 function Endpoint({ hook, refresh, tell }) {
-  const [sure, setSure] = useState(false);
-  const [said, setSaid] = useState("");
-  const [test, testing] = useAction(async () => {
-    await call("POST", `webhooks/${hook.id}/test`);
-    setSaid("A test event is on its way; see Deliveries.");
-  });
-  const [rotate, rotating] = useAction(async () => {
+  const [tested, setTested] = useState(null);
+  const test = async () => {
+    setTested(null);
+    setTested(await call("POST", `webhooks/${hook.id}/test`));
+  };
+  const rotate = async () => {
     const { secret } = await call("POST", `webhooks/${hook.id}/rotate`);
     tell({ secret, label: `The new signing secret of ${hook.url}. The old one stays valid for a while.` });
     await refresh();
-  });
+  };
   const replay = async () => {
     const after = new Date(Date.now() - HOUR).toISOString();
     const { replayed, more } = await call("POST", `webhooks/${hook.id}/replay`, { body: { after } });
     return `${replayed} ${replayed === 1 ? "event is" : "events are"} sent again${more ? "; there are more" : ""}.`;
   };
-  const [enable, enabling] = useAction(async () => {
+  const enable = async () => {
     await call("PATCH", `${RECORDS}/${hook.id}`, { body: { enabled: true } });
     await refresh();
-  });
-  const [remove, removing] = useAction(async () => {
-    await call("DELETE", `${RECORDS}/${hook.id}`);
-    await refresh();
-  });
+  };
+  const isOn = hook.enabled !== false;
   return html`<li class="endpoint">
-    <p><code class="wrap">${hook.url}</code> ${hook.enabled === false && html`<${Badge} state="disabled" /> ${hook.disabled_why}`}</p>
+    <p><code class="wrap">${hook.url}</code> ${!isOn && html`<${Badge} state="disabled" /> ${hook.disabled_why}`}</p>
     <p class="quiet">${(hook.events ?? []).join(", ") || "all events"} · since <${Moment} time=${hook.created_at} /></p>
     <p class="row">
-      <button type="button" disabled=${testing.busy} onClick=${test}>Test</button>
-      <${Act} label="Replay the last hour" onAct=${replay} />
+      ${isOn && html`<${Act} label="Test" needs="admin" onAct=${test} /><${Act} label="Replay the last hour" needs="admin" onAct=${replay} />`}
       <a class="button" href=${addressOf("deliveries", null, { endpoint: hook.id })}>Attempts</a>
-      <button type="button" disabled=${rotating.busy} onClick=${rotate}>Rotate the secret</button>
-      ${hook.enabled === false && html`<button type="button" disabled=${enabling.busy} onClick=${enable}>Enable again</button>`}
-      ${sure
-        ? html`<button type="button" class="danger" disabled=${removing.busy} onClick=${remove}>Confirm removal</button>
-          <button type="button" onClick=${() => setSure(false)}>Keep</button>`
-        : html`<button type="button" onClick=${() => setSure(true)}>Remove</button>`}
+      <${Act} label="Rotate the secret" needs="admin" onAct=${rotate} />
+      ${!isOn && html`<${Act} label="Enable again" needs="admin" onAct=${enable} />`}
+      <${Remove} onRemove=${() => call("DELETE", `${RECORDS}/${hook.id}`).then(refresh)} />
     </p>
-    <p role="status" class="quiet">${said}</p>
-    <${Trouble} problem=${testing.problem ?? rotating.problem ?? enabling.problem ?? removing.problem} />
+    ${tested && html`<p role="status" class="quiet">A test event is on its way: <a href=${addressOf("deliveries", tested.delivery)}>see its attempts</a>.</p>`}
   </li>`;
 }
 
@@ -77,25 +68,15 @@ function SignatureHelp() {
 }
 
 function Add({ refresh, tell }) {
-  const [url, setUrl] = useState("");
-  const [events, setEvents] = useState("agent.finished");
-  const [add, { busy, problem }] = useAction(async () => {
+  const add = async ({ url, events }) => {
     const wanted = events.split(/[\s,]+/).filter(Boolean);
     const made = await call("POST", RECORDS, { body: { url: url.trim(), events: wanted } });
     tell({ secret: made.secret, label: `The signing secret of ${made.url ?? url}.` });
-    setUrl("");
     await refresh();
-  });
-  const submit = (event) => {
-    event.preventDefault();
-    add();
   };
-  return html`<form class="stack" onSubmit=${submit}>
-    <h2>Add a webhook</h2>
-    <label>Address <input type="url" required value=${url} placeholder="https://example.org/hook" onInput=${(event) => setUrl(event.target.value)} /></label>
-    <label>Events <input required value=${events} onInput=${(event) => setEvents(event.target.value)} aria-describedby="events-hint" /></label>
-    <p id="events-hint" class="quiet">Separated by spaces, such as agent.finished job.completed job.failed.</p>
-    <p class="row"><button class="primary" disabled=${busy}>Add</button></p>
-    <${Trouble} problem=${problem} />
-  </form>`;
+  const fields = [
+    { name: "url", label: "Address", kind: "url", required: true, placeholder: "https://example.org/hook" },
+    { name: "events", label: "Events", required: true, value: "agent.finished", hint: "Separated by spaces, such as agent.finished job.completed job.failed." },
+  ];
+  return html`<${Form} title="Add a webhook" fields=${fields} action="Add" onSend=${add} />`;
 }

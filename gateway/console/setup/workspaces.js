@@ -1,8 +1,8 @@
 // Workspaces: browse, read, edit and upload the files that agents work on.
 
-import { call, download, list, upload } from "../core/api.js";
+import { call, download, list, Problem, session, upload } from "../core/api.js";
 import { addressOf } from "../core/places.js";
-import { Act, Form, Remove } from "../parts/forms.js";
+import { Act, Form, Remove, useUnsaved } from "../parts/forms.js";
 import { Icon } from "../parts/icons.js";
 import { bytes, Empty, html, Moment, Trouble, useAction, usePolled } from "../parts/parts.js";
 import { useRef, useState } from "../vendor/hooks.mjs";
@@ -10,6 +10,7 @@ import { useRef, useState } from "../vendor/hooks.mjs";
 const RECORDS = "accounts/me/workspaces";
 const LARGEST_TEXT = 512 * 1024;
 const MOST_PAGES = 20;
+const DRAFTS = new Map(); // path of a file → its text that is not saved, while another place is shown
 
 export function View({ id, rest, query }) {
   if (!id) return html`<${AllWorkspaces} />`;
@@ -27,7 +28,8 @@ function AllWorkspaces() {
     <h1>Workspaces</h1>
     <p class="lead">The files that agents read and write.</p>
     <${Trouble} problem=${problem} retry=${refresh} />
-    <ul class="rows">${(value ?? []).map((one) => html`<li key=${one.id}><a class="rowlink two" href=${addressOf("workspaces", one.id)}><span>${one.name}</span> <span class="quiet"><${Moment} time=${one.created_at} /></span></a></li>`)}</ul>
+    ${value?.length === 0 && html`<${Empty} icon="folder" title="No workspace yet">Add one, and name it in the settings of an agent.</${Empty}>`}
+    ${value?.length > 0 && html`<ul class="rows">${value.map((one) => html`<li key=${one.id}><a class="rowlink two" href=${addressOf("workspaces", one.id)}><span>${one.name}</span> <span class="quiet"><${Moment} time=${one.created_at} /></span></a></li>`)}</ul>`}
     <${Form} title="Add a workspace" fields=${[{ name: "name", label: "Name", required: true }]} action="Add" onSend=${create} />
   </section>`;
 }
@@ -52,8 +54,13 @@ function Files({ id, path, isFile }) {
 function Folder({ id, path }) {
   const { value, problem, refresh } = usePolled(() => list(filePath(id, path), MOST_PAGES), 0, [id, path]);
   const entries = [...(value ?? [])].sort((one, other) => one.kind.localeCompare(other.kind) || one.name.localeCompare(other.name));
+  const removeAll = async () => {
+    await call("DELETE", `${RECORDS}/${encodeURIComponent(id)}`);
+    location.hash = "#/workspaces";
+  };
   const create = async ({ name }) => {
-    const target = [path, name.trim()].filter(Boolean).join("/");
+    const target = [path, ...name.split("/").map((part) => part.trim())].filter(Boolean).join("/");
+    if (await exists(id, target)) throw new Problem({ title: "Nothing was changed", errors: [{ pointer: "/name", detail: "is the name of a file that is there already" }] });
     await upload(filePath(id, target), new Blob([""]));
     location.hash = hashOf(id, target, { view: "file" });
   };
@@ -61,8 +68,9 @@ function Folder({ id, path }) {
     ${value?.length === 0 && html`<${Empty} icon="folder" title="Empty">Upload a file, or let an agent write one.</${Empty}>`}
     ${entries.length > 0 && html`<ul class="rows">${entries.map((entry) => html`<li key=${entry.path}><a class="rowlink" href=${hashOf(id, entry.path, entry.kind === "directory" ? {} : { view: "file" })}>
       <${Icon} name=${entry.kind === "directory" ? "folder" : "file"} /> <span class="clip">${entry.name}</span> <span class="quiet">${entry.kind === "directory" ? "" : bytes(entry.size)}</span></a></li>`)}</ul>`}
-    <${Upload} id=${id} path=${path} refresh=${refresh} />
-    <${Form} title="New file" fields=${[{ name: "name", label: "File name", required: true }]} action="Create" onSend=${create} />`;
+    ${session.may("admin") && html`<${Upload} id=${id} path=${path} refresh=${refresh} />`}
+    <${Form} title="New file" fields=${[{ name: "name", label: "File name", required: true, hint: "A name with slashes makes folders." }]} action="Create" onSend=${create} />
+    ${!path && session.may("admin") && html`<h2>Remove</h2><p class="row"><${Remove} label="Remove the workspace" sureLabel="Remove it with all files" onRemove=${removeAll} /></p>`}`;
 }
 
 function Upload({ id, path, refresh }) {
@@ -76,13 +84,38 @@ function Upload({ id, path, refresh }) {
 }
 
 function OneFile({ id, path, parent }) {
-  const [text, setText] = useState(null);
-  const { value, problem, refresh } = usePolled(() => readFile(id, path), 0, [id, path]);
+  const [text, setText] = useState(DRAFTS.get(filePath(id, path)) ?? null);
+  const seen = useRef(null);
+  const { value, problem, refresh } = usePolled(async () => {
+    const found = await readFile(id, path);
+    seen.current = found.text;
+    return found;
+  }, 0, [id, path]);
+  const isDirty = text !== null && value !== null && text !== value.text;
+  useUnsaved(isDirty);
+  const edit = (edited) => {
+    DRAFTS.set(filePath(id, path), edited);
+    setText(edited);
+  };
+  const forget = () => {
+    DRAFTS.delete(filePath(id, path));
+    setText(null);
+  };
   const save = async () => {
+    if (!isDirty) return "Nothing was changed.";
+    const { text: now } = await readFile(id, path);
+    if (now !== seen.current && now !== text) {
+      seen.current = now;
+      throw new Problem({ title: "Somebody else changed this file meanwhile", detail: "save again to replace that, or discard your changes to see it" });
+    }
     await upload(filePath(id, path), new Blob([text]));
     await refresh();
-    setText(null);
+    forget();
     return "Saved.";
+  };
+  const discard = async () => {
+    await refresh();
+    forget();
   };
   const take = async () => {
     const link = document.createElement("a");
@@ -93,12 +126,21 @@ function OneFile({ id, path, parent }) {
   };
   const remove = async () => {
     await call("DELETE", filePath(id, path));
+    forget();
     location.hash = hashOf(id, parent);
   };
   return html`<${Trouble} problem=${problem} retry=${refresh} />
     ${value && value.text === null && html`<p class="quiet">${bytes(value.blob.size)}, not shown: it is no text, or too large.</p>`}
-    ${value && value.text !== null && html`<label>Content <textarea class="editor" spellCheck=${false} value=${text ?? value.text} onInput=${(event) => setText(event.target.value)} /></label>`}
-    ${value && html`<p class="row">${value.text !== null && html`<${Act} label="Save" primary=${true} onAct=${save} />`}<${Act} label="Download" onAct=${take} /><${Remove} label="Delete" sureLabel="Delete the file" onRemove=${remove} /></p>`}`;
+    ${value && value.text !== null && html`<label>Content <textarea class="editor" spellCheck=${false} readOnly=${!session.may("admin")} value=${text ?? value.text} onInput=${(event) => edit(event.target.value)} /></label>`}
+    ${value && html`<p class="row">${value.text !== null && html`<${Act} label="Save" primary=${true} needs="admin" onAct=${save} />`}${isDirty && html`<${Act} label="Discard changes" onAct=${discard} />`}<${Act} label="Download" onAct=${take} /><${Remove} label="Delete" sureLabel="Delete the file" onRemove=${remove} /></p>`}`;
+}
+
+/** Whether there is something at a path. */
+async function exists(id, path) {
+  return call("GET", `${RECORDS}/${encodeURIComponent(id)}/files:stat?${new URLSearchParams({ path })}`).then(() => true, (problem) => {
+    if (problem.status === 404) return false;
+    throw problem;
+  });
 }
 
 /** A file's bytes, and its text if it is short and UTF-8. */

@@ -38,6 +38,7 @@ export async function tryKey(key) {
   try {
     const account = await call("GET", "accounts/me", { key });
     session.isKnownAs(account.key);
+    session.hasScopes(account.scopes);
     return null;
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;

@@ -29,8 +29,15 @@ function MessageCard({ item }) {
   return html`<article class=${`message ${mine ? "mine" : "theirs"}`} data-role=${item.role} data-kind="message">
     <header><span class="who" title=${item.author}>${mine ? askerOf(item) : speakerOf(item)}</span> <${Moment} time=${item.time} /></header>
     <${Text} text=${item.text} plain=${mine} />
+    <${Reactions} reactions=${item.reactions} />
     <${Files} files=${item.files} />
   </article>`;
+}
+
+/** What the agent put at a message of the chat. */
+function Reactions({ reactions = [] }) {
+  if (reactions.length === 0) return null;
+  return html`<ul class="reactions" aria-label="Reactions">${reactions.map(({ emoji, name }) => html`<li key=${emoji} title=${name} data-reaction=${emoji}>${emoji}<span class="unseen"> from the agent</span></li>`)}</ul>`;
 }
 
 /** The name of a message's author; authors over the API are only known by the id of a key. */

@@ -4,6 +4,7 @@ import { call } from "../core/api.js";
 import { addressOf } from "../core/places.js";
 import { Badge, Empty, html, Moment, Output, span, Tabs, toneOf, Trouble, useAction, useGrowing, usePolled } from "../parts/parts.js";
 import { useState } from "../vendor/hooks.mjs";
+import { STEP_WORDS } from "./step_words.js";
 
 const EVERY = 5000;
 const STATES = { "": "All", running: "Running", queued: "Queued", waiting: "Waiting", failed: "Failed", dead: "Dead letters" };
@@ -88,7 +89,7 @@ function Timeline({ steps }) {
 function Step({ step, after }) {
   const [open, setOpen] = useState(false);
   const [, ending = step.state] = step.state.split(".");
-  const words = WORDS[step.state] ?? `${step.what === "event" ? "" : `${step.what}: `}${step.state}`;
+  const words = STEP_WORDS[step.state] ?? `${step.what === "event" ? "" : `${step.what}: `}${step.state}`;
   const more = step.call ? JSON.stringify(step.call, null, 2) : null;
   return html`<li class=${`step ${TONES[toneOf(ending)] ?? ""}`}>
     <span class="when" title=${step.time}>${after === 0 ? "start" : `+${span(after)}`}</span><span class="line" aria-hidden="true" />
@@ -99,23 +100,3 @@ function Step({ step, after }) {
 }
 
 const TONES = { bad: "bad", busy: "busy" };
-
-const WORDS = {
-  accepted: "Message accepted",
-  "message.received": "Message stored",
-  "message.completed": "Answer complete",
-  "turn.queued": "Turn queued",
-  "turn.started": "Turn started",
-  "turn.restarted": "Turn started again",
-  "turn.retrying": "Attempt failed; another follows",
-  "turn.completed": "Turn completed",
-  "turn.failed": "Turn failed",
-  "turn.cancelled": "Turn cancelled",
-  "tool.called": "Tool called",
-  "tool.completed": "Tool completed",
-  "approval.requested": "Approval requested",
-  "approval.resolved": "Approval decided",
-  "question.requested": "Question asked",
-  "question.answered": "Question answered",
-  "agent.finished": "Agent finished",
-};

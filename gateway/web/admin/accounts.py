@@ -47,11 +47,15 @@ class AccountCreated(ResponseModel):
 
 
 class AccountResponse(ResponseModel):
-    """The account of the request's key, and the id of the key; `timezone` null: the operator's."""
+    """The account of the request's key, the id of the key, and what it may do.
+
+    `timezone` null: the operator's.
+    """
 
     id: str
     name: str
     key: str
+    scopes: list[KeyScope]
     timezone: str | None
     created_at: datetime
 
@@ -126,6 +130,7 @@ async def get_account(
         id=account.id,
         name=account.name,
         key=call.principal.key,
+        scopes=[scope for scope in ALL_SCOPES if scope in call.principal.scopes],
         timezone=account.timezone,
         created_at=account.created_at,
     )

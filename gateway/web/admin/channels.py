@@ -59,7 +59,7 @@ async def check_channel(call: ApiCall[NoContent, NoContent]) -> ChannelCheckResp
 class ChannelStatusResponse(ResponseModel):
     """What a channel does in the process that answers, and why it does not receive."""
 
-    state: Literal["receiving", "standby", "stalled", "trouble", "open", "closed"]
+    state: Literal["receiving", "standby", "paused", "stalled", "trouble", "open", "closed"]
     reason: str
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, Field, GetJsonSchemaHandler, StrictBool
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -136,11 +136,12 @@ class ChannelCreate(RequestModel):
 
 
 class ChannelUpdate(RequestModel):
-    """The fields of a channel to change; `settings` is a JSON merge patch."""
+    """The fields of a channel to change; `settings` is a JSON merge patch. A paused one receives nothing."""
 
     name: Name | None = None
     agent: str | None = Field(default=None, min_length=1, max_length=200)
     settings: dict[str, Any] = Field(default_factory=dict)
+    paused: StrictBool | None = None
 
 
 class ChannelResponse(ResponseModel):
@@ -151,6 +152,7 @@ class ChannelResponse(ResponseModel):
     kind: str
     agent: str
     settings: dict[str, Any]
+    paused: bool = False
     managed: bool
     created_at: datetime
     updated_at: datetime
@@ -280,7 +282,9 @@ async def create_channel(call: ApiCall[ChannelCreate, NoContent]) -> RecordRespo
 async def update_channel(call: ApiCall[ChannelUpdate, NoContent]) -> RecordResponse | ChannelResponse:
     """Update a channel; the new settings apply immediately."""
     body, book = call.body, call.context.records
-    patch: dict[str, Any] = {"settings": body.settings} | ({"agent": body.agent} if body.agent else {})
+    given = {"agent": body.agent, "paused": body.paused}
+    changed = {key: value for key, value in given.items() if value is not None}
+    patch: dict[str, Any] = {"settings": body.settings, **changed}
     async with call.context.database.begin() as connection:
         record = await book.get(connection, call.account, "channel", call.path["id"])
         book.ensure_not_managed(record)

@@ -191,3 +191,29 @@ test("a job is one card: the call that started it is not shown beside it", () =>
   );
   assert.deepEqual(timeline.list().map(({ kind, name }) => [kind, name]), [["job", undefined], ["tool", "async_status"]]);
 });
+
+test("a reaction stands at its message, once, also when the message comes later", () => {
+  const reacted = (data) => event("message.reacted", { emoji: "👍", name: "+1", by: "agt_1", channel: "chn_1", room: "1", ...data });
+  const timeline = after(
+    event("message.received", { message: "msg_1", role: "user", text: "thanks" }),
+    reacted({ message: "msg_1" }),
+    reacted({ message: "msg_1" }),
+    reacted({ message: "msg_1", emoji: "🎉", name: "tada" }),
+    reacted({ message: "msg_9" }),
+  );
+  assert.deepEqual(timeline.list()[0].reactions.map(({ emoji }) => emoji), ["👍", "🎉"]);
+  timeline.restore({ messages: [{ id: "msg_9", role: "user", text: "old" }] });
+  assert.deepEqual(timeline.list().map(({ text, reactions }) => [text, reactions.length]), [["thanks", 2], ["old", 1]]);
+  timeline.apply(event("message.edited", { message: "msg_1", text: "thank you" }));
+  assert.equal(timeline.list()[0].reactions.length, 2);
+});
+
+test("a reaction to a message that the gateway does not keep is a note", () => {
+  const timeline = after(event("message.reacted", { message: null, emoji: "👀", name: "eyes", by: "agt_1" }));
+  assert.deepEqual(timeline.list().map(({ kind, text }) => [kind, text.includes("👀")]), [["note", true]]);
+});
+
+test("a schedule and a person who takes over are noted", () => {
+  const timeline = after(event("schedule.fired", { schedule: "sch_1" }), event("handover.started", { by: "key_1" }), event("handover.ended", { by: "key_1" }));
+  assert.deepEqual(kinds(timeline), ["note", "note", "note"]);
+});

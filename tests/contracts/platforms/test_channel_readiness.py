@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from channels.port import ChannelPlugin
+from channels.port import ChannelPlugin, WebhookRequest
 from channels.registry import built_in
 from channels.telegram.simulator import Simulator
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
@@ -24,6 +24,7 @@ from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_health import GRACE_SECONDS, STEADY_SECONDS
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.records.records import Records
+from gateway.store.accounts import records as store
 
 
 @dataclass
@@ -60,6 +61,15 @@ class ChannelReplicas:
         finally:
             stop.set()
             await task
+
+    async def set_paused(self, board: ChannelSupervisor, *, is_paused: bool) -> None:
+        """Pause or resume the channel, as a request over HTTP does."""
+        async with self.database.begin() as connection:
+            record = next(
+                one for one in await store.list_all(connection, "channel") if one.id == self.channel
+            )
+            await self.records.update(connection, record, patch={"paused": is_paused}, below="")
+        await board.wake(record.account, record.id)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -154,6 +164,23 @@ async def test_who_stands_by_or_only_sends_is_not_stalled(channel_replicas: Chan
             channel_replicas.now += 10 * GRACE_SECONDS
             assert [board.count_by_state()["stalled"] for board in (first, second, sender)] == [0, 0, 0]
             assert sender.status(channel_replicas.channel) == ("open", "")
+
+
+async def test_a_paused_channel_only_sends_until_it_is_resumed(channel_replicas: ChannelReplicas) -> None:
+    """It blocks no start and is no stall, and its platform's webhooks are refused for now."""
+    channel = channel_replicas.channel
+    async with channel_replicas.run_replica() as board:
+        await until(lambda: board.count_by_state()["receiving"])
+        await channel_replicas.set_paused(board, is_paused=True)
+        await until(lambda: board.status(channel) == ("paused", "") and board.get_bot(channel) is not None)
+        channel_replicas.now += 10 * GRACE_SECONDS
+        assert (board.count_by_state()["paused"], board.count_by_state()["stalled"]) == (1, 0)
+        assert board.starting() == []
+        answer = await board.receive(channel, WebhookRequest(headers={}, body=b"{}"))
+        assert answer is not None
+        assert answer.status == 503
+        await channel_replicas.set_paused(board, is_paused=False)
+        await until(lambda: board.count_by_state()["receiving"])
 
 
 async def test_two_pollers_of_one_bot_are_a_stall(database: Database, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, WebSocketRoute, expect
 
 from console_driver import CHROMIUM, Console, open_browser, open_console
+from console_setup import fault_of
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
 from openai_server import OpenAIServer, echo
@@ -287,27 +288,41 @@ async def test_the_page_fits_a_small_screen(gateway: GatewayProcess, browser: Br
             assert await view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console: Console) -> None:
-    """Adding and rotating show a secret, which is hidden once it was copied; removing asks again first."""
+async def test_a_webhook_is_added_tested_replayed_and_removed(
+    gateway: GatewayProcess, console: Console
+) -> None:
+    """Faults stand at their fields, a secret is shown once, a test leads to its attempts."""
     page = console.page
-    await console.enter(gateway)
-    await console.open_place("Webhooks")
-    await page.get_by_label("Address").fill("https://hooks.example.org/dovecote")
-    await page.get_by_role("button", name="Add", exact=True).click()
-    secret = page.locator(".secret code")
-    await expect(secret).to_have_text(re.compile("^whsec_"))
-    first = await secret.inner_text()
-    await page.get_by_role("button", name="I have stored it").click()
-    await expect(secret).to_have_count(0)
-    await page.get_by_role("button", name="Rotate the secret").click()
-    await expect(secret).to_have_text(re.compile("^whsec_"))
-    assert await secret.inner_text() != first
-    await page.reload()
-    await expect(page.locator(".endpoint")).to_contain_text("hooks.example.org")
-    await expect(page.get_by_text("whsec_")).to_have_count(0)
-    await page.get_by_role("button", name="Remove").click()
-    await page.get_by_role("button", name="Confirm removal").click()
-    await expect(page.locator(".endpoint")).to_have_count(0)
+    async with webhook_receiver(respond(200)) as receiver:
+        await console.enter(gateway)
+        await console.start_conversation("!echo heard")
+        await expect(page.locator('[data-kind="tool"][data-state="done"]')).to_be_visible()
+        await console.open_place("Webhooks")
+        await page.get_by_label("Address").fill(receiver.url)
+        await page.get_by_label("Events").fill("agent.done")
+        await page.get_by_role("button", name="Add", exact=True).click()
+        await expect(fault_of(page.get_by_label("Events"))).to_contain_text("there is no such event")
+        await page.get_by_label("Events").fill("turn.completed")
+        await page.get_by_role("button", name="Add", exact=True).click()
+        await expect(page.locator(".secret")).to_be_focused()
+        secret = page.locator(".secret code")
+        await expect(secret).to_have_text(re.compile("^whsec_"))
+        first = await secret.inner_text()
+        await page.get_by_role("button", name="I have stored it").click()
+        await page.get_by_role("button", name="Rotate the secret").click()
+        await expect(secret).to_have_text(re.compile("^whsec_"))
+        assert await secret.inner_text() != first
+        await page.reload()
+        await expect(secret).to_have_count(0)
+        await page.get_by_role("button", name="Replay the last hour").click()
+        await expect(page.locator(".endpoint")).to_contain_text(re.compile(r"(is|are) sent again"))
+        await page.get_by_role("button", name="Test", exact=True).click()
+        await page.get_by_role("link", name="see its attempts").click()
+        await expect(page.locator(".facts .badge").first).to_have_text("delivered")
+        await page.go_back()
+        await page.get_by_role("button", name="Remove").click()
+        await page.get_by_role("button", name="Confirm removal").click()
+        await expect(page.get_by_role("main")).to_be_focused()
 
 
 async def test_a_failed_delivery_is_seen_and_sent_again(gateway: GatewayProcess, console: Console) -> None:
