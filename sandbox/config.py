@@ -42,6 +42,9 @@ WORKSPACES_ROOT = "/mnt/workspaces"
 HOME_PATH = re.compile(r"^/home/[a-z_][a-z0-9_-]{0,31}$")
 """A directory that a provider can use as HOME."""
 
+EXTERNAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+"""The name or id of an external sandbox; no other text becomes part of a URL."""
+
 VARIABLE_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
 
 
@@ -162,6 +165,10 @@ class LifecycleConfig(_StrictModel):
     """Whether a running service keeps the sandbox awake, as a running job does."""
 
 
+_EXTERNAL_DEFAULTS: Mapping[str, Any] = {"persistent": True, "network": {"mode": "allow-all"}}
+"""An external sandbox stays when a turn ends, and has the network that its owner gave it."""
+
+
 class SandboxConfig(_StrictModel):
     """A sandbox record's `config`, with defaults filled in."""
 
@@ -185,6 +192,8 @@ class SandboxConfig(_StrictModel):
     lifecycle: LifecycleConfig = LifecycleConfig()
     snapshot: StrictBool = True
     mounts: Annotated[tuple[MountConfig, ...], Field(max_length=MAX_MOUNTS)] = ()
+    external: StrictStr | None = None
+    """The name or id of a sandbox that somebody else created; it is used and never changed or deleted."""
 
     @property
     def bind_mounts(self) -> tuple[BindMount, ...]:
@@ -206,7 +215,7 @@ class SandboxConfig(_StrictModel):
         config = normalize(raw)
         if "internet" in config:
             raise ValueError("internet must be true or false and must not contradict network.mode")
-        return config
+        return {**_EXTERNAL_DEFAULTS, **config} if config.get("external") is not None else config
 
 
 class ProviderLimits(Protocol):
@@ -247,6 +256,7 @@ def problems(config: SandboxConfig, plugin: ProviderLimits) -> Sequence[ConfigPr
         *_environment_problems(config),
         *_option_problems(config, plugin),
         *_mount_problems(config, plugin),
+        *_external_problems(config, plugin),
     )
     return (*own, *plugin.check(config))
 
@@ -306,6 +316,34 @@ def _mount_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[C
             )
             yield ConfigProblem(pointer=f"/mounts/{place}/target", detail=detail)
         taken.append(inside)
+
+
+_OWNERS = ("memory_limit", "lifecycle", "isolation", "mounts", "snapshot", "runtimes")
+"""What the owner of an external sandbox decides, or what would change it."""
+
+
+def _external_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[ConfigProblem]:
+    if config.external is None:
+        return
+    if "external" not in plugin.features:
+        detail = f"{plugin.name} cannot use a sandbox that somebody else created: leave it out"
+        yield ConfigProblem(pointer="/external", detail=detail)
+    elif not EXTERNAL_NAME.fullmatch(config.external):
+        detail = f"{config.external[:80]!r} must be a name or id of letters, digits, '_', '.' and '-'"
+        yield ConfigProblem(pointer="/external", detail=detail)
+    if not config.persistent:
+        detail = "an external sandbox stays when a turn ends: leave persistent out or set it to true"
+        yield ConfigProblem(pointer="/persistent", detail=detail)
+    if config.network.mode != "allow-all":
+        detail = f"{config.network.mode!r} cannot be enforced in an external sandbox: leave network out"
+        yield ConfigProblem(pointer="/network/mode", detail=detail)
+    given = [name for name in _OWNERS if name in config.model_fields_set and getattr(config, name)]
+    if config.options.model_dump(exclude_none=True):
+        given.append("options")
+    for name in given:
+        alias = SandboxConfig.model_fields[name].alias or name if name != "options" else name
+        detail = f"an external sandbox keeps what its owner gave it: leave {alias} out"
+        yield ConfigProblem(pointer=f"/{alias}", detail=detail)
 
 
 def _screen_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:

@@ -11,6 +11,22 @@ from typing import NewType
 SandboxId = NewType("SandboxId", str)
 """The provider's id of a sandbox, unique within the provider."""
 
+_EXTERNAL = "external:"
+
+
+def external_id(name: str, instance: str = "") -> SandboxId:
+    """Return the id of a sandbox that somebody else created; no provider gives its own such an id.
+
+    `instance` differs if another sandbox takes the name over.
+    """
+    return SandboxId(f"{_EXTERNAL}{name}@{instance}" if instance else f"{_EXTERNAL}{name}")
+
+
+def is_external(sandbox_id: str | None) -> bool:
+    """Return whether an id is that of a sandbox which somebody else created."""
+    return sandbox_id is not None and sandbox_id.startswith(_EXTERNAL)
+
+
 OUTPUT_CAP = 256 * 1024
 """Bytes of output that every provider keeps; the gateway may truncate further and marks it."""
 
@@ -45,6 +61,8 @@ class SandboxSpec:
     (seconds) set the provider's own timers, later than ours, if it has any. `mounts` are directories of the
     machine that the operator allows, for a provider with the feature BIND_MOUNTS. With
     `services_sleep_with_sandbox`, services (`sandbox.lifecycle.services`) do not keep the sandbox awake.
+    `external` is the provider's name or id of a sandbox that somebody else created; it is used and never
+    created, suspended or deleted (`sandbox.lifecycle.external`).
     """
 
     label: str
@@ -65,6 +83,7 @@ class SandboxSpec:
     max_lifetime: float = 7 * 86400.0
     services_sleep_with_sandbox: bool = True
     mounts: tuple[BindMount, ...] = ()
+    external: str = ""
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     @property

@@ -51,6 +51,8 @@ class Feature(StrEnum):
     """A finished job can reach the gateway in every network mode, by a socket bound into the sandbox."""
     BIND_MOUNTS = "bind_mounts"
     """Directories of the machine can be mounted (`SandboxSpec.mounts`)."""
+    EXTERNAL = "external"
+    """A sandbox that somebody else created can be used (`Provider.attach`)."""
     LIVE_OUTPUT = "live_output"
     """The output of a command is passed on while it runs (`ExecRequest.on_output`)."""
 
@@ -136,6 +138,15 @@ class Provider(Protocol):
     @abstractmethod
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
         """Return (id, label) of the sandboxes whose label begins with the prefix, suspended ones included."""
+
+    async def attach(self, spec: SandboxSpec) -> Sandbox:
+        """Return the sandbox `spec.external`, which somebody else created. Needs the feature EXTERNAL.
+
+        Its id is one of `sandbox.model.external_id`. Nothing about it is changed but its processes and
+        files. Raises SandboxGone, and ProviderRefused if it does not run or is a sandbox of a gateway.
+        """
+        del spec
+        raise FeatureUnsupported
 
 
 @dataclass(kw_only=True)

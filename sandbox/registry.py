@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from sandbox.port import ProviderPlugin
+from sandbox.port import Feature, ProviderPlugin
 
 GROUP = "dovecote.sandboxes"
 DISTRIBUTION = "dovecote"
@@ -63,3 +63,9 @@ def plugin(name: str) -> ProviderPlugin:
     except KeyError:
         names = ", ".join(installed()) or "none"
         raise UnknownProvider(f"no sandbox provider {name!r} is installed; installed: {names}") from None
+
+
+def mounts_workspace(name: str, *, external: object) -> bool:
+    """Return whether a provider mounts the workspace store in a sandbox; in an `external` one, none does."""
+    found = installed().get(name)
+    return not external and found is not None and Feature.MOUNTS_WORKSPACE in found.features

@@ -16,6 +16,7 @@ from gateway.config.setting_types import (
     SecretValue,
     split_list,
 )
+from sandbox.config import EXTERNAL_NAME
 
 NetworkModes = Annotated[
     tuple[Literal["allow-all", "deny-all", "restricted"], ...], BeforeValidator(split_list)
@@ -35,6 +36,18 @@ def _check_directory(text: str) -> str:
 
 Directories = Annotated[
     tuple[Annotated[NonBlankText, AfterValidator(_check_directory)], ...], BeforeValidator(split_list)
+]
+
+
+def _check_external(text: str) -> str:
+    provider, separator, name = text.partition(":")
+    if not separator or not provider or not EXTERNAL_NAME.fullmatch(name):
+        raise ValueError(f"{text!r} does not name a sandbox, as in docker:my-container")
+    return text
+
+
+ExternalNames = Annotated[
+    tuple[Annotated[NonBlankText, AfterValidator(_check_external)], ...], BeforeValidator(split_list)
 ]
 
 
@@ -70,6 +83,15 @@ class SandboxCeilings(FrozenSettings):
     )
     shared_mounts: Directories = Field(
         default=(), description="directories that records of every account may mount, as `mounts`"
+    )
+
+    external: ExternalNames = Field(
+        default=(),
+        description="sandboxes that somebody else created and records of the first account may use, "
+        "as PROVIDER:NAME",
+    )
+    shared_external: ExternalNames = Field(
+        default=(), description="external sandboxes that records of every account may use, as `external`"
     )
 
     @model_validator(mode="after")

@@ -23,6 +23,7 @@ from gateway.store import sandboxes
 from sandbox import registry as providers
 from sandbox.errors import SandboxError
 from sandbox.lifecycle.backend import Backend
+from sandbox.lifecycle.external import open_provider
 from sandbox.lifecycle.locks import SandboxLocks
 from sandbox.lifecycle.pool import Pool
 from sandbox.lifecycle.reservations import ReservationStore
@@ -70,6 +71,7 @@ async def open_backends(
             locks=locks,
             snapshotter=snapshotter if Feature.SNAPSHOT in plugin.features else None,
             workspace_sync=workspaces.syncer_for(plugin.features),
+            external_sync=workspaces.syncer,
             checkpoint=backing.fault_points.checkpoint,
             clock=utc_now,
             starting=FairGate(backing.settings.pool(backing.settings.sandbox.starts)).hold,
@@ -99,7 +101,7 @@ async def _open_provider(
     """Open a provider; returns None when a provider fails that is neither the host nor the default one."""
     options = plugin.settings.model_validate(settings.for_provider(plugin.name))
     try:
-        return await stack.enter_async_context(plugin.open(options, context))
+        return await stack.enter_async_context(open_provider(plugin, options, context))
     except (SandboxError, ImportError) as error:
         if plugin.name in {HOST_PROVIDER, settings.provider}:
             raise

@@ -18,7 +18,6 @@ from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 from sandbox import registry
 from sandbox.config import SandboxConfig
-from sandbox.port import Feature
 from sandbox.workspaces.port import WorkspaceStore
 
 _GIGABYTE = 1_000_000_000
@@ -38,8 +37,7 @@ class WorkspaceQuotas:
         return min((one for one in found if one is not None), default=None)
 
     def _limit(self, config: SandboxConfig) -> int | None:
-        plugin = registry.installed().get(config.provider)
-        if plugin is None or Feature.MOUNTS_WORKSPACE not in plugin.features:
+        if not registry.mounts_workspace(config.provider, external=config.external):
             return None
         if config.options.disk_gb is not None:
             return int(config.options.disk_gb * _GIGABYTE)

@@ -35,7 +35,7 @@ from sandbox.lifecycle.reservations import Reservation, SandboxRequest
 from sandbox.lifecycle.reserved_sandbox import ReservedSandbox
 from sandbox.lifecycle.teardown import Teardown
 from sandbox.model import Network, SandboxId, SandboxSpec
-from sandbox.port import Feature, Sandbox
+from sandbox.port import Sandbox
 
 log = structlog.get_logger(__name__)
 
@@ -84,9 +84,8 @@ class Environment:
     @property
     def request(self) -> SandboxRequest:
         """The request to the pool for this sandbox."""
-        return SandboxRequest(
-            spec=self.spec, owner=self.owner, provider=self.provider, snapshots=self.config.snapshot
-        )
+        snapshots = self.config.snapshot and not self.spec.external
+        return SandboxRequest(spec=self.spec, owner=self.owner, provider=self.provider, snapshots=snapshots)
 
 
 class EnvironmentResolver:
@@ -223,11 +222,10 @@ class EnvironmentResolver:
         `recovered`: an earlier process may have used a remote sandbox and not have synced it.
         """
         pool = self._pools.get(environment.provider)
-        if pool is None or pool.backend.workspace_sync is None or environment.spec.workspace is None:
+        spec = environment.spec
+        if pool is None or pool.backend.sync_of(spec) is None or spec.workspace is None:
             return
-        plugin = registry.installed().get(environment.provider)
-        is_remote = plugin is not None and Feature.MOUNTS_WORKSPACE not in plugin.features
-        if not (recovered and is_remote):
+        if not recovered or registry.mounts_workspace(environment.provider, external=spec.external):
             await pool.sync_back(environment.request)
             return
         row = await pool.backend.reservations.get(environment.spec.label)
@@ -265,7 +263,7 @@ class EnvironmentResolver:
         try:
             environment = await self._for_job(job)
             pool = self._pool(job.provider)
-            if pool.backend.workspace_sync is not None and environment.workspace is not None:
+            if pool.backend.sync_of(environment.spec) is not None and environment.workspace is not None:
                 async with asyncio.timeout(JOB_SYNC_TIMEOUT):
                     sandbox = await pool.connect(SandboxId(job.sandbox), environment.spec)
                     await pool.sync(sandbox, environment.spec)
@@ -384,6 +382,7 @@ class EnvironmentResolver:
             max_lifetime=float(config.lifecycle.max_lifetime),
             services_sleep_with_sandbox=not config.lifecycle.keep_awake,
             mounts=config.bind_mounts,
+            external=config.external or "",
             options={name: value for name, value in config.options.model_dump().items() if value is not None},
         )
         missing_runtimes = self._missing_runtimes.get(config.provider, ())

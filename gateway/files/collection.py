@@ -33,7 +33,7 @@ from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import Turn
 from sandbox import registry
 from sandbox.errors import SandboxError, UnsafePath
-from sandbox.port import Feature
+from sandbox.model import is_external
 
 log = structlog.get_logger(__name__)
 
@@ -97,9 +97,11 @@ class FileCollector:
         if environment.workspace is None:
             return
         owner = FileOwner(account=turn.account, conversation=turn.conversation, turn=turn.id)
+        spec = environment.spec
+        mounted = registry.mounts_workspace(environment.provider, external=spec.external)
         location = OutboxLocation(
             sandbox=lambda: self._environment_resolver.sandbox(environment),
-            directory=environment.spec.workspace if _is_mounted(environment.provider) else None,
+            directory=spec.workspace if mounted else None,
         )
         if location.directory is None and turn.trigger != "job" and not await self._ran_commands(turn):
             return
@@ -116,7 +118,7 @@ class FileCollector:
             job=job.id,
             since=job.created_at,
         )
-        mounted = _is_mounted(job.provider)
+        mounted = registry.mounts_workspace(job.provider, external=is_external(job.sandbox))
         location = OutboxLocation(
             sandbox=lambda: self._environment_resolver.sandbox_of_job(job),
             directory=self._environment_resolver.directory(job.account, job.workspace) if mounted else None,
@@ -293,11 +295,6 @@ class FileCollector:
         for row in await store.list_for_jobs(connection, conversation, jobs):
             shapes.setdefault(str(row.job), []).append(self._links.to_response(row))
         return shapes
-
-
-def _is_mounted(provider: str) -> bool:
-    plugin = registry.installed().get(provider)
-    return plugin is not None and Feature.MOUNTS_WORKSPACE in plugin.features
 
 
 def _is_from_conversation(

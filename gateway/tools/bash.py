@@ -82,7 +82,7 @@ def is_marked_async(context: ToolContext) -> bool:
 async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
     command = command_argument(args)
     if bool_argument(args, "background") or is_marked_async(context):
-        return await _start_job(context, command, key)
+        return await start_job(context, command, key)
     sandbox = await context.environment_resolver.sandbox(context.environment)
     config = context.environment.config
     result = await sandbox.run(
@@ -111,7 +111,11 @@ def to_text(shape: Mapping[str, Any], *, timeout: int) -> str:
 
 def command_argument(args: Mapping[str, Any]) -> str:
     """Return the script of a call; raises InvalidArguments when it is too long."""
-    command = str_argument(args, "command")
+    return check_command(str_argument(args, "command"))
+
+
+def check_command(command: str) -> str:
+    """Return a script; raises InvalidArguments when it is too long."""
     if len(command.encode("utf-8", "surrogatepass")) > MAX_COMMAND_BYTES:
         raise InvalidArguments(
             f"the command is longer than {MAX_COMMAND_BYTES} bytes; write a script file and run that"
@@ -128,7 +132,8 @@ def command_objection(context: ToolContext, args: Mapping[str, Any]) -> str | No
     return advice
 
 
-async def _start_job(context: ToolContext, command: str, key: str) -> ToolResult:
+async def start_job(context: ToolContext, command: str, key: str) -> ToolResult:
+    """Start a command as a background job, once per call; a sandbox that can run none is a refusal."""
     if not can_start_jobs(context.environment):
         where, longest = context.environment.provider, context.environment.config.timeout
         return ToolResult(ok=False, content=NO_JOBS.format(provider=where, timeout=longest))

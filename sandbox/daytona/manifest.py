@@ -74,6 +74,7 @@ plugin = ProviderPlugin(
             Feature.SUSPEND,
             Feature.RESTRICTED_NETWORK,
             Feature.EXPOSE,
+            Feature.EXTERNAL,
             Feature.SYNCS_WORKSPACE,
         }
     ),

@@ -17,7 +17,7 @@ from sandbox.daytona.sandbox import DaytonaHandle, DaytonaSandbox
 from sandbox.daytona.settings import DaytonaSettings
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, SandboxGone
 from sandbox.exec.background_jobs import CompletionCallback
-from sandbox.model import Network, SandboxId, SandboxSpec
+from sandbox.model import Network, SandboxId, SandboxSpec, external_id
 from sandbox.port import Provider, ProviderContext, Sandbox
 
 MARKER_LABEL = "dovecote"
@@ -66,6 +66,16 @@ class DaytonaProvider(Provider):
         self._check(spec)
         return await self._open(await self._get(sandbox_id), spec)
 
+    async def attach(self, spec: SandboxSpec) -> Sandbox:
+        """Return a sandbox of the organisation that somebody else created; a stopped one is started."""
+        with translate_errors():
+            found = await self._client.get(spec.external)
+        if MARKER_LABEL in found.labels:
+            raise ProviderRefused(f"{spec.external!r} is a sandbox of a gateway, not an external one")
+        sandbox = await self._open(found, spec)
+        sandbox.id = external_id(spec.external, str(found.id))
+        return sandbox
+
     async def _get(self, sandbox_id: SandboxId) -> AsyncSandbox:
         if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():
             raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
@@ -103,7 +113,9 @@ class DaytonaProvider(Provider):
 
     async def _open(self, vendor_sandbox: AsyncSandbox, spec: SandboxSpec) -> DaytonaSandbox:
         handle = DaytonaHandle(
-            vendor_sandbox, autostop_minutes=_minutes(spec.idle_timeout), timeout=self._settings.start_timeout
+            vendor_sandbox,
+            autostop_minutes=None if spec.external else _minutes(spec.idle_timeout),
+            timeout=self._settings.start_timeout,
         )
         await handle.ensure_started()
         sandbox = DaytonaSandbox(handle, spec, await handle.home(), self._callback(spec))

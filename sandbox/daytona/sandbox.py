@@ -39,9 +39,12 @@ Returned = TypeVar("Returned")
 
 
 class DaytonaHandle:
-    """The SDK's handle of one sandbox; a call that finds it stopped starts it and is repeated once."""
+    """The SDK's handle of one sandbox; a call that finds it stopped starts it and is repeated once.
 
-    def __init__(self, sandbox: AsyncSandbox, *, autostop_minutes: int, timeout: float) -> None:
+    Without `autostop_minutes` the sandbox is somebody else's: its own idle timer is reset and never changed.
+    """
+
+    def __init__(self, sandbox: AsyncSandbox, *, autostop_minutes: int | None, timeout: float) -> None:
         self._sandbox = sandbox
         self._autostop_minutes = autostop_minutes
         self._timeout = timeout
@@ -126,9 +129,11 @@ class DaytonaHandle:
 
     async def set_autostop(self, *, on: bool) -> None:
         """Disable Daytona's own idle timer while a job runs, and enable it afterwards."""
-        await self._with_restart(
-            lambda: self._sandbox.set_autostop_interval(self._autostop_minutes if on else 0)
-        )
+        minutes = self._autostop_minutes
+        if minutes is None:
+            await self.refresh_activity()
+            return
+        await self._with_restart(lambda: self._sandbox.set_autostop_interval(minutes if on else 0))
 
     async def preview(self, port: int) -> str:
         """Return a URL that reaches a port, signed for a day."""
@@ -175,7 +180,9 @@ class DaytonaSandbox(Sandbox):
     async def report(self, job_id: str) -> JobReport:
         """Return a job's state; after the last job Daytona's idle timer is enabled again."""
         report = await self._jobs.report(job_id)
-        if report.state is not BackgroundJobState.RUNNING and not await self._jobs.count_running():
+        if self._spec.external:
+            await self._handle.refresh_activity()
+        elif report.state is not BackgroundJobState.RUNNING and not await self._jobs.count_running():
             await self._handle.set_autostop(on=True)
         return report
 

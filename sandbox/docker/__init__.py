@@ -73,6 +73,7 @@ plugin = ProviderPlugin(
             Feature.EXPOSE,
             Feature.CALLBACK,
             Feature.BIND_MOUNTS,
+            Feature.EXTERNAL,
             Feature.LIVE_OUTPUT,
         }
     ),

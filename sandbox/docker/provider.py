@@ -16,6 +16,7 @@ from sandbox.docker import container
 from sandbox.docker.container import CONFIG_DIGEST, LABEL, ContainerDefaults
 from sandbox.docker.engine import Engine, is_not_found, open_engine
 from sandbox.docker.errors import CONFLICT, translate_errors
+from sandbox.docker.external import attach_container
 from sandbox.docker.sandbox import ContainerHandle, DockerSandbox
 from sandbox.docker.settings import DockerSettings
 from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone
@@ -85,6 +86,10 @@ class DockerProvider(Provider):
             if container.is_container_id(name) and label.startswith(label_prefix):
                 found.append((SandboxId(name), label))
         return sorted(found)
+
+    async def attach(self, spec: SandboxSpec) -> Sandbox:
+        """Return a container that somebody else created and keeps."""
+        return await attach_container(self._engine, spec)
 
     async def _get_or_create(self, sandbox_id: SandboxId, body: dict[str, Any]) -> dict[str, Any]:
         """Create the container unless one of its name exists, and return the engine's description of it."""

@@ -68,7 +68,14 @@ plugin = ProviderPlugin(
     name="e2b",
     title="E2B, micro virtual machines in the cloud",
     features=frozenset(
-        {Feature.JOBS, Feature.PERSISTENT, Feature.SUSPEND, Feature.RESTRICTED_NETWORK, Feature.EXPOSE}
+        {
+            Feature.JOBS,
+            Feature.PERSISTENT,
+            Feature.SUSPEND,
+            Feature.RESTRICTED_NETWORK,
+            Feature.EXPOSE,
+            Feature.EXTERNAL,
+        }
     ),
     settings=E2bSettings,
     check=_check,

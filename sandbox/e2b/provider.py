@@ -18,7 +18,7 @@ from sandbox.e2b.sandbox import E2bHandle, E2bSandbox
 from sandbox.e2b.settings import E2bSettings
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, SandboxGone
 from sandbox.exec.background_jobs import CompletionCallback
-from sandbox.model import Network, SandboxId, SandboxSpec
+from sandbox.model import Network, SandboxId, SandboxSpec, external_id
 from sandbox.port import Provider, ProviderContext, Sandbox
 
 LABEL = "dovecote-label"
@@ -80,6 +80,20 @@ class E2bProvider(Provider):
         with translate_errors():
             found = await AsyncSandbox.connect(sandbox_id, timeout=self._timeout(spec), **self._endpoints())
         return await self._open(found, spec)
+
+    async def attach(self, spec: SandboxSpec) -> Sandbox:
+        """Return a sandbox of the operator's account that somebody else created; a paused one is resumed."""
+        _check_id(spec.external)
+        with translate_errors():
+            info = await AsyncSandbox.get_info(spec.external, **self._endpoints())
+            if LABEL in (info.metadata or {}):
+                raise ProviderRefused(f"{spec.external!r} is a sandbox of a gateway, not an external one")
+            found = await AsyncSandbox.connect(
+                spec.external, timeout=self._timeout(spec), **self._endpoints()
+            )
+        sandbox = await self._open(found, spec)
+        sandbox.id = external_id(spec.external)
+        return sandbox
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """Kill a sandbox, paused or not. Idempotent."""

@@ -52,6 +52,7 @@ class ExecSandbox:
     mount: str
     home: str
     user: str
+    path: str = PATH
     env: Mapping[str, str] = field(default_factory=dict)
 
     async def run(self, command: ExecRequest) -> ExecResult:
@@ -96,7 +97,7 @@ class ExecSandbox:
         """Return a run's environment: declared variables, overridden by the runtime's own."""
         return {
             **self.env,
-            "PATH": f"{self.home}/.local/bin:{PATH}",
+            "PATH": f"{self.home}/.local/bin:{self.path}",
             "HOME": self.home,
             "USER": self.user,
             "LOGNAME": self.user,

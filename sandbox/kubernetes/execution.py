@@ -12,13 +12,12 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from sandbox.errors import ProviderRefused, ProviderUnreachable
+from sandbox.exec.scripts import program
 from sandbox.kubernetes.api import ClusterApi
 from sandbox.kubernetes.errors import PodUnavailable, translate_errors
 from sandbox.kubernetes.objects import CONTAINER
@@ -78,31 +77,33 @@ def exit_code(status: dict[str, Any]) -> int | None:
 
 
 async def run_program(
-    api: ClusterApi, pod: str, uid: str, text: str, *, stdin: bytes, timeout: float
+    api: ClusterApi,
+    pod: str,
+    uid: str,
+    text: str,
+    *,
+    stdin: bytes,
+    timeout: float,
+    container: str = CONTAINER,
 ) -> bytes:
     """Run a shell program in a pod (its API path and its uid), with the path of its input in `$input`."""
     place = f"/tmp/.dovecote-{secrets.token_hex(8)}"  # noqa: S108 - inside the pod
-    program = f"input={place}/input\n{text}\n".encode("utf-8", "surrogateescape")
-    command = ["sh", "-c", _receiver(), "dovecote", place, str(len(program)), str(len(stdin)), uid]
-    execution = PodExecution()
+    sent = f"input={place}/input\n{text}\n".encode("utf-8", "surrogateescape")
+    command = ["sh", "-c", program("receive.sh"), "dovecote", place, str(len(sent)), str(len(stdin)), uid]
+    execution, query = PodExecution(), _query(container, command)
     try:
-        async with asyncio.timeout(timeout), api.websocket(f"{pod}/exec", _query(command)) as socket:
+        async with asyncio.timeout(timeout), api.websocket(f"{pod}/exec", query) as socket:
             with translate_errors():
-                await _send(socket, program + stdin)
+                await _send(socket, sent + stdin)
                 await _receive(socket, execution)
     except TimeoutError as error:
         raise ProviderUnreachable(f"kubernetes: a program did not end within {timeout:g} seconds") from error
     return execution.output()
 
 
-@cache
-def _receiver() -> str:
-    return Path(__file__).with_name("receive.sh").read_text(encoding="utf-8")
-
-
-def _query(command: Sequence[str]) -> list[tuple[str, str]]:
+def _query(container: str, command: Sequence[str]) -> list[tuple[str, str]]:
     streams = [(name, "true") for name in ("stdin", "stdout", "stderr")]
-    return [("container", CONTAINER), *streams, *(("command", word) for word in command)]
+    return [("container", container), *streams, *(("command", word) for word in command)]
 
 
 async def _send(socket: aiohttp.ClientWebSocketResponse, content: bytes) -> None:

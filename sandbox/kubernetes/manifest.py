@@ -87,7 +87,9 @@ def _capabilities(settings: Any) -> Sequence[Capability]:
 plugin = ProviderPlugin(
     name="kubernetes",
     title="Pods of a Kubernetes cluster",
-    features=frozenset({Feature.JOBS, Feature.PERSISTENT, Feature.SUSPEND, Feature.SYNCS_WORKSPACE}),
+    features=frozenset(
+        {Feature.JOBS, Feature.PERSISTENT, Feature.SUSPEND, Feature.SYNCS_WORKSPACE, Feature.EXTERNAL}
+    ),
     settings=KubernetesSettings,
     check=_check,
     open=_open,

@@ -10,6 +10,7 @@ from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.kubernetes.agent_sandboxes import AgentSandboxes, ControllerChoice
 from sandbox.kubernetes.api import ClusterApi, open_api
 from sandbox.kubernetes.errors import ObjectConflict
+from sandbox.kubernetes.external import attach_pod
 from sandbox.kubernetes.objects import (
     CLAIMS,
     LABEL,
@@ -76,6 +77,10 @@ class KubernetesProvider(Provider):
             return
         if await self._id_of(ref) in {sandbox_id, ref.id(NO_FILES)}:
             await (await self._backend()).delete(ref)
+
+    async def attach(self, spec: SandboxSpec) -> Sandbox:
+        """Return a pod of the operator's namespace that somebody else created and keeps."""
+        return await attach_pod(self._api, self._settings.namespace, spec, self._callback(spec))
 
     async def _id_of(self, ref: SandboxRef) -> SandboxId:
         """Return the id of the sandbox that is at a place now."""

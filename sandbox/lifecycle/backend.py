@@ -10,6 +10,7 @@ from datetime import datetime
 from sandbox.lifecycle.locks import SandboxLocks
 from sandbox.lifecycle.reservations import ReservationStore, SandboxRequest, now_utc
 from sandbox.lifecycle.snapshotter import Snapshotter
+from sandbox.model import SandboxSpec
 from sandbox.port import Provider, Sandbox
 from sandbox.workspaces.syncer import WorkspaceSync
 
@@ -23,7 +24,8 @@ class Backend:
 
     `workspace_sync` syncs files if the provider does not mount the workspace store. `starting` holds one of
     the places that the accounts share for creating sandboxes of this provider: no other backend has it, so a
-    provider that hangs delays only its own sandboxes.
+    provider that hangs delays only its own sandboxes. `external_sync` syncs files with external sandboxes,
+    which mount nothing.
     """
 
     provider: Provider
@@ -31,6 +33,7 @@ class Backend:
     locks: SandboxLocks = field(default_factory=SandboxLocks)
     snapshotter: Snapshotter | None = None
     workspace_sync: WorkspaceSync | None = None
+    external_sync: WorkspaceSync | None = None
     checkpoint: Callable[[str], None] = field(default=lambda _name: None)
     clock: Callable[[], datetime] = now_utc
     starting: Starting = field(default=lambda _account: nullcontext())
@@ -39,3 +42,7 @@ class Backend:
         """Create a sandbox once it is its account's turn."""
         async with self.starting(request.owner.account):
             return await self.provider.create(request.spec)
+
+    def sync_of(self, spec: SandboxSpec) -> WorkspaceSync | None:
+        """Return how the files of a sandbox are synced; None if it mounts the workspace store."""
+        return self.external_sync if spec.external else self.workspace_sync

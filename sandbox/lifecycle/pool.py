@@ -103,17 +103,17 @@ class Pool:
         self, request: SandboxRequest, sandbox: Sandbox, work: Work[Returned], *, read_only: bool
     ) -> Returned:
         """Run the work, and reset the idle timer before, during and after it."""
-        held = self._open.get(request.spec.label)
+        held, sync = self._open.get(request.spec.label), self.backend.sync_of(request.spec)
         if held is not None:
             held.dirty = True
         async with self.keep_alive(request, interval=min(TOUCH_SECONDS, request.spec.idle_timeout / 3)):
-            if held is not None and self.backend.workspace_sync is not None:
-                await self._sync_once(held, self.backend.workspace_sync)
+            if held is not None and sync is not None:
+                await self._sync_once(held, sync)
             if held is not None and not held.services_restarted and request.spec.persistent:
                 await self._restart_services(held)
             done = await work(sandbox)
-            if self.backend.workspace_sync is not None and not read_only:
-                await self.backend.workspace_sync.push(request.spec)
+            if sync is not None and not read_only:
+                await sync.push(request.spec)
             return done
 
     async def _sync_once(self, opened: _OpenSandbox, workspace_sync: WorkspaceSync) -> None:
@@ -157,12 +157,13 @@ class Pool:
 
     async def sync(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
         """Sync the workspace store and a sandbox in both directions; raises SandboxError."""
-        if self.backend.workspace_sync is None:
+        workspace_sync = self.backend.sync_of(spec)
+        if workspace_sync is None:
             return
         async with self.backend.locks.shared(spec.label):
             held = self._open.get(spec.label)
             async with held.sync_lock if held is not None else asyncio.Lock():
-                await self.backend.workspace_sync.sync(sandbox, spec)
+                await workspace_sync.sync(sandbox, spec)
                 if held is not None:
                     held.unsynced = False
 
@@ -345,8 +346,7 @@ class Pool:
 
     def get_open(self, label: str) -> Sandbox | None:
         """Return the sandbox that this process has open."""
-        held = self._open.get(label)
-        return held.sandbox if held else None
+        return held.sandbox if (held := self._open.get(label)) else None
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return a sandbox by its id, whatever its reservation says; raises SandboxGone."""

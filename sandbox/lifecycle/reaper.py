@@ -18,7 +18,7 @@ from sandbox.lifecycle.reservations import (
     now_utc,
 )
 from sandbox.lifecycle.teardown import Teardown
-from sandbox.model import SandboxSpec
+from sandbox.model import SandboxSpec, is_external
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ def next_action(row: Reservation, now: datetime, *, running: int) -> ReaperActio
             if row.snapshot is None or idle > SNAPSHOT_RETENTION_SECONDS
             else ReaperAction.KEEP
         )
-    if age >= row.max_lifetime:
+    if age >= row.max_lifetime and not is_external(row.sandbox):
         return ReaperAction.EXPIRE
     if running:
         return ReaperAction.KEEP

@@ -10,7 +10,7 @@ from sandbox.errors import SandboxBusy, SandboxError, SandboxGone
 from sandbox.lifecycle.backend import Backend
 from sandbox.lifecycle.pool import save_snapshot
 from sandbox.lifecycle.reservations import Reservation, ReservationStatus, mark_stopped, suspend
-from sandbox.model import SandboxId, SandboxSpec
+from sandbox.model import SandboxId, SandboxSpec, is_external
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +28,7 @@ class Teardown:
     async def suspend(self, row: Reservation, spec: SandboxSpec, *, reason: str) -> bool:
         """Suspend a sandbox; return False if it was used or changed since the row was read.
 
+        An external one is left as it is; only its reservation counts no more seconds.
         Raises SandboxBusy if it is in use, ProviderRefused if a job runs in it.
         """
         async with self._backend.locks.exclusive(row.label):
@@ -36,7 +37,8 @@ class Teardown:
                 return False
             self._backend.checkpoint("sandbox.suspend.before")
             try:
-                await (await self._backend.provider.connect(now.sandbox, spec)).suspend()
+                if not is_external(now.sandbox):
+                    await (await self._backend.provider.connect(now.sandbox, spec)).suspend()
             except SandboxGone:
                 after, reason = mark_stopped(now, self._backend.clock()), "gone"
             else:
@@ -79,11 +81,12 @@ class Teardown:
 
     async def _sync_workspace(self, row: Reservation, sandbox_id: SandboxId, spec: SandboxSpec) -> None:
         """Sync unsynced files to the workspace store; after an hour of failures the files are abandoned."""
-        if self._backend.workspace_sync is None:
+        workspace_sync = self._backend.sync_of(spec)
+        if workspace_sync is None:
             return
         try:
             sandbox = await self._backend.provider.connect(sandbox_id, spec)
-            await self._backend.workspace_sync.sync(sandbox, spec)
+            await workspace_sync.sync(sandbox, spec)
         except SandboxGone:
             return
         except SandboxError as error:
@@ -125,8 +128,9 @@ class Teardown:
         await self._destroy(row)
         if self._backend.snapshotter is not None:
             await self._backend.snapshotter.delete_all(row.label)
-        if self._backend.workspace_sync is not None:
-            await self._backend.workspace_sync.delete_baseline(row.label)
+        sync = self._backend.external_sync if is_external(row.sandbox) else self._backend.workspace_sync
+        if sync is not None:
+            await sync.delete_baseline(row.label)
 
     async def _destroy(self, row: Reservation) -> None:
         if row.sandbox is not None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sandbox.testing.rig import ProviderRig
 
 pytest.register_assert_rewrite(
-    *(f"sandbox.testing.{name}" for name in ("features", "jobs", "life", "running"))
+    *(f"sandbox.testing.{name}" for name in ("external", "features", "jobs", "life", "running"))
 )
 
 

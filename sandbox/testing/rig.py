@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from sandbox.lifecycle.external import open_provider
 from sandbox.model import SandboxSpec
 from sandbox.port import EgressProxies, Feature, Provider, ProviderContext, ProviderPlugin
 from sandbox.testing.callbacks import CallbackServer
 
 TOKEN = "the-job-token-that-nobody-sees"
 """The token of the suite's jobs."""
+
+
+class OutsideSandbox(Protocol):
+    """A sandbox that a test made with the vendor's own interface, behind the provider's back."""
+
+    name: str
+
+    @abstractmethod
+    async def state(self) -> object:
+        """Return all that the vendor says about its life: its state, labels and timers."""
+
+    @abstractmethod
+    async def remove(self) -> None:
+        """Delete it, as its owner may at any time."""
 
 
 @dataclass(kw_only=True)
@@ -33,6 +49,8 @@ class ProviderRig:
     isolated: bool = True
     egress: EgressProxies = field(default_factory=EgressProxies)
     """The gateway's proxies for restricted networks; by default none listens."""
+    outside: Callable[[], AbstractAsyncContextManager[OutsideSandbox]] | None = None
+    """Makes a sandbox that is none of the provider's, for a provider with the feature EXTERNAL."""
     label: str = field(default_factory=lambda: f"label-{secrets.token_hex(4)}")
 
     @property
@@ -79,5 +97,5 @@ class ProviderRig:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Provider]:
         """Open the provider."""
-        async with self.plugin.open(self.settings, self.provider_context) as provider:
+        async with open_provider(self.plugin, self.settings, self.provider_context) as provider:
             yield provider

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandbox.testing.external import ExternalContract
 from sandbox.testing.features import ProviderFeatureContract
 from sandbox.testing.jobs import JobContract
 from sandbox.testing.life import LifeContract
@@ -10,5 +11,5 @@ from sandbox.testing.running import RunContract
 __all__ = ["ProviderContract"]
 
 
-class ProviderContract(RunContract, LifeContract, JobContract, ProviderFeatureContract):
+class ProviderContract(RunContract, LifeContract, JobContract, ProviderFeatureContract, ExternalContract):
     """What every provider promises. Background jobs are tested where the provider declares JOBS."""

@@ -64,7 +64,7 @@ _PROGRAMS = (
         "nohup",
         "whoami",
     ),
-    *("truncate", "tar", "gzip", "curl", "kill", "yes"),
+    *("truncate", "tar", "gzip", "curl", "kill", "yes", "chown", "split"),
 )
 _FOLDERS = (
     "tmp",

@@ -6,13 +6,21 @@
 from __future__ import annotations
 
 import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kubernetes_service import TOKEN
+from sandbox.kubernetes.api import ClusterApi, open_api
+from sandbox.kubernetes.objects import PODS, collection
+from sandbox.kubernetes.pods import PodState, state_of
 from sandbox.kubernetes.settings import KubernetesSettings
 from sandbox.registry import built_in
-from sandbox.testing.rig import ProviderRig
+from sandbox.testing.rig import OutsideSandbox, ProviderRig
+from sandbox.testing.waiting import until
 from sandbox_rigs import RigFactory
 from service_processes import service_url
 
@@ -26,7 +34,62 @@ def _rig(name: str, directory: Path, **settings: Any) -> ProviderRig:
         plugin=built_in()["kubernetes"],
         settings=KubernetesSettings.model_validate(settings),
         directory=directory,
+        outside=lambda: outside_pod(KubernetesSettings.model_validate(settings)),
     )
+
+
+@dataclass(kw_only=True)
+class OutsidePod(OutsideSandbox):
+    """A pod that no provider made."""
+
+    api: ClusterApi
+    namespace: str
+    name: str
+
+    async def state(self) -> object:
+        """Return what the API server says about it."""
+        pod = await self.api.request("GET", self._path)
+        started = [one["state"] for one in pod["status"]["containerStatuses"]]
+        metadata = {key: pod["metadata"].get(key) for key in ("uid", "labels", "annotations")}
+        return (metadata, pod["spec"], pod["status"]["phase"], started)
+
+    async def remove(self) -> None:
+        """Delete it and wait for its end."""
+        await self.api.delete(self._path)
+        await until(self._is_gone)
+
+    async def _is_gone(self) -> bool:
+        return await self.api.find(self._path) is None
+
+    @property
+    def _path(self) -> str:
+        return f"{collection(PODS, self.namespace)}/{self.name}"
+
+
+@asynccontextmanager
+async def outside_pod(settings: KubernetesSettings) -> AsyncIterator[OutsidePod]:
+    """Run a pod that is none of a provider's, and delete it afterwards."""
+    name, keep = f"somebody-elses-{secrets.token_hex(4)}", "while :; do sleep 1000; done"
+    container = {"name": "main", "image": settings.image, "command": ["bash", "-c", keep]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"owner": "somebody-else"}},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+    async with open_api(settings) as api:
+        await api.create(collection(PODS, settings.namespace), pod)
+        outside = OutsidePod(api=api, namespace=settings.namespace, name=name)
+        path = f"{collection(PODS, settings.namespace)}/{name}"
+
+        async def runs() -> bool:
+            return state_of(await api.find(path)) is PodState.RUNNING
+
+        await until(runs)
+        try:
+            yield outside
+        finally:
+            await outside.remove()
 
 
 def _loopback(module: str) -> RigFactory:

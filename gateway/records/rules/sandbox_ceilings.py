@@ -46,7 +46,10 @@ def unlowered_problems(
 ) -> Iterator[ConfigProblem]:
     """Yield a problem for each value above a ceiling that no smaller value can replace at its use."""
     options = config.options
-    yield from _network_problems(config.network.mode, ceilings, is_first=is_first, below=below)
+    if config.external is None:
+        yield from _network_problems(config.network.mode, ceilings, is_first=is_first, below=below)
+    else:
+        yield from _external_problems(config, ceilings, is_first=is_first, below=below)
     if ceilings.disk_gb is not None:
         for name, size in (("diskGb", options.disk_gb), ("persistentDiskGb", options.persistent_disk_gb)):
             yield from _above(size or 0, ceilings.disk_gb, f"{below}/options/{name}", "GB")
@@ -96,6 +99,19 @@ def _mount_problems(
                 f"{one.source}{WRITABLE} in [sandbox.allow] mounts"
             )
             yield ConfigProblem(pointer=f"{below}/mounts/{place}/readOnly", detail=detail)
+
+
+def _external_problems(
+    config: SandboxConfig, ceilings: SandboxCeilings, *, is_first: bool, below: str
+) -> Iterator[ConfigProblem]:
+    """Yield a problem for a sandbox of somebody else that is not listed for the account.
+
+    Its network is its owner's choice, so that the ceiling of networks does not apply.
+    """
+    listed = (*(ceilings.external if is_first else ()), *ceilings.shared_external)
+    wanted = f"{config.provider}:{config.external}"
+    if wanted not in listed:
+        yield _unlisted(f"{below}/external", wanted[:200], "external", listed)
 
 
 def _unlisted(pointer: str, value: str, key: str, allowed: tuple[str, ...]) -> ConfigProblem:

@@ -19,6 +19,7 @@ from pydantic import (
 
 from egress.urls import CallbackUrl
 from gateway.records.fields import Whsec
+from gateway.records.tools.background import NoBackground
 from gateway.records.tools.mcp_servers import DEFAULT_TIMEOUT, MAX_TIMEOUT, HeaderName, HeaderSecret
 from gateway.records.tools.openapi_tools import MAX_DOCUMENTS, OpenApiToolsConfig
 
@@ -65,6 +66,7 @@ class HttpToolConfig(BaseModel):
     approval: Literal["default", "always", "never"] = "default"
     timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT, strict=True)] = DEFAULT_TIMEOUT
     repeatable: bool = False
+    is_async: NoBackground = False
 
     @model_validator(mode="after")
     def _known_placeholders(self) -> HttpToolConfig:

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from egress.urls import CallbackUrl
+from gateway.records.tools.background import NoBackground
 
 MAX_SERVERS = 20
 DEFAULT_TIMEOUT = 60
@@ -102,6 +103,7 @@ class McpServerConfig(BaseModel):
     prompts: StrictBool = True
     approval: Literal["default", "always", "never"] = "default"
     timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT, strict=True)] = DEFAULT_TIMEOUT
+    is_async: NoBackground = False
 
     @model_validator(mode="after")
     def _one_transport(self) -> McpServerConfig:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
 
 from egress.urls import EndpointUrl
+from gateway.records.tools.background import NoBackground
 from gateway.records.tools.mcp_servers import DEFAULT_TIMEOUT, MAX_TIMEOUT, HeaderName, HeaderSecret
 from gateway.records.tools.openapi_document import MAX_DOCUMENT_CHARS, Operation, parse_document
 
@@ -34,6 +35,7 @@ class OpenApiToolsConfig(BaseModel):
     headers: dict[HeaderName, HeaderSecret] = Field(default_factory=dict, max_length=20)
     approval: Literal["default", "always", "never"] = "default"
     timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT, strict=True)] = DEFAULT_TIMEOUT
+    is_async: NoBackground = False
 
     @model_validator(mode="after")
     def _usable(self) -> OpenApiToolsConfig:

@@ -10,14 +10,24 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import structlog
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictStr,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.agent import agent_config
 from gateway.records.tools.http_requests import ToolParameters
 from gateway.records.tools.mcp_servers import MAX_TIMEOUT
 from gateway.tools.approval_rules import commands_need_approval
-from gateway.tools.bash import to_response
+from gateway.tools.bash import check_command, start_job, to_response
 from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.tool import Tool, ToolContext, check_argument_names
 from sandbox.errors import SandboxError
@@ -27,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 MAX_MANIFEST_BYTES = 128 * 1024
 MAX_SCRIPTS = 50
+JOB_NOTE = "It runs on as a background job: you get its resultId at once and its result later."
 _RUNNERS = {".py": "python3", ".sh": "bash", ".js": "node"}
 
 
@@ -40,21 +51,33 @@ def _inside(path: str) -> str:
 class ScriptConfig(BaseModel):
     """One script. `parameters` is the JSON schema of its arguments, which it reads from stdin as JSON.
 
-    `timeout` is in seconds; null is the sandbox's.
+    `timeout` is in seconds; null is the sandbox's. With `async` each call is a background job, which has no
+    time-out.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     script: Annotated[StrictStr, Field(min_length=1, max_length=1000), AfterValidator(_inside)]
     description: Annotated[StrictStr, Field(min_length=1, max_length=4000)]
     parameters: ToolParameters = Field(default_factory=dict)
     timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT, strict=True)] | None = None
+    is_async: StrictBool = Field(default=False, alias="async")
+
+    @model_validator(mode="after")
+    def _no_timeout_of_jobs(self) -> ScriptConfig:
+        if self.is_async and self.timeout is not None:
+            raise ValueError("timeout: a background job has none: leave it out, or leave async out")
+        return self
 
     def command(self) -> str:
         """Return the shell command that runs it."""
         runner = next((run for suffix, run in _RUNNERS.items() if self.script.endswith(suffix)), None)
         path = shlex.quote(f"./{self.script}")
         return f"exec {runner} {path}" if runner else f"exec {path}"
+
+    def job_command(self, args: Mapping[str, Any]) -> str:
+        """Return the shell command that runs it as a job, which has no other input than its command."""
+        return f"{self.command()} <<<{shlex.quote(json.dumps(dict(args)))}"
 
 
 _Name = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=60)]
@@ -107,9 +130,12 @@ async def _read_manifest(context: ToolContext, path: str) -> Mapping[str, Script
 
 def _to_tool(name: str, config: ScriptConfig, opened: ToolContext) -> Tool:
     schema = {"type": "object", "properties": {}, **config.parameters}
-    spec = ToolSpec(name=name, description=config.description, schema=schema)
+    description = f"{config.description}\n{JOB_NOTE}" if config.is_async else config.description
+    spec = ToolSpec(name=name, description=description, schema=schema)
 
-    async def run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
+    async def run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
+        if config.is_async:
+            return await start_job(context, check_command(config.job_command(args)), key)
         sandbox = await context.environment_resolver.sandbox(context.environment)
         limits = context.environment.config
         result = await sandbox.run(

@@ -14,6 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from gateway.agents.port import ToolResult
+from gateway.records.agent import AgentConfig
 from gateway.records.tools.http_requests import AgentTools
 from gateway.store.accounts.records import Record
 from gateway.tools.external.external_tools import ExternalTools, no_external_tools
@@ -111,6 +112,8 @@ async def test_a_script_is_described_and_gets_its_arguments(context: ToolContext
         ({"count": {"script": "/bin/sh", "description": "x"}}, "inside the workspace"),
         ({"a b": {"script": "a.py", "description": "x"}}, "a b"),
         ({"count": {"script": "a.py", "description": "x", "parameters": {"type": "string"}}}, "parameters"),
+        ({"count": {"script": "a.py", "description": "x", "async": True, "timeout": 5}}, "has none"),
+        ({"count": {"script": "a.py", "description": "x", "async": "yes"}}, "count.async"),
         ('{"x": "' + "y" * 200_000 + '"}', "more than 131072 bytes"),
     ],
 )
@@ -131,3 +134,36 @@ async def test_only_agents_that_may_run_commands_have_scripts(context: ToolConte
     with pytest.raises(ValidationError, match="names must have 'bash'"):
         AgentTools(names=("read", "write"), scripts="tools.json")
     assert AgentTools(names=("bash",), scripts="tools.json").scripts == "tools.json"
+
+
+async def test_a_job_is_refused_where_there_can_be_none(context: ToolContext) -> None:
+    """The model learns why, and nothing runs."""
+    manifest = {"count": {"script": "a.sh", "description": "Count.", "async": True}}
+    async with _opened(context, manifest) as external:
+        assert "background job" in external.tools["count"].spec(context).description
+        elsewhere = replace(context.environment, config=SandboxConfig(provider="lambda"))
+        refused = await external.tools["count"].run(replace(context, environment=elsewhere), {}, "key")
+        assert not refused.ok
+        assert "cannot run on lambda" in refused.content
+        with pytest.raises(InvalidArguments, match="longer than"):
+            await external.tools["count"].run(context, {"text": "x" * 70_000}, "key")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"mcp": {"s": {"url": "https://example.org/mcp", "async": True}}},
+        {"mcp": {"s": {"command": "server", "async": True}}},
+        {"tools": {"http": {"s": {"url": "https://example.org/", "description": "x", "async": True}}}},
+        {"tools": {"openapi": {"s": {"document": "{}", "async": True}}}},
+    ],
+)
+def test_calls_that_the_gateway_makes_are_no_jobs(config: dict[str, Any]) -> None:
+    """The refusal names the remedy; the mark false is fine."""
+    with pytest.raises(ValidationError, match="script of the workspace"):
+        AgentConfig.model_validate(config)
+
+
+def test_the_mark_false_is_fine() -> None:
+    """A client may send every field with its default."""
+    AgentConfig.model_validate({"mcp": {"s": {"command": "server", "async": False}}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,16 @@ import aiohttp
 import pytest
 
 import docker_engine
+from docker_rig import outside_container
 from gateway_process import GatewayProcess, gateway
+from sandbox.labels import key_of
 
 TIMEOUT_SECONDS = 40.0
+
+
+def outside_name(directory: Path) -> str:
+    """Return the name of the test's container that somebody else runs."""
+    return f"somebody-elses-{key_of(str(directory))}"
 
 
 @pytest.fixture
@@ -27,6 +35,7 @@ async def process(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
         "DOVECOTE_SANDBOX__DOCKER__IMAGE": docker_engine.IMAGE,
         "DOVECOTE_SANDBOX__SNAPSHOTS": "local",
         "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2",
+        "DOVECOTE_SANDBOX__ALLOW__EXTERNAL": f"docker:{outside_name(tmp_path)}",
     }
     async with gateway(tmp_path / "data", env=env) as process:
         yield process
@@ -58,6 +67,16 @@ async def turn(session: aiohttp.ClientSession, line: str) -> dict[str, Any]:
     async with session.post("/agents/default/turns", json=body) as answer:
         taken = await answer.json()
     return await ended(session, taken["turnId"])
+
+
+async def deleted(session: aiohttp.ClientSession, sandbox: str) -> bool:
+    """Delete a live sandbox, once nothing uses it any more."""
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while True:
+            async with session.delete(f"/sandboxes/{sandbox}") as answer:
+                if answer.status != HTTPStatus.CONFLICT:
+                    return answer.status == HTTPStatus.NO_CONTENT
+            await asyncio.sleep(0.05)
 
 
 async def only_job(session: aiohttp.ClientSession) -> str:
@@ -93,3 +112,30 @@ async def test_a_reserved_container_sleeps_and_wakes(process: GatewayProcess) ->
             while not (await list_sandboxes(session))[0]["paused"]:  # noqa: ASYNC110 - it happens in the gateway
                 await asyncio.sleep(0.05)
         assert "kept" in (await turn(session, "!cat ~/note"))["output"]
+
+
+async def test_a_container_of_somebody_else_is_used_and_kept(process: GatewayProcess, tmp_path: Path) -> None:
+    """A job in it survives a kill of the gateway; deleting the record leaves the container as it is."""
+    async with outside_container(docker_engine.shared_engine(), outside_name(tmp_path)) as outside:
+        before = await outside.state()
+        async with process.http() as session:
+            config = {"provider": "docker", "external": outside.name}
+            async with session.post("/accounts/me/sandboxes", json={"name": "x", "config": config}) as answer:
+                assert answer.status == 201, await answer.text()
+            async with session.patch(
+                "/accounts/me/agents/default", json={"config": {"sandbox": "x"}}
+            ) as answer:
+                assert answer.status == 200, await answer.text()
+            assert "uid=1000" in (await turn(session, "!id; echo work >note"))["output"]
+            await turn(session, "!&while ! test -e go; do sleep 0.05; done; cat note; exit 3")
+            job = await only_job(session)
+        await process.kill()
+        await process.start()
+        async with process.http() as session:
+            await turn(session, "!touch go")
+            told = await ended(session, job)
+            assert (told["state"], told["exit_code"]) == ("failed", 3)
+            assert "work" in told["output"]
+            (live,) = await list_sandboxes(session)
+            assert await deleted(session, live["id"])
+        assert await outside.state() == before

@@ -10,7 +10,7 @@ import pytest
 from sandbox.labels import Owner, Scope, effective_scope, installation_prefix, sandbox_label
 from sandbox.lifecycle.reaper import ReaperAction, next_action
 from sandbox.lifecycle.reservations import SandboxRequest, mark_ready, mark_stopped, reserve, suspend
-from sandbox.model import SandboxId, SandboxSpec
+from sandbox.model import SandboxId, SandboxSpec, external_id
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = SandboxSpec(label="l", namespace="n", persistent=True, idle_timeout=900, max_lifetime=86400)
@@ -18,6 +18,7 @@ OWNER = Owner(account="acc_1", scope=Scope.WORKSPACE, conversation="cnv_1", work
 CREATING = reserve(SandboxRequest(spec=SPEC, owner=OWNER, provider="p"), NOW)
 READY = mark_ready(CREATING, SandboxId("one"), NOW)
 EPHEMERAL = replace(READY, persistent=False)
+EXTERNAL = mark_ready(CREATING, external_id("somebody-elses"), NOW)
 STOPPED = replace(mark_stopped(READY, NOW), snapshot="l/1-abc")
 
 
@@ -38,6 +39,9 @@ STOPPED = replace(mark_stopped(READY, NOW), snapshot="l/1-abc")
         (STOPPED, 86400, 0, ReaperAction.KEEP),
         (STOPPED, 31 * 86400, 0, ReaperAction.DELETE),
         (mark_stopped(READY, NOW), 1, 0, ReaperAction.DELETE),
+        (EXTERNAL, 900, 0, ReaperAction.SUSPEND),
+        (EXTERNAL, 86400, 1, ReaperAction.KEEP),
+        (suspend(EXTERNAL, NOW), 86400 * 365, 0, ReaperAction.KEEP),
     ],
 )
 def test_a_row_is_judged_by_age_idleness_and_jobs(
