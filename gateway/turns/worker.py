@@ -258,7 +258,8 @@ class TurnWorker:
         spec = await self._agent_files.with_instructions(
             claim.agent, agent_spec(claim.agent, self._operator_model, turn.model)
         )
-        input_text, memory = _plain_input, None
+        input_text: Callable[[Turn], str] = _plain_input
+        memory = None
         if spec.models[0] != SHELL:
             input_text = _framed_input
             memory = await self._memories.of_turn(turn) if self._memories else None
