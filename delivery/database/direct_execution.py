@@ -3,8 +3,8 @@
 SQLite's statements run on the event loop and take microseconds; SQLAlchemy's way to them (a greenlet, a cache
 key, a context and a cursor for each) takes ten times as long. A statement object that is executed again is
 compiled once, by SQLAlchemy, and its text and parameters then go to the driver. Everything else takes the
-usual way: statements that are built for one call, lists of values (`IN`), defaults of columns, and everything
-while somebody listens to SQLAlchemy's events.
+usual way: statements that are built for one call, lists of values (`IN`), defaults of columns, values that
+are missing or computed, and everything while somebody listens to SQLAlchemy's events.
 """
 
 from __future__ import annotations
@@ -45,20 +45,29 @@ class _Plan:
     """A compiled statement: its text, and how values are converted on the way in and out."""
 
     def __init__(
-        self, compiled: SQLCompiler, columns: Sequence[ColumnElement[Any]], dialect: Dialect
+        self,
+        compiled: SQLCompiler,
+        columns: Sequence[ColumnElement[Any]],
+        dialect: Dialect,
+        given: frozenset[str],
     ) -> None:
         self.text = str(compiled)
         self.has_rows = bool(columns)
         self._dialect = dialect
         self._compiled = compiled
-        self._binds = [(name, self._converter_of(name)) for name in compiled.positiontup or ()]
+        self._binds = [self._bind_of(name, given) for name in compiled.positiontup or ()]
         converters = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
         self._results = [(place, convert) for place, convert in enumerate(converters) if convert is not None]
         self._metadata = SimpleResultMetaData(())
 
-    def _converter_of(self, name: str) -> Convert | None:
-        kind = self._compiled.binds[name].type.dialect_impl(self._dialect)
-        return kind.bind_processor(self._dialect)
+    def _bind_of(self, name: str, given: frozenset[str]) -> tuple[str | None, Any, Convert | None]:
+        """Return the key of a parameter, or None with the value that the statement has itself."""
+        bind = self._compiled.binds[name]
+        convert = bind.type.dialect_impl(self._dialect).bind_processor(self._dialect)
+        if bind.key in given:
+            return bind.key, None, convert
+        value = bind.effective_value
+        return None, value if convert is None else convert(value), None
 
     def execute(self, database: sqlite3.Connection, parameters: Parameters) -> DirectResult:
         """Execute the statement once and read all of its rows."""
@@ -80,8 +89,10 @@ class _Plan:
             raise as_database_error(error, self.text, self._dialect) from error
 
     def _bind(self, parameters: Parameters) -> list[Any]:
-        values = self._compiled.construct_params(parameters)
-        return [values[name] if convert is None else convert(values[name]) for name, convert in self._binds]
+        return [
+            value if key is None else parameters[key] if convert is None else convert(parameters[key])
+            for key, value, convert in self._binds
+        ]
 
     def _read(self, rows: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
         for row in rows:
@@ -118,7 +129,9 @@ def _make_plan(statement: SelectBase | UpdateBase, given: frozenset[str], dialec
     compiled = statement.compile(dialect=dialect, column_keys=sorted(given) or None)
     if compiled.post_compile_params or compiled.insert_prefetch or compiled.update_prefetch:
         return None
-    return _Plan(compiled, list(statement.exported_columns), dialect)
+    if any(bind.callable or (bind.required and bind.key not in given) for bind in compiled.binds.values()):
+        return None
+    return _Plan(compiled, list(statement.exported_columns), dialect, given)
 
 
 class DirectConnection(AsyncConnection):

@@ -68,6 +68,9 @@ _COUNT = (
 _RECORD = insert(outbox)
 
 
+_LAST_POSITION = select(streams.c.relayed_n, streams.c.last_seq).where(
+    streams.c.conversation == bindparam("of")
+)
 _MARK = (
     update(streams)
     .where(streams.c.conversation == bindparam("of"), streams.c.relayed_n < bindparam("n"))
@@ -188,10 +191,7 @@ async def list_backlogs(connection: Connection, *, limit: int = 1000) -> list[Ba
 
 async def last_position(connection: Connection, conversation: str) -> tuple[int, int]:
     """Return (n, seq) of the last event that is known to be published; (0, 0) if there is none."""
-    rows = await connection.execute(
-        select(streams.c.relayed_n, streams.c.last_seq).where(streams.c.conversation == conversation)
-    )
-    row = rows.first()
+    row = (await connection.execute(_LAST_POSITION, {"of": conversation})).first()
     return (row[0], row[1]) if row else (0, 0)
 
 

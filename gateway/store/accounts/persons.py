@@ -44,6 +44,9 @@ class Identity:
 
 _PERSON = [persons.c[name] for name in Person.__dataclass_fields__]
 _IDENTITY = [identities.c[name] for name in Identity.__dataclass_fields__]
+_GET_IDENTITY = select(*_IDENTITY).where(
+    identities.c.account == bindparam("whose"), identities.c.id == bindparam("identity")
+)
 _SUBJECT = (
     select(persons.c.subject)
     .select_from(identities.join(persons, persons.c.id == identities.c.person))
@@ -93,9 +96,7 @@ async def delete_person(connection: Connection, person: str) -> None:
 
 async def get_identity(connection: Connection, account: str, identity: str) -> Identity | None:
     """Return an identity by its id."""
-    rows = await connection.execute(
-        select(*_IDENTITY).where(identities.c.account == account, identities.c.id == identity)
-    )
+    rows = await connection.execute(_GET_IDENTITY, {"whose": account, "identity": identity})
     row = rows.mappings().first()
     return None if row is None else Identity(**row)
 
