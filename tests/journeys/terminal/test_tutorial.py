@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+import session
 from gateway_process import reserve_port
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "start.md"
 BLOCK = re.compile(r"^(<!-- not run: [^\n]+ -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PROGRAM = f'#!/bin/sh\nexec "{sys.executable}" -m gateway "$@"\n'
+PROGRAM = f'#!/bin/sh\nexec "{sys.executable}" -I "{ROOT}/tests/support/forked_program.py" "$@"\n'
+"""The real command line starts in `test_cli` and from a wheel in `test_release`."""
 
 
 def blocks() -> list[tuple[bool, str, str]]:
@@ -43,7 +45,7 @@ def test_the_tutorial_works(tmp_path: Path) -> None:
     environment = {
         "HOME": str(tmp_path),
         "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
+        session.VARIABLE: str(session.directory()),
         "DOVECOTE_PORT": str(reserve_port()),
     }
     shell = subprocess.Popen(

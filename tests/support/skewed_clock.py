@@ -1,4 +1,4 @@
-"""A wrong clock for a child process that finds this folder on its path: `SKEW_SECONDS` ahead, or behind."""
+"""A wrong clock for a process that the zygote forked with `SKEW_SECONDS`: so many ahead, or behind."""
 
 from __future__ import annotations
 
