@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 COMMANDS = frozenset(
-    {"new", "stop", "retry", "status", "jobs", "approve", "deny", "answer", "queue", "help", "start"}
+    {"new", "stop", "retry", "undo", "status", "jobs", "approve", "deny", "answer", "queue", "help", "start"}
+    | {"schedule", "remind", "memory", "model", "compact", "verbose", "usage", "link", "title"}
     | {"signin", "signout"}
 )
 _DECISIONS = frozenset({"approve", "deny", "answer"})
@@ -42,4 +43,6 @@ def _is_only_a_command(name: str, rest: list[str]) -> bool:
         return rest[0].startswith("apr_")
     if name == "jobs" and rest:
         return len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
+    if name == "title":
+        return False
     return not rest or (name == "queue" and len(rest) == 1)

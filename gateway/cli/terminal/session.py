@@ -65,6 +65,7 @@ class TerminalSession:
         self._early_events: list[Frame] = []
         self._sent_texts: list[str] = []
         self._unaccepted: dict[str, str] = {}
+        self._awaited_replies: list[str] = []
         self._pending_approvals: list[Frame] = []
         self._input_ended = False
         self._leaving = False
@@ -108,7 +109,7 @@ class TerminalSession:
             typer.echo(PROMPT, nl=False)
 
     def _is_over(self) -> bool:
-        busy = self._unaccepted or self._running()
+        busy = self._unaccepted or self._awaited_replies or self._running()
         return self._leaving or (not busy and (self._input_ended or self._once is not None))
 
     def _running(self) -> list[str]:
@@ -173,8 +174,10 @@ class TerminalSession:
         elif kind == "error":
             self._on_error(frame)
         elif kind == "gap":
+            self._awaited_replies.clear()
             print_error(f"events {frame.get('from')} to {frame.get('to')} are no longer stored")
         elif kind == "reset":
+            self._awaited_replies.clear()
             print_error("the conversation's event stream was recreated")
         elif "seq" in frame and "." in kind:
             self._on_event(frame)
@@ -190,12 +193,14 @@ class TerminalSession:
             self._on_event(event)
 
     def _on_command(self, frame: Frame, text: str) -> None:
-        """Show that a command was executed; in a session its reply is an event."""
+        """Show that a command was executed; in a session its reply is an event, and is waited for."""
         self._last_state = "turn.completed"
         if text in self._sent_texts:
             self._sent_texts.remove(text)
         if self._once is not None:
             typer.echo(clean(str(frame.get("reply") or "")))
+        elif frame.get("reply"):
+            self._awaited_replies.append(str(frame["reply"]))
         self._prompt()
 
     def _on_error(self, frame: Frame) -> None:
@@ -223,6 +228,8 @@ class TerminalSession:
         if event["type"] == "message.received" and about.get("text") in self._sent_texts:
             self._sent_texts.remove(about["text"])
             return
+        if about.get("role") == "notice" and about.get("text") in self._awaited_replies:
+            self._awaited_replies.remove(about["text"])
         typer.echo(self._transcript.render(event), nl=False)
         if event["type"] in {"approval.requested", "question.requested"} and event.get("turn") in self._turns:
             self._ask_approval(event)
