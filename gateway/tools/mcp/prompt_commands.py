@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.tools.mcp.reads import ReadableServer
-from gateway.tools.mcp.results import render_prompt
+from gateway.tools.mcp.results import render_input
 from gateway.tools.mcp.server import McpUnavailable
 from gateway.tools.tool import ToolContext
 
@@ -135,7 +135,7 @@ async def fill_in(
 ) -> str:
     """Return the prompt of a command as the agent gets it; raises WrongArguments, McpUnavailable."""
     params = {"name": known.prompt, "arguments": known.parse(typed.rest)}
-    text = render_prompt(await server.server.read(context, "prompts/get", params))
+    text = render_input(await server.server.read(context, "prompts/get", params))
     if not text.strip():
         raise McpUnavailable("the prompt is empty")
     return text[:MAX_PROMPT]

@@ -93,6 +93,14 @@ def render_prompt(result: Mapping[str, Any]) -> str:
     )
 
 
+def render_input(result: Mapping[str, Any]) -> str:
+    """Return the messages of a prompt as a message: without roles if the user says all of them."""
+    messages = _objects(result.get("messages"))
+    if any(one.get("role") != "user" for one in messages):
+        return render_prompt(result)
+    return "\n\n".join("\n".join(_render(_objects([one.get("content")]))) for one in messages)
+
+
 def _objects(value: object) -> list[Mapping[str, Any]]:
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
 

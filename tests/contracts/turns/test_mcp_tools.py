@@ -391,7 +391,7 @@ async def test_a_command_becomes_the_prompt_of_a_server(
     ):
         turn = await harness.add_turn(text, running=True)
         async with harness.open_tools(agents.mcp_tools.open, turn) as (_tools, external):
-            assert external.prompt == f"user:\nSay hello to {name}."
+            assert external.prompt == f"Say hello to {name}."
             assert external.with_prompt(turn, lambda one: one.input)(turn) == external.prompt
 
 
