@@ -33,6 +33,11 @@ class ProviderConnection:
             raise SignInFailed("unavailable", f"{url} answers with status {status} and no JSON object")
         return body
 
+    async def status_of(self, url: str) -> int:
+        """Return the status of an answer to a GET; raises SignInFailed."""
+        status, _body = await self._request("GET", url)
+        return status
+
     async def post(
         self, url: str, form: Mapping[str, str], headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, Any]]:

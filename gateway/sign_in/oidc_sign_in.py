@@ -84,6 +84,8 @@ class OidcSignIn:
     async def finish(self, cookie: str, answer: Mapping[str, str], *, address: str) -> str:
         """Return a one-time code for the browser that brings the provider's answer; raises SignInFailed."""
         begun = attempt.resume(self.keys, cookie, answer.get("state", ""), now=self.clock())
+        if begun is None and "error" in answer and "state" not in answer:  # some providers leave it out
+            raise SignInFailed("denied", f"the provider answers with {answer['error'][:100]!r} and no state")
         if begun is None:
             raise SignInFailed("expired", "the state is not that of a sign-in that this browser began")
         await self._check_sender(answer)
