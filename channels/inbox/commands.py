@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 COMMANDS = frozenset(
-    {"new", "stop", "retry", "status", "jobs", "approve", "deny", "answer", "queue", "help", "start"}
+    {"new", "stop", "retry", "undo", "status", "jobs", "approve", "deny", "answer", "queue", "schedule"}
+    | {"remind", "memory", "model", "compact", "verbose", "usage", "link", "title", "help", "start"}
 )
 _DECISIONS = frozenset({"approve", "deny", "answer"})
 MAX_LENGTH = 2000
@@ -41,4 +42,4 @@ def _is_only_a_command(name: str, rest: list[str]) -> bool:
         return rest[0].startswith("apr_")
     if name == "jobs" and rest:
         return len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
-    return not rest or (name == "queue" and len(rest) == 1)
+    return (not rest and name != "title") or (name == "queue" and len(rest) == 1)
