@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from channels.github.settings import GitHubSettings
 from channels.github.threads import REACTIONS, measure
@@ -19,24 +20,24 @@ async def _open(
     channel: str, settings: GitHubSettings, state: ChannelState, guard: EgressGuard
 ) -> AsyncIterator[Connection]:
     from channels.github.api import connect
+    from channels.github.receive.codec import decode, is_signed, read_post
     from channels.github.receive.deliveries import WebhookDeliveries
-    from channels.github.receive.receiver import GitHubReceiver
     from channels.github.send.sender import GitHubSender
+    from channels.inbox.receiver import InboxReceiver
 
     async with connect(settings, guard) as api:
         bot = await api.identify()
         deliveries = WebhookDeliveries(api, settings, state)
         await deliveries.start()
-        receiver = GitHubReceiver(api, settings, deliveries, channel=channel, bot=bot)
+        read, verify = partial(decode, channel=channel, bot=bot), partial(is_signed, settings.posting_secret)
+        receiver = InboxReceiver(deliveries, read, verify, read_post)
         yield Connection(receiver=receiver, sender=GitHubSender(api, bot=bot))
 
 
 plugin = ChannelPlugin(
     name="github",
     title="GitHub",
-    features=frozenset(
-        {ChannelFeature.EDIT, ChannelFeature.EDITS, ChannelFeature.REACT, ChannelFeature.FIND}
-    ),
+    features=frozenset(map(ChannelFeature, ("edit", "edits", "react", "find"))),
     limits=ChannelLimits(
         text=60_000, room_sends_per_second=0.5, account_sends_per_second=1.0, measure=measure
     ),
@@ -44,7 +45,7 @@ plugin = ChannelPlugin(
     open=_open,
     probe=probe_of("channels.github.probe"),
     account=lambda settings: f"app-{settings.app_id}",
-    polls=lambda settings: settings.mode == "polling",
+    polls=lambda settings: settings.polls,
     emoji=ReactionEmoji(names=REACTIONS, aliases=ALIASES),
     simulate=simulator_of("channels.github.simulator"),
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr
 
-from channels.inbox.settings import PlatformId, Secret
-from channels.settings import ChannelSettings
+from channels.inbox.settings import CatchUpSettings, PlatformId, PostedSettings, ReactionSettings
 from egress.urls import EndpointUrl, endpoint
 
 
@@ -25,42 +24,17 @@ def _check_key(key: SecretStr) -> SecretStr:
     return SecretStr(text)
 
 
-class GitHubSettings(ChannelSettings):
+class GitHubSettings(ReactionSettings, PostedSettings, CatchUpSettings):
     """Settings of a GitHub App; the gateway fills in `webhook_url`."""
 
     app_id: PlatformId = Field(description="The app's App ID or Client ID.")
     private_key: Annotated[SecretStr, AfterValidator(_check_key)] = Field(
         description="The app's private key: the content of the .pem file."
     )
-    mode: Literal["webhook", "polling"] = Field(default="webhook", description="How events arrive.")
-    webhook_secret: Secret | None = Field(
-        default=None, description="The secret with which GitHub signs events; required in webhook mode."
-    )
-    webhook_url: EndpointUrl | None = Field(
-        default=None, description="The URL to which GitHub posts events; set by the gateway."
-    )
-    poll_seconds: float = Field(
-        default=5, ge=0.05, le=3600, description="Seconds between questions for events in polling mode."
-    )
-    catch_up_seconds: float = Field(
-        default=60,
-        ge=0.05,
-        le=3600,
-        description="Seconds between searches for missed events in webhook mode.",
-    )
     base_url: EndpointUrl = Field(
         default=endpoint("https://api.github.com"),
         description="URL of the REST API; `https://HOST/api/v3` for GitHub Enterprise Server.",
     )
-    reactions: bool = Field(
-        default=True, description="Whether the bot reacts to a message when it has seen and answered it."
-    )
-
-    @model_validator(mode="after")
-    def _webhooks_are_signed(self) -> Self:
-        if self.mode == "webhook" and self.webhook_secret is None:
-            raise ValueError("webhook mode needs webhook_secret: otherwise anyone could post events")
-        return self
 
     @property
     def graphql_url(self) -> str:

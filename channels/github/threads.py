@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from typing import Literal, NamedTuple
 
 from channels.errors import Rejected
+from channels.inbox.emoji import emoji_named
 from channels.message import Address
 
-EVENTS = (
-    "issues",
-    "issue_comment",
-    "pull_request",
-    "pull_request_review",
-    "pull_request_review_comment",
-    "discussion",
-    "discussion_comment",
-)
-"""The events that bring text."""
-
-REACTIONS = {
-    "👍": "+1",
-    "👎": "-1",
-    "😄": "laugh",
-    "🎉": "hooray",
-    "😕": "confused",
-    "❤️": "heart",
-    "🚀": "rocket",
-    "👀": "eyes",
-}
+REACTIONS = emoji_named("+1 -1 laugh hooray confused heart rocket eyes")
 """GitHub's names of the emoji that it has."""
 
 ESCAPES = {"<": "&lt;", "@": "@&#8203;"}
 """What replaces the characters that would begin HTML, or mention a person."""
 
 
-class Place(StrEnum):
-    """Where a thread is; an issue and a pull request share numbers, comments and reactions."""
-
-    ISSUE = "issue"
-    REVIEW = "review"
-    DISCUSSION = "discussion"
+Place = Literal["issue", "review", "discussion"]
+"""Where a thread is; an issue and a pull request share numbers, comments and reactions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Subject(NamedTuple):
+    """What an event is about.
+
+    `field` of its payload holds the text, and `kind` begins the message's id. A comment in a thread of its
+    own names the thread's first comment in the field `above`.
+    """
+
+    field: str
+    place: Place
+    kind: str
+    above: str = ""
+
+
+SUBJECTS = {
+    "issues": Subject("issue", "issue", "issue"),
+    "issue_comment": Subject("comment", "issue", "comment"),
+    "pull_request": Subject("pull_request", "issue", "issue"),
+    "pull_request_review": Subject("review", "issue", "node"),
+    "pull_request_review_comment": Subject("comment", "review", "review", "in_reply_to_id"),
+    "discussion": Subject("discussion", "discussion", "node"),
+    "discussion_comment": Subject("comment", "discussion", "node", "parent_id"),
+}
+"""The events that bring text."""
+
+
+class Thread(NamedTuple):
     """A conversation: `12`, `12/review/345` (its first comment) or `discussions/7[/COMMENT]`."""
 
     place: Place
@@ -54,24 +54,22 @@ class Thread:
     @property
     def id(self) -> str:
         """The thread of an address."""
-        match self.place:
-            case Place.ISSUE:
-                return self.number
-            case Place.REVIEW:
-                return f"{self.number}/review/{self.root}"
-            case _:
-                return f"discussions/{self.number}{'/' if self.root else ''}{self.root}"
+        if self.place == "discussion":
+            return "/".join(filter(None, ("discussions", self.number, self.root)))
+        return f"{self.number}/review/{self.root}" if self.root else self.number
 
 
 def parse_thread(address: Address) -> Thread:
     """Return the thread of an address; raises Rejected if it names none."""
     match (address.thread or "").split("/"):
+        case [""] if "/" not in address.room:  # no repository: GitHub's answer is that there is none
+            return Thread("issue", "0")
         case [number] if number.isdecimal():
-            return Thread(place=Place.ISSUE, number=number)
+            return Thread("issue", number)
         case [number, "review", root] if number.isdecimal() and root.isdecimal():
-            return Thread(place=Place.REVIEW, number=number, root=root)
+            return Thread("review", number, root)
         case ["discussions", number, *root] if number.isdecimal():
-            return Thread(place=Place.DISCUSSION, number=number, root="".join(root))
+            return Thread("discussion", number, "".join(root))
     raise Rejected(f"thread {address.thread!r} is not a GitHub thread: use an issue's number, such as 12")
 
 

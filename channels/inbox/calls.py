@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
 from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable
+from egress.guard import EgressGuard
 from egress.policy import EgressRefused, refusal
+from egress.sessions import open_session
 
 MAX_RESPONSE_BYTES = 20_000_000
 MAX_FILE_BYTES = 50_000_000
 TIMEOUT_SECONDS = 30.0
 """Seconds a response may take; a slower one raises Ambiguous."""
+
+S = TypeVar("S")
+A = TypeVar("A")
 
 _ERRORS = (aiohttp.ClientError, OSError, TimeoutError, EgressRefused, ValueError)
 
@@ -37,8 +43,21 @@ class HttpResponse:
     @property
     def retry_after(self) -> float | None:
         """The seconds of the header Retry-After, or None."""
-        text = self.headers.get("Retry-After", "")
-        return float(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None  # noqa: PLR2004
+        return parse_seconds(self.headers.get("Retry-After", ""))
+
+
+def connecting(
+    make: Callable[[aiohttp.ClientSession, S], A],
+) -> Callable[[S, EgressGuard], AbstractAsyncContextManager[A]]:
+    """Return what yields the API that `make` returns for a session and settings, and closes it on exit."""
+
+    @asynccontextmanager
+    async def connect(settings: S, guard: EgressGuard) -> AsyncIterator[A]:
+        # A pooled connection may be dead without our knowing; a send on it would be ambiguous.
+        async with open_session(guard, limit=32, force_close=True) as session:
+            yield make(session, settings)
+
+    return connect
 
 
 async def call(
@@ -100,6 +119,11 @@ def _connection_error(what: str, error: Exception) -> ChannelError:
     refused = refusal(error)
     kind = Unreachable if before else Ambiguous
     return kind(f"{what}: {refused.why if refused else type(error).__name__}")
+
+
+def parse_seconds(text: str) -> float | None:
+    """Return the whole number of seconds of a header, or None."""
+    return float(text) if text.isascii() and text.isdecimal() and len(text) <= 12 else None  # noqa: PLR2004
 
 
 def parse_json(body: bytes) -> Any:

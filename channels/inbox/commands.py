@@ -43,6 +43,4 @@ def _is_only_a_command(name: str, rest: list[str]) -> bool:
         return rest[0].startswith("apr_")
     if name == "jobs" and rest:
         return len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
-    if name == "title":
-        return False
-    return not rest or (name == "queue" and len(rest) == 1)
+    return (not rest and name != "title") or (name == "queue" and len(rest) == 1)

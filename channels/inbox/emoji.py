@@ -33,3 +33,8 @@ SHORT_NAMES: Mapping[str, tuple[str, ...]] = {
 
 ALIASES: Mapping[str, str] = {name: emoji for emoji, names in SHORT_NAMES.items() for name in names}
 """The emoji by all of their short names."""
+
+
+def emoji_named(names: str) -> dict[str, str]:
+    """Return a platform's names of the emoji that it has, by emoji."""
+    return {ALIASES[name]: name for name in names.split()}

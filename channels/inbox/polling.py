@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from channels.errors import ChannelError, RateLimited
 from channels.message import IgnoredUpdate, Update
-from channels.port import Accept, ReceiverStatus
+from channels.port import Accept, ChannelState, ReceiverStatus
 
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Seconds between attempts while the platform is unreachable or updates cannot be stored."""
@@ -27,6 +27,10 @@ class UpdateFeed(Protocol):
 
     pause: float
 
+    async def prepare(self) -> None:
+        """Do what comes before the first question, such as to register a webhook; raises ChannelError."""
+        return
+
     @abstractmethod
     async def fetch(self) -> Sequence[Any]:
         """Return raw updates that were not confirmed yet, oldest first; raises ChannelError."""
@@ -36,13 +40,43 @@ class UpdateFeed(Protocol):
         """Record that an update was stored, so that it is not fetched again."""
 
 
+class PositionFeed(UpdateFeed):
+    """A feed of what a platform keeps, from a position on that is stored in the channel's state.
+
+    A new channel begins with what comes after its first start.
+    """
+
+    position_name: str
+
+    def __init__(self, state: ChannelState, pause: float) -> None:
+        self._state = state
+        self.pause = pause
+
+    async def start(self) -> str:
+        """Return the position, which another replica may have moved."""
+        stored = await self._state.get(self.position_name)
+        return stored or await self.move(await self.newest())
+
+    async def move(self, position: str) -> str:
+        """Store the position."""
+        await self._state.set({self.position_name: position})
+        return position
+
+    @abstractmethod
+    async def newest(self) -> str:
+        """Return the position after all that there is now."""
+
+
 async def poll(
     feed: UpdateFeed, decode: Decode, accept: Accept, receiving: ReceiverStatus, stop: asyncio.Event
 ) -> None:
     """Fetch and accept until `stop`; raises the error that only an operator can fix."""
-    failures = 0
+    failures, is_prepared = 0, False
     while not stop.is_set():
         try:
+            if not is_prepared:
+                await feed.prepare()
+                is_prepared = True
             updates = await feed.fetch()
         except ChannelError as error:
             if error.remedy == "operator":

@@ -1,10 +1,13 @@
-"""Types of settings that adapters share."""
+"""Settings that adapters share, and the types of theirs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, SecretStr, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, model_validator
+
+from channels.settings import ChannelSettings
+from egress.urls import EndpointUrl
 
 
 def _as_text(value: object) -> object:
@@ -23,3 +26,69 @@ PlatformId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")
 
 Secret = Annotated[SecretStr, AfterValidator(_check_secret)]
 """A token or a key for signatures."""
+
+
+class ModeSettings(ChannelSettings):
+    """How updates arrive: posted by the platform, or polled."""
+
+    mode: Literal["webhook", "polling"] = Field(default="webhook", description="How updates arrive.")
+
+    @property
+    def polls(self) -> bool:
+        """Whether updates are polled."""
+        return self.mode == "polling"
+
+
+class PostedSettings(ModeSettings):
+    """Settings of a platform that signs its posts with a secret; the gateway fills in `webhook_url`."""
+
+    webhook_secret: Secret | None = Field(
+        default=None,
+        description="The secret that authenticates the platform's posts; required in webhook mode.",
+    )
+    webhook_url: EndpointUrl | None = Field(
+        default=None, description="The URL to which the platform posts; set by the gateway."
+    )
+
+    @model_validator(mode="after")
+    def _posts_are_signed(self) -> Self:
+        if self.takes_posts and self.webhook_secret is None:
+            raise ValueError("webhook mode needs webhook_secret: otherwise anyone could post updates")
+        return self
+
+    @property
+    def takes_posts(self) -> bool:
+        """Whether the platform posts updates, authenticated by `webhook_secret`."""
+        return not self.polls
+
+    @property
+    def posting_secret(self) -> SecretStr | None:
+        """The secret of posts; None if none are accepted."""
+        return self.webhook_secret if self.takes_posts else None
+
+
+class ReactionSettings(ChannelSettings):
+    """Settings of a platform on which a reaction is the usual sign that a message was seen."""
+
+    reactions: bool = Field(
+        default=True, description="Whether the bot reacts to a message when it has seen and answered it."
+    )
+
+
+class CatchUpSettings(ModeSettings):
+    """Settings of a platform that keeps updates, so that what was not posted is read later."""
+
+    poll_seconds: float = Field(
+        default=5, ge=0.05, le=3600, description="Seconds between questions in polling mode."
+    )
+    catch_up_seconds: float = Field(
+        default=60,
+        ge=0.05,
+        le=3600,
+        description="Seconds between searches for missed updates in webhook mode.",
+    )
+
+    @property
+    def pause_seconds(self) -> float:
+        """Seconds between two questions for updates."""
+        return self.poll_seconds if self.polls else self.catch_up_seconds

@@ -26,6 +26,11 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def mappings(value: object) -> list[Mapping[str, Any]]:
+    """Return the entries of a JSON list, each as a JSON object; none of any other value."""
+    return [mapping(one) for one in value] if isinstance(value, list) else []
+
+
 def iso_time(value: object) -> datetime:
     """Return the moment of an ISO 8601 text (UTC where it names no zone), or the epoch."""
     try:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
 
-from channels.errors import Ambiguous
-from channels.inbox.calls import call, fetch
-from channels.inbox.text import clean, identifier, mapping
+from channels.inbox.calls import call, connecting, fetch
+from channels.inbox.errors import require_id
+from channels.inbox.text import clean, identifier, mapping, mappings
 from channels.message import File
 from channels.pancake.errors import translate_error
 from channels.pancake.settings import PancakeSettings
-from egress.guard import EgressGuard
-from egress.sessions import open_session
 
 
 class PancakeApi:
@@ -30,7 +27,7 @@ class PancakeApi:
         """Return the 60 conversations that changed last, or those after a conversation."""
         more = {"last_conversation_id": after} if after else {}
         answer = await self._call("GET", "v2", "conversations", params={"order_by": "updated_at", **more})
-        return _rows(answer, "conversations")
+        return mappings(answer.get("conversations"))
 
     async def list_messages(
         self, conversation: str, customer: str, *, before: int = 0
@@ -39,26 +36,20 @@ class PancakeApi:
         path = f"conversations/{quote(conversation, safe='')}/messages"
         given = {"customer_id": customer} if customer else {}
         given |= {"current_count": str(before)} if before else {}
-        return _rows(await self._call("GET", "v1", path, params=given), "messages")
+        return mappings((await self._call("GET", "v1", path, params=given)).get("messages"))
 
     async def send(self, conversation: str, body: Mapping[str, Any]) -> str:
         """Send a message and return its id."""
         path = f"conversations/{quote(conversation, safe='')}/messages"
         answer = await self._call("POST", "v1", path, json=dict(body))
-        number = identifier(answer.get("id") or mapping(answer.get("message")).get("id"))
-        if not number:
-            raise Ambiguous("messages: the response names no message")
-        return number
+        return require_id(answer.get("id") or mapping(answer.get("message")).get("id"), "messages")
 
     async def upload(self, file: File) -> str:
         """Store a file at Pancake, and return the id with which a message contains it."""
         form = aiohttp.FormData()
         form.add_field("file", file.content, filename=file.name, content_type=file.media_type)
         answer = await self._call("POST", "v1", "upload_contents", data=form)
-        number = identifier(answer.get("id") or answer.get("content_id"))
-        if not number:
-            raise Ambiguous("upload_contents: the response names no file")
-        return number
+        return require_id(answer.get("id") or answer.get("content_id"), "upload_contents")
 
     def fetch(self, url: str) -> AsyncIterator[bytes]:
         """Yield the bytes of a person's file."""
@@ -76,20 +67,10 @@ class PancakeApi:
         return answer
 
 
-def _rows(answer: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    found = answer.get(name)
-    return [mapping(row) for row in found] if isinstance(found, list) else []
-
-
 def customer_of(conversation: Mapping[str, Any]) -> str:
     """Return the customer's id of a conversation, which a question for its messages needs."""
-    known = conversation.get("customers")
-    first = mapping(known[0]) if isinstance(known, list) and known else {}
+    first = next(iter(mappings(conversation.get("customers"))), {})
     return clean(conversation.get("customer_id")) or identifier(first.get("id"))
 
 
-@asynccontextmanager
-async def connect(settings: PancakeSettings, guard: EgressGuard) -> AsyncIterator[PancakeApi]:
-    """Yield the API and close it on exit."""
-    async with open_session(guard, limit=32, force_close=True) as session:
-        yield PancakeApi(session, settings)
+connect = connecting(PancakeApi)

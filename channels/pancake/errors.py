@@ -5,15 +5,13 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from channels.errors import (
-    Ambiguous,
     ChannelError,
     NotPermitted,
-    RateLimited,
     Rejected,
     Unauthorized,
-    Undeliverable,
 )
 from channels.inbox.calls import HttpResponse
+from channels.inbox.errors import rate_limit, status_error
 from channels.inbox.text import clean, mapping
 
 RETRY_SECONDS = 30.0
@@ -30,10 +28,9 @@ def translate_error(what: str, response: HttpResponse) -> ChannelError:
     words, code = clean(answer.get("message")), answer.get("error_code")
     detail = f"{what}: {words or 'no message'} (HTTP {response.status})"
     status = response.status
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return RateLimited(response.retry_after or RETRY_SECONDS)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Ambiguous(detail)
+    limited = rate_limit(status, response.headers, RETRY_SECONDS, scope="room")
+    if limited is not None or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return limited or status_error(status, detail)
     refused = code in _TOKEN_CODES or any(word in words.lower() for word in _TOKEN_WORDS)
     if status == HTTPStatus.UNAUTHORIZED or refused:
         return Unauthorized(f"{detail}: copy the page's token again")
@@ -44,8 +41,6 @@ def _refusal(status: int, words: str, detail: str, *, is_known: bool) -> Channel
     """Distinguish a missing permission, a lost conversation, a closed window and refused content."""
     if status == HTTPStatus.FORBIDDEN:
         return NotPermitted("page", f"{detail}: the token's page may not do this")
-    if status == HTTPStatus.NOT_FOUND:
-        return Undeliverable(detail)
     if any(word in words.lower() for word in _WINDOW_WORDS):
         return Rejected(f"{detail}: the person must write again before the page may answer")
-    return Rejected(detail) if is_known or status >= HTTPStatus.BAD_REQUEST else Ambiguous(detail)
+    return Rejected(detail) if is_known and status < HTTPStatus.BAD_REQUEST else status_error(status, detail)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from channels.errors import ChannelError
+from channels.inbox.checks import check, refused
 from channels.pancake.api import connect
 from channels.pancake.settings import PancakeSettings
 from channels.port import CheckResult
@@ -15,11 +16,10 @@ async def probe(settings: PancakeSettings, guard: EgressGuard) -> tuple[CheckRes
         try:
             found = await api.list_conversations()
         except ChannelError as error:
-            remedy = "Copy the page's token again." if error.remedy == "operator" else "Check base_url."
-            return (CheckResult(subject="pancake", ok=False, detail=str(error), remedy=remedy),)
+            return (refused("pancake", error, operator="Copy the page's token again."),)
     kinds = [str(row.get("type")) for row in found]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds))) or "none yet"
-    page = CheckResult(subject="page", ok=True, detail=f"{settings.page_id}: conversations {counts}")
+    page = check("page", f"{settings.page_id}: conversations {counts}")
     answers = settings.groups == "always" or bool(settings.page_name)
     detail = "are answered" if answers else 'are ignored: set page_name, or groups = "always"'
-    return (page, CheckResult(subject="comments", ok=True, detail=detail))
+    return (page, check("comments", detail))

@@ -6,27 +6,19 @@ from typing import Literal
 
 from pydantic import Field
 
-from channels.inbox.settings import PlatformId, Secret
-from channels.settings import ChannelSettings
+from channels.inbox.settings import CatchUpSettings, PlatformId, Secret
 from egress.urls import EndpointUrl, endpoint
 
 TEXT_LIMIT = 2000
 
 
-class PancakeSettings(ChannelSettings):
+class PancakeSettings(CatchUpSettings):
     """Settings of one page; the token is the page's, not a person's."""
 
     page_id: PlatformId = Field(description="The page's id in Pancake.")
     page_access_token: Secret = Field(description="The page's token: Settings, Tools, in Pancake.")
-    mode: Literal["webhook", "polling"] = Field(
-        default="webhook",
-        description="Whether Pancake announces messages by posts, or the gateway asks often.",
-    )
     poll_seconds: float = Field(
         default=10, ge=0.05, le=3600, description="Seconds between questions in polling mode."
-    )
-    catch_up_seconds: float = Field(
-        default=60, ge=0.05, le=3600, description="Seconds between questions in webhook mode."
     )
     page_name: str = Field(default="", description="The name by which a comment mentions the page.")
     comment_replies: Literal["public", "private"] = Field(

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from channels.settings import ChannelSettings
+from channels.inbox.settings import ReactionSettings
 from egress.urls import EndpointUrl
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,512}")
@@ -35,7 +35,7 @@ def _with_slash(url: EndpointUrl) -> EndpointUrl:
 Token = Annotated[SecretStr, AfterValidator(_check_token)]
 
 
-class SlackSettings(ChannelSettings):
+class SlackSettings(ReactionSettings):
     """Settings of a Slack app: the bot token, and the app token (socket) or signing secret (http)."""
 
     bot_token: Token | None = Field(
@@ -56,11 +56,6 @@ class SlackSettings(ChannelSettings):
     mode: Literal["socket", "http"] = Field(default="socket", description="How events arrive.")
     base_url: Annotated[EndpointUrl, AfterValidator(_with_slash)] = Field(
         default=EndpointUrl("https://slack.com/api/"), description="URL of the Web API."
-    )
-
-    reactions: bool = Field(
-        default=True,
-        description="Whether the bot reacts to a message when it has seen and answered it.",
     )
 
     @model_validator(mode="after")

@@ -4,33 +4,8 @@ from __future__ import annotations
 
 import re
 
-COMMANDS = frozenset(
-    {
-        "new",
-        "stop",
-        "retry",
-        "undo",
-        "status",
-        "jobs",
-        "approve",
-        "deny",
-        "answer",
-        "queue",
-        "schedule",
-        "remind",
-        "memory",
-        "model",
-        "compact",
-        "verbose",
-        "usage",
-        "link",
-        "signin",
-        "signout",
-        "title",
-        "help",
-        "start",
-    }
-)
+from channels.inbox.commands import COMMANDS
+
 _REFERENCE = re.compile(r"<([^<>\n]{1,4000})>")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 _ENTITY = re.compile("&(?:lt|gt|amp);")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from channels.inbox.adapter_modules import probe_of, simulator_of
 from channels.inbox.plain import utf16_length
@@ -16,15 +17,16 @@ from egress.guard import EgressGuard
 async def _open(
     channel: str, settings: ZaloSettings, state: ChannelState, guard: EgressGuard
 ) -> AsyncIterator[Connection]:
+    from channels.inbox.receiver import InboxReceiver
     from channels.zalo.api import connect
-    from channels.zalo.receive.receiver import ZaloReceiver
+    from channels.zalo.receive.codec import decode
+    from channels.zalo.receive.receiver import feed_of, is_signed
     from channels.zalo.send.sender import ZaloSender
 
     async with connect(settings, state, guard) as api:
-        bot = await api.identify()
-        yield Connection(
-            receiver=ZaloReceiver(api, settings, channel=channel, bot=bot), sender=ZaloSender(api)
-        )
+        read = partial(decode, channel=channel, bot=await api.identify())
+        receiver = InboxReceiver(feed_of(api, settings), read, partial(is_signed, settings))
+        yield Connection(receiver=receiver, sender=ZaloSender(api))
 
 
 plugin = ChannelPlugin(

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from channels.errors import Ambiguous, Unauthorized
 from channels.inbox.calls import call, fetch
+from channels.inbox.errors import require_id
 from channels.inbox.text import clean, identifier, mapping
 from channels.port import ChannelState
 from channels.zalo.errors import bot_error, oa_error
@@ -86,23 +86,18 @@ class BotApi(ZaloApi):
 
     async def send_text(self, chat: str, text: str) -> str:
         """Send a text."""
-        return self._sent("sendMessage", await self.call("sendMessage", {"chat_id": chat, "text": text}))
+        sent = mapping(await self.call("sendMessage", {"chat_id": chat, "text": text}))
+        return require_id(sent.get("message_id"), "sendMessage")
 
     async def send_image(self, chat: str, url: str, caption: str) -> str:
         """Send a picture by its URL."""
         given = {"chat_id": chat, "photo": url, "caption": caption}
-        return self._sent("sendPhoto", await self.call("sendPhoto", given))
+        sent = mapping(await self.call("sendPhoto", given))
+        return require_id(sent.get("message_id"), "sendPhoto")
 
     async def send_typing(self, chat: str) -> None:
         """Show that the bot is writing."""
         await self.call("sendChatAction", {"chat_id": chat, "action": "typing"})
-
-    @staticmethod
-    def _sent(method: str, result: object) -> str:
-        number = identifier(mapping(result).get("message_id"))
-        if not number:
-            raise Ambiguous(f"{method}: the response names no message")
-        return number
 
 
 class OaApi(ZaloApi):
@@ -135,19 +130,10 @@ class OaApi(ZaloApi):
     async def _send(self, chat: str, message: Mapping[str, Any]) -> str:
         body = {"recipient": {"user_id": chat}, "message": message}
         data = await self._call("POST", "/v3.0/oa/message/cs", json=body)
-        number = identifier(data.get("message_id"))
-        if not number:
-            raise Ambiguous("oa/message/cs: the response names no message")
-        return number
+        return require_id(data.get("message_id"), "oa/message/cs")
 
     async def _call(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:
-        """Call with the access token; a refused token is renewed once, because nothing was done."""
-        token = await self._tokens.get()
-        try:
-            return await self._call_once(method, path, token, **options)
-        except Unauthorized:
-            await self._tokens.renew(token)
-        return await self._call_once(method, path, await self._tokens.get(), **options)
+        return await self._tokens.use(lambda token: self._call_once(method, path, token, **options))
 
     async def _call_once(self, method: str, path: str, token: str, **options: Any) -> Mapping[str, Any]:
         headers = {"access_token": token}

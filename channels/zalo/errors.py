@@ -14,13 +14,14 @@ from channels.errors import (
     Undeliverable,
 )
 from channels.inbox.calls import HttpResponse
+from channels.inbox.errors import rate_limit, status_error
 
 RETRY_SECONDS = 30.0
 WINDOW = (
     "Zalo accepts an Official Account's messages for 48 hours after the person's last one (8 of them free): "
     "the person must write again"
 )
-_BOT: dict[int, type[ChannelError]] = {401: Unauthorized, 403: Undeliverable, 404: Undeliverable}
+_BOT: dict[int, type[ChannelError]] = {403: Undeliverable}
 _EXPIRED = {-216, -220, -155}
 """The access token is invalid, expired or refused."""
 
@@ -45,11 +46,8 @@ def bot_error(method: str, response: HttpResponse, code: object, description: st
     """Return the port's error for an answer of the Bot Platform that is not ok."""
     status = code if isinstance(code, int) else response.status
     detail = f"{method}: {description or 'no description'} ({status})"
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return RateLimited(response.retry_after or RETRY_SECONDS)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.OK:
-        return Ambiguous(detail)
-    return _BOT.get(status, Rejected)(detail)
+    limited = rate_limit(status, response.headers, RETRY_SECONDS, scope="room")
+    return limited or status_error(status, detail, _BOT)
 
 
 def oa_error(path: str, response: HttpResponse, code: object, message: str) -> ChannelError:

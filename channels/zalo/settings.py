@@ -7,8 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from channels.inbox.settings import PlatformId, Secret
-from channels.settings import ChannelSettings
+from channels.inbox.settings import PlatformId, PostedSettings, Secret
 from egress.urls import EndpointUrl, endpoint
 
 TEXT_LIMIT = 2000
@@ -21,7 +20,7 @@ def _check_token(token: SecretStr) -> SecretStr:
     return token
 
 
-class ZaloSettings(ChannelSettings):
+class ZaloSettings(PostedSettings):
     """Settings of a bot (`platform = "bot"`) or an Official Account (`"oa"`)."""
 
     platform: Literal["bot", "oa"] = Field(
@@ -32,12 +31,6 @@ class ZaloSettings(ChannelSettings):
     )
     mode: Literal["polling", "webhook"] = Field(
         default="polling", description="How a bot's updates arrive; an Official Account always uses webhooks."
-    )
-    webhook_secret: Secret | None = Field(
-        default=None, description="The secret that Zalo sends with a bot's updates; required in webhook mode."
-    )
-    webhook_url: EndpointUrl | None = Field(
-        default=None, description="The URL to which Zalo posts updates; set by the gateway."
     )
     poll_seconds: int = Field(default=30, ge=1, le=50, description="Seconds one poll waits for an update.")
     app_id: PlatformId | None = Field(default=None, description="The app's id; required for `oa`.")
@@ -69,8 +62,6 @@ class ZaloSettings(ChannelSettings):
         if self.platform == "bot":
             if self.token is None:
                 raise ValueError("a bot needs token")
-            if self.mode == "webhook" and self.webhook_secret is None:
-                raise ValueError("webhook mode needs webhook_secret: otherwise anyone could post updates")
             return self
         if self.app_id is None or self.oa_secret is None:
             raise ValueError("an Official Account needs app_id and oa_secret, which sign its webhooks")
@@ -82,6 +73,11 @@ class ZaloSettings(ChannelSettings):
     def polls(self) -> bool:
         """Whether updates are polled."""
         return self.platform == "bot" and self.mode == "polling"
+
+    @property
+    def takes_posts(self) -> bool:
+        """Whether the platform posts a bot's updates; the posts of an Official Account have a signature."""
+        return self.platform == "bot" and self.mode == "webhook"
 
     @property
     def account(self) -> str:

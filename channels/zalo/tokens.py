@@ -6,20 +6,24 @@ from the app's secret, so that a restart and other replicas find it.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
-import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import aiohttp
 from cryptography.fernet import Fernet, InvalidToken
 
 from channels.errors import ChannelError, Unauthorized
-from channels.inbox.calls import call
-from channels.inbox.text import clean, mapping
+from channels.inbox.calls import call, parse_seconds
+from channels.inbox.text import clean, identifier, mapping
+from channels.inbox.tokens import TokenCache
 from channels.port import ChannelState
 from channels.zalo.settings import ZaloSettings
 
+T = TypeVar("T")
+
+HOLDER = "oa"
 RENEW_SECONDS = 600.0
 DEFAULT_LIFE_SECONDS = 90_000.0
 PIECE = 900
@@ -33,33 +37,27 @@ class AccessTokens:
         self._session = session
         self._settings = settings
         self._state = state
-        self._access = settings.access_token.get_secret_value() if settings.access_token else ""
-        self._expires_at = float("inf")
-        self._renewal = asyncio.Lock()
+        self._cache = TokenCache(self._renew, early=RENEW_SECONDS)
+        if settings.access_token is not None:
+            self._cache.put(HOLDER, settings.access_token.get_secret_value())
 
-    async def get(self) -> str:
-        """Return a valid access token; raises ChannelError."""
-        if not self._access or self._expires_at - time.monotonic() < RENEW_SECONDS:
-            await self.renew(self._access)
-        return self._access
+    async def use(self, call: Callable[[str], Awaitable[T]]) -> T:
+        """Make a call with a valid access token; raises Unauthorized if no refresh token is accepted."""
+        return await self._cache.use(HOLDER, call)
 
-    async def renew(self, refused: str) -> None:
-        """Replace a refused access token; raises Unauthorized if no refresh token is accepted."""
-        async with self._renewal:
-            if self._access == refused:
-                await self._renew()
-
-    async def _renew(self) -> None:
+    async def _renew(self, _holder: str) -> tuple[str, float]:
+        """Return a new access token and its seconds."""
         settings, tried = self._settings, set()
         if settings.refresh_token is None or settings.app_secret is None:
             raise Unauthorized("access_token has ended: set a new one, or refresh_token and app_secret")
         for token in (await self._load(), settings.refresh_token.get_secret_value(), await self._load()):
-            if token and token not in tried and await self._try(token):
-                return
+            renewed = await self._try(token) if token and token not in tried else None
+            if renewed is not None:
+                return renewed
             tried.add(token)
         raise Unauthorized("Zalo refuses the refresh token: authorize the Official Account again")
 
-    async def _try(self, token: str) -> bool:
+    async def _try(self, token: str) -> tuple[str, float] | None:
         settings = self._settings
         assert settings.app_secret is not None
         response = await call(
@@ -75,12 +73,9 @@ class AccessTokens:
         if response.status >= 500:  # noqa: PLR2004
             raise ChannelError(f"oa/access_token: HTTP {response.status}")
         if not access or not following:
-            return False
+            return None
         await self._store(following)
-        life = str(answer.get("expires_in") or "")
-        self._access = access
-        self._expires_at = time.monotonic() + (float(life) if life.isdecimal() else DEFAULT_LIFE_SECONDS)
-        return True
+        return access, parse_seconds(identifier(answer.get("expires_in"))) or DEFAULT_LIFE_SECONDS
 
     async def _load(self) -> str:
         pieces = await self._state.list("refresh:")

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core.core_schema import ModelSchema
 
+from channels.registry import installed
 from gateway.records.agent import AgentConfig
 from gateway.records.kinds import SkillConfig, WorkspaceConfig
 from gateway.web.http.auth import (
@@ -32,6 +33,7 @@ from gateway.web.http.auth import (
 )
 from gateway.web.http.problems import MEDIA_TYPE, ProblemDetails
 from gateway.web.http.route import MODEL_KEY, ApiCall, ApiRoute, NoContent
+from gateway.web.openapi_configs import add_channels, add_examples, add_patches, drop_defaults
 from sandbox.config import SandboxConfig
 
 _REF = "#/components/schemas/{model}"
@@ -84,11 +86,12 @@ class PublicSchema(GenerateJsonSchema):
         return made
 
 
-def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
-    """Return the OpenAPI document of these routes."""
+def document(routes: Sequence[ApiRoute], *, public_url: str = "") -> dict[str, Any]:
+    """Return the OpenAPI document of these routes; without a public URL paths are relative to its own."""
     public = [route for route in routes if not route.hidden]
     used: list[tuple[type[BaseModel], Any]] = [(ProblemDetails, "serialization")]
-    used += [(model, _MODE[False]) for model in RECORD_CONFIGS]
+    adapters = {kind: adapter.settings for kind, adapter in installed().items()}
+    used += [(model, _MODE[False]) for model in (*RECORD_CONFIGS, *adapters.values())]
     for route in public:
         used += [
             (model, _MODE[False]) for model in (route.request_model, route.query_model) if model is not None
@@ -96,6 +99,11 @@ def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
         used += [(model, _MODE[True]) for model in (route.response_model,) if model is not None]
     references, definitions = models_json_schema(used, ref_template=_REF, schema_generator=PublicSchema)
     schemas = _with_models(definitions.get("$defs", {}))
+    add_channels(schemas, {kind: _component(references, model) for kind, model in adapters.items()})
+    add_patches(schemas)
+    add_examples(schemas)
+    changes = [route.request_model for route in public if route.method == "PATCH" and route.request_model]
+    drop_defaults(schemas, {_component(references, model) for model in changes})
     paths: dict[str, dict[str, Any]] = {}
     for route in public:
         operation = _operation(route, references, schemas)
@@ -107,9 +115,14 @@ def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
             "version": version("dovecote"),
             "description": "Dovecote connects chat platforms to AI agents that run in sandboxes.",
         },
+        "servers": [{"url": public_url.rstrip("/") or "/"}],
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": _SCHEMES},
     }
+
+
+def _component(references: Any, model: type[BaseModel]) -> str:
+    return str(references[model, _MODE[False]]["$ref"]).rpartition("/")[2]
 
 
 def _with_models(value: Any) -> Any:
@@ -230,11 +243,11 @@ def handler_for(
     """Return the handler that serves the document of `routes`, generated at the first request."""
 
     @cache
-    def body() -> bytes:
-        return json.dumps(document(routes()), separators=(",", ":")).encode()
+    def body(public_url: str) -> bytes:
+        return json.dumps(document(routes(), public_url=public_url), separators=(",", ":")).encode()
 
-    async def serve(_call: ApiCall[NoContent, NoContent]) -> web.Response:
+    async def serve(call: ApiCall[NoContent, NoContent]) -> web.Response:
         """Return the document."""
-        return web.Response(body=body(), content_type="application/json")
+        return web.Response(body=body(call.context.public_url or ""), content_type="application/json")
 
     return serve

@@ -13,7 +13,7 @@ CHANNELS = Path(__file__).parents[2] / "channels"
 WEBHOOK_LIMIT = 600
 """Lines of code of an adapter of a webhook platform, without its simulator, comments and docstrings."""
 
-PRESENT = {"telegram": 2000, "slack": 2750, "discord": 2900, "github": 900}
+PRESENT = {"telegram": 2000, "slack": 2700, "discord": 2850}
 """Limits of the larger adapters, a little above their present lines: lower these, and raise none."""
 
 LAYOUT = {

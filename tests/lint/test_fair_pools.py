@@ -27,7 +27,6 @@ ALLOWED = {
     "channels/slack/receive/socket_mode.py Queue": "the envelopes of one app, in their order",
     "channels/slack/send/reactions.py Lock": "the reactions to one message",
     "channels/slack/workspaces.py Lock": "the replacement of expiring tokens of one app",
-    "channels/zalo/tokens.py Lock": "the token of one Official Account",
     "delivery/broker/connection.py Queue": "the replies to one request",
     "delivery/broker/wake_ups.py Queue": "wake-ups received by one pull; KeyedWorker schedules them",
     "delivery/chat/draft_writer.py Lock": "the draft of one turn in one chat",

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import SecretStr
 
 from channels.discord.receive.interactions import is_signed as is_signed_by_discord
-from channels.github.receive.receiver import is_signed as is_signed_by_github
+from channels.github.receive.codec import is_signed as is_signed_by_github
 from channels.inbox.signatures import hmac_sha256
 from channels.port import WebhookRequest
 from channels.slack.receive.signature import is_signed as is_signed_by_slack
@@ -50,7 +51,7 @@ def _webhook(headers: Headers, body: bytes) -> bool:
 
 
 def _github(headers: Headers, body: bytes) -> bool:
-    return is_signed_by_github(SECRET, headers, body)
+    return is_signed_by_github(SecretStr(SECRET), headers, body)
 
 
 def _github_headers(_moment: datetime = NOW) -> dict[str, str]:

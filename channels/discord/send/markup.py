@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
+from channels.inbox.code import fenced_lines
+
 _SMALL_HEADING = re.compile(r"^ {0,3}#{4,6}[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*$")
 _DELIMITER = re.compile(r"^ {0,3}[|:-][-:| \t]*$")
 _IMAGE = re.compile(r"!(\[[^\[\]\n]{0,200}\]\(https?://[^\s()<>]{1,1000}\))")
@@ -18,7 +19,7 @@ _SPECIAL = re.compile(r"([\\*_~`|>#\[\]()+\-<])")
 
 def render(text: str) -> str:
     """Return the text with the few changes that Discord needs."""
-    return "\n".join(_render_lines(text.split("\n")))
+    return "\n".join(_render_lines(list(fenced_lines(text))))
 
 
 def escape(text: str) -> str:
@@ -26,44 +27,30 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text)
 
 
-def _render_lines(lines: Sequence[str]) -> Iterator[str]:
-    fence = ""
+def _render_lines(lines: Sequence[tuple[str, bool]]) -> Iterator[str]:
     number = 0
     while number < len(lines):
-        line = lines[number]
-        rows = 0 if fence else _table_rows(lines, number)
+        line, is_code = lines[number]
+        rows = 0 if is_code else _count_table_rows(lines, number)
         if rows:
-            yield from ("```", *lines[number : number + rows], "```")
+            yield from ("```", *(row for row, _ in lines[number : number + rows]), "```")
             number += rows
             continue
-        was, fence = fence, _fence_after(line, fence)
-        yield line if was or fence else _render_line(line)
+        yield line if is_code else _render_line(line)
         number += 1
 
 
-def _fence_after(line: str, fence: str) -> str:
-    """Return the marker of the fence that is open after this line, or ""."""
-    found = _FENCE.match(line)
-    if not found:
-        return fence
-    mark, rest = found[1], found[2]
-    if fence:
-        closes = mark[0] == fence[0] and len(mark) >= len(fence) and not rest.strip()
-        return "" if closes else fence
-    return "" if mark[0] == "`" and "`" in rest else mark
-
-
-def _table_rows(lines: Sequence[str], number: int) -> int:
+def _count_table_rows(lines: Sequence[tuple[str, bool]], number: int) -> int:
     """Count the lines of the table that begins here: header, delimiter row, rows."""
-    if number + 1 >= len(lines) or "|" not in lines[number]:
+    if number + 1 >= len(lines) or "|" not in lines[number][0]:
         return 0
-    under = lines[number + 1]
+    under = lines[number + 1][0]
     if "-" not in under or "|" not in under or not _DELIMITER.match(under):
         return 0
     end = number + 2
-    while end < len(lines) and "|" in lines[end] and not _FENCE.match(lines[end]):
+    while end < len(lines) and "|" in lines[end][0] and not lines[end][1]:
         end += 1
-    holds_fence = any("```" in line for line in lines[number:end])
+    holds_fence = any("```" in line for line, _ in lines[number:end])
     return 0 if holds_fence else end - number
 
 

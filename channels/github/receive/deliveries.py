@@ -7,86 +7,82 @@ stored position on, and what was not answered with 2xx is received from there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from channels.github.api import Api
 from channels.github.settings import GitHubSettings
-from channels.github.threads import EVENTS
-from channels.inbox.polling import UpdateFeed
+from channels.github.threads import SUBJECTS
+from channels.inbox.polling import PositionFeed, log
 from channels.inbox.text import clean, iso_time, mapping
 from channels.port import ChannelState
 
-POSITION = "deliveries:position"
-MAX_PAGES = 30
+MAX_LOG_ROWS = 2900
+"""Rows of the log that are read, from the newest on; earlier ones are given up."""
+
 MAX_ROWS = 100
 """Deliveries that are fetched before the position is stored."""
 
-IN_PROGRESS_SECONDS = 15
+IN_PROGRESS = timedelta(seconds=15)
 """GitHub waits 10 s for an answer; younger deliveries may still be in progress in webhook mode."""
 
+_PATH = "/app/hook/deliveries"
 _SUCCESS = range(200, 300)
 
 
-class WebhookDeliveries(UpdateFeed):
+class WebhookDeliveries(PositionFeed):
     """The deliveries after the stored position, oldest first."""
 
-    def __init__(self, api: Api, settings: GitHubSettings, state: ChannelState) -> None:
-        self._api = api
-        self._state = state
-        self._polls = settings.mode == "polling"
-        self._position: int | None = None
-        self.pause = settings.poll_seconds if self._polls else settings.catch_up_seconds
+    position_name = "deliveries:position"
 
-    async def start(self) -> None:
-        """Load the position; a new channel begins after the deliveries there are now."""
-        stored = await self._state.get(POSITION) or ""
-        if stored.isdecimal():
-            self._position = int(stored)
-            return
-        newest, _ = await self._api.as_app_paged("/app/hook/deliveries?per_page=1")
-        self._position = max(map(_id_of, newest), default=0)
-        await self._state.set({POSITION: str(self._position)})
+    def __init__(self, api: Api, settings: GitHubSettings, state: ChannelState) -> None:
+        super().__init__(state, settings.pause_seconds)
+        self._api = api
+        self._settings = settings
+
+    async def prepare(self) -> None:
+        """Tell GitHub where to post, if the gateway knows its URL."""
+        url, secret = self._settings.webhook_url, self._settings.posting_secret
+        if url and secret:
+            config = {"url": url, "content_type": "json", "secret": secret.get_secret_value()}
+            await self._api.call("PATCH", "/app/hook/config", config)
+
+    async def newest(self) -> str:
+        """Return the id of the latest delivery."""
+        return str(_id_of(await anext(self._api.rows(f"{_PATH}?per_page=1"), {})))
 
     async def fetch(self) -> Sequence[Mapping[str, Any]]:
         """Return the deliveries to receive, each as {id, event, delivery, payload}."""
-        await self.start()  # another replica may have moved the position
-        updates = []
-        for row in sorted(await self._rows(), key=_id_of)[:MAX_ROWS]:
-            is_wanted = row.get("event") in (*EVENTS, "repository")
-            has_arrived = not self._polls and row.get("status_code") in _SUCCESS
-            payload = None
-            if is_wanted and not has_arrived:
-                path = "/app/hook/deliveries/{id}"
-                detail = mapping(await self._api.as_app("GET", path, id=str(_id_of(row))))
-                payload = mapping(detail.get("request")).get("payload")
-            envelope = {"event": row.get("event"), "delivery": clean(row.get("guid")), "payload": payload}
-            updates.append({"id": _id_of(row), **envelope})
-        return updates
+        rows = sorted(await self._rows_after(int(await self.start())), key=_id_of)
+        return [await self._load(row) for row in rows[:MAX_ROWS]]
 
     async def confirm(self, raw: Mapping[str, Any]) -> None:
         """Store the position."""
-        await self._state.set({POSITION: str(raw["id"])})
-        self._position = raw["id"]
+        await self.move(str(raw["id"]))
 
-    async def _rows(self) -> list[Mapping[str, Any]]:
-        """Return the log's rows after the position."""
+    async def _rows_after(self, position: int) -> list[Mapping[str, Any]]:
+        """Return the log's rows after a position."""
         rows: list[Mapping[str, Any]] = []
-        path = "/app/hook/deliveries?per_page=100"
-        for _ in range(MAX_PAGES):
-            page, following = await self._api.as_app_paged(path)
-            known = [mapping(row) for row in page]
-            rows += [row for row in known if _id_of(row) > (self._position or 0) and self._has_ended(row)]
-            if following is None or any(_id_of(row) <= (self._position or 0) for row in known):
+        async for row in self._api.rows(f"{_PATH}?per_page=100"):
+            if _id_of(row) <= position:
                 break
-            path = following
+            if len(rows) == MAX_LOG_ROWS:
+                log.warning("github.deliveries_given_up: those before %s", row.get("delivered_at"))
+                break
+            age = datetime.now(UTC) - iso_time(row.get("delivered_at"))
+            rows += [row] if self._settings.polls or age > IN_PROGRESS else []
         return rows
 
-    def _has_ended(self, row: Mapping[str, Any]) -> bool:
-        age = datetime.now(UTC) - iso_time(row.get("delivered_at"))
-        return self._polls or age.total_seconds() > IN_PROGRESS_SECONDS
+    async def _load(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a delivery, with the payload of an event that is wanted and has not arrived."""
+        number, event, detail = _id_of(row), clean(row.get("event")), mapping(None)
+        has_arrived = self._settings.takes_posts and row.get("status_code") in _SUCCESS
+        if event in {*SUBJECTS, "repository"} and not has_arrived:
+            detail = mapping(await self._api.call("GET", f"{_PATH}/{{id}}", id=str(number)))
+        payload = mapping(detail.get("request")).get("payload")
+        return {"id": number, "event": event, "delivery": clean(row.get("guid")), "payload": payload}
 
 
-def _id_of(row: object) -> int:
-    number = mapping(row).get("id")
+def _id_of(row: Mapping[str, Any]) -> int:
+    number = row.get("id")
     return number if isinstance(number, int) else 0

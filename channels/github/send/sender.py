@@ -5,14 +5,16 @@ Each comment ends with its delivery's key in an HTML comment, which GitHub does 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from channels.errors import Ambiguous, Rejected, Undeliverable, Unreachable
+from channels.errors import Rejected, Undeliverable
 from channels.github.api import Api, Bot
 from channels.github.send import markup
 from channels.github.send.discussions import Discussions
-from channels.github.threads import Place, Thread, parse_thread
+from channels.github.threads import Thread, parse_thread
+from channels.inbox.errors import require_id
 from channels.inbox.sender import InboxSender
 from channels.inbox.text import clean, identifier, mapping
 from channels.message import Address, Reply, SentMessage, StatusReaction
@@ -21,9 +23,11 @@ STATUSES = {StatusReaction.SEEN: "eyes", StatusReaction.DONE: "rocket", StatusRe
 SKEW = timedelta(minutes=2)
 """What the local clock and GitHub's may differ by."""
 
-MAX_PAGES = 10
 _REPO = "/repos/{owner}/{repo}"
-_COMMENTS = {"comment": f"{_REPO}/issues/comments/{{id}}", "review": f"{_REPO}/pulls/comments/{{id}}"}
+_LISTS = {"comment": "issues", "review": "pulls"}
+"""The kinds of comments, and the lists that they belong to."""
+
+_COMMENTS = {kind: f"{_REPO}/{place}/comments/{{id}}" for kind, place in _LISTS.items()}
 _KINDS = {**_COMMENTS, "issue": f"{_REPO}/issues/{{id}}", "node": ""}
 
 
@@ -37,16 +41,10 @@ class GitHubSender(InboxSender):
 
     async def send(self, address: Address, reply: Reply) -> SentMessage:
         """Comment in the thread of the address."""
-        thread = parse_thread(address) if address.thread is not None or "/" in address.room else None
-        body = _body(reply)
-        if thread is not None and thread.place is Place.DISCUSSION:
-            return await self._discussions.add(address, body)
-        is_review = thread is not None and thread.place is Place.REVIEW
-        path = "/pulls/{number}/comments/{root}/replies" if is_review else "/issues/{number}/comments"
-        made = await self._call_thread(address, "POST", path, thread, {"body": body})
-        if not isinstance(mapping(made).get("id"), int):
-            raise Ambiguous(f"POST {path}: the response names no comment")
-        return SentMessage(platform_id=f"{'review' if is_review else 'comment'}/{made['id']}")
+        thread = parse_thread(address)
+        if thread.place == "discussion":
+            return await self._discussions.add(address, _body(reply))
+        return await self._comment(address, thread, _body(reply))
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
         """Replace the text of one of the bot's comments."""
@@ -54,72 +52,71 @@ class GitHubSender(InboxSender):
         if kind == "node":
             await self._discussions.update(address, number, _body(reply))
         elif kind in _COMMENTS:
-            await self._api.in_room(address.room, "PATCH", _COMMENTS[kind], {"body": _body(reply)}, id=number)
+            text = {"body": _body(reply)}
+            await self._api.call("PATCH", _COMMENTS[kind], text, room=address.room, id=number)
         else:
             raise Rejected(f"{platform_id} is not a comment")
         return SentMessage(platform_id=platform_id)
 
     async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
         """Set the app's reaction to an issue, a pull request or a comment."""
-        kind, number = _parse_id(platform_id)
         wanted = STATUSES[reaction] if reaction is not None else None
-        if kind == "node":
-            await self._discussions.react(address, number, wanted, only=STATUSES.values())
-            return
-        path, room = f"{_KINDS[kind]}/reactions", address.room
-        found, _ = await self._api.in_room(room, "GET", f"{path}?per_page=100", id=number)
-        own = [row for row in map(mapping, found or ()) if self._is_own(row)]
-        for row in own:
-            if row.get("content") in STATUSES.values() and row.get("content") != wanted:
-                which = identifier(row.get("id"))
-                await self._api.in_room(room, "DELETE", f"{path}/{{reaction}}", id=number, reaction=which)
-        if wanted and wanted not in [row.get("content") for row in own]:
-            await self._api.in_room(room, "POST", path, {"content": wanted}, id=number)
+        await self._react(address, platform_id, wanted, STATUSES.values())
 
     async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
         """Add a reaction of the app, beside the status reaction."""
-        kind, number = _parse_id(platform_id)
-        if kind == "node":
-            await self._discussions.react(address, number, emoji)
-        else:
-            path = f"{_KINDS[kind]}/reactions"
-            await self._api.in_room(address.room, "POST", path, {"content": emoji}, id=number)
+        await self._react(address, platform_id, emoji, ())
 
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
         """Return the app's comment that holds the key, or None; raises Unreachable if there are too many."""
-        thread, mark = parse_thread(address), _mark(key)
-        if thread.place is Place.DISCUSSION:
-            rows = await self._discussions.recent(address)
-            return next((_sent("node", row) for row in rows if mark in clean(row.get("body"))), None)
-        kind, path = ("review", "pulls") if thread.place is Place.REVIEW else ("comment", "issues")
-        after = (since.astimezone(UTC) - SKEW).strftime("%Y-%m-%dT%H:%M:%SZ")
-        url = f"{_REPO}/{path}/{{number}}/comments?per_page=100&since={after}"
-        for _ in range(MAX_PAGES):
-            rows, following = await self._api.in_room(address.room, "GET", url, number=thread.number)
-            for row in map(mapping, rows or ()):
-                if self._is_own(row) and mark in clean(row.get("body")):
-                    return _sent(kind, row)
-            if following is None:
-                return None
-            url = following
-        raise Unreachable(f"GET {path}: too many comments since then to search")
+        thread = parse_thread(address)
+        if thread.place == "discussion":
+            kind, rows = "node", self._discussions.recent(address)
+        else:
+            kind, path = _comments_of(thread)
+            after = (since.astimezone(UTC) - SKEW).strftime("%Y-%m-%dT%H:%M:%SZ")
+            path = f"{path}?per_page=100&since={after}"
+            rows = self._api.rows(path, room=address.room, number=thread.number)
+        async for row in rows:
+            if self._is_own(row) and _mark(key) in clean(row.get("body")):
+                return SentMessage(platform_id=f"{kind}/{identifier(row.get('id'))}")
+        return None
 
-    def _is_own(self, row: Any) -> bool:
-        return mapping(row.get("user")).get("login") == self._bot.login
-
-    async def _call_thread(
-        self, address: Address, method: str, path: str, thread: Thread | None, data: Any
-    ) -> Any:
-        """Make a call about a thread; a thread that is gone is distinguished from a lost repository."""
-        number, root = (thread.number, thread.root) if thread else ("", "")
+    async def _comment(self, address: Address, thread: Thread, body: str) -> SentMessage:
+        """Comment in a thread; one that is gone is distinguished from a lost repository."""
+        kind, path = _comments_of(thread)
+        path = f"{path}/{{root}}/replies" if thread.root else path
+        place = {"room": address.room, "number": thread.number, "root": thread.root}
         try:
-            made, _ = await self._api.in_room(
-                address.room, method, f"{_REPO}{path}", data, number=number, root=root
-            )
+            made = mapping(await self._api.call("POST", path, {"body": body}, **place))
         except Undeliverable as error:
-            await self._api.in_room(address.room, "GET", _REPO)  # Undeliverable without the repository
+            await self._api.call("GET", _REPO, room=address.room)  # Undeliverable without the repository
             raise Rejected(f"{error}: the thread is gone, the repository is not") from error
-        return made
+        return SentMessage(platform_id=f"{kind}/{require_id(made.get('id'), f'POST {path}')}")
+
+    async def _react(self, address: Address, message: str, wanted: str | None, only: Collection[str]) -> None:
+        """Add a reaction (repeating it changes nothing), as the only one of these."""
+        kind, number = _parse_id(message)
+        if kind == "node":
+            await self._discussions.react(address, number, wanted, only=only)
+            return
+        path, place = f"{_KINDS[kind]}/reactions", {"room": address.room, "id": number}
+        rows = [row async for row in self._api.rows(f"{path}?per_page=100", **place)] if only else []
+        for row in filter(self._is_own, rows):
+            if row.get("content") in only and row.get("content") != wanted:
+                which = identifier(row.get("id"))
+                await self._api.call("DELETE", f"{path}/{{reaction}}", **place, reaction=which)
+        if wanted:
+            await self._api.call("POST", path, {"content": wanted}, **place)
+
+    def _is_own(self, row: Mapping[str, Any]) -> bool:
+        return row.get("viewerDidAuthor") is True or mapping(row.get("user")).get("login") == self._bot.login
+
+
+def _comments_of(thread: Thread) -> tuple[str, str]:
+    """Return the kind of the comments in a thread, and the path of their list."""
+    kind = "review" if thread.place == "review" else "comment"
+    return kind, f"{_REPO}/{_LISTS[kind]}/{{number}}/comments"
 
 
 def _parse_id(platform_id: str) -> tuple[str, str]:
@@ -127,10 +124,6 @@ def _parse_id(platform_id: str) -> tuple[str, str]:
     if kind not in _KINDS or not number:
         raise Rejected(f"{platform_id!r} is not the id of a message on GitHub")
     return kind, number
-
-
-def _sent(kind: str, row: Any) -> SentMessage:
-    return SentMessage(platform_id=f"{kind}/{identifier(row.get('id'))}")
 
 
 def _mark(key: str) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from channels.inbox.commands import parse_mentioned, parse_slash
-from channels.inbox.text import clean, identifier, iso_time, mapping
+from channels.inbox.text import clean, identifier, iso_time, mapping, mappings
+from channels.inbox.updates import find_mention, make_update
 from channels.message import Address, Attachment, Author, Command, IgnoredUpdate, Message, RoomKind
 
 _TYPES = {"photo": "image/jpeg", "image": "image/jpeg", "video": "video/mp4", "audio": "audio/mpeg"}
@@ -42,7 +43,7 @@ def decode(update: object, *, channel: str, bot: Bot) -> Message | Command | Ign
         return IgnoredUpdate(reason="a removed message")
     is_comment = clean(message.get("type") or conversation.get("type")) == "COMMENT"
     text = clean(message.get("original_message") or message.get("message")).strip()
-    mention, text = _strip_mention(text, bot.name) if is_comment else (False, text)
+    mention, text = find_mention(text, bot.name) if is_comment else (False, text)
     attachments = tuple(_attachments(message))
     common: dict[str, Any] = {
         "key": f"{bot.page}:{number}",
@@ -55,11 +56,7 @@ def decode(update: object, *, channel: str, bot: Bot) -> Message | Command | Ign
         "platform_id": number,
     }
     command = parse_mentioned(text) if mention else parse_slash(text)
-    if command is not None and not attachments:
-        return Command(name=command[0], rest=command[1], **common)
-    if not text and not attachments:
-        return IgnoredUpdate(reason="a message with neither text nor file")
-    return Message(text=text, attachments=attachments, mentions_bot=mention, **common)
+    return make_update(text, command, common, mention=mention, attachments=attachments)
 
 
 def _extras(
@@ -75,9 +72,8 @@ def _extras(
 
 
 def _attachments(message: Mapping[str, Any]) -> list[Attachment]:
-    rows = message.get("attachments")
     found: list[Attachment] = []
-    for row in map(mapping, rows if isinstance(rows, list) else ()):
+    for row in mappings(message.get("attachments")):
         url, kind = clean(row.get("url")), clean(row.get("type")).lower()
         if url:
             given = clean(row.get("name")).replace("\\", "/").rpartition("/")[2].strip(". ")
@@ -85,10 +81,3 @@ def _attachments(message: Mapping[str, Any]) -> list[Attachment]:
             name = given or f"{kind or 'file'}-{len(found) + 1}"
             found.append(Attachment(name=name, media_type=media, size=0, ref=url))
     return found
-
-
-def _strip_mention(text: str, name: str) -> tuple[bool, str]:
-    mention = f"@{name}"
-    if not name or mention not in text:
-        return False, text
-    return True, text.removeprefix(mention).lstrip(" ,:\n\t")

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from channels.inbox.polling import UpdateFeed
+from channels.inbox.polling import PositionFeed
 from channels.inbox.text import clean, identifier, iso_time
 from channels.pancake.api import PancakeApi, customer_of
 from channels.pancake.settings import PancakeSettings
 from channels.port import ChannelState
 
-POSITION, START = "messages:position", "messages:start"
+START = "messages:start"
 OVERLAP = timedelta(seconds=60)
 """A message may appear this much later than its time; what was seen before has the same key."""
 
@@ -21,25 +21,29 @@ MAX_PAGES = 20
 MAX_SEEN = 5000
 
 
-class PageMessages(UpdateFeed):
+class PageMessages(PositionFeed):
     """The messages after the stored position, oldest first, each as {conversation, message}."""
 
+    position_name = "messages:position"
+
     def __init__(self, api: PancakeApi, settings: PancakeSettings, state: ChannelState) -> None:
+        super().__init__(state, settings.pause_seconds)
         self._api = api
-        self._state = state
         self._start = self._position = datetime.now(UTC)
         self._seen: deque[str] = deque(maxlen=MAX_SEEN)
-        self.pause = settings.poll_seconds if settings.mode == "polling" else settings.catch_up_seconds
 
-    async def start(self) -> None:
+    async def start(self) -> str:
         """Load the position; a new channel begins with what is written from now on."""
-        stored = await self._state.get(POSITION)
-        if stored:
-            self._position = iso_time(stored)
-            self._start = iso_time(await self._state.get(START) or stored)
-        else:
-            now = self._start.isoformat()
-            await self._state.set({POSITION: now, START: now})
+        stored = await super().start()
+        first = await self._state.get(START)
+        if first is None:
+            await self._state.set({START: stored})
+        self._position, self._start = iso_time(stored), iso_time(first or stored)
+        return stored
+
+    async def newest(self) -> str:
+        """Return the present moment."""
+        return datetime.now(UTC).isoformat()
 
     async def fetch(self) -> Sequence[Mapping[str, Any]]:
         """Ask for the conversations that changed since the position, and for their new messages."""
@@ -73,7 +77,7 @@ class PageMessages(UpdateFeed):
         """Move the position to a message that is stored."""
         moment = iso_time(raw["message"].get("inserted_at"))
         if moment > self._position:
-            await self._state.set({POSITION: moment.isoformat()})
+            await self.move(moment.isoformat())
             self._position = moment
         self._seen.append(identifier(raw["message"].get("id")))
 

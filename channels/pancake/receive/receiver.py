@@ -6,7 +6,8 @@ Pancake suspends a webhook whose posts fail; what could not be stored is read ag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from channels.errors import ChannelError
@@ -14,9 +15,7 @@ from channels.inbox.calls import parse_json
 from channels.inbox.polling import accept_all, log
 from channels.inbox.receiver import InboxReceiver
 from channels.inbox.text import identifier, mapping
-from channels.message import IgnoredUpdate, Update
-from channels.pancake.receive import codec
-from channels.pancake.receive.codec import Bot
+from channels.pancake.receive.codec import Bot, decode
 from channels.pancake.receive.messages import PageMessages
 from channels.pancake.settings import PancakeSettings
 from channels.port import Accept, WebhookRequest, WebhookResponse
@@ -29,15 +28,18 @@ class PancakeReceiver(InboxReceiver):
     """The receiving half of a page."""
 
     def __init__(self, feed: PageMessages, settings: PancakeSettings, *, channel: str) -> None:
-        self.feed = self._messages = feed
+        bot = Bot(page=settings.page_id, name=settings.page_name)
+        # Pancake signs nothing, and nothing in a post is believed.
+        super().__init__(
+            feed, partial(decode, channel=channel, bot=bot), lambda _headers, _body: not settings.polls
+        )
+        self._messages = feed
         self._settings = settings
-        self._channel = channel
-        self._bot = Bot(page=settings.page_id, name=settings.page_name)
         self._reads = 0
 
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
         """Read the announced conversation, and answer 200; 401 in polling mode."""
-        if not self.is_signed(request):
+        if not self.is_signed(request.headers, request.body):
             return WebhookResponse(status=401)
         body = mapping(parse_json(request.body))
         conversation = mapping(mapping(body.get("data")).get("conversation"))
@@ -57,12 +59,3 @@ class PancakeReceiver(InboxReceiver):
         for raw in await self._messages.fetch_one(conversation):
             if not await accept_all(self.decode(raw), accept):
                 return
-
-    def is_signed(self, request: WebhookRequest) -> bool:
-        """Return that posts are received: Pancake signs nothing, and nothing in a post is believed."""
-        del request
-        return self._settings.mode == "webhook"
-
-    def decode(self, raw: Any) -> Iterator[Update | IgnoredUpdate]:
-        """Decode a message."""
-        yield codec.decode(raw, channel=self._channel, bot=self._bot)

@@ -6,11 +6,12 @@ Account is {event_name, sender, recipient, message, timestamp}.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from channels.inbox.commands import parse_mentioned, parse_slash
-from channels.inbox.text import clean, identifier, mapping, unix_time
+from channels.inbox.text import clean, identifier, mapping, mappings, unix_time
+from channels.inbox.updates import find_mention, make_update
 from channels.message import Address, Attachment, Author, Command, IgnoredUpdate, Message, RoomKind
 from channels.zalo.api import Bot
 
@@ -46,7 +47,7 @@ def _bot_message(
     if name == "message.sticker.received":
         text = "[sticker]"
     is_group = chat.get("chat_type") == "GROUP"
-    mention, text = _strip_mention(text.strip(), bot.name) if is_group else (False, text.strip())
+    mention, text = find_mention(text.strip(), bot.name) if is_group else (False, text.strip())
     common: dict[str, Any] = {
         "key": f"bot:{number}",
         "address": Address(channel=channel, room=room),
@@ -66,8 +67,7 @@ def _oa_message(
     number, author = identifier(message.get("msg_id")), identifier(mapping(event.get("sender")).get("id"))
     if not number or not author:
         return IgnoredUpdate(reason="an event without a message or a sender")
-    found = message.get("attachments")
-    rows = [mapping(row) for row in found] if isinstance(found, list) else []
+    rows = mappings(message.get("attachments"))
     links = [(clean(row.get("type")), clean(mapping(row.get("payload")).get("url"))) for row in rows]
     pictures = tuple(url for kind, url in links if kind in _PICTURES and url)
     others = [f"[{kind}] {url}".strip() for kind, url in links if kind not in _PICTURES]
@@ -82,23 +82,11 @@ def _oa_message(
 
 
 def _finish(
-    text: str, pictures: tuple[str, ...], common: dict[str, Any], *, mention: bool = False
+    text: str, pictures: Sequence[str], common: dict[str, Any], *, mention: bool = False
 ) -> Message | Command | IgnoredUpdate:
-    command = parse_mentioned(text) if mention else parse_slash(text)
-    if command is not None and not pictures:
-        return Command(name=command[0], rest=command[1], **common)
-    if not text and not pictures:
-        return IgnoredUpdate(reason="a message with neither text nor picture")
     attachments = tuple(
         Attachment(name=f"picture-{number}.jpg", media_type="image/jpeg", size=0, ref=url)
         for number, url in enumerate(pictures, 1)
     )
-    return Message(text=text, attachments=attachments, mentions_bot=mention, **common)
-
-
-def _strip_mention(text: str, name: str) -> tuple[bool, str]:
-    """Return whether a group's message names the bot, and the text without its name at the start."""
-    mention = f"@{name}"
-    if not name or mention not in text:
-        return False, text
-    return True, text.removeprefix(mention).lstrip(" ,:\n\t") if text.startswith(mention) else text
+    command = parse_mentioned(text) if mention else parse_slash(text)
+    return make_update(text, command, common, mention=mention, attachments=attachments)

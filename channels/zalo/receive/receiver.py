@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 from channels.errors import Unauthorized
 from channels.inbox.calls import parse_json
 from channels.inbox.polling import UpdateFeed
-from channels.inbox.receiver import InboxReceiver
-from channels.inbox.signatures import hmac_sha256, is_equal
+from channels.inbox.signatures import is_equal, is_hmac
 from channels.inbox.text import clean, identifier, mapping
-from channels.message import IgnoredUpdate, Update
-from channels.port import WebhookRequest
-from channels.zalo.api import Bot, BotApi, ZaloApi
-from channels.zalo.receive import codec
+from channels.zalo.api import BotApi, ZaloApi
 from channels.zalo.settings import ZaloSettings
 
 SECRET_HEADER = "x-bot-api-secret-token"  # noqa: S105 - the header's name, not a secret
+SIGNATURE_HEADER = "x-zevent-signature"
 CHECK_SECONDS = 60.0
 
 
@@ -33,14 +30,16 @@ class PolledUpdates(UpdateFeed):
         self._waiting: list[Any] = []
         self._is_first = True
 
+    async def prepare(self) -> None:
+        """Remove a webhook, which would keep updates away."""
+        await self._api.call("deleteWebhook", {})
+
     async def fetch(self) -> Sequence[Any]:
-        """Return what is not stored yet, or wait for the next update."""
+        """Return what is not stored yet, or wait for the next update; the first time not long."""
         if self._waiting:
             return list(self._waiting)
-        seconds = self._seconds
-        if self._is_first:  # tell soon that updates arrive; a webhook would keep them away
-            await self._api.call("deleteWebhook", {})
-            self._is_first, seconds = False, 1
+        seconds = 1 if self._is_first else self._seconds
+        self._is_first = False
         result = await self._api.call("getUpdates", {"timeout": str(seconds)}, timeout=seconds + 10.0)
         found = result if isinstance(result, list) else [result] if result else []
         self._waiting += found
@@ -78,34 +77,20 @@ class PostedUpdates(UpdateFeed):
         """Nothing is fetched, so nothing is confirmed."""
 
 
-class ZaloReceiver(InboxReceiver):
-    """The receiving half of a bot or an Official Account: it polls, or checks the webhook."""
-
-    def __init__(self, api: ZaloApi, settings: ZaloSettings, *, channel: str, bot: Bot) -> None:
-        polls = settings.polls and isinstance(api, BotApi)
-        self.feed = PolledUpdates(api, settings) if polls else PostedUpdates(api, settings)  # type: ignore[arg-type]
-        self._settings = settings
-        self._channel = channel
-        self._bot = bot
-
-    def is_signed(self, request: WebhookRequest) -> bool:
-        """Return whether a post has the bot's secret or the account's signature."""
-        return is_signed(self._settings, request.headers, request.body)
-
-    def decode(self, raw: Any) -> Iterator[Update | IgnoredUpdate]:
-        """Decode an update."""
-        yield codec.decode(raw, channel=self._channel, bot=self._bot)
+def feed_of(api: ZaloApi, settings: ZaloSettings) -> UpdateFeed:
+    """Return what polls a bot's updates, or checks that they are posted."""
+    polls = isinstance(api, BotApi) and settings.polls
+    return PolledUpdates(api, settings) if polls else PostedUpdates(api, settings)  # type: ignore[arg-type]
 
 
 def is_signed(settings: ZaloSettings, headers: Mapping[str, str], body: bytes) -> bool:
     """Return whether a post has the bot's secret, or the Official Account's signature."""
     if settings.platform == "bot":
-        secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else ""
-        return settings.mode == "webhook" and is_equal(headers.get(SECRET_HEADER, ""), secret)
+        secret = settings.posting_secret
+        return secret is not None and is_equal(headers.get(SECRET_HEADER, ""), secret.get_secret_value())
+    if settings.signature == "hmac":
+        return is_hmac(settings.oa_secret, headers, body, header=SIGNATURE_HEADER, prefix="mac=")
     key = settings.oa_secret.get_secret_value() if settings.oa_secret else ""
     stamp = identifier(mapping(parse_json(body)).get("timestamp"))
-    if settings.signature == "hmac":
-        expected = hmac_sha256(key, body)
-    else:
-        expected = sha256(f"{settings.app_id}".encode() + body + f"{stamp}{key}".encode()).hexdigest()
-    return bool(key) and is_equal(headers.get("x-zevent-signature", ""), f"mac={expected}")
+    expected = sha256(f"{settings.app_id}".encode() + body + f"{stamp}{key}".encode()).hexdigest()
+    return bool(key) and is_equal(headers.get(SIGNATURE_HEADER, ""), f"mac={expected}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
@@ -22,6 +22,7 @@ from gateway.store.accounts.records import Record, RecordKind
 from gateway.web.api.files import workspace_files
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.route import MODEL_KEY, ApiCall, NoContent, RequestModel, ResponseModel
+from gateway.web.openapi_configs import PATCH
 from sandbox.config import SandboxConfig
 
 
@@ -34,18 +35,19 @@ class RecordCreate(RequestModel):
 
 @dataclass(frozen=True)
 class ShapedAs:
-    """An annotation of a config: the OpenAPI document refers to the schema of `model`.
+    """An annotation of a config: the OpenAPI document refers to the schema of `model`, or its merge patch.
 
     The fields are not checked here but by `Records`, which names them as the client does.
     """
 
     model: type[BaseModel]
+    suffix: str = ""
 
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Return the name of the model's schema, which the document replaces by a reference."""
-        return {MODEL_KEY: self.model.__name__}
+        return {MODEL_KEY: f"{self.model.__name__}{self.suffix}"}
 
 
 AgentShape = Annotated[dict[str, Any], ShapedAs(AgentConfig)]
@@ -83,6 +85,30 @@ class RecordUpdate(RequestModel):
 
     name: Name | None = None
     config: dict[str, Any] = Field(default_factory=dict)
+
+
+class AgentUpdate(RecordUpdate):
+    """The fields of an agent to change."""
+
+    config: Annotated[dict[str, Any], ShapedAs(AgentConfig, PATCH)] = Field(default_factory=dict)
+
+
+class WorkspaceUpdate(RecordUpdate):
+    """The fields of a workspace to change."""
+
+    config: Annotated[dict[str, Any], ShapedAs(WorkspaceConfig, PATCH)] = Field(default_factory=dict)
+
+
+class SandboxUpdate(RecordUpdate):
+    """The fields of a sandbox's record to change."""
+
+    config: Annotated[dict[str, Any], ShapedAs(SandboxConfig, PATCH)] = Field(default_factory=dict)
+
+
+class SkillUpdate(RecordUpdate):
+    """The fields of a skill to change."""
+
+    config: Annotated[dict[str, Any], ShapedAs(SkillConfig, PATCH)] = Field(default_factory=dict)
 
 
 class RecordResponse(ResponseModel):
@@ -158,6 +184,12 @@ class ChannelResponse(ResponseModel):
     updated_at: datetime
 
 
+UPDATES: Mapping[RecordKind, type[RecordUpdate]] = {
+    "agent": AgentUpdate,
+    "workspace": WorkspaceUpdate,
+    "sandbox": SandboxUpdate,
+    "skill": SkillUpdate,
+}
 _RESPONSES: dict[str, type[RecordResponse]] = {
     "agent": AgentRecordResponse,
     "workspace": WorkspaceRecordResponse,

@@ -49,7 +49,7 @@ def _record_routes(
     record = f"an {kind}" if kind == "agent" else f"a {kind}"
     collection, one = f"{ME}/{plural}", f"{ME}/{plural}/{{id}}"
     page = ListPage[record_model]  # type: ignore[valid-type]
-    update_model = records.RecordUpdate
+    update_model = records.UPDATES[kind]
     changed_model = response_model or record_model
     return (
         post_new_route(

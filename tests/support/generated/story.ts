@@ -19,6 +19,11 @@ async function ask<Answer>(method: string, path: string, body?: object): Promise
   return (await answer.json()) as Answer;
 }
 
+function accountOf(channel: components["schemas"]["Channel"]): string {
+  if (channel.kind === "github") return channel.settings.app_id;
+  return channel.kind === "pancake" ? channel.settings.page_id : channel.name;
+}
+
 async function story(): Promise<void> {
   const config: Partial<components["schemas"]["AgentConfig"]> = { model: "builtin:shell", instructions: "Coo." };
   const made = await ask<Json<"/accounts/me/agents", "post", 201>>("POST", "/accounts/me/agents", {
@@ -26,6 +31,11 @@ async function story(): Promise<void> {
     config,
   });
   if (made.config.instructions !== "Coo.") throw new Error(JSON.stringify(made));
+  const patch: components["schemas"]["AgentUpdate"] = { config: { instructions: "Croo.", sandbox: null } };
+  const changed = await ask<Json<"/accounts/me/agents/{id}", "patch", 200>>("PATCH", "/accounts/me/agents/typed-ts", patch);
+  if (changed.config.instructions !== "Croo.") throw new Error(JSON.stringify(changed));
+  const channels = await ask<Json<"/accounts/me/channels", "get", 200>>("GET", "/accounts/me/channels");
+  if (channels.items.map(accountOf).length !== 0) throw new Error(JSON.stringify(channels));
   const input: Pick<components["schemas"]["TurnCreate"], "input"> = { input: "!echo coo" };
   const turn = await ask<Json<"/agents/{id}/turns", "post", 202>>("POST", "/agents/default/turns", input);
   for (let tries = 0; tries < 600; tries += 1) {

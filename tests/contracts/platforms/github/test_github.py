@@ -155,7 +155,7 @@ async def test_a_probe_names_what_else_is_missing(platform: Simulator) -> None:
     platform.api.events.remove("discussion_comment")
     platform.world.suspended = True
     bad = [one for one in await plugin.probe(plugin.settings(**platform.settings()), TRUSTED) if not one.ok]
-    assert [one.detail for one in bad] == ["not subscribed: discussion_comment", "it is suspended"]
+    assert [one.detail for one in bad] == ["missing: discussion_comment", "it is suspended"]
     platform.world.installed = False
     bad = [one for one in await plugin.probe(plugin.settings(**platform.settings()), TRUSTED) if not one.ok]
     assert "installed nowhere" in [one.detail for one in bad]

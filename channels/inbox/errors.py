@@ -1,0 +1,70 @@
+"""Translate HTTP statuses that mean the same on every platform into the port's errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Literal
+
+from channels.errors import (
+    Ambiguous,
+    ChannelError,
+    RateLimited,
+    Rejected,
+    Unauthorized,
+    Undeliverable,
+    Unreachable,
+)
+from channels.inbox.calls import parse_seconds
+from channels.inbox.text import identifier
+
+_SUCCESSES, _REDIRECTS = range(200, 300), range(300, 400)
+LimitScope = Literal["room", "account"]
+
+_MEANINGS: Mapping[int, type[ChannelError]] = {
+    HTTPStatus.UNAUTHORIZED: Unauthorized,
+    HTTPStatus.NOT_FOUND: Undeliverable,
+}
+
+
+def status_error(
+    status: int, detail: str, own: Mapping[int, type[ChannelError]] = MappingProxyType({})
+) -> ChannelError:
+    """Return the error of a response that is no success; `own` are a platform's own meanings of statuses.
+
+    After a server's failure, or a success that is not understood, the request may have been carried out; a
+    redirect carries out nothing.
+    """
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _SUCCESSES:
+        return Ambiguous(detail)
+    if status in _REDIRECTS:
+        return Unreachable(detail)
+    return {**_MEANINGS, **own}.get(status, Rejected)(detail)
+
+
+def rate_limit(
+    status: int, headers: Mapping[str, str], default: float, *, scope: LimitScope = "account", words: str = ""
+) -> RateLimited | None:
+    """Return the limit that a response is about, or None; headers' names are case-insensitive.
+
+    The wait is that of Retry-After, or until the reset of a limit that is used up, or the default. `words`
+    are those of the response, in lower case.
+    """
+    wait, reset = (parse_seconds(headers.get(name, "")) for name in ("Retry-After", "X-RateLimit-Reset"))
+    is_used_up = headers.get("X-RateLimit-Remaining") == "0"
+    if wait is None and reset is not None and is_used_up:
+        wait = reset - time.time()
+    is_limit = wait is not None or is_used_up or "rate limit" in words
+    if status != HTTPStatus.TOO_MANY_REQUESTS and not (status == HTTPStatus.FORBIDDEN and is_limit):
+        return None
+    return RateLimited(default if wait is None else max(1.0, wait), scope=scope)
+
+
+def require_id(value: object, what: str) -> str:
+    """Return the id of a message that was sent; raises Ambiguous if the response has none."""
+    number = identifier(value)
+    if not number:
+        raise Ambiguous(f"{what}: the response names no message")
+    return number

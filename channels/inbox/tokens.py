@@ -1,0 +1,52 @@
+"""Keep access tokens in memory: each is replaced before its end, or when the platform refuses it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from channels.errors import Unauthorized
+
+T = TypeVar("T")
+
+Renew = Callable[[str], Awaitable[tuple[str, float]]]
+"""Return a new token of a holder, and the seconds it lasts; raises ChannelError."""
+
+
+class TokenCache:
+    """The tokens of the holders that `renew` knows; its repr shows none."""
+
+    def __init__(self, renew: Renew, *, early: float) -> None:
+        self._renew = renew
+        self._early = early
+        self._tokens: dict[str, tuple[str, float]] = {}
+        self._renewals: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def put(self, holder: str, token: str, seconds: float = float("inf")) -> None:
+        """Keep a token that lasts so many seconds."""
+        self._tokens[holder] = token, time.monotonic() + seconds
+
+    async def use(self, holder: str, call: Callable[[str], Awaitable[T]]) -> T:
+        """Make a call with a holder's token; a refused token is replaced once, because nothing was done."""
+        token = await self._get(holder)
+        try:
+            return await call(token)
+        except Unauthorized:
+            self._forget(holder, token)
+        return await call(await self._get(holder))
+
+    def _forget(self, holder: str, refused: str) -> None:
+        kept, _ = self._tokens.get(holder, ("", 0.0))
+        if kept is refused:  # another call may have replaced it
+            del self._tokens[holder]
+
+    async def _get(self, holder: str) -> str:
+        async with self._renewals[holder]:
+            token, ends_at = self._tokens.get(holder, ("", 0.0))
+            if not token or ends_at - time.monotonic() < self._early:
+                token, seconds = await self._renew(holder)
+                self.put(holder, token, seconds)
+            return token

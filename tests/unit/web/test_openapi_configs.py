@@ -1,0 +1,103 @@
+"""The configs of records in the OpenAPI document: channels by kind, merge patches, examples, the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jsonschema_rs import Draft202012Validator, ValidationError
+from pydantic import BaseModel
+
+from channels.registry import built_in
+from gateway.records.agent import AgentConfig
+from gateway.records.kinds import SkillConfig, WorkspaceConfig
+from gateway.web.openapi import document
+from gateway.web.openapi_configs import CHANNEL_EXAMPLES, CONFIG_EXAMPLES
+from gateway.web.routes import ROUTES
+from sandbox.config import SandboxConfig
+
+DOCUMENT = document(ROUTES)
+SCHEMAS = DOCUMENT["components"]["schemas"]
+CONFIGS: dict[str, type[BaseModel]] = {
+    "AgentCreate": AgentConfig,
+    "WorkspaceCreate": WorkspaceConfig,
+    "SandboxCreate": SandboxConfig,
+    "SkillCreate": SkillConfig,
+}
+
+
+def check(name: str, value: Any) -> None:
+    """Raise ValidationError if a value does not have the shape of a component."""
+    whole = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
+    Draft202012Validator(whole).validate(value)
+
+
+@pytest.mark.parametrize("kind", sorted(built_in()))
+def test_a_channel_has_the_settings_of_its_kind(kind: str) -> None:
+    """The discriminator leads to one member; the settings of another kind are not accepted there."""
+    for whole in ("ChannelCreate", "Channel"):
+        member = SCHEMAS[whole]["discriminator"]["mapping"][kind].rpartition("/")[2]
+        assert {"$ref": f"#/components/schemas/{member}"} in SCHEMAS[whole]["oneOf"]
+        assert SCHEMAS[member]["properties"]["kind"]["const"] == kind
+    body = {"name": "a", "kind": kind, "settings": CHANNEL_EXAMPLES[kind]}
+    check("ChannelCreate", body)
+    for wrong in ({**body, "settings": {"surprise": 1}}, {**body, "kind": "pigeon"}, {"name": "a"}):
+        with pytest.raises(ValidationError):
+            check("ChannelCreate", wrong)
+
+
+@pytest.mark.parametrize("name", sorted(CONFIG_EXAMPLES))
+def test_an_example_is_a_body_that_is_accepted(name: str) -> None:
+    """It has the shape that the document states, and the config passes the checks of the record."""
+    check(name, CONFIG_EXAMPLES[name])
+    if name in CONFIGS:
+        CONFIGS[name].model_validate(CONFIG_EXAMPLES[name]["config"])
+
+
+@pytest.mark.parametrize(
+    ("plural", "update", "patch"),
+    [
+        ("agents", "AgentUpdate", {"limits": None, "hooks": {"webhook": None}, "mcp": {"birds": None}}),
+        ("agents", "AgentUpdate", {"mcp": {"birds": {"timeout": 5}}}),
+        ("workspaces", "WorkspaceUpdate", {"readOnly": None}),
+        ("sandboxes", "SandboxUpdate", {"options": {}, "envVars": {"A": None}, "lifecycle": None}),
+        ("skills", "SkillUpdate", {"description": None}),
+    ],
+)
+def test_a_patch_names_only_what_changes(plural: str, update: str, patch: dict[str, Any]) -> None:
+    """Null removes a field at any depth, and nothing is required; unknown fields are still refused."""
+    body = DOCUMENT["paths"][f"/accounts/me/{plural}/{{id}}"]["patch"]["requestBody"]["content"]
+    assert body["application/json"]["schema"] == {"$ref": f"#/components/schemas/{update}"}
+    check(update, {"config": patch})
+    with pytest.raises(ValidationError):
+        check(update, {"config": {"surprise": 1}})
+
+
+@pytest.mark.parametrize("kind", sorted(built_in()))
+def test_a_setting_of_a_channel_can_be_changed_alone(kind: str) -> None:
+    """Its secrets need not be sent again."""
+    for change in ({"groups": "always"}, {"groups": None}, {"rooms": {"r1": {"agent": None}, "r2": None}}):
+        check("ChannelUpdate", {"settings": change})
+        check(f"{built_in()[kind].settings.__name__}Patch", change)
+    with pytest.raises(ValidationError):
+        check("ChannelUpdate", {"settings": {"groups": "sometimes"}})
+
+
+def test_a_patch_component_has_no_required_fields_and_no_defaults() -> None:
+    """A client that fills defaults in would change what it did not mean to."""
+    patches = {name: one for name, one in SCHEMAS.items() if name.endswith("Patch")}
+    assert len(patches) > 20
+    assert not [name for name, shape in patches.items() if "required" in shape]
+    bodies = [one["patch"]["requestBody"]["content"] for one in DOCUMENT["paths"].values() if "patch" in one]
+    names = [body["application/json"]["schema"]["$ref"] for body in bodies if "application/json" in body]
+    patches |= {name.rpartition("/")[2]: SCHEMAS[name.rpartition("/")[2]] for name in names}
+    for shape in patches.values():
+        assert not [field for field, one in shape["properties"].items() if "default" in one]
+
+
+@pytest.mark.parametrize(
+    ("public", "expected"), [("", "/"), ("https://bot.example.org/", "https://bot.example.org")]
+)
+def test_the_server_is_the_public_url(public: str, expected: str) -> None:
+    """Without one, paths are relative to where the document was loaded from."""
+    assert document(ROUTES, public_url=public)["servers"] == [{"url": expected}]
