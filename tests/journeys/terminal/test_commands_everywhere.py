@@ -42,6 +42,8 @@ REPLIES = {
     "remind": "Nothing is scheduled",
     "verbose": "tool",
     "link": "direct chat|same person|chat platform",
+    "signin": "sign",
+    "signout": "Which server",
     "title": "This conversation is called",
     "help": "starts a new conversation",
     "new": "new conversation (begins|has another name)",
