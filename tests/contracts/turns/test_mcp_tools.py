@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,11 @@ from typing import Any
 import pytest
 
 from delivery.database.engine import Database
-from egress.policy import EgressPolicy
 from gateway.agents.port import PendingToolCall
 from gateway.records.errors import InvalidRecord
-from gateway.records.records import Records
-from gateway.store.accounts.records import Record
 from gateway.store.turns import turns
-from gateway.tools.executor import ToolExecutor
-from gateway.tools.mcp.mcp_tools import McpTools
 from gateway.tools.mcp.reads import READ_TOOLS
+from mcp_agents import Agents
 from mcp_services import McpService, mcp_service, session_service
 from migrated import migrated_sqlite
 from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker
@@ -42,30 +37,6 @@ async def harness(tmp_path: Path) -> AsyncIterator[TurnWorkerHarness]:
     database = Database(await migrated_sqlite(tmp_path / "gateway.db"))
     yield await open_turn_worker(database, tmp_path)
     await database.close()
-
-
-class Agents:
-    """Changes the agent's record, and opens its tools as a turn does."""
-
-    def __init__(self, harness: TurnWorkerHarness, *, allow: str = LOOPBACK) -> None:
-        self.harness = harness
-        self.records = Records(harness.vault, EgressPolicy.parse(allow))
-        self.mcp_tools = McpTools(self.records)
-
-    async def configure(self, **servers: Any) -> Record:
-        """Give the agent these MCP servers; their calls need no approval unless the test says so."""
-        servers = {name: {"approval": "never", **server} for name, server in servers.items()}
-        async with self.harness.database.begin() as connection:
-            saved = await self.records.update(connection, self.harness.agent, patch={"mcp": servers})
-        self.harness.agent = saved.record
-        return saved.record
-
-    @asynccontextmanager
-    async def tools(self, turn: Any = None) -> AsyncIterator[ToolExecutor]:
-        """Open the tools of an attempt at a turn."""
-        async with self.harness.open_tools(self.mcp_tools.open, turn) as (tools, external):
-            self.notes = external.notes
-            yield tools
 
 
 async def test_tools_are_offered_with_prefix_and_filter(
@@ -377,46 +348,3 @@ async def test_a_wrong_server_is_refused(harness: TurnWorkerHarness, server: dic
     """The error names the server."""
     with pytest.raises(InvalidRecord, match="/mcp/sums"):
         await Agents(harness).configure(sums=server)
-
-
-async def test_a_command_becomes_the_prompt_of_a_server(
-    harness: TurnWorkerHarness, service: McpService
-) -> None:
-    """Arguments are given in order or by name; the rest of the line belongs to the last one."""
-    agents = Agents(harness)
-    await agents.configure(sums={"url": service.url})
-    for text, name in (
-        ("/sums_greet Ada Lovelace", "Ada Lovelace"),
-        ("/Sums-Greet@some_bot name='Ada L.'", "Ada L."),
-    ):
-        turn = await harness.add_turn(text, running=True)
-        async with harness.open_tools(agents.mcp_tools.open, turn) as (_tools, external):
-            assert external.prompt == f"Say hello to {name}."
-            assert external.with_prompt(turn, lambda one: one.input)(turn) == external.prompt
-
-
-async def test_a_command_without_its_arguments_is_explained(
-    harness: TurnWorkerHarness, service: McpService
-) -> None:
-    """The model is told what is missing; a text that is no command of a server stays as it is."""
-    agents = Agents(harness)
-    await agents.configure(sums={"url": service.url})
-    turn = await harness.add_turn("/sums_greet", running=True)
-    async with harness.open_tools(agents.mcp_tools.open, turn) as (_tools, external):
-        assert external.prompt is None
-        assert any("name is missing; use /sums_greet name" in note for note in external.notes)
-    for text in ("/sums_unknown x", "please /sums_greet Ada", "/other_greet Ada"):
-        turn = await harness.add_turn(text, running=True)
-        async with harness.open_tools(agents.mcp_tools.open, turn) as (_tools, external):
-            assert (external.prompt, external.notes) == (None, ())
-
-
-async def test_a_server_whose_prompts_are_not_offered_has_no_commands(
-    harness: TurnWorkerHarness, service: McpService
-) -> None:
-    """The record decides whether prompts are read."""
-    agents = Agents(harness)
-    await agents.configure(sums={"url": service.url, "prompts": False})
-    turn = await harness.add_turn("/sums_greet Ada", running=True)
-    async with harness.open_tools(agents.mcp_tools.open, turn) as (_tools, external):
-        assert external.prompt is None
