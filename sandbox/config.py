@@ -33,6 +33,9 @@ MOUNT_TARGET = re.compile(r"^/mnt(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]{1,64}){1,4}$")
 SCREENS = ("browser", "computer")
 """Runtimes that a record declares for the tools of the same names."""
 
+DECLARED = ("git", *SCREENS)
+"""Runtimes that a sandbox offers only if its record lists them."""
+
 MIN_SCREEN_MEMORY_MB = 512
 """The least memory in which a browser opens ordinary pages."""
 
@@ -176,7 +179,7 @@ class SandboxConfig(_StrictModel):
     options: SandboxOptions = SandboxOptions()
     network: NetworkConfig = NetworkConfig()
     permission_mode: Literal["ask", "edit", "bypass"] = Field(default="ask", alias="permissionMode")
-    runtimes: tuple[Literal["bash", "python", "node", "browser", "computer"], ...] = (
+    runtimes: tuple[Literal["bash", "python", "node", "git", "browser", "computer"], ...] = (
         "bash",
         "python",
         "node",

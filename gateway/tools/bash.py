@@ -19,7 +19,7 @@ from gateway.tools.tool import (
     can_start_jobs,
     str_argument,
 )
-from sandbox.config import SCREENS
+from sandbox.config import DECLARED
 from sandbox.exec.command_lint import missing_runtime, path_outside_workspace
 from sandbox.model import ExecRequest, ExecResult
 
@@ -41,6 +41,7 @@ _RUNTIMES = {
     **dict.fromkeys(("python", "python3", "pip", "pip3"), "python3"),
     **dict.fromkeys(("node", "npm", "npx"), "node"),
     **dict.fromkeys(("uv", "uvx"), "uv"),
+    "git": "git",
 }
 """The contract's runtimes, by the programs that come with them."""
 
@@ -48,7 +49,7 @@ _RUNTIMES = {
 def _spec(context: ToolContext) -> ToolSpec:
     config = context.environment.config
     absent = [
-        one for one in context.environment.missing_runtimes if one not in SCREENS or one in config.screens
+        one for one in context.environment.missing_runtimes if one not in DECLARED or one in config.runtimes
     ]
     missing = f" ({', '.join(absent)} not installed here)" if absent else ""
     network = "no network" if config.network.mode == "deny-all" else f"network: {config.network.mode}"

@@ -38,6 +38,7 @@ from gateway.tools.files.read import read
 from gateway.tools.files.search import search
 from gateway.tools.files.view_image import view_image
 from gateway.tools.files.write import write
+from gateway.tools.git.git_tools import GIT_TOOLS
 from gateway.tools.hooks.turn_hooks import TurnHooks, denied_result
 from gateway.tools.live_output import LiveOutput
 from gateway.tools.load_skill import load_skill
@@ -62,6 +63,7 @@ TOOLS: Mapping[str, Tool] = {
     "list_files": list_files,
     "search": search,
     **FILE_OPERATIONS,
+    **GIT_TOOLS,
     "view_image": view_image,
     "browser": browser,
     "computer": computer,

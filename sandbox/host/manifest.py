@@ -45,7 +45,8 @@ def _capabilities(settings: Any) -> Sequence[Capability]:
 def _missing_runtimes(settings: Any) -> Sequence[str]:
     from sandbox.host.isolation import runtimes
 
-    return [*runtimes.missing(runtimes.find(settings.runtime_directories)), *runtimes.missing_screens()]
+    found = runtimes.find(settings.runtime_directories)
+    return [*runtimes.missing(found), *runtimes.missing_git(), *runtimes.missing_screens()]
 
 
 plugin = ProviderPlugin(

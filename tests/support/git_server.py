@@ -53,6 +53,11 @@ class GitServer:
         self._git("-C", str(work), "commit", "--quiet", "-m", "First")
         self._git("-C", str(work), "push", "--quiet", str(bare), "main")
 
+    def authors(self, name: str, branch: str) -> list[str]:
+        """Return the authors of a branch's commits, newest first."""
+        found = self._git("-C", str(self.root / name), "log", "--format=%an", f"refs/heads/{branch}")
+        return found.decode().splitlines()
+
     def log(self, name: str) -> list[str]:
         """Return the subjects of a repository's commits, newest first."""
         found = self._git("-C", str(self.root / name), "log", "--format=%s", "main")

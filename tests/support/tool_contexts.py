@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
+from delivery.database.clock import utc_now
+from delivery.database.engine import Database
 from gateway.environments.resolver import Environment
+from gateway.store.turns.turns import Turn
 from gateway.tools.tool import ToolContext
 from sandbox.config import SandboxConfig
 from sandbox.labels import Owner, Scope
@@ -45,3 +49,21 @@ def make_tool_context(config: SandboxConfig, sandbox: Sandbox | None, rig: Provi
     return ToolContext(
         turn=nothing, environment=environment, environment_resolver=workbench, jobs=nothing, files=nothing
     )
+
+
+def asked_context(
+    rig: ProviderRig, sandbox: Sandbox, database: Database, *, account: str, asker: str
+) -> ToolContext:
+    """Return the context of a turn that a person asked for over HTTP."""
+    turn = Turn(
+        id="trn_1",
+        account=account,
+        conversation="cnv_1",
+        agent="agt_1",
+        trigger="message",
+        asker=asker,
+        input="",
+        created_at=utc_now(),
+    )
+    jobs = cast("Any", SimpleNamespace(read=database.read))
+    return replace(make_tool_context(SandboxConfig(), sandbox, rig), turn=turn, jobs=jobs)

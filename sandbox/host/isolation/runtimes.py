@@ -63,6 +63,11 @@ def missing(found: Sequence[Runtime]) -> Sequence[str]:
     return [name for name in NAMES if name not in present]
 
 
+def missing_git() -> Sequence[str]:
+    """Return `git` if it is not in a directory that every sandbox sees."""
+    return [] if any(os.access(one / "git", os.X_OK) for one in _SYSTEM) else ["git"]
+
+
 def missing_screens() -> Sequence[str]:
     """Return the runtimes that show something whose programs are not on this host."""
     browser = [] if any(os.access(one, os.X_OK) for one in BROWSERS) else ["browser"]

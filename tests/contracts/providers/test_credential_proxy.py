@@ -25,6 +25,7 @@ from gateway.environments.credentials import Credentials
 from gateway.records.records import Records
 from gateway.store.accounts import audit_log
 from gateway.store.accounts import records as store
+from gateway.tools.git.git_tools import GIT_TOOLS
 from git_server import GitServer, is_git_server_possible
 from migrated import migrated_sqlite
 from public_hosts import OTHER, PUBLIC, PublicHosts
@@ -34,6 +35,7 @@ from sandbox.port import Provider, Sandbox
 from sandbox.testing.rig import TOKEN, ProviderRig
 from sandbox.testing.waiting import wait_for_job
 from sandbox_rigs import VARIANTS
+from tool_contexts import asked_context
 
 GIT, API = "git.example.org", "api.example.org"
 PASSWORD = "canary-password-of-the-account"
@@ -124,14 +126,14 @@ class Sandboxes:
 
     def __init__(self, rig: ProviderRig, provider: Provider, account: Account) -> None:
         self.made: list[Sandbox] = []
-        self._rig = rig
+        self.rig = rig
         self._provider = provider
         self._account = account
 
     async def create(self, agent: str = "coder", *domains: str) -> Sandbox:
         """Create a restricted sandbox of an agent; an empty name stands for one that agents share."""
-        spec = self._rig.spec(
-            label=f"{self._rig.label}:{agent}",
+        spec = self.rig.spec(
+            label=f"{self.rig.label}:{agent}",
             network=Network.RESTRICTED,
             allow_domains=domains,
             account=self._account.id,
@@ -207,6 +209,39 @@ async def test_git_clones_and_pushes_with_a_password(
         assert not refused.ok
         assert b"403" in refused.stderr
     assert await account.audit() == [f"{account.agents['coder']} use credential GET {credential} {GIT}"]
+
+
+async def test_the_git_tools_clone_commit_and_push(
+    tmp_path: Path, hosts: PublicHosts, account: Account
+) -> None:
+    """The proxy logs in, the commit has the asker's name, and the password is nowhere in the sandbox."""
+    if not is_git_server_possible():
+        pytest.skip("git http-backend is not installed")
+    (tmp_path / "git").mkdir()
+    server = GitServer(root=tmp_path / "git")
+    server.create("tool.git", b"content\n")
+    server.require_basic("ada", PASSWORD)
+    await account.add("github", GIT, "basic", {"username": "ada", "password": PASSWORD})
+    async with account.database.begin() as connection:
+        key, _secret = await api_keys.create_key(connection, account.id, name="Ada of the console")
+    async with (
+        hosts.serve(server.handle, port=443, tls_name=GIT),
+        sandboxes(tmp_path, hosts, account) as opened,
+    ):
+        sandbox = await opened.create()
+        context = asked_context(opened.rig, sandbox, account.database, account=account.id, asker=key.id)
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("git_clone", {"url": f"https://{GIT}/tool.git", "directory": "-my tool"}),
+            ("git_commit", {"directory": "-my tool", "message": "Second", "branch": "fix/it's"}),
+            ("git_push", {"directory": "-my tool", "branch": "fix/it's"}),
+        ]
+        for name, args in calls:
+            await sandbox.write("-my tool/new", b"new") if name == "git_commit" else None
+            done = await GIT_TOOLS[name].run(context, args, "key")
+            assert done.ok, done.content
+            assert PASSWORD not in done.content
+        assert server.authors("tool.git", "fix/it's") == ["Ada of the console", "Ada"]
+        assert (await run(sandbox, SEARCH)).stdout.split() == [b"0", b"0", b"0"]
 
 
 @pytest.mark.parametrize("provider", ["host", "docker"])

@@ -12,7 +12,7 @@ from gateway.tools.bash import bash, missing_runtime_note
 from gateway.tools.tool import ToolContext
 from sandbox import registry
 from sandbox.config import SCREENS, SandboxConfig
-from sandbox.host.isolation.runtimes import NAMES, find, missing, missing_screens
+from sandbox.host.isolation.runtimes import NAMES, find, missing, missing_git, missing_screens
 from sandbox.host.settings import HostSettings
 from sandbox.labels import Owner, Scope
 from sandbox.model import ExecResult, SandboxSpec
@@ -57,6 +57,6 @@ def test_this_machine_says_what_it_lacks(tmp_path: Path) -> None:
     """The host provider's manifest reports the same as doctor, without opening anything."""
     settings = HostSettings(runtime_directories=(tmp_path,))
     lacking = registry.plugin("host").missing_runtimes(settings)
-    assert list(lacking) == [*missing(find((tmp_path,))), *missing_screens()]
+    assert list(lacking) == [*missing(find((tmp_path,))), *missing_git(), *missing_screens()]
     assert set(lacking) <= {*NAMES, *SCREENS}
     assert list(missing(())) == list(NAMES)

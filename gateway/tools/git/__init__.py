@@ -1,0 +1,1 @@
+"""The tools that clone, show, commit and push Git repositories in the sandbox."""
