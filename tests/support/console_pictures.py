@@ -16,8 +16,9 @@ from pathlib import Path
 
 from playwright.async_api import Browser, expect
 
+from channels.telegram.simulator import simulate
 from console_driver import Console, open_browser, open_console
-from demo_content import fill
+from demo_content import Filled, fill
 from demo_model import answer
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
@@ -35,7 +36,7 @@ async def take_all() -> dict[str, bytes]:
     """Return the pictures by their file names."""
     pictures: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as folder:
-        async with OpenAIServer(answer) as model, open_browser() as browser:
+        async with OpenAIServer(answer) as model, simulate() as platform, open_browser() as browser:
             env = {
                 "DOVECOTE_AGENT__MODEL": "openai:loopback",
                 "DOVECOTE_AGENT__BASE_URL": model.base_url,
@@ -44,15 +45,15 @@ async def take_all() -> dict[str, bytes]:
             }
             async with running(Path(folder) / "data", env=env) as gateway:
                 async with gateway.http() as session:
-                    talk = await fill(session)
+                    filled = await fill(session, platform)
                 for look in LOOKS:
-                    async for name, picture in _take_look(browser, gateway, look, talk):
+                    async for name, picture in _take_look(browser, gateway, look, filled):
                         pictures[f"console-{name}-{look}.webp"] = picture
     return pictures
 
 
 async def _take_look(
-    browser: Browser, gateway: GatewayProcess, look: str, talk: str
+    browser: Browser, gateway: GatewayProcess, look: str, filled: Filled
 ) -> AsyncIterator[tuple[str, bytes]]:
     width, height, dark = LOOKS[look]
     async with open_console(browser, width=width, height=height, dark=dark) as view:
@@ -65,9 +66,16 @@ async def _take_look(
             await expect(view.page.locator("main h1").first).to_be_visible()
             await view.page.wait_for_load_state("networkidle")
             yield name, await _picture(view)
-        await view.page.goto(f"{gateway.url}/#/inbox/{talk}")
-        await view.is_caught_up()
-        yield "conversation", await _picture(view)
+        for name in ("channels", "agents"):
+            await view.page.goto(f"{gateway.url}/#/{name}")
+            await view.page.locator(f"main ul a[href^='#/{name}/']").first.click()
+            await expect(view.page.get_by_role("link", name=f"← All {name}")).to_be_visible()
+            await view.page.wait_for_load_state("networkidle")
+            yield name.removesuffix("s"), await _picture(view)
+        for name, talk in (("chat", filled.chat), ("job", filled.job), ("conversation", filled.report)):
+            await view.page.goto(f"{gateway.url}/#/inbox/{talk}")
+            await view.is_caught_up()
+            yield name, await _picture(view)
         await view.page.locator('[data-kind="turn"]').last.get_by_role("link", name="Trace").click()
         await expect(view.page.get_by_role("heading", name="Trace")).to_be_visible()
         yield "trace", await _picture(view)

@@ -34,9 +34,32 @@ def read(path: Path) -> Table:
 """
 
 
+ANSWERS = {
+    "Is the importer up": ScriptedTurn(
+        text="Yes. It has read both formats since 08:10, and its queue is empty.", usage=(350, 26)
+    ),
+    "A background job": ScriptedTurn(
+        text="The nightly import is complete: 3 of 3 parts, no errors.", usage=(760, 31)
+    ),
+    "break": ScriptedTurn(fault="401"),
+    "busy": ScriptedTurn(fault="500"),
+    "report": ScriptedTurn(text=REPORT, usage=(1480, 310)),
+}
+"""What is answered to messages that begin so."""
+
+
 def answer(body: dict[str, Any]) -> ScriptedTurn:
+    """Play one request: a reaction to `Thanks`, else what the last message asks for."""
+    if asked_in(body).startswith("Thanks"):
+        return thank(body)
+    return play(body)
+
+
+def play(body: dict[str, Any]) -> ScriptedTurn:
     """Play one request: `run:`, `write:`, `ask:`, `choose:`, `form:`, `report` and `break`; else an echo."""
     text = last_text(body)
+    if body["messages"][-1]["role"] == "tool" and "resultId" in text:
+        return ScriptedTurn(text="The import has started. I report here when it is done.", usage=(820, 24))
     if body["messages"][-1]["role"] == "tool":
         return ScriptedTurn(text="Done. " + text.strip()[:200], pieces=1, usage=(820, 64))
     word, _, rest = text.partition(":")
@@ -56,13 +79,21 @@ def answer(body: dict[str, Any]) -> ScriptedTurn:
     }
     if word in calls:
         return ScriptedTurn(calls=[calls[word]()], usage=(640, 32))
-    if text.startswith("break"):
-        return ScriptedTurn(fault="401")
-    if text.startswith("busy"):
-        return ScriptedTurn(fault="500")
-    if text.startswith("report"):
-        return ScriptedTurn(text=REPORT, usage=(1480, 310))
-    return ScriptedTurn(text=f"echo: {text}", pieces=1, usage=(320, 18))
+    known = next((turn for begin, turn in ANSWERS.items() if text.startswith(begin)), None)
+    return known or ScriptedTurn(text=f"echo: {text}", pieces=1, usage=(320, 18))
+
+
+def asked_in(body: dict[str, Any]) -> str:
+    """Return what the person wrote last."""
+    said = [one["content"] for one in body["messages"] if one["role"] == "user"]
+    return str(said[-1]) if said else ""
+
+
+def thank(body: dict[str, Any]) -> ScriptedTurn:
+    """React to the message first, then answer it."""
+    if body["messages"][-1]["role"] == "tool":
+        return ScriptedTurn(text="Glad to hear it. The next import starts at six.", usage=(410, 22))
+    return ScriptedTurn(calls=[ToolCall(name="react", args={"emoji": "❤"})], usage=(390, 12))
 
 
 async def _serve(port: int) -> None:

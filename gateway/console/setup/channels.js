@@ -5,7 +5,7 @@ import { addressOf } from "../core/places.js";
 import { Act, Form, Remove } from "../parts/forms.js";
 import { PlatformMark } from "../parts/icons.js";
 import { Badge, Empty, html, Moment, Trouble, usePolled } from "../parts/parts.js";
-import { useState } from "../vendor/hooks.mjs";
+import { useRef, useState } from "../vendor/hooks.mjs";
 import { KINDS } from "./channel_kinds.js";
 
 const RECORDS = "accounts/me/channels";
@@ -129,14 +129,17 @@ function parsed(text) {
 
 /** All settings as JSON; keys that a person removes get their defaults, and *** keeps a secret. */
 function Settings({ channel, refresh }) {
+  const seen = useRef(channel.settings);
   if (channel.managed) return null;
   const save = async ({ settings }) => {
     const wanted = readSettings(settings);
-    const removed = Object.keys(channel.settings).filter((key) => !(key in wanted)).map((key) => [key, null]);
-    await call("PATCH", `${RECORDS}/${channel.id}`, { body: { settings: { ...Object.fromEntries(removed), ...wanted } } });
+    const removed = Object.keys(seen.current).filter((key) => !(key in wanted)).map((key) => [key, null]);
+    const changed = Object.entries(wanted).filter(([key, value]) => JSON.stringify(value) !== JSON.stringify(seen.current[key]));
+    await call("PATCH", `${RECORDS}/${channel.id}`, { body: { settings: Object.fromEntries([...removed, ...changed]) } });
+    seen.current = wanted;
     await refresh();
   };
-  const fields = [{ name: "settings", pointer: "/settings", label: "Settings (JSON)", kind: "area", required: true, value: JSON.stringify(channel.settings, null, 2), hint: "*** stands for a secret and keeps it." }];
+  const fields = [{ name: "settings", pointer: "/settings", label: "Settings (JSON)", kind: "area", required: true, value: JSON.stringify(seen.current, null, 2), hint: "*** stands for a secret and keeps it." }];
   return html`<details><summary>Change the settings</summary><${Form} label="Settings" fields=${fields} action="Save the settings" onSend=${save} keeps=${true} /></details>`;
 }
 

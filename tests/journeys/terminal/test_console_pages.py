@@ -10,6 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from axe_checks import find_barriers
+from channels.telegram.simulator import simulate
 from console_driver import CHROMIUM, Console, open_browser, open_console
 from demo_content import fill
 from demo_model import answer
@@ -312,8 +313,8 @@ async def test_a_running_job_is_one_card_with_its_log(gateway: GatewayProcess, c
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def filled(gateway: GatewayProcess) -> str:
     """Something on every place; returns the conversation with a long answer."""
-    async with gateway.http() as session:
-        return await fill(session)
+    async with simulate() as platform, gateway.http() as session:
+        return (await fill(session, platform)).report
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
