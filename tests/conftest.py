@@ -8,7 +8,6 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-from forked_workers import ForkedWorkers
 from leftovers import Leftover, end_jobs, left_behind
 from postgres import end_shared
 from product_loggers import silent_loggers
@@ -24,17 +23,10 @@ settings.register_profile("ci", deadline=None, max_examples=100)
 settings.load_profile("quick")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the number of processes that are forked after collecting; `-n` starts processes that collect."""
-    parser.addoption("--workers", type=int, default=0, help="run tests in so many forked processes")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the session, in the first process."""
     if not hasattr(config, "workerinput"):
         config.stash[SESSION] = Session()
-    if workers := config.getoption("--workers"):
-        config.pluginmanager.register(ForkedWorkers(workers))
 
 
 @pytest.hookimpl(wrapper=True)
