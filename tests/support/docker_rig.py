@@ -65,7 +65,7 @@ async def outside_container(
         "User": "1000:1000",
         "Env": ["OWNERS_SECRET=kept"],
         "Labels": {"owner": "somebody-else"},
-        "HostConfig": {"NetworkMode": "none", "Init": True},
+        "HostConfig": {"NetworkMode": "none"},
         **config,
     }
     path = "/containers/"
