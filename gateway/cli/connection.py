@@ -19,10 +19,11 @@ KEY_FILE = "key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLocation:
-    """A gateway's base URL and API key."""
+    """A gateway's base URL and API key; `is_named` is false if the URL is only the default."""
 
     url: str
     key: str | None = field(repr=False)
+    is_named: bool
 
 
 def locate_gateway(settings: Settings) -> GatewayLocation:
@@ -32,11 +33,13 @@ def locate_gateway(settings: Settings) -> GatewayLocation:
     stored, or to its public URL; never to another host.
     """
     noted = _read(settings.data_dir / URL_FILE)
+    is_named = bool(settings.url or noted)
     url = settings.url or noted or f"http://{_connect_host(settings.host)}:{settings.port or 8080}"
     if settings.key:
-        return GatewayLocation(url=url, key=settings.key.get_secret_value())
+        return GatewayLocation(url=url, key=settings.key.get_secret_value(), is_named=is_named)
     trusted = _is_local(url) or url in {noted, settings.public_url}
-    return GatewayLocation(url=url, key=_read(settings.data_dir / KEY_FILE) if trusted else None)
+    key = _read(settings.data_dir / KEY_FILE) if trusted else None
+    return GatewayLocation(url=url, key=key, is_named=is_named)
 
 
 def _connect_host(host: str) -> str:

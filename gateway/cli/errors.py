@@ -62,12 +62,18 @@ def report_failures() -> Iterator[None]:
         raise typer.Exit(_report_error(error)) from None
 
 
+def first_error(error: BaseException) -> BaseException:
+    """Return the first error of a group, because the others follow from it; or the error itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def _report_error(error: BaseException) -> ExitCode:
     """Print an exception to stderr and return its exit code."""
     from gateway.config.settings import InvalidSettings
 
-    while isinstance(error, BaseExceptionGroup):  # only the first error is printed; the others follow from it
-        error = error.exceptions[0]
+    error = first_error(error)
     if isinstance(error, InvalidSettings):
         for problem in error.problems:
             print_error(str(problem))
@@ -79,7 +85,8 @@ def _report_error(error: BaseException) -> ExitCode:
         _discard_stdout()
         return ExitCode.DONE
     if isinstance(error, CommandFailed):
-        print_error(str(error))
+        for line in (str(error), *getattr(error, "__notes__", ())):
+            print_error(line)
         return error.code
     print_error(f"unexpected {type(error).__name__}: {error}")
     return ExitCode.FAILED

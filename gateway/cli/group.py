@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from gateway.cli.errors import ExitCode, GatewayUnreachable, print_error, report_failures
+from gateway.cli.errors import (
+    CommandFailed,
+    ExitCode,
+    GatewayUnreachable,
+    UsageError,
+    first_error,
+    print_error,
+    report_failures,
+)
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -99,10 +107,11 @@ def _register(app: typer.Typer, name: str, *, is_operator: bool) -> Register:
             *, url: str | None, key: str | None, data: Path | None, config: Path | None, **own: Any
         ) -> None:
             with report_failures():
-                settings = load_client_settings(config, url=url, key=key, data_dir=data)
+                flags = {"url": url, "key": key, "data_dir": data}
+                settings = load_client_settings(config, **flags)
                 if is_operator and key is None and settings.admin_key is not None:
                     settings = settings.model_copy(update={"key": settings.admin_key})
-                with explain_ignored_files(config), explain_operator_key(expected=is_operator):
+                with explain_location(settings, config, flags), explain_operator_key(expected=is_operator):
                     asyncio.run(with_gateway(settings, lambda gateway: function(gateway, **own)))
 
         _describe(command, function)
@@ -126,21 +135,48 @@ def explain_operator_key(*, expected: bool) -> Iterator[None]:
 
 
 @contextmanager
-def explain_ignored_files(config: Path | None) -> Iterator[None]:
-    """After a failure to reach the gateway, name the files of the working directory that were not read."""
+def explain_location(settings: Settings, config: Path | None, flags: Mapping[str, Any]) -> Iterator[None]:
+    """After a failure to reach the gateway, say whether one was named, and by which unread file."""
     from gateway.cli.client import UNAUTHORIZED, ApiError
-    from gateway.config.load import ignored_files
+    from gateway.cli.connection import locate_gateway
 
     try:
         yield
-    except (GatewayUnreachable, ApiError) as error:
-        ignored = ignored_files(config)
-        if ignored and (isinstance(error, GatewayUnreachable) or error.status == UNAUTHORIZED):
-            print_error(
-                f"{' and '.join(ignored)} in this directory did not choose the gateway: "
-                "pass --config, --data or --url"
-            )
+    except (GatewayUnreachable, ApiError, ExceptionGroup) as raised:
+        error = first_error(raised)
+        if isinstance(error, GatewayUnreachable):
+            note_ignored_files(error, settings, config, flags)
+            if type(error) is GatewayUnreachable and not locate_gateway(settings).is_named:
+                error.args = (f"no gateway runs here: {error}",)
+        elif isinstance(error, ApiError) and error.status == UNAUTHORIZED:
+            note_ignored_files(error, settings, config, flags)
         raise
+
+
+def note_ignored_files(
+    error: CommandFailed, settings: Settings, config: Path | None, flags: Mapping[str, Any]
+) -> None:
+    """Name the files of the working directory that were not read, if they lead to another gateway."""
+    from gateway.config.load import ignored_files
+
+    ignored = ignored_files(config)
+    if ignored and _lead_elsewhere(settings, flags, needs_url=isinstance(error, GatewayUnreachable)):
+        error.add_note(
+            f"{' and '.join(ignored)} in this directory did not choose the gateway: "
+            "pass --config, --data or --url"
+        )
+
+
+def _lead_elsewhere(settings: Settings, flags: Mapping[str, Any], *, needs_url: bool) -> bool:
+    """Return whether the files of the working directory name another gateway than the settings."""
+    from gateway.cli.connection import locate_gateway
+    from gateway.config.settings import InvalidSettings
+
+    try:
+        theirs, ours = locate_gateway(load_settings(None, **flags)), locate_gateway(settings)
+    except (InvalidSettings, UsageError):
+        return True
+    return theirs.is_named and theirs.url != ours.url if needs_url else theirs != ours
 
 
 async def with_gateway(settings: Settings, work: Callable[[GatewayClient], Awaitable[None]]) -> None:

@@ -14,7 +14,7 @@ from gateway.cli.group import (
     Json,
     Key,
     Url,
-    explain_ignored_files,
+    explain_location,
     group,
     load_client_settings,
     load_settings,
@@ -148,10 +148,11 @@ def probe_channel(
     """Check a channel's token and permissions with its platform."""
     import asyncio
 
-    table = load_settings(config, url=url, key=key, data_dir=data).channels.get(name)
+    flags = {"url": url, "key": key, "data_dir": data}
+    table = load_settings(config, **flags).channels.get(name)
     if table is None:
-        client = load_client_settings(config, url=url, key=key, data_dir=data)
-        with explain_ignored_files(config):
+        client = load_client_settings(config, **flags)
+        with explain_location(client, config, flags):
             findings = asyncio.run(_probe_on_gateway(name, client))
     else:
         findings = asyncio.run(_probe(name, dict(table)))
