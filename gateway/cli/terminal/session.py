@@ -17,7 +17,7 @@ from gateway.cli.errors import print_error
 from gateway.cli.output import clean
 from gateway.cli.terminal.conversation_client import ConversationClient
 from gateway.cli.terminal.stdin_lines import stdin_lines
-from gateway.cli.terminal.transcript import ENDS, Transcript, render_tool_call
+from gateway.cli.terminal.transcript import ENDS, Transcript, render_decision_command, render_tool_call
 
 PROMPT = "> "
 HELP = (
@@ -67,6 +67,7 @@ class TerminalSession:
         self._unaccepted: dict[str, str] = {}
         self._awaited_replies: list[str] = []
         self._pending_approvals: list[Frame] = []
+        self._reads_lines = False
         self._input_ended = False
         self._leaving = False
         self._last_state = ""
@@ -102,6 +103,7 @@ class TerminalSession:
         def put(line: str | None) -> None:
             self._inputs.put_nowait(KeyPress.END if line is None else TypedLine(line))
 
+        self._reads_lines = True
         self._stack.enter_context(stdin_lines(sys.stdin.fileno(), put))
 
     def _prompt(self) -> None:
@@ -135,12 +137,8 @@ class TerminalSession:
 
     def _on_end_of_input(self) -> None:
         self._input_ended = True
-        for event in self._pending_approvals:
-            approval = event["data"].get("approval")
-            if event["type"] == "question.requested":
-                print_error(f"{approval} waits for an answer: dovecote approvals answer {approval} TEXT")
-            else:
-                print_error(f"{approval} waits for approval: dovecote approvals approve {approval}")
+        for event in self._pending_approvals if self._at_terminal else ():
+            print_error(render_decision_command(event))
         if self._pending_approvals:
             self._leaving, self._last_state = True, "approval.requested"
 
@@ -162,7 +160,7 @@ class TerminalSession:
                 await self._client.answer(self._pending_approvals[0]["data"]["approval"], text)
             return
         if text.strip().lower() not in {"y", "yes", "n", "no"}:
-            typer.echo("approve? y/n ", nl=False)
+            self._ask_person("approve? y/n ")
             return
         event = self._pending_approvals.pop(0)
         await self._client.decide(event["data"]["approval"], approved=text.strip().lower().startswith("y"))
@@ -240,14 +238,20 @@ class TerminalSession:
 
     def _ask_approval(self, event: Frame) -> None:
         self._pending_approvals.append(event)
-        if self._once is not None and len(self._pending_approvals) == 1:
+        if self._once is not None and not self._reads_lines:
             self._read_lines()
         if self._at_terminal and event["type"] == "question.requested":
-            typer.echo("your answer: ", nl=False)
+            self._ask_person("your answer: ")
         elif self._at_terminal:
-            typer.echo(f"approve {render_tool_call(event['data'])}? y/n ", nl=False)
-        elif self._input_ended:
+            self._ask_person(f"approve {clean(render_tool_call(event['data']))}? y/n ")
+        else:
+            print_error(render_decision_command(event))
+        if self._input_ended:
             self._on_end_of_input()
+
+    def _ask_person(self, question: str) -> None:
+        """Write a question where a person reads it, also while the answers go to a file."""
+        typer.echo(question, nl=False, err=self._at_terminal and not sys.stdout.isatty())
 
 
 @contextmanager

@@ -140,6 +140,16 @@ def render_tool_call(about: Mapping[str, Any]) -> str:
     return f"{about.get('name') or about.get('tool') or 'tool'} {short(command, 200)}".rstrip()
 
 
+def render_decision_command(event: Event) -> str:
+    """Return what waits for a person, and the command that decides it."""
+    about = event.get("data") or {}
+    approval = about.get("approval")
+    if event.get("type") == "question.requested":
+        return clean(f"{approval} waits for an answer: dovecote approvals answer {approval} TEXT")
+    waits = f"{approval} waits for approval of {render_tool_call(about)}"
+    return clean(f"{waits}: dovecote approvals approve {approval} (or deny {approval})")
+
+
 def render_job_state(kind: str, about: Mapping[str, Any]) -> str:
     """Return a line about the state of a job; its output follows in a message."""
     exit_code = f", exit {about['exit_code']}" if about.get("exit_code") is not None else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,11 +190,39 @@ def test_a_person_decides_in_chat(gateway: FakeGateway, tmp_path: Path, answer: 
 
 
 def test_nobody_there_to_approve(gateway: FakeGateway, tmp_path: Path) -> None:
-    """When input has ended, the approval stays open, and the line names how to decide it; exit code 1."""
+    """When input has ended, the approval stays open, and one line names how to decide it; exit code 1."""
     gateway.scripts = [_request_approval]
     done = command(gateway, tmp_path, "chat", "please", typed="")
     assert done.returncode == 1
-    assert "dovecote approvals approve apr_1" in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "waits for approval of bash rm x: dovecote approvals approve apr_1 (or deny apr_1)" in line
+
+
+def test_a_person_at_a_terminal_is_asked(gateway: FakeGateway, tmp_path: Path) -> None:
+    """The terminal shows the question also while the answer goes to a file, and its line decides."""
+    gateway.scripts = [_request_approval]
+    done = asyncio.run(_commanded_at_terminal("chat", "please", "--url", gateway.url, directory=tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "approve bash rm x? y/n "
+    assert "you said approve" in done.stdout
+
+
+async def _commanded_at_terminal(*words: str, directory: Path) -> Done:
+    """Run a command whose input is a terminal at which a person types `y`."""
+    person, terminal = pty.openpty()
+    try:
+        os.write(person, b"y\n")
+        env = environment_without_ours()
+        child = await gateway_command(
+            *words, env=env, cwd=directory, stdin=terminal, stdout=PIPE, stderr=PIPE, started=True
+        )
+        async with asyncio.timeout(60):
+            out, errors = await child.communicate()
+    finally:
+        os.close(person)
+        os.close(terminal)
+    assert child.returncode is not None
+    return Done(returncode=child.returncode, stdout=out.decode(), stderr=errors.decode())
 
 
 async def _answer_two_messages(socket: ClientSocket) -> None:
