@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Dialog, Page, async_playwright, expect
 
 from gateway_process import GatewayProcess
 
@@ -60,6 +60,20 @@ class Console:
         """Type a key and send it."""
         await self.page.get_by_label("API key").fill(key)
         await self.page.get_by_role("button", name="Enter").click()
+
+    async def reload(self) -> list[str]:
+        """Load the page again, agree to what the browser asks, and return the kinds of its questions."""
+        asked: list[str] = []
+
+        async def agree(dialog: Dialog) -> None:
+            asked.append(dialog.type)
+            await dialog.accept()
+
+        self.page.on("dialog", agree)
+        await self.page.reload()
+        self.page.remove_listener("dialog", agree)
+        self.console_errors.clear()
+        return asked
 
     async def start_conversation(self, text: str) -> None:
         """Begin a new conversation with a message, and wait until the stream shows it."""

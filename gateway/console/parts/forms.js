@@ -8,8 +8,8 @@ import { useEffect, useId, useRef, useState } from "../vendor/hooks.mjs";
  * A form. `fields` are {name, label, kind: text | area | select | check | password | number, options, hint, required,
  * value, pointer}; `pointer` begins where the gateway names faults of this field, if not by the field's name.
  * `onSend(values, changed)` may throw a Problem: faults of fields are shown at them. `changed` has only the values that
- * a person changed. Afterwards the form is empty again, unless it
- * `keeps` what it has: true for records, which ask before they are left unsaved, "quietly" for what is never stored. Keys without the scope `needs` see no form.
+ * a person changed. Afterwards the form is empty again, unless it `keeps` what it has. A form asks before the page is
+ * left with something unsaved, unless it keeps "quietly" what is never stored. Keys without the scope `needs` see no form.
  */
 export function Form({ title, label = title, fields, action, onSend, keeps = false, needs = "admin" }) {
   const id = useId();
@@ -22,11 +22,11 @@ export function Form({ title, label = title, fields, action, onSend, keeps = fal
     setSaid("");
     await onSend(values, changedSince(start.current, values));
     setSaid("Done.");
-    if (keeps) start.current = values;
-    else setValues(initialOf(fields));
+    start.current = keeps ? values : initialOf(fields);
+    setValues(start.current);
   });
   const { faults, rest } = placeFaults(problem, fields);
-  useUnsaved(keeps === true && Object.keys(changedSince(start.current, values)).length > 0);
+  useUnsaved(keeps !== "quietly" && Object.keys(changedSince(start.current, values)).length > 0);
   useEffect(() => form.current?.querySelector("[aria-invalid]")?.focus(), [problem]);
   if (!session.may(needs)) return null;
   const submit = (event) => {
