@@ -14,6 +14,9 @@ from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.messages import ChatMessageRow, visible_attachment
 from gateway.store.turns import turns
 
+MAX_NAME = 200
+"""Characters of a person's name in an event."""
+
 
 class ReceivedMessage(Protocol):
     """What a person sent."""
@@ -25,6 +28,10 @@ class ReceivedMessage(Protocol):
     @property
     def asker(self) -> str:
         """Return the id of the person or key."""
+
+    @property
+    def asker_name(self) -> str:
+        """Return the name of the person on the chat platform; empty if it is not known."""
 
     @property
     def attachments(self) -> Sequence[Mapping[str, Any]]:
@@ -56,6 +63,8 @@ def received_event(received: ReceivedMessage, place: MessagePlace, *, merged: bo
         "author": received.asker,
         "files": [visible_attachment(one) for one in received.attachments],
     }
+    if received.asker_name:
+        data["author_name"] = received.asker_name[:MAX_NAME]
     if merged:
         data["joined"] = True
     return Event.now(EventType.MESSAGE_RECEIVED, place.conversation, data, turn=place.turn)

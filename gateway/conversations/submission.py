@@ -73,6 +73,7 @@ class Submission:
     account: str
     text: str
     asker: str
+    asker_name: str = ""
     agent: str | None = None
     conversation: str | None = None
     source: str = "api"

@@ -47,6 +47,19 @@ class InboundMessage:
             edited=True if isinstance(update, Message) and update.edited else None,
         ).encode()
 
+    def stored_attachments(self, channel: str) -> list[dict[str, Any]]:
+        """Return the files as messages of this channel record store them."""
+        return [
+            {
+                "name": one.name,
+                "type": one.media_type,
+                "size": one.size,
+                "ref": one.ref,
+                "channel": channel,
+            }
+            for one in self.attachments
+        ]
+
     @property
     def author(self) -> Author:
         """Return the sender."""

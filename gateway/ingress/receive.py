@@ -225,16 +225,8 @@ class UpdateHandler:
             account=context.record.account,
             text=inbound.text,
             asker=inbound.author.id,
-            attachments=[
-                {
-                    "name": one.name,
-                    "type": one.media_type,
-                    "size": one.size,
-                    "ref": one.ref,
-                    "channel": context.record.id,
-                }
-                for one in inbound.attachments
-            ],
+            asker_name=inbound.author.name,
+            attachments=inbound.stored_attachments(context.record.id),
             platform_id=inbound.update.platform_id,
             origin=inbound.origin(str(context.record.config["kind"])),
             context=before.encode(),
@@ -365,6 +357,7 @@ class UpdateHandler:
             "role": "user",
             "text": inbound.text,
             "author": stored.author,
+            "author_name": inbound.author.name or None,
             "files": [visible_attachment(one) for one in stored.attachments],
             "edited": True,
         }

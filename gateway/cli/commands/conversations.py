@@ -37,11 +37,12 @@ async def list_conversations(
         "id": "id",
         "title": "title",
         "name": "name",
+        "people": _people,
         "place": _place,
         "last activity": "active_at",
     }
     query: dict[str, str | int] = {"channel": channel} if channel else {}
-    rows = await gateway.list_all("conversations", **query)
+    rows = await gateway.list_all("conversations", preview="true", **query)
     print_rows(rows, columns, as_json=as_json, empty="no conversations")
 
 
@@ -97,7 +98,16 @@ async def delete_conversation(gateway: GatewayClient, conversation: Id) -> None:
     typer.echo(f"{clean(conversation)} is deleted")
 
 
+def _people(row: Any) -> list[str]:
+    """Return the names of who wrote lately; people without a known name are shown by id."""
+    preview = row.get("preview") or {}
+    ids = preview.get("people") or []
+    names = preview.get("people_names") or ids
+    return [name for person, name in zip(ids, names, strict=False) if not person.startswith("key_")][:3]
+
+
 def _place(row: Any) -> str:
     address = row.get("address") or {}
     channel = address.get("channel_name") or address.get("channel")
-    return " · ".join(str(part) for part in (channel, address.get("room"), address.get("thread")) if part)
+    room = address.get("room_name") or address.get("room")
+    return " · ".join(str(part) for part in (channel, room, address.get("thread")) if part)

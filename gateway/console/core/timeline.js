@@ -47,7 +47,11 @@ export class Timeline {
 
   restoreMessage(message) {
     const key = `m:${message.id}`;
-    if (this.items.has(key)) return;
+    const known = this.items.get(key);
+    if (known !== undefined) {
+      if (known.authorName === undefined && message.author_name) this.put(key, { ...known, authorName: message.author_name });
+      return;
+    }
     this.put(key, { ...messageItem(message, message), time: message.created_at ?? message.time, restored: true });
   }
 
@@ -169,7 +173,9 @@ const READERS = {
   },
   "message.received": (timeline, event, data) => {
     timeline.authors.set(event.turn, authorOf(data.author));
-    timeline.place(`m:${data.message ?? event.id}`, { ...messageItem(event, { role: "user", ...data }), time: event.time });
+    const key = `m:${data.message ?? event.id}`;
+    const authorName = data.author_name ?? timeline.items.get(key)?.authorName; // a deletion has no name
+    timeline.place(key, { ...messageItem(event, { role: "user", ...data }), authorName, time: event.time });
   },
   "message.delta": (timeline, event, data) => takeDelta(timeline, event, data),
   "message.completed": (timeline, event, data) => {
@@ -264,6 +270,7 @@ function messageItem(event, fields) {
     role: fields.role ?? "assistant",
     text: fields.text ?? "",
     author: authorOf(fields.author),
+    authorName: fields.author_name ?? undefined,
     files: fields.files ?? fields.attachments ?? [],
     turn: event.turn ?? fields.turn,
   };

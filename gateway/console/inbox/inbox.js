@@ -57,14 +57,16 @@ function Search({ text, onSearch }) {
 
 function Row({ talk, current, wanted }) {
   const unread = talk.id !== current && isUnread(talk);
-  const { last, people = [], states = [] } = talk.preview ?? {};
-  const names = people.filter((name) => !name.startsWith("key_")).slice(0, 3).join(", ");
-  const where = [placeOf(talk), names].filter(Boolean).join(" · ");
+  const { last, people = [], people_names: called = people, states = [] } = talk.preview ?? {};
+  const shown = people.map((id, place) => ({ id, name: called[place] ?? id })).filter(({ id }) => !id.startsWith("key_")).slice(0, 3);
+  const ids = shown.map(({ id }) => id).join(", ");
+  const others = shown.filter(({ name }) => name !== talk.address?.room_name).map(({ name }) => name).join(", ");
+  const where = [placeOf(talk), others].filter(Boolean).join(" · ");
   return html`<li>
     <a class=${unread ? "unread" : ""} href=${addressOf("inbox", talk.id, wanted)} aria-current=${talk.id === current ? "page" : undefined} data-conversation=${talk.id}>
       <${PlatformMark} kind=${talk.kind} />
       <span class="names"><span class="clip name">${nameOf(talk)}</span>
-        ${where && html`<span class="clip quiet">${where}</span>`}
+        ${where && html`<span class="clip quiet" title=${ids || undefined}>${where}</span>`}
         ${last && html`<span class="clip quiet last">${last.role === "user" ? last.text : `↩ ${plainLine(last.text)}`}</span>`}</span>
       <span class="marks"><${Moment} time=${talk.active_at} /> <${State} states=${states} />
         ${unread && html`<span class="dot"><span class="unseen">unread</span></span>`}</span>

@@ -41,9 +41,9 @@ function Reactions({ reactions = [] }) {
 }
 
 /** The name of a message's author; authors over the API are only known by the id of a key. */
-function askerOf({ author }) {
+function askerOf({ author, authorName }) {
   if (!author || author === session.author()) return "You";
-  return author.startsWith("key_") ? "API key" : author;
+  return author.startsWith("key_") ? "API key" : (authorName ?? author);
 }
 
 function speakerOf({ role, author }) {

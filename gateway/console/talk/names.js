@@ -7,6 +7,6 @@ export function nameOf(talk) {
 
 /** Where in a chat a conversation is; empty for one without a chat. */
 export function placeOf(talk) {
-  const { channel_name: channel, room, thread } = talk.address ?? {};
-  return [channel, room, thread].filter(Boolean).join(" · ");
+  const { channel_name: channel, room, room_name: person, thread } = talk.address ?? {};
+  return [channel, person ?? room, thread].filter(Boolean).join(" · ");
 }

@@ -13,7 +13,7 @@ export function TitleBar({ id, talk, refresh }) {
   return html`<header class="title">
     <a class="back button" href="#/inbox" aria-label="← Conversations">←</a>
     <${PlatformMark} kind=${talk.kind} />
-    <div class="names"><h1 class="clip">${nameOf(talk)}</h1>${placeOf(talk) && html`<p class="quiet clip">${placeOf(talk)}</p>`}</div>
+    <div class="names"><h1 class="clip">${nameOf(talk)}</h1>${placeOf(talk) && html`<p class="quiet clip" title=${talk.address?.room}>${placeOf(talk)}</p>`}</div>
     ${talk.handover && html`<${Badge} state="with a person" />`}
     <div class="actions">
       <${Handover} id=${id} talk=${talk} refresh=${refresh} />

@@ -94,6 +94,7 @@ class AgentReactions:
             account=context.record.account,
             text=f"(reaction to the quoted message: {reaction.emoji[:MAX_EMOJI]})",
             asker=reaction.author.id,
+            asker_name=reaction.author.name,
             origin=_origin(context, conversation, reaction),
             context={"quoted": quoted},
             request=ClientRequest(instructions=INSTRUCTIONS, heartbeat=True).to_json(),

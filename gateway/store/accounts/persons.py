@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -109,6 +109,18 @@ async def list_identities(connection: Connection, people: Sequence[str]) -> list
         .order_by(identities.c.created_at, identities.c.id)
     )
     return [Identity(**row) for row in rows.mappings()]
+
+
+async def get_names(connection: Connection, account: str, ids: Collection[str]) -> dict[str, str]:
+    """Return the names of identities by their ids, without those that have none."""
+    if not ids:
+        return {}
+    rows = await connection.execute(
+        select(identities.c.id, identities.c.name).where(
+            identities.c.account == account, identities.c.id.in_(sorted(ids)), identities.c.name != ""
+        )
+    )
+    return {row.id: row.name for row in rows}
 
 
 async def insert_identity(connection: Connection, identity: Identity) -> None:

@@ -29,12 +29,16 @@ class ConversationState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationView:
-    """A conversation with the time of its last activity, and the name and kind of its channel."""
+    """A conversation with the time of its last activity, and the name and kind of its channel.
+
+    `room_name` is the name of the person whose id the room has, once somebody has looked it up.
+    """
 
     conversation: Conversation
     active_at: datetime
     channel_name: str | None
     channel_kind: str | None = None
+    room_name: str | None = None
 
     @property
     def id(self) -> str:

@@ -32,10 +32,14 @@ class LastMessage:
 
 @dataclass(slots=True, kw_only=True)
 class Preview:
-    """What a list shows of a conversation; `people` are the authors of its recent messages."""
+    """What a list shows of a conversation; `people` are the authors of its recent messages.
+
+    `names` are those of the authors who are known by one, once somebody has looked them up.
+    """
 
     last: LastMessage | None = None
     people: list[str] = field(default_factory=list)
+    names: Mapping[str, str] = field(default_factory=dict)
     states: list[ConversationState] = field(default_factory=list)
 
 

@@ -11,6 +11,7 @@ from channels.message import Address
 from delivery.database.engine import Connection
 from delivery.errors import DeliveryError
 from delivery.events import outbox
+from gateway.accounts.author_names import name_rooms, read_named_previews, read_names_in
 from gateway.conversations import titles
 from gateway.conversations.titles import LONGEST_TITLE, derive_title
 from gateway.store.conversations import conversations as store
@@ -18,7 +19,7 @@ from gateway.store.conversations import listing
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.listing import ConversationState, ConversationView
 from gateway.store.conversations.messages import visible_attachment as file_shown
-from gateway.store.conversations.previews import Preview, read_previews
+from gateway.store.conversations.previews import Preview
 from gateway.store.turn_state import QueueMode
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import branches as branch_store
@@ -38,11 +39,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class AddressResponse(ResponseModel):
-    """The chat thread of a conversation; `channel_name` is null if the channel was deleted."""
+    """The chat thread of a conversation; `channel_name` is null if the channel was deleted.
+
+    `room_name` is the name of the person in a direct chat whose room has the id of the person.
+    """
 
     channel: str
     channel_name: str | None
     room: str
+    room_name: str | None
     thread: str | None
 
 
@@ -100,15 +105,20 @@ class LastMessageResponse(ResponseModel):
 
     role: str
     author: str
+    author_name: str | None
     text: str
     created_at: datetime
 
 
 class PreviewResponse(ResponseModel):
-    """What a list shows of a conversation; `people` are the authors of its recent messages."""
+    """What a list shows of a conversation; `people` are the authors of its recent messages.
+
+    `people_names` are their names in the same order; somebody without a known name has the id there.
+    """
 
     last: LastMessageResponse | None
     people: list[str]
+    people_names: list[str]
     states: list[ConversationState]
 
 
@@ -145,11 +155,12 @@ class ConversationResponse(ResponseModel):
 
 
 class MessageResponse(ResponseModel):
-    """A message of a conversation."""
+    """A message of a conversation; `author_name` is null if the author is not known by a name."""
 
     id: str
     role: str
     author: str
+    author_name: str | None
     text: str
     turn: str | None
     files: list[dict[str, Any]]
@@ -196,14 +207,19 @@ class ConversationQuery(PageQuery):
 
 
 def _to_preview(preview: Preview) -> PreviewResponse:
-    last = preview.last
+    last, names = preview.last, preview.names
     return PreviewResponse(
         last=LastMessageResponse(
-            role=last.role, author=last.author, text=last.text, created_at=last.created_at
+            role=last.role,
+            author=last.author,
+            author_name=names.get(last.author),
+            text=last.text,
+            created_at=last.created_at,
         )
         if last is not None
         else None,
         people=preview.people,
+        people_names=[names.get(one, one) for one in preview.people],
         states=preview.states,
     )
 
@@ -214,7 +230,11 @@ def to_response(view: ConversationView, preview: Preview | None = None) -> Conve
     if conversation.address is not None:
         there = Address.decode(conversation.address)
         address = AddressResponse(
-            channel=there.channel, channel_name=view.channel_name, room=there.room, thread=there.thread
+            channel=there.channel,
+            channel_name=view.channel_name,
+            room=there.room,
+            room_name=view.room_name,
+            thread=there.thread,
         )
     return ConversationResponse(
         id=conversation.id,
@@ -248,7 +268,8 @@ async def _require_view(connection: Connection, account: str, id_or_name: str) -
     view = await listing.get(connection, account, id_or_name)
     if view is None:
         raise not_found("there is no such conversation in this account")
-    return to_response(view)
+    (named,) = await name_rooms(connection, account, [view])
+    return to_response(named)
 
 
 async def list_conversations(call: ApiCall[NoContent, ConversationQuery]) -> ListPage[ConversationResponse]:
@@ -278,7 +299,8 @@ async def list_conversations(call: ApiCall[NoContent, ConversationQuery]) -> Lis
                 connection, account, wanted, after=query.last_active, limit=query.limit + 1
             )
         page, following = paginate(found, query.limit)
-        previews = await read_previews(connection, [one.id for one in page]) if query.preview else {}
+        previews = await read_named_previews(connection, account, page) if query.preview else {}
+        page = await name_rooms(connection, account, page)
     if following is not None and query.sort == "activity":
         following = f"{(page[-1].active_at - _EPOCH) // timedelta(microseconds=1)}-{following}"
     items = [to_response(one, previews.get(one.id, Preview()) if query.preview else None) for one in page]
@@ -332,6 +354,7 @@ async def get_snapshot(call: ApiCall[NoContent, NoContent]) -> ConversationSnaps
     seq, epoch = await _cursor(call, conversation.id, known)
     async with call.context.database.read() as connection:
         messages = await store.list_messages(connection, conversation.id)
+        names = await read_names_in(connection, conversation, {one.author for one in messages})
         jobs = await job_store.list_for_account(
             connection, call.account, conversation=conversation.id, limit=SNAPSHOT_LIMIT
         )
@@ -348,6 +371,7 @@ async def get_snapshot(call: ApiCall[NoContent, NoContent]) -> ConversationSnaps
                 id=one.id,
                 role=one.role,
                 author=one.author,
+                author_name=names.get(one.author),
                 text=one.text,
                 turn=one.turn,
                 files=[file_shown(file) for file in one.attachments],

@@ -68,6 +68,17 @@ test("the next message may begin before the last one is told whole", () => {
   assert.deepEqual(timeline.list().map(({ kind, text }) => [kind, text]), [["message", "one"], ["draft", "two!"]]);
 });
 
+test("people keep the names that an event or the snapshot knows", () => {
+  const timeline = after(
+    event("message.received", { message: "msg_1", role: "user", text: "hi", author: "4711", author_name: "Ann" }),
+    event("message.received", { message: "msg_1", role: "user", text: "", author: "4711", deleted: true }),
+    event("message.received", { message: "msg_2", role: "user", text: "ho", author: "4712" }),
+    event("message.received", { message: "msg_3", role: "user", text: "hu", author: "4713" }),
+  );
+  timeline.restore({ messages: [{ id: "msg_2", role: "user", text: "ho", author: "4712", author_name: "Bob" }, { id: "msg_3", author_name: null }] });
+  assert.deepEqual(timeline.list().map(({ author, authorName }) => [author, authorName]), [["4711", "Ann"], ["4712", "Bob"], ["4713", undefined]]);
+});
+
 test("a long history is taken in at once", { timeout: 20_000 }, () => {
   const timeline = new Timeline();
   for (let turn = 0; turn < 10_000; turn += 1) {

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
+from channels.message import Author
 from delivery.database.engine import Database
 from delivery.events.event import Event, EventType
+from gateway.accounts.author_names import read_named_previews, read_names_in
 from gateway.conversations import titles
 from gateway.store import tables
 from gateway.store.conversations import conversations, handover, listing
@@ -14,7 +16,7 @@ from gateway.store.conversations.listing import ConversationFilter, Conversation
 from gateway.store.conversations.previews import PREVIEW_LENGTH, read_previews
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import turns
-from ingress_harness import IngressHarness, attachment, open_ingress_harness
+from ingress_harness import ANN, IngressHarness, attachment, open_ingress_harness
 
 ALL = ConversationFilter()
 
@@ -153,3 +155,20 @@ async def test_a_preview_has_the_last_message_and_the_people(harness: IngressHar
     assert (short.last.role, short.last.text) == ("user", "other")
     assert len(long.people) == len(short.people) == 1
     assert ConversationState.RUNNING in long.states
+
+
+async def test_people_of_a_chat_are_shown_by_name(harness: IngressHarness) -> None:
+    """The name is that under which a person was first seen; somebody without one is shown by id."""
+    nameless = Author(id="4711", name="")
+    await harness.send_message("hello", by=ANN)
+    await harness.send_message("hello too", by=nameless)
+    talk = await harness.get_conversation()
+    async with harness.database.read() as connection:
+        view = await listing.get(connection, harness.account, talk.id)
+        assert view is not None
+        previews = await read_named_previews(connection, harness.account, [view])
+        names = await read_names_in(connection, talk, [ANN.id, nameless.id, "key_1", ""])
+    assert sorted(previews[talk.id].people) == sorted([ANN.id, nameless.id])
+    assert previews[talk.id].names == names == {ANN.id: ANN.name}
+    said = [one for one in await harness.list_events() if one.type is EventType.MESSAGE_RECEIVED]
+    assert [one.data.get("author_name") for one in said] == [ANN.name, None]

@@ -83,8 +83,8 @@ async def until_cancelled(process: GatewayProcess, count: int) -> None:
 async def test_what_is_corrected_while_it_waits_is_answered_once_and_shown(
     chat_gateway: tuple[Simulator, GatewayProcess],
 ) -> None:
-    """The edit replaces the waiting text; eyes and a thumb show the state of each message."""
-    platform, _process = chat_gateway
+    """The edit replaces the waiting text; eyes and a thumb show the state, and the API names the writer."""
+    platform, process = chat_gateway
     await platform.say(CHAT, WAIT)
     second = await platform.say(CHAT, "!echo teh pigeon")
     await send_and_wait(platform, "/status", containing="1 more waits in line")
@@ -103,6 +103,14 @@ async def test_what_is_corrected_while_it_waits_is_answered_once_and_shown(
         return [int(params["message_id"]) for params in calls]
 
     await platform.wait_until(lambda: signs().count(third) >= 2, seconds=20)
+    async with process.http() as session:
+        async with session.get("/conversations?preview=true") as answer:
+            (talk,) = (await answer.json())["items"]
+        async with session.get(f"/conversations/{talk['id']}/snapshot") as answer:
+            said = [one for one in (await answer.json())["messages"] if one["role"] == "user"]
+    (person,) = {(one["author"], one["author_name"]) for one in said}
+    assert (talk["preview"]["people"], talk["preview"]["people_names"]) == ([person[0]], [person[1]])
+    assert person[1] == f"Person {person[0]}" == talk["address"]["room_name"]
 
 
 async def test_a_message_interrupts_the_model_at_once(tmp_path: Path) -> None:

@@ -297,6 +297,17 @@ def test_job_logs_are_printed_as_they_are(run: Run, gateway: FakeGateway) -> Non
     assert run("jobs", "logs", "job_1", "--url", gateway.url).stdout == "one\ntwo\n"
 
 
+def test_conversations_are_listed_with_the_names_of_people(run: Run, gateway: FakeGateway) -> None:
+    """Somebody without a known name has the id; keys are nobody; `--json` has ids and names."""
+    preview = {"people": ["id-of-ann", "key_1", "0815"], "people_names": ["Ann", "key_1", "0815"]}
+    gateway.lists["/conversations"] = [{"id": "cnv_1", "title": "hello", "preview": preview}]
+    shown = run("conversations", "list", "--url", gateway.url)
+    assert "Ann, 0815" in shown.stdout
+    assert "id-of-ann" not in shown.stdout
+    listed = json.loads(run("conversations", "list", "--json", "--url", gateway.url).stdout)
+    assert listed[0]["preview"] == preview
+
+
 def test_the_data_directory_leads_to_the_gateway(run: Run, gateway: FakeGateway, tmp_path: Path) -> None:
     """Without options the address and the key are those the local gateway wrote down."""
     (tmp_path / "url").write_text(f"{gateway.url}\n")
