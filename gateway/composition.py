@@ -129,6 +129,7 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
             base.transactions.run,
             base.relay.run,
             base.drafts.run,
+            base.sign_in_links.sign_ins.revocations.run,
             *([base.channel_supervisor.run] if settings.roles & CHANNEL_ROLES else []),
             _epoch_watch(backing),
             _process_gauges(backing, base.channel_supervisor).run,

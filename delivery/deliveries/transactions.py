@@ -25,6 +25,7 @@ class Transaction:
         self.events: list[Event] = []
         self.wakes: dict[tuple[WorkQueue, str], str] = {}
         self.timers: dict[tuple[WorkQueue, str], tuple[datetime, str]] = {}
+        self.actions: list[Callable[[], None]] = []
 
     def emit(self, *events: Event) -> None:
         """Record events with this transaction; they are numbered when it is committed."""
@@ -37,6 +38,10 @@ class Transaction:
     def wake_at(self, queue: WorkQueue, key: str, moment: datetime, *, account: str) -> None:
         """Wake the worker of a key of `account` at a moment, if the transaction is committed."""
         self.timers[queue, key] = moment, account
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """Call a function that neither waits nor raises once the transaction is committed."""
+        self.actions.append(action)
 
 
 class Transactions:
@@ -81,6 +86,8 @@ class Transactions:
             self.wake_soon(queue, key, account=account)
         for (queue, key), (moment, account) in tx.timers.items():
             self.wake_soon(queue, key, moment, account=account)
+        for action in tx.actions:
+            action()
 
     def wake_soon(self, queue: WorkQueue, key: str, moment: datetime | None = None, *, account: str) -> None:
         """Queue a wake-up of a key of `account`, for `moment` or for now; never blocks on the broker."""

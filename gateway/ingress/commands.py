@@ -189,7 +189,9 @@ class ChatCommands:
             "help": lambda: render_help(tx, conversation, HELP, by=by.id),
             "link": lambda: execute_link_command(tx, conversation, command.args, by=by),
             "signin": lambda: execute_sign_in_command(tx, conversation, self.sign_in_links, by=by.id),
-            "signout": lambda: execute_sign_out_command(tx, conversation, command.args, by=by.id),
+            "signout": lambda: execute_sign_out_command(
+                tx, conversation, self.sign_in_links, command.args, by=by.id
+            ),
             "title": lambda: self._title(tx, conversation, " ".join(command.args)),
             "schedule": lambda: self._schedule(tx, conversation, command, by),
             "remind": lambda: self._schedule(tx, conversation, command, by),

@@ -25,7 +25,7 @@ from mcp.server.auth.provider import (
     TokenError,
     construct_redirect_uri,
 )
-from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
@@ -40,6 +40,7 @@ class LoopbackAuthority(OAuthAuthorizationServerProvider[AuthorizationCode, Refr
     access: dict[str, AccessToken] = field(default_factory=dict)
     refresh: dict[str, RefreshToken] = field(default_factory=dict)
     asked: list[AuthorizationParams] = field(default_factory=list)
+    revoked: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     renewals: int = 0
     subject: str = "ann"
     lifetime: int = 3600
@@ -113,6 +114,7 @@ class LoopbackAuthority(OAuthAuthorizationServerProvider[AuthorizationCode, Refr
         """Revoke a token."""
         self.access.pop(token.token, None)
         self.refresh.pop(token.token, None)
+        self.revoked.put_nowait(token.token)
 
     def _issue(
         self, client: OAuthClientInformationFull, scopes: list[str], resource: str | None
@@ -145,6 +147,7 @@ async def protected_mcp_service() -> AsyncIterator[ProtectedMcpService]:
             resource_server_url=AnyHttpUrl(f"{base}/mcp"),
             validate_token_resource=True,
             client_registration_options=ClientRegistrationOptions(enabled=True),
+            revocation_options=RevocationOptions(enabled=True),
         )
         server = MCPServer("notes", auth_server_provider=authority, auth=settings)
         service = ProtectedMcpService(url=f"{base}/mcp", authority=authority, callers=[])

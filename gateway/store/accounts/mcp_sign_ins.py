@@ -80,6 +80,12 @@ async def remove(connection: Connection, key: SignInKey, *, sealed: str | None =
     return bool((await connection.execute(removed)).rowcount)
 
 
+async def take(connection: Connection, key: SignInKey) -> str | None:
+    """Delete a sign-in and return its envelope, or None if there was none."""
+    taken = await connection.execute(delete(table).where(_is(key)).returning(table.c.sealed))
+    return taken.scalar_one_or_none()
+
+
 async def list_servers(connection: Connection, agent: str, person: str) -> list[str]:
     """Return the servers of an agent at which a person is signed in."""
     found = await connection.execute(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from delivery.deliveries.transactions import Transaction
 from gateway.conversations.questions import SIGN_IN
 from gateway.store.accounts import mcp_prompts, mcp_sign_ins, records
-from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.turns import approvals
 from gateway.tools.mcp.sign_in_links import SignInLinks
@@ -53,13 +52,16 @@ async def render_help(tx: Transaction, conversation: Conversation, text: str, *,
 
 
 async def execute_sign_out_command(
-    tx: Transaction, conversation: Conversation, args: Sequence[str], *, by: str
+    tx: Transaction, conversation: Conversation, links: SignInLinks | None, args: Sequence[str], *, by: str
 ) -> str:
-    """Delete this person's tokens at a server of the conversation's agent, and return the reply."""
+    """Delete this person's tokens at a server of the conversation's agent, and return the reply.
+
+    They are revoked at the authorization server afterwards, if it has an endpoint for that.
+    """
     if not args:
         return "Which server? `/signout NAME`; `/signin` lists those that you are signed in to."
     person = await person_in(tx.connection, conversation, by)
-    key = SignInKey(agent=conversation.agent, server=args[0], person=person)
-    if not person or not await mcp_sign_ins.remove(tx.connection, key):
+    agent = await records.get_by_id(tx.connection, conversation.agent)
+    if not person or links is None or agent is None or not await links.sign_out(tx, agent, args[0], person):
         return f"You are not signed in to {args[0][:40]}."
     return f"You are signed out of {args[0]}; I have deleted what I had to use it for you."

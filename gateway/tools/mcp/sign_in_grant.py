@@ -53,6 +53,12 @@ class SignInGrant:
         """Return the grant with other tokens."""
         return replace(self, tokens=tokens, expires_at=expires_at)
 
+    @property
+    def revocation_endpoint(self) -> str | None:
+        """Where the authorization server revokes tokens (RFC 8414); None if it does not."""
+        endpoint = self.metadata.get("revocation_endpoint")
+        return str(endpoint) if endpoint else None
+
     def to_text(self) -> str:
         """Return it as a text to encrypt."""
         return json.dumps(asdict(self))

@@ -17,7 +17,7 @@ from typing import NoReturn
 import structlog
 
 from delivery.database.engine import Database
-from delivery.deliveries.transactions import Transactions
+from delivery.deliveries.transactions import Transaction, Transactions
 from gateway.accounts.signed_tokens import SignedTokens
 from gateway.conversations.approvals import AlreadyDecided, answer_in, decide_in
 from gateway.conversations.questions import SIGN_IN
@@ -30,7 +30,7 @@ from gateway.store.accounts.records import Record
 from gateway.store.turns import approvals
 from gateway.store.turns.approvals import Approval
 from gateway.tools.mcp.sign_in_grant import GrantRefused, SignInUnavailable
-from gateway.tools.mcp.sign_ins import McpSignIns
+from gateway.tools.mcp.sign_ins import AUDIT_SIGN_IN, McpSignIns, record_in_audit
 
 log = structlog.get_logger(__name__)
 
@@ -152,11 +152,17 @@ class SignInLinks:
         approval, person = found.approval, found.key.person
         async with self.transactions.begin("mcp.sign_in") as tx:
             await self.sign_ins.save(tx.connection, found.key, grant)
+            await record_in_audit(tx.connection, approval.account, found.key, AUDIT_SIGN_IN)
             try:
                 await answer_in(tx, approval.account, approval.id, SIGNED_IN, by=person, name=person)
             except AlreadyDecided:  # somebody has answered since; the person is signed in nevertheless
                 log.info("mcp.sign_in_late", approval=approval.id)
         log.info("mcp.signed_in", agent=found.agent.id, server=found.server)
+
+    async def sign_out(self, tx: Transaction, agent: Record, server: str, person: str) -> bool:
+        """Delete a person's tokens at a server of an agent; returns whether there were any."""
+        key = SignInKey(agent=agent.id, server=server, person=person)
+        return await self.sign_ins.sign_out(tx, key, agent.account, self.records.guard_of(agent))
 
     async def _decline(self, found: OpenSignIn, error: str) -> None:
         """Tell the turn that the person did not sign in; another kind of error leaves it waiting."""

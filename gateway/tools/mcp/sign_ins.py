@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,17 @@ import structlog
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
+from delivery.deliveries.transactions import Transaction
+from delivery.events.event import new_id
 from egress.guard import EgressGuard
 from egress.policy import EgressPolicy
 from gateway.accounts.persons import platform_of, subject_of
 from gateway.accounts.vault import AssociatedData, DecryptionFailed, Vault, associated_data
 from gateway.records.tools.mcp_servers import McpServerConfig
-from gateway.store.accounts import mcp_prompts
+from gateway.sign_in.token_revocation import TokenRevocation, TokenRevocations
+from gateway.store.accounts import audit_log, mcp_prompts, records
 from gateway.store.accounts import mcp_sign_ins as store
+from gateway.store.accounts.audit_log import AuditRow
 from gateway.store.accounts.mcp_sign_ins import NOBODY, SignInKey
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
@@ -38,7 +42,11 @@ WAIT_SECONDS = 70.0
 
 CALLBACK_PATH = "/sign-in/mcp/callback"
 
-Renew = Callable[[SignInGrant], Awaitable[SignInGrant]]
+API_KEY = "key:"
+"""The beginning of a person's subject outside of chats; the API key's id follows."""
+
+AUDIT_SIGN_IN, AUDIT_SIGN_OUT = "sign in to MCP server", "sign out of MCP server"
+"""The actions in the audit log."""
 
 
 async def person_in(connection: Connection, conversation: Conversation | None, asker: str) -> str:
@@ -50,8 +58,23 @@ async def person_in(connection: Connection, conversation: Conversation | None, a
         return ""
     platform = await platform_of(connection, conversation)
     if conversation is None or platform is None:
-        return f"key:{asker}"
+        return f"{API_KEY}{asker}"
     return await subject_of(connection, conversation.account, platform, asker)
+
+
+async def record_in_audit(connection: Connection, account: str, key: SignInKey, action: str) -> None:
+    """Write a person's sign-in or sign-out to the audit log; over the API the actor is the key."""
+    entry = AuditRow(
+        id=new_id("aud"),
+        account=account,
+        actor=key.person.removeprefix(API_KEY)[:80],
+        action=action,
+        object=f"{key.agent} {key.server}"[:300],
+        status=200,
+        address="",
+        created_at=utc_now(),
+    )
+    await audit_log.record(connection, entry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +102,7 @@ class McpSignIns:
         self._policy = policy
         self.base_url = base_url
         self._clock = clock
+        self.revocations = TokenRevocations(policy)
 
     async def place_of(self, conversation_id: str, asker: str) -> SignInPlace:
         """Return for whom a turn of this asker would ask in a conversation."""
@@ -96,10 +120,6 @@ class McpSignIns:
 
         None if the person has to sign in. Raises SignInUnavailable if it cannot be renewed now.
         """
-
-        async def renew(grant: SignInGrant) -> SignInGrant:
-            return await self.flow(config, guard).renew(grant)
-
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 while True:
@@ -113,15 +133,17 @@ class McpSignIns:
                     if not grant.is_renewable:
                         return None if is_refused else grant.access_token
                     if await self._claim(key, sealed):
-                        return await self._renew(key, sealed, grant, renew)
+                        return await self._renew(key, sealed, grant, config, guard)
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise SignInUnavailable("another process has not renewed the token yet") from None
 
-    async def _renew(self, key: SignInKey, sealed: str, grant: SignInGrant, renew: Renew) -> str | None:
-        """Renew a claimed token; one that is refused is deleted."""
+    async def _renew(
+        self, key: SignInKey, sealed: str, grant: SignInGrant, config: McpServerConfig, guard: EgressGuard
+    ) -> str | None:
+        """Renew a claimed token; one that is refused is deleted, one of nobody any more is revoked."""
         try:
-            renewed = await renew(grant)
+            renewed = await self.flow(config, guard).renew(grant)
         except GrantRefused as error:
             log.info("mcp.sign_in_ended", agent=key.agent, server=key.server, error=str(error))
             async with self._database.begin() as connection:
@@ -134,7 +156,10 @@ class McpSignIns:
         async with self._database.begin() as connection:
             fresh = self._vault.encrypt(_context(key), renewed.to_text())
             is_kept = await store.replace(connection, key, sealed, fresh)
-        return renewed.access_token if is_kept else None  # None: the person has signed out
+            agent = None if is_kept else await records.get_by_id(connection, key.agent)
+        if agent is not None:  # the person has signed out
+            self._revoke_soon(agent.account, renewed, guard)
+        return renewed.access_token if is_kept else None
 
     def flow(
         self, config: McpServerConfig, guard: EgressGuard, client: Mapping[str, Any] | None = None
@@ -158,6 +183,31 @@ class McpSignIns:
     async def save(self, connection: Connection, key: SignInKey, grant: SignInGrant) -> None:
         """Store what a person's sign-in gave."""
         await store.save(connection, key, self._vault.encrypt(_context(key), grant.to_text()))
+
+    async def sign_out(self, tx: Transaction, key: SignInKey, account: str, guard: EgressGuard) -> bool:
+        """Delete a person's tokens, and revoke them after the commit; returns whether there were any.
+
+        `guard` checks connections to the server that they were for.
+        """
+        sealed = await store.take(tx.connection, key)
+        if sealed is None:
+            return False
+        await record_in_audit(tx.connection, account, key, AUDIT_SIGN_OUT)
+        grant = self._open(key, sealed)
+        if grant is not None:
+            tx.after_commit(lambda: self._revoke_soon(account, grant, guard))
+        return True
+
+    def _revoke_soon(self, account: str, grant: SignInGrant, guard: EgressGuard) -> None:
+        if grant.revocation_endpoint is not None:
+            revocation = TokenRevocation(
+                endpoint=grant.revocation_endpoint,
+                tokens=grant.tokens,
+                client=grant.client,
+                address=grant.address,
+                guard=guard,
+            )
+            self.revocations.revoke_soon(account, revocation)
 
     async def registered_client(self, agent: str, server: str) -> Mapping[str, Any] | None:
         """Return the client that was registered for a server and this gateway's address, or None."""

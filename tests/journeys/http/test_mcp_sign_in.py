@@ -188,15 +188,25 @@ async def test_a_person_who_refuses_is_reported_to_the_agent(signing: SignInGate
 
 
 async def test_signing_out_ends_the_use_of_the_token(signing: SignInGateway) -> None:
-    """After `/signout` the next turn asks again."""
+    """After `/signout` the next turn asks again, the tokens are revoked, and both steps are audited."""
+    authority = signing.service.authority
+    before = {*authority.access, *authority.refresh}
     dora = await signing.new_person("dora")
     turn = await signing.ask(dora, "of-dora")
     async with Browser() as browser:
         back = await browser.begin(await signing.link(dora, turn))
         assert (await browser.open(URL(back, encoded=True)))[0] == 200
     await signing.wait(dora, turn, "completed")
+    given = {*authority.access, *authority.refresh} - before
     conversation = (await dora.call("GET", f"/status/{turn}")).body["conversationId"]
     said = await dora.call("POST", f"/conversations/{conversation}/messages", {"text": "/signout notes"})
     assert said.status in {200, 202}, said.body
     again = await signing.ask(dora, "of-dora")
     assert LINK in await signing.link(dora, again)
+    async with asyncio.timeout(PATIENCE):
+        assert {await authority.revoked.get() for _token in range(2)} == given
+    audited = (await signing.mine.call("GET", "/accounts/me/audit")).body["items"]
+    keys = (await signing.mine.call("GET", "/accounts/me/keys")).body["items"]
+    (her_key,) = [one["id"] for one in keys if one["name"] == "dora"]
+    hers = [(one["action"], one["object"].split()[-1]) for one in audited if one["actor"] == her_key]
+    assert hers == [("sign out of MCP server", "notes"), ("sign in to MCP server", "notes")]
