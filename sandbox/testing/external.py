@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxGone
+from sandbox.errors import ProviderRefused, SandboxGone
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec, is_external
 from sandbox.port import Feature, Provider
 from sandbox.testing.rig import TOKEN, OutsideSandbox, ProviderRig
@@ -35,7 +35,7 @@ class ExternalContract:
         """A provider that does not declare EXTERNAL uses no sandbox of somebody else."""
         if Feature.EXTERNAL in rig.plugin.features:
             pytest.skip("declared: other tests show that it works")
-        with pytest.raises(FeatureUnsupported):
+        with rig.refuses():
             await provider.create(_spec(rig, "somebody-elses"))
 
     async def test_an_external_sandbox_is_used(self, provider: Provider, rig: ProviderRig) -> None:

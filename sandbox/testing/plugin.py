@@ -6,6 +6,7 @@ pytest loads it by entry point wherever Dovecote is installed, so it imports not
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,24 @@ if TYPE_CHECKING:
 pytest.register_assert_rewrite(
     *(f"sandbox.testing.{name}" for name in ("external", "features", "jobs", "life", "running"))
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer the table of the suite's promises."""
+    parser.getgroup("dovecote").addoption(
+        "--provider-table",
+        metavar="FILE",
+        help="write a Markdown table of the promises of sandbox providers and how each test of them ended",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect the table if it is asked for, in each process."""
+    if path := config.getoption("--provider-table"):
+        from sandbox.testing.provider_table import ProviderTable
+
+        command = [str(word) for word in config.invocation_params.args]
+        config.pluginmanager.register(ProviderTable(Path(path), command))
 
 
 @pytest.fixture

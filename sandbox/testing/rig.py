@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import secrets
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
+
+from sandbox.errors import FeatureUnsupported, SandboxError
 from sandbox.lifecycle.external import open_provider
 from sandbox.model import SandboxSpec
 from sandbox.port import EgressProxies, Feature, Provider, ProviderContext, ProviderPlugin
@@ -51,6 +54,10 @@ class ProviderRig:
     """The gateway's proxies for restricted networks; by default none listens."""
     outside: Callable[[], AbstractAsyncContextManager[OutsideSandbox]] | None = None
     """Makes a sandbox that is none of the provider's, for a provider with the feature EXTERNAL."""
+    runs_on: str = ""
+    """In words, whether commands run on a real engine and which, or on a loopback service."""
+    refusals: list[str] = field(default_factory=list)
+    """What the provider said in this test when it refused a feature that it does not have."""
     label: str = field(default_factory=lambda: f"label-{secrets.token_hex(4)}")
 
     @property
@@ -93,6 +100,16 @@ class ProviderRig:
             "pids": 64,
         }
         return SandboxSpec(**{**fields, **changes})
+
+    @contextmanager
+    def refuses(
+        self, error: type[SandboxError] = FeatureUnsupported, match: str | None = None
+    ) -> Iterator[None]:
+        """Expect that a feature is refused, and keep the words for the table of providers."""
+        with pytest.raises(error, match=match) as raised:
+            yield
+        assert str(raised.value), "a refusal says in words what the provider does not have"
+        self.refusals.append(str(raised.value))
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Provider]:

@@ -13,6 +13,7 @@ import pytest
 import channels.registry
 import sandbox.registry
 from example_packages import CONTRACT_EXAMPLES, EXAMPLES, ROOT, add_distribution, environment, install
+from sandbox.testing import provider_table
 
 COLLECTED = [
     "tests/contracts/platforms/test_channel_contract.py",
@@ -39,8 +40,16 @@ def test_an_example_keeps_its_contract(example: str, tmp_path: Path) -> None:
     if example == "agent-langgraph" and find_spec("langgraph") is None:
         pytest.skip("langgraph is not installed: it is a dependency of examples/agent-langgraph alone")
     folder = install(example, tmp_path)
-    done = run_pytest(folder, f"--basetemp={tmp_path / 'base'}", paths=(tmp_path, folder))
+    page = tmp_path / "providers.md"
+    options = [f"--provider-table={page}"] if example == "provider-example" else []
+    done = run_pytest(folder, f"--basetemp={tmp_path / 'base'}", *options, paths=(tmp_path, folder))
     assert done.returncode == 0, done.stdout + done.stderr
+    if options:
+        shown = page.read_text()
+        assert provider_table.rows_and_columns(shown) == (provider_table.expected_rows(), ["directory"])
+        assert "| passed |" in shown
+        assert "| refused (" in shown
+        assert "| failed (" not in shown
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
     assert int(passed[1]) > (20 if example in CONTRACT_EXAMPLES else 1)

@@ -14,7 +14,13 @@ from service_processes import service_url
 
 def _loopback(directory: Path) -> ProviderRig:
     settings = AgentRunSettings.model_validate(settings_for(service_url("agentrun_service")))
-    return ProviderRig(name="loopback", plugin=built_in()["agentrun"], settings=settings, directory=directory)
+    return ProviderRig(
+        name="loopback",
+        plugin=built_in()["agentrun"],
+        settings=settings,
+        directory=directory,
+        runs_on="a loopback service written from the vendor's documents, called by the provider's own client",
+    )
 
 
 VARIANTS: dict[str, RigFactory] = {"loopback": _loopback}

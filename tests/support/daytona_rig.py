@@ -25,6 +25,7 @@ def _loopback(directory: Path) -> ProviderRig:
         plugin=built_in()["daytona"],
         settings=settings,
         directory=directory,
+        runs_on="a loopback service written from the vendor's documents, called by the vendor's own SDK",
         outside=outside_sandbox,
     )
 

@@ -32,6 +32,7 @@ NETWORK = "dovecote-test"
 _START_SECONDS = 30.0
 _REQUIRED = {"docker": ("dockerd", "containerd", "curl"), "podman": ("podman", "conmon", "curl")}
 """The programs that each kind of engine needs."""
+_NAMES = {"docker": "dockerd", "podman": "Podman"}
 _PROGRAMS = (
     *("bash", "dash", "env", "cat", "ls", "sleep", "id", "head", "tail", "dd", "mkdir", "rm", "touch", "ps"),
     *(
@@ -178,6 +179,13 @@ def shared_engine(kind: str = "docker") -> EngineProcess:
     if trouble:
         pytest.skip(f"no container can be run on this machine: {trouble}")
     return engine
+
+
+@cache
+def version(kind: str = "docker") -> str:
+    """Return the name and version of this test run's engine."""
+    told = json.loads(shared_engine(kind).call("GET", "/version"))
+    return f"{_NAMES[kind]} {told['Version']}, Linux {os.uname().release}"
 
 
 def open_network(engine: EngineProcess) -> str:

@@ -28,6 +28,7 @@ def engine_rig(name: str, directory: Path, *, kind: str = "docker", **settings: 
         plugin=built_in()["docker"],
         settings=chosen,
         directory=directory,
+        runs_on=f"a real engine: {docker_engine.version(kind)}",
         outside=lambda: outside_container(engine),
     )
 

@@ -28,6 +28,7 @@ def _loopback(directory: Path) -> ProviderRig:
         plugin=built_in()["e2b"],
         settings=settings,
         directory=directory,
+        runs_on="a loopback service written from the vendor's documents, called by the vendor's own SDK",
         outside=lambda: outside_sandbox(url),
     )
 

@@ -37,6 +37,7 @@ def lambda_rig(directory: Path, **changes: Any) -> ProviderRig:
         plugin=built_in()["lambda"],
         settings=lambda_settings(**changes),
         directory=directory,
+        runs_on="a loopback service written from the vendor's documents, which runs the real handler",
     )
 
 

@@ -5,6 +5,7 @@ A provider has a module `<provider>_rig` beside this one with a table VARIANTS o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,12 @@ from sandbox.host.settings import HostSettings
 from sandbox.registry import built_in
 from sandbox.testing.rig import ProviderRig
 
+_WAYS = {
+    "control_groups": "a real engine: bubblewrap with control groups",
+    "rlimits": "a real engine: bubblewrap with rlimits, as without control groups",
+    "plain": "without isolation (`--allow-unsandboxed-host`)",
+}
+
 
 def _host(name: str, directory: Path, *, isolated: bool = True, **settings: Any) -> ProviderRig:
     return ProviderRig(
@@ -22,6 +29,7 @@ def _host(name: str, directory: Path, *, isolated: bool = True, **settings: Any)
         settings=HostSettings(**settings),
         directory=directory,
         isolated=isolated,
+        runs_on=f"{_WAYS[name]}; this machine's kernel, Linux {os.uname().release}",
     )
 
 
