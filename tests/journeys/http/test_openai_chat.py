@@ -112,8 +112,8 @@ async def test_an_sdk_that_repeats_a_request_after_a_time_out_joins_its_turn(
     openai_gateway: OpenAIChatGateway,
 ) -> None:
     """The stock client's own retries wait for the turn of the first attempt; a later request is new."""
-    impatient = openai_gateway.client.with_options(timeout=1.0, max_retries=60)
-    said = [user("!sleep 4; echo patience")]
+    impatient = openai_gateway.client.with_options(timeout=3.0, max_retries=60)
+    said = [user("!sleep 7; echo patience")]
     first = await impatient.chat.completions.create(model="shell", messages=said)
     listed = (await openai_gateway.mine.call("GET", "/turns")).body["items"]
     (turn,) = [turn["id"] for turn in listed if "patience" in turn["input"]]
