@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from channels.message import Address, Author, MessageDeleted, QuotedMessage
 from channels.settings import RoomSettings
 from delivery.database.clock import utc_now
@@ -69,17 +71,20 @@ async def test_the_quoted_message_reaches_the_turn(database: Database) -> None:
         assert one.context["quoted"] == {"name": "Bob", "id": "8", "message": "77", "text": "the blue one"}
 
 
-async def test_a_flood_between_two_mentions_is_limited(database: Database) -> None:
+@pytest.mark.parametrize(
+    "messages", [MAX_ROWS + 20, pytest.param(10_000, marks=pytest.mark.exhaustive)], ids=["some", "10000"]
+)
+async def test_a_flood_between_two_mentions_is_limited(database: Database, messages: int) -> None:
     """The newest messages within the numbers are used, and no more than `MAX_ROWS` are kept."""
     harness = await open_ingress_harness(database)
     await say(harness, "x" * 10_000)
-    for number in range(MAX_ROWS + 20):
+    for number in range(messages):
         await say(harness, f"message {number}", by=BOB)
     async with database.read() as connection:
         kept = await room_messages.count(connection, harness.address().destination)
     assert kept == MAX_ROWS
     turn = await ask(harness, "well", context=SMALL)
-    assert earlier(turn) == [f"message {MAX_ROWS + number}" for number in (17, 18, 19)]
+    assert earlier(turn) == [f"message {number}" for number in range(messages - 3, messages)]
 
 
 async def test_long_texts_are_cut(database: Database) -> None:
