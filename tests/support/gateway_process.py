@@ -9,6 +9,7 @@ import re
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,9 @@ from session import running
 
 ADDRESS = re.compile(r"^console: (http://[^/\s]+)")
 ANSI_CODES = re.compile(r"\x1b\[[0-9;]*m")
+
+LAST_LINES = 60
+"""How much of its log a gateway shows when a test fails."""
 
 NOT_INHERITED = ("DOVECOTE_", "PYTHONDONTWRITEBYTECODE")
 """Settings come from the test; and modules are compiled once, as on anybody's machine."""
@@ -182,9 +186,12 @@ async def gateway(
     port: int = 0,
     started: bool = False,
 ) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway for a test."""
+    """Run a gateway for a test; if the test fails inside, print the end of the gateway's log."""
     process = GatewayProcess(data, env=env, options=options, port=port, started=started)
     try:
         yield await process.start()
+    except Exception:
+        sys.stderr.write("\n".join([f"The gateway of {data.name} logged:", *process.log[-LAST_LINES:], ""]))
+        raise
     finally:
         await process.stop()
