@@ -2,7 +2,7 @@
 
 import { session } from "../core/api.js";
 import { html, Trouble, useAction } from "./parts.js";
-import { useEffect, useId, useRef, useState } from "../vendor/hooks.mjs";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "../vendor/hooks.mjs";
 
 /**
  * A form. `fields` are {name, label, kind: text | area | select | check | password | number, options, hint, required,
@@ -86,9 +86,9 @@ function Field({ field, id, value, fault, onValue }) {
     </label>${fault && html`<p id=${`${id}-fault`} class="fault">${fault}</p>`}${hint && html`<p id=${`${id}-hint`} class="quiet">${hint}</p>`}</div>`;
 }
 
-/** Ask before the page is closed or loaded again while something is not saved. */
+/** Ask before the page is closed or loaded again while something is not saved; from the moment that it shows. */
 export function useUnsaved(isDirty) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!isDirty) return undefined;
     const ask = (event) => event.preventDefault();
     addEventListener("beforeunload", ask);
