@@ -92,4 +92,6 @@ function Place({ place, where, live }) {
 
 showTheme();
 beginReading(new Date().toISOString());
-render(html`<${Console} />`, document.getElementById("page"));
+const page = document.getElementById("page");
+page.replaceChildren();
+render(html`<${Console} />`, page);

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.async_api import Browser, Dialog, Page, async_playwright, expect
+from playwright.async_api import Browser, Dialog, Error, Page, async_playwright, expect
 
 from gateway_process import GatewayProcess
 
@@ -39,6 +39,7 @@ class Console:
     page: Page
     addresses: list[str] = field(default_factory=list)
     console_errors: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
 
     def observe(self) -> None:
         """Keep every address that the page asks for and every error that it reports."""
@@ -46,7 +47,16 @@ class Console:
         self.page.on("websocket", lambda socket: self.addresses.append(socket.url))
         self.page.on("framenavigated", lambda frame: self.addresses.append(frame.url))
         self.page.on("pageerror", lambda error: self.console_errors.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.console_errors.append(f"dialog: {dialog.message}"))
+
+        async def answer(dialog: Dialog) -> None:
+            """Agree to leave, and report other dialogs; a page does nothing while its dialog waits."""
+            self.asked.append(dialog.type)
+            if dialog.type != "beforeunload":
+                self.console_errors.append(f"dialog: {dialog.message}")
+            with suppress(Error):  # the page was closed meanwhile
+                await dialog.accept()
+
+        self.page.on("dialog", answer)
 
     async def enter(self, gateway: GatewayProcess, key: str | None = None) -> None:
         """Open the console and give it the key."""
@@ -63,17 +73,9 @@ class Console:
 
     async def reload(self) -> list[str]:
         """Load the page again, agree to what the browser asks, and return the kinds of its questions."""
-        asked: list[str] = []
-
-        async def agree(dialog: Dialog) -> None:
-            asked.append(dialog.type)
-            await dialog.accept()
-
-        self.page.on("dialog", agree)
+        self.asked.clear()
         await self.page.reload()
-        self.page.remove_listener("dialog", agree)
-        self.console_errors.clear()
-        return asked
+        return list(self.asked)
 
     async def start_conversation(self, text: str) -> None:
         """Begin a new conversation with a message, and wait until the stream shows it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from playwright.async_api import Dialog, Locator, Page
+from playwright.async_api import Locator, Page
 
 from channels.telegram.simulator import Simulator
 from gateway_process import GatewayProcess
@@ -45,8 +45,3 @@ async def connect_telegram(page: Page, platform: Simulator, name: str) -> None:
     base_url = platform.settings()["base_url"]
     await form.get_by_label("Further settings").fill(json.dumps({"base_url": base_url, "allow": ["pairing"]}))
     await form.get_by_role("button", name="Connect").click()
-
-
-async def accept(dialog: Dialog) -> None:
-    """Leave a page although something is not saved."""
-    await dialog.accept()

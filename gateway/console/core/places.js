@@ -1,25 +1,29 @@
 // The places of the console: what the address names, and the module that shows it.
 
-/** Modules of rarely used places are fetched when they are opened. */
+import { importModule } from "./modules.js";
+
+const fetched = (path) => () => importModule(new URL(path, import.meta.url).href);
+
+/** Modules of places are fetched when they are opened. */
 export const PLACES = [
-  { name: "home", title: "Home", icon: "home", load: () => import("../home/home.js") },
-  { name: "inbox", title: "Inbox", icon: "inbox", load: () => import("../inbox/inbox.js") },
-  { name: "approvals", title: "Approvals", icon: "check", load: () => import("../decisions/approvals.js") },
-  { name: "jobs", title: "Jobs", icon: "job", group: "Activity", load: () => import("../work/jobs.js") },
-  { name: "turns", title: "Turns", icon: "turn", group: "Activity", load: () => import("../work/turns.js") },
-  { name: "deliveries", title: "Deliveries", icon: "send", group: "Activity", load: () => import("../work/deliveries.js") },
-  { name: "streams", title: "Streams", icon: "stream", group: "Activity", load: () => import("../work/streams.js") },
-  { name: "health", title: "Health", icon: "health", group: "Activity", load: () => import("../work/health.js") },
-  { name: "channels", title: "Channels", icon: "channel", group: "Set up", needs: "admin", load: () => import("../setup/channels.js") },
-  { name: "agents", title: "Agents", icon: "agent", group: "Set up", needs: "admin", load: () => import("../setup/agents.js") },
-  { name: "sandboxes", title: "Sandboxes", icon: "box", group: "Set up", needs: "admin", load: () => import("../setup/sandboxes.js") },
-  { name: "workspaces", title: "Workspaces", icon: "folder", group: "Set up", needs: "admin", load: () => import("../setup/workspaces.js") },
-  { name: "schedules", title: "Schedules", icon: "clock", group: "Set up", needs: "chat", load: () => import("../setup/schedules.js") },
-  { name: "memory", title: "Memory", icon: "memory", group: "Set up", needs: "chat", load: () => import("../setup/memory.js") },
-  { name: "webhooks", title: "Webhooks", icon: "hook", group: "Set up", needs: "admin", load: () => import("../setup/webhooks.js") },
-  { name: "keys", title: "Keys", icon: "key", group: "Set up", needs: "admin", load: () => import("../setup/keys.js") },
-  { name: "usage", title: "Usage", icon: "chart", group: "Set up", needs: "admin", load: () => import("../setup/usage.js") },
-  { name: "audit", title: "Audit", icon: "list", group: "Set up", load: () => import("../setup/audit.js") },
+  { name: "home", title: "Home", icon: "home", load: fetched("../home/home.js") },
+  { name: "inbox", title: "Inbox", icon: "inbox", load: fetched("../inbox/inbox.js") },
+  { name: "approvals", title: "Approvals", icon: "check", load: fetched("../decisions/approvals.js") },
+  { name: "jobs", title: "Jobs", icon: "job", group: "Activity", load: fetched("../work/jobs.js") },
+  { name: "turns", title: "Turns", icon: "turn", group: "Activity", load: fetched("../work/turns.js") },
+  { name: "deliveries", title: "Deliveries", icon: "send", group: "Activity", load: fetched("../work/deliveries.js") },
+  { name: "streams", title: "Streams", icon: "stream", group: "Activity", load: fetched("../work/streams.js") },
+  { name: "health", title: "Health", icon: "health", group: "Activity", load: fetched("../work/health.js") },
+  { name: "channels", title: "Channels", icon: "channel", group: "Set up", needs: "admin", load: fetched("../setup/channels.js") },
+  { name: "agents", title: "Agents", icon: "agent", group: "Set up", needs: "admin", load: fetched("../setup/agents.js") },
+  { name: "sandboxes", title: "Sandboxes", icon: "box", group: "Set up", needs: "admin", load: fetched("../setup/sandboxes.js") },
+  { name: "workspaces", title: "Workspaces", icon: "folder", group: "Set up", needs: "admin", load: fetched("../setup/workspaces.js") },
+  { name: "schedules", title: "Schedules", icon: "clock", group: "Set up", needs: "chat", load: fetched("../setup/schedules.js") },
+  { name: "memory", title: "Memory", icon: "memory", group: "Set up", needs: "chat", load: fetched("../setup/memory.js") },
+  { name: "webhooks", title: "Webhooks", icon: "hook", group: "Set up", needs: "admin", load: fetched("../setup/webhooks.js") },
+  { name: "keys", title: "Keys", icon: "key", group: "Set up", needs: "admin", load: fetched("../setup/keys.js") },
+  { name: "usage", title: "Usage", icon: "chart", group: "Set up", needs: "admin", load: fetched("../setup/usage.js") },
+  { name: "audit", title: "Audit", icon: "list", group: "Set up", load: fetched("../setup/audit.js") },
 ];
 
 const FORMER_NAMES = { chat: "inbox" };

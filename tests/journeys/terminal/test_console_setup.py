@@ -12,7 +12,7 @@ from playwright.async_api import Browser, expect
 from axe_checks import find_barriers
 from channels.telegram.simulator import Simulator, simulate
 from console_driver import CHROMIUM, Console, open_browser, open_console
-from console_setup import accept, add_agent, change, connect_telegram, fault_of, records
+from console_setup import add_agent, change, connect_telegram, fault_of, records
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
 
@@ -97,7 +97,6 @@ async def test_a_bot_is_connected_tested_and_paused_and_a_person_let_in(
     await expect(page.get_by_role("form", name="Settings").locator(".fault")).to_be_visible()
     await page.get_by_role("button", name="Remove").click()
     await expect(page.get_by_role("button", name="Confirm removal")).to_be_focused()
-    page.once("dialog", accept)
     await page.get_by_role("button", name="Confirm removal").click()
     await expect(page.get_by_text("No channel yet")).to_be_visible()
     assert await records(gateway, "channels") == []

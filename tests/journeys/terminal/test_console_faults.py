@@ -1,0 +1,92 @@
+"""The console when its requests fail: one gateway, one browser, the shell agent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Route, expect
+
+from console_driver import CHROMIUM, Console, open_browser, open_console
+from gateway_process import GatewayProcess
+from gateway_process import gateway as running
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"{CHROMIUM} is not installed, which draws the console"),
+    pytest.mark.timeout(180),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
+    """A gateway with its own data directory and the shell agent."""
+    async with running(tmp_path_factory.mktemp("faults") / "data") as process:
+        yield process
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """A browser for all stories; each opens a page that shares nothing with the others."""
+    async with open_browser() as process:
+        yield process
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def console(browser: Browser) -> AsyncIterator[Console]:
+    """A fresh page, which may not have complained of anything by the end."""
+    async with open_console(browser) as view:
+        yield view
+        assert view.console_errors == []
+        assert await view.violations() == []
+
+
+async def lose(console: Console, path: str, times: int) -> Counter[str]:
+    """End the first requests for a file as a change of the network does; returns how many were ended."""
+    lost = Counter[str]()
+
+    async def end(route: Route) -> None:
+        if lost[path] == times:
+            await route.continue_()
+            return
+        lost[path] += 1
+        await route.abort("internetdisconnected")
+
+    await console.page.route(lambda url: url.split("?")[0].endswith(path), end)
+    return lost
+
+
+@pytest.mark.parametrize("path", ["/core/live.js", "/styles/base.css"])
+async def test_a_page_that_lost_a_file_is_loaded_again(
+    gateway: GatewayProcess, console: Console, path: str
+) -> None:
+    """The first page appears, with its styles, although a file of it was lost twice."""
+    lost = await lose(console, path, times=2)
+    async with console.page.expect_response(lambda response: response.url.endswith(path)):
+        await console.page.goto(gateway.url, wait_until="commit")
+    await console.submit_key(gateway.key)
+    await expect(console.page.get_by_role("heading", name="Home")).to_be_visible()
+    assert lost[path] == 2
+
+
+async def test_a_page_that_cannot_be_loaded_says_so(gateway: GatewayProcess, console: Console) -> None:
+    """After some tries the page explains itself, and its button loads it again."""
+    await lose(console, "/core/live.js", times=4)
+    await console.page.goto(gateway.url, wait_until="commit")
+    await expect(console.page.get_by_role("alert")).to_contain_text("could not be loaded")
+    await console.page.get_by_role("button", name="Load the console again").click()
+    await expect(console.page.get_by_label("API key")).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["/setup/channels.js", "/setup/channel_kinds.js"])
+async def test_a_place_whose_module_was_lost_appears(
+    gateway: GatewayProcess, console: Console, path: str
+) -> None:
+    """A place shows itself although its module, or one that it imports, was lost once."""
+    await console.enter(gateway)
+    lost = await lose(console, path, times=1)
+    await console.open_place("Channels")
+    await expect(console.page.get_by_role("heading", name="Channels", level=1)).to_be_visible()
+    assert lost[path] == 1
