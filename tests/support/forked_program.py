@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 
-def main() -> int:
-    """Have the zygote fork the command, pass signals on to it, and return its exit code as a shell has it."""
+def run_forked(zygote: str, module: str, words: list[str]) -> int:
+    """Have a zygote fork the module, pass signals on to it, and return its exit code as a shell has it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.connect(f"{os.environ['TESTS_OF_DOVECOTE']}/zygote")
-        order = {"module": "gateway", "words": sys.argv[1:], "env": dict(os.environ), "cwd": str(Path.cwd())}
+        connection.connect(zygote)
+        order = {"module": module, "words": words, "env": dict(os.environ), "cwd": str(Path.cwd())}
         line = json.dumps(order).encode() + b"\n"
         sent = socket.send_fds(connection, [line], [0, 1, 2])
         connection.sendall(line[sent:])
@@ -30,4 +30,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_forked(f"{os.environ['TESTS_OF_DOVECOTE']}/zygote", "gateway", sys.argv[1:]))

@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,17 +125,21 @@ def run(order: Order) -> None:
 
 
 class Zygote:
-    """The loop that receives requests; `serve` returns a request in each process that it forks."""
+    """The loop that receives requests; `serve` returns a request in each process that it forks.
 
-    def __init__(self, path: str) -> None:
+    It prepares when the first order comes, and serves until the descriptor `until` has ended.
+    """
+
+    def __init__(self, path: str, prepare: Callable[[], None], *, until: int) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(path)
         self._listener.listen(256)
         self._waiting = selectors.DefaultSelector()
         self._waiting.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._waiting.register(sys.stdin.fileno(), selectors.EVENT_READ, self._ends)
+        self._waiting.register(until, selectors.EVENT_READ, self._ends)
         self._running: dict[socket.socket, tuple[int, int]] = {}
-        self._imported = False
+        self._prepare = prepare
+        self._prepared = False
         self._open = True
 
     def serve(self) -> Order | None:
@@ -170,9 +174,9 @@ class Zygote:
         return self._fork(connection, Order(**json.loads(line), descriptors=descriptors))
 
     def _fork(self, connection: socket.socket, order: Order) -> Order | None:
-        if not self._imported:
-            self._imported = True
-            import_everything()
+        if not self._prepared:
+            self._prepared = True
+            self._prepare()
         pid = os.fork()
         if not pid:
             self._leave()
@@ -217,7 +221,7 @@ class Zygote:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path[0] = str(ROOT)
-    given = Zygote(sys.argv[1]).serve()
+    given = Zygote(sys.argv[1], import_everything, until=sys.stdin.fileno()).serve()
     if given is not None:
         given.take_on()
         run(given)
