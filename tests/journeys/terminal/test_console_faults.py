@@ -1,4 +1,4 @@
-"""The console when its requests fail: one gateway, one browser, the shell agent."""
+"""The console when requests fail and when others change the same record: one gateway, one browser."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Route, expect
 
 from console_driver import CHROMIUM, Console, open_browser, open_console
+from console_setup import add_agent, change, fault_of, records
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
 
@@ -90,3 +91,28 @@ async def test_a_place_whose_module_was_lost_appears(
     await console.open_place("Channels")
     await expect(console.page.get_by_role("heading", name="Channels", level=1)).to_be_visible()
     assert lost[path] == 1
+
+
+async def test_what_somebody_else_saved_is_taken_or_replaced(
+    gateway: GatewayProcess, console: Console
+) -> None:
+    """A form whose field was changed meanwhile shows both ways on: take theirs, or replace theirs."""
+    page = console.page
+    await add_agent(gateway, "both", {"model": "builtin:shell"})
+    await console.enter(gateway)
+    await console.open_place("Agents")
+    await page.get_by_role("link", name="both", exact=True).click()
+    settings = page.get_by_role("form", name="Settings")
+    instructions = settings.get_by_label("Instructions")
+    for theirs, button in (("Theirs", "Take theirs"), ("Again", "Replace theirs")):
+        await instructions.fill("Mine")
+        await change(gateway, "agents/both", {"instructions": theirs})
+        await settings.get_by_role("button", name="Save").click()
+        await expect(fault_of(instructions)).to_contain_text(theirs)
+        await settings.get_by_role("button", name=button).click()
+        await expect(fault_of(instructions)).to_have_count(0)
+        if button == "Take theirs":
+            await expect(instructions).to_have_value(theirs)
+    await expect(settings.get_by_role("status")).to_have_text("Done.")
+    (known,) = [one for one in await records(gateway, "agents") if one["name"] == "both"]
+    assert known["config"]["instructions"] == "Mine"
