@@ -11,8 +11,10 @@ from playwright.async_api import Browser, Route, expect
 
 from console_driver import CHROMIUM, Console, open_browser, open_console
 from console_setup import add_agent, change, fault_of, records
+from demo_model import answer
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
+from openai_server import OpenAIServer
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -23,9 +25,15 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
-    """A gateway with its own data directory and the shell agent."""
-    async with running(tmp_path_factory.mktemp("faults") / "data") as process:
-        yield process
+    """A gateway whose agent repeats what it is told."""
+    async with OpenAIServer(answer) as model:
+        env = {
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": model.base_url,
+            "OPENAI_API_KEY": "loopback",
+        }
+        async with running(tmp_path_factory.mktemp("faults") / "data", env=env) as process:
+            yield process
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -116,3 +124,18 @@ async def test_what_somebody_else_saved_is_taken_or_replaced(
     await expect(settings.get_by_role("status")).to_have_text("Done.")
     (known,) = [one for one in await records(gateway, "agents") if one["name"] == "both"]
     assert known["config"]["instructions"] == "Mine"
+
+
+async def test_code_is_coloured_by_a_worker(gateway: GatewayProcess, console: Console) -> None:
+    """The colours come without any markup, and a block of another language stays as it is."""
+    page = console.page
+    await console.enter(gateway)
+    blocks = "".join(f"```python\ndef part{number}(a):\n    return a\n```\n" for number in range(5))
+    await page.get_by_role("link", name="New conversation").first.click()
+    await console.send_message(f"Look\n{blocks}```unknown\ndef plain\n```")
+    code = page.locator('[data-role="assistant"] pre.code')
+    await expect(code.locator(".code-keyword", has_text="def").first).to_be_visible()
+    await expect(code).to_have_count(6)
+    await expect(code.last).to_have_text("def plain")
+    await expect(code.last.locator("span")).to_have_count(0)
+    assert any(address.endswith("/vendor/highlight.mjs") for address in console.addresses)
