@@ -88,10 +88,10 @@ async def update_endpoint(connection: Connection, endpoint: Endpoint) -> None:
 
 
 async def get(
-    connection: Connection, account: str, id_or_name: str, *, origin: str = RECORD
+    connection: Connection, account: str, id_or_name: str, *, origin: str = RECORD, locked: bool = False
 ) -> Endpoint | None:
-    """Return an account's endpoint of one origin by id, else by name, or None."""
-    rows = await connection.execute(
+    """Return an account's endpoint of one origin by id, else by name, or None; `locked` to change it."""
+    query = (
         select(endpoints)
         .where(
             endpoints.c.account == account,
@@ -101,6 +101,7 @@ async def get(
         .order_by(endpoints.c.id != id_or_name)
         .limit(1)
     )
+    rows = await connection.execute(query.with_for_update() if locked else query)
     row = rows.one_or_none()
     return _endpoint(row) if row else None
 

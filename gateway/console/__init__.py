@@ -23,12 +23,13 @@ _POLICY = (
     "script-src 'self'",
     "style-src 'self'",
     "img-src 'self' blob:",  # blob: previews of files before they are sent
+    "worker-src 'self'",  # the worker that colours code
     "connect-src 'self'",  # covers ws: and wss: of the same host and port
     "base-uri 'none'",
     "form-action 'none'",
     "frame-ancestors 'none'",
     "require-trusted-types-for 'script'",  # markup from strings is refused by the browser itself
-    "trusted-types 'none'",
+    "trusted-types dovecote-worker",  # of parts/highlight.js: it makes one address, and no markup
 )
 
 CSP = "; ".join(_POLICY)

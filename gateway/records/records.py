@@ -156,9 +156,11 @@ class Records:
             if found:
                 raise InvalidRecord(found)
 
-    async def get(self, connection: Connection, account: str, kind: RecordKind, id_or_name: str) -> Record:
-        """Return the account's record; raises RecordNotFound."""
-        record = await store.get(connection, account, kind, id_or_name)
+    async def get(
+        self, connection: Connection, account: str, kind: RecordKind, id_or_name: str, *, locked: bool = False
+    ) -> Record:
+        """Return the account's record, `locked` to change it; raises RecordNotFound."""
+        record = await store.get(connection, account, kind, id_or_name, locked=locked)
         if record is None:
             raise RecordNotFound(f"there is no such {kind} in this account")
         return record
@@ -216,10 +218,9 @@ class Records:
             config=checked.config,
             encrypted_secrets=self._encrypt_secrets(record.id, checked.secrets),
             managed=record.managed if managed is None else managed,
-            updated_at=utc_now(),
         )
         try:
-            await store.update_record(connection, changed)
+            changed = await store.update_record(connection, changed)
         except IntegrityError as error:
             raise RecordNameTaken(f"there is already one named {name!r}") from error
         return await self._saved(connection, changed, checked, below)
@@ -234,9 +235,7 @@ class Records:
 
     async def release(self, connection: Connection, record: Record) -> Record:
         """Let a record that came from the settings file be changed over HTTP; returns it."""
-        released = replace(record, managed=False, updated_at=utc_now())
-        await store.update_record(connection, released)
-        return released
+        return await store.update_record(connection, replace(record, managed=False))
 
     async def delete(self, connection: Connection, record: Record) -> None:
         """Delete a record that nothing refers to; raises InUse, Managed."""

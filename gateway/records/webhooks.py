@@ -118,9 +118,9 @@ async def rotate(connection: Connection, vault: Vault, account: str, id_or_name:
     return EndpointWithSecret(endpoint=changed, secret=text)
 
 
-async def get(connection: Connection, account: str, id_or_name: str) -> Endpoint:
-    """Return an endpoint record of the account; raises RecordNotFound."""
-    endpoint = await store.get(connection, account, id_or_name)
+async def get(connection: Connection, account: str, id_or_name: str, *, locked: bool = False) -> Endpoint:
+    """Return an endpoint record of the account, `locked` to change it; raises RecordNotFound."""
+    endpoint = await store.get(connection, account, id_or_name, locked=locked)
     if endpoint is None:
         raise RecordNotFound("there is no such webhook in this account")
     return endpoint

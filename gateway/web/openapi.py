@@ -33,6 +33,7 @@ from gateway.web.http.auth import (
 )
 from gateway.web.http.problems import MEDIA_TYPE, ProblemDetails
 from gateway.web.http.route import MODEL_KEY, ApiCall, ApiRoute, NoContent
+from gateway.web.openapi_conditions import condition_parameters, condition_responses, version_header
 from gateway.web.openapi_configs import add_channels, add_examples, add_patches, drop_defaults
 from sandbox.config import SandboxConfig
 
@@ -172,6 +173,7 @@ def _operation(route: ApiRoute, references: Any, definitions: dict[str, Any]) ->
         operation["description"] = f"Needs a key with the scope `{route.access.scope}`."
     if route.method == "POST" and isinstance(route.access, KeyAccess | AdminAccess) and not route.raw:
         operation["parameters"].append(_IDEMPOTENCY)
+    operation["parameters"] += condition_parameters(route)
     if route.request_model is not None:
         operation["requestBody"] = {
             "required": not route.optional_body,
@@ -216,7 +218,7 @@ def _responses(route: ApiRoute, references: Any) -> dict[str, Any]:
         "description": "a problem (RFC 9457)",
         "content": {MEDIA_TYPE: {"schema": references[ProblemDetails, "serialization"]}},
     }
-    ok: dict[str, Any] = {"description": route.summary}
+    ok: dict[str, Any] = {"description": route.summary, **version_header(route)}
     content: dict[str, Any] = {}
     if route.media_type is not None:
         content[route.media_type] = {"schema": {}}
@@ -226,6 +228,7 @@ def _responses(route: ApiRoute, references: Any) -> dict[str, Any]:
         ok["content"] = content
     also = {str(status): {**problem, "description": text} for status, text in route.error_responses.items()}
     also |= {str(status): {"description": text} for status, text in route.empty_responses.items()}
+    also |= condition_responses(route, problem)
     usual = {str(status): {**problem, "description": HTTPStatus(status).phrase} for status in _errors(route)}
     return {**usual, **also, str(route.status): ok}
 

@@ -54,7 +54,7 @@ class ApiClient:
             raw = await answer.read()
             kind = answer.content_type
             told = await answer.json(content_type=None) if "json" in kind and raw else raw
-            return ApiResponse(status=answer.status, headers=dict(answer.headers), body=told)
+            return ApiResponse(status=answer.status, headers=answer.headers, body=told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,14 +53,28 @@ export function askOtherTabs() {
   }).finally(() => own.close());
 }
 
-/** A failed call; `status` 0 means that there was no response. */
+const VERSIONS = new WeakMap(); // what the gateway answered → the ETag of it
+
+/** The version of a record or a file that `call` or `download` returned; undefined for items of lists. */
+export function versionOf(answer) {
+  return VERSIONS.get(answer);
+}
+
+function withVersion(answer, response) {
+  const etag = response.headers.get("ETag");
+  if (etag !== null && typeof answer === "object" && answer !== null) VERSIONS.set(answer, etag);
+  return answer;
+}
+
+/** A failed call; `status` 0 means that there was no response. `current` is what another change made of a record. */
 export class Problem extends Error {
-  constructor({ status = 0, title = "", detail = "", errors = [] }) {
+  constructor({ status = 0, title = "", detail = "", errors = [], current = null }) {
     super([title, detail].filter(Boolean).join(": ") || `The gateway answered ${status}`);
     this.status = status;
     this.title = title;
     this.detail = detail;
     this.errors = errors;
+    this.current = current;
   }
 }
 
@@ -82,19 +96,19 @@ export function word(length = 16) {
   return Array.from(bytes, (byte) => "0123456789abcdefghjkmnpqrstvwxyz"[byte & 31]).join("");
 }
 
-/** Call the gateway; returns the decoded body or throws a Problem. */
-export async function call(method, path, { body, key = session.key(), repeat = word(), credentials, patience } = {}) {
-  const response = await send(method, path, { body, key, repeat, credentials, patience });
+/** Call the gateway; returns the decoded body or throws a Problem. With `match` only that version is changed. */
+export async function call(method, path, { body, key = session.key(), repeat = word(), credentials, patience, match } = {}) {
+  const response = await send(method, path, { body, key, repeat, credentials, patience, match });
   const answer = await decode(response);
-  if (response.ok) return answer;
+  if (response.ok) return withVersion(answer, response);
   const problem = problemOf(response, answer);
   if (response.status === 401 && key !== null && key === session.key()) refused(problem);
   throw problem;
 }
 
-/** Store the bytes of a file; returns the decoded body or throws a Problem. */
-export async function upload(path, file, { method = "PUT" } = {}) {
-  const response = await send(method, path, { raw: file, key: session.key(), repeat: word(), patience: UPLOAD_PATIENCE });
+/** Store the bytes of a file, of this version or (`isNew`) where none is; returns the decoded body or throws a Problem. */
+export async function upload(path, file, { method = "PUT", match, isNew = false } = {}) {
+  const response = await send(method, path, { raw: file, key: session.key(), repeat: word(), patience: UPLOAD_PATIENCE, match, isNew });
   const answer = await decode(response);
   if (response.ok) return answer;
   throw problemOf(response, answer);
@@ -104,11 +118,14 @@ export async function upload(path, file, { method = "PUT" } = {}) {
 export async function download(path) {
   const response = await send("GET", path, { key: session.key(), patience: UPLOAD_PATIENCE });
   if (!response.ok) throw problemOf(response, await decode(response));
-  return response.blob();
+  return withVersion(await response.blob(), response);
 }
 
-function problemOf({ status }, answer) {
-  return new Problem(typeof answer === "object" && answer !== null ? { ...answer, status } : { status });
+function problemOf(response, answer) {
+  const { status } = response;
+  const problem = new Problem(typeof answer === "object" && answer !== null ? { ...answer, status } : { status });
+  withVersion(problem.current, response);
+  return problem;
 }
 
 /** The status and body of a public path, whatever the status. */
@@ -132,12 +149,14 @@ export async function list(path, pages = 2, goOn = () => true) {
   return items;
 }
 
-async function send(method, path, { body, raw, key, repeat, patience = PATIENCE, credentials = "omit" }) {
+async function send(method, path, { body, raw, key, repeat, patience = PATIENCE, credentials = "omit", match, isNew = false }) {
   const headers = { Accept: "application/json" };
   if (key !== null) headers.Authorization = `Bearer ${key}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (raw !== undefined) headers["Content-Type"] = "application/octet-stream";
   if (method === "POST") headers["Idempotency-Key"] = repeat;
+  if (match !== undefined) headers["If-Match"] = match;
+  if (isNew) headers["If-None-Match"] = "*";
   try {
     return await fetch(address(path), {
       method,

@@ -10,8 +10,9 @@ import { useEffect, useId, useLayoutEffect, useRef, useState } from "../vendor/h
  * `onSend(values, changed)` may throw a Problem: faults of fields are shown at them. `changed` has only the values that
  * a person changed. Afterwards the form is empty again, unless it `keeps` what it has. A form asks before the page is
  * left with something unsaved, unless it keeps "quietly" what is never stored. Keys without the scope `needs` see no form.
+ * If a Problem says what somebody else made of a record (`now`), `onReload` shows that; a second press replaces it.
  */
-export function Form({ title, label = title, fields, action, onSend, keeps = false, needs = "admin" }) {
+export function Form({ title, label = title, fields, action, onSend, onReload, keeps = false, needs = "admin" }) {
   const id = useId();
   const form = useRef(null);
   const start = useRef(null);
@@ -40,6 +41,7 @@ export function Form({ title, label = title, fields, action, onSend, keeps = fal
       value=${values[field.name] ?? field.value ?? ""} onValue=${change(field.name)} />`)}
     <p class="row"><button class="primary" aria-disabled=${busy}>${action}</button> <span role="status" class="quiet">${said}</span></p>
     <${Trouble} problem=${rest} />
+    ${problem?.now && onReload && html`<p class="row"><button type="button" onClick=${onReload}>Take theirs</button> <button class="danger">Replace theirs</button></p>`}
   </form>`;
 }
 

@@ -1,56 +1,97 @@
-// Colours for code: strings, comments, numbers and keywords as spans of text. One linear scan.
+// Asks a worker for the colours of code, one block at a time. A block that takes too long stays plain.
 
 const MAX_LENGTH = 20_000;
+const LANGUAGE = /^[\w+#.-]{1,30}$/;
+const PATIENCE = 300;
+const LOAD_PATIENCE = 20_000;
+const MOST_FAILURES = 3;
+const MOST_KEPT = 200;
 
-const KEYWORDS = new Set(
-  `abstract and as assert async await begin break case catch class const continue def default defer del do done
-  elif else end enum esac except export extends false fi final finally fn for foreach from func function global go
-  if impl implements import in interface is lambda let local loop match mod module mut namespace new nil none not
-  null or package pass private protected pub public raise return select self static struct super switch then this
-  throw trait true try type undefined union until use using val var void when where while with yield
-  create delete drop group having insert into join left limit on order set table update values`.split(/\s+/),
-);
+/** `open` starts a worker, which sends a message when it is ready and then one for each block. */
+export class Highlighter {
+  #open;
+  #patience;
+  #worker = null;
+  #failures = 0;
+  #last = Promise.resolve();
+  #kept = new Map();
 
-const STRING = `"(?:[^"\\\\\\n]|\\\\.)*"?|'(?:[^'\\\\\\n]|\\\\.)*'?`;
-const TEMPLATE = "`(?:[^`\\\\]|\\\\[\\s\\S])*`?";
-const NUMBER = "\\b\\d[\\w.]*";
-const WORD = "[\\p{L}_$][\\p{L}\\p{N}_$]*";
-const HASH = "#[^\\n]*";
-const SLASHES = "//[^\\n]*|/\\*[\\s\\S]*?(?:\\*/|$)";
-const DASHES = "--[^\\n]*";
-
-const FAMILIES = [
-  { names: "sh bash zsh shell console py python rb ruby yaml yml toml ini dockerfile makefile perl r", comments: HASH },
-  { names: "sql lua haskell hs", comments: DASHES },
-  { names: "js javascript ts typescript jsx tsx mjs c h cpp c++ cs csharp java kotlin swift go rust rs php scala dart css json jsonc zig", comments: SLASHES, strings: `${STRING}|${TEMPLATE}` },
-];
-
-const SCANNERS = new Map();
-for (const { names, comments, strings = STRING } of FAMILIES) {
-  const source = `(?<comment>${comments})|(?<string>${strings})|(?<number>${NUMBER})|(?<word>${WORD})`;
-  for (const name of names.split(" ")) SCANNERS.set(name, source);
-}
-
-/** The pieces of a code text: strings, and {kind: comment | string | number | keyword, text}. */
-export function pieces(text, language) {
-  const source = SCANNERS.get(language.split(/[\s,{:]/, 1)[0].toLowerCase());
-  if (source === undefined || text.length > MAX_LENGTH) return [text];
-  const found = [];
-  let plainFrom = 0;
-  for (const match of text.matchAll(new RegExp(source, "gu"))) {
-    const kind = kindOf(match.groups);
-    if (kind === null) continue;
-    if (match.index > plainFrom) found.push(text.slice(plainFrom, match.index));
-    found.push({ kind, text: match[0] });
-    plainFrom = match.index + match[0].length;
+  constructor(open, patience = PATIENCE) {
+    this.#open = open;
+    this.#patience = patience;
   }
-  if (plainFrom < text.length) found.push(text.slice(plainFrom));
-  return found;
+
+  /** The pieces of a text, or null if it stays plain; not asked for once `isWanted` says that nobody waits. */
+  async colour(text, info, isWanted = () => true) {
+    const language = info.split(/[\s,{:]/, 1)[0].toLowerCase();
+    if (text.length > MAX_LENGTH || !LANGUAGE.test(language)) return null;
+    const key = `${language}\n${text}`;
+    if (this.#kept.has(key)) return this.#kept.get(key);
+    const asked = this.#last.then(() => (isWanted() ? this.#ask({ text, language }) : undefined));
+    this.#last = asked;
+    const pieces = await asked;
+    if (pieces === undefined) return null;
+    this.#keep(key, pieces);
+    return pieces;
+  }
+
+  #keep(key, pieces) {
+    this.#kept.set(key, pieces);
+    if (this.#kept.size > MOST_KEPT) this.#kept.delete(this.#kept.keys().next().value);
+  }
+
+  async #ask(block) {
+    if (this.#failures >= MOST_FAILURES) return null;
+    this.#worker ??= this.#start();
+    if (this.#worker === null) return null;
+    if (!this.#worker.isReady && !(await this.#answer(LOAD_PATIENCE)).isThere) {
+      this.#failures += 1;
+      return undefined;
+    }
+    this.#worker.isReady = true;
+    const answer = this.#answer(this.#patience);
+    this.#worker.postMessage(block);
+    return (await answer).data ?? null;
+  }
+
+  #start() {
+    try {
+      return Object.assign(this.#open(), { isReady: false });
+    } catch {
+      this.#failures = MOST_FAILURES; // no workers here
+      return null;
+    }
+  }
+
+  /** The worker's next message: {isThere, data}. A worker that sends none in time is ended. */
+  #answer(patience) {
+    const worker = this.#worker;
+    return new Promise((resolve) => {
+      const end = () => {
+        worker.terminate();
+        this.#worker = null;
+        resolve({ isThere: false });
+      };
+      const timer = setTimeout(end, patience);
+      worker.onmessage = ({ data }) => {
+        clearTimeout(timer);
+        resolve({ isThere: true, data });
+      };
+      worker.onerror = () => {
+        clearTimeout(timer);
+        end();
+      };
+    });
+  }
 }
 
-function kindOf({ comment, string, number, word }) {
-  if (comment !== undefined) return "comment";
-  if (string !== undefined) return "string";
-  if (number !== undefined) return "number";
-  return KEYWORDS.has(word.toLowerCase()) ? "keyword" : null;
+const WORKER = new URL("./highlight_worker.js", import.meta.url).href;
+let policy = null;
+
+/** The page's only use of an address as a script: browsers with trusted types demand that a policy names it. */
+function openWorker() {
+  policy ??= globalThis.trustedTypes?.createPolicy("dovecote-worker", { createScriptURL: () => WORKER }) ?? { createScriptURL: () => WORKER };
+  return new Worker(policy.createScriptURL(""), { type: "module" });
 }
+
+export const highlighter = new Highlighter(openWorker);

@@ -4,9 +4,8 @@ import { call, list } from "../core/api.js";
 import { addressOf } from "../core/places.js";
 import { Form, Remove } from "../parts/forms.js";
 import { Empty, html, Trouble, usePolled } from "../parts/parts.js";
-import { useRef } from "../vendor/hooks.mjs";
 import { McpServers } from "./mcp_servers.js";
-import { changeConfig } from "./record_changes.js";
+import { useRecordChanges } from "./record_changes.js";
 import { Skills } from "./skills.js";
 
 const RECORDS = "accounts/me/agents";
@@ -79,7 +78,7 @@ function withToolNames({ tools }, names) {
 }
 
 function Settings({ agent, sandboxes, refresh }) {
-  const seen = useRef(agent);
+  const { save: change, reload, round } = useRecordChanges(`${RECORDS}/${agent.id}`, agent, refresh);
   const { config } = agent;
   const save = async (_values, { model, instructions, tools, sandbox }) => {
     const wanted = {
@@ -88,11 +87,7 @@ function Settings({ agent, sandboxes, refresh }) {
       ...(tools !== undefined && { tools: withToolNames(config, tools.split(/[\s,]+/).filter(Boolean)) }),
       ...(sandbox !== undefined && { sandbox: sandbox || null }),
     };
-    seen.current = await changeConfig(`${RECORDS}/${agent.id}`, seen.current, wanted).catch((problem) => {
-      seen.current = problem.now ?? seen.current;
-      throw problem;
-    });
-    await refresh();
+    await change(wanted);
   };
   const fields = [
     { name: "model", label: "Model", required: true, value: config.model },
@@ -100,20 +95,13 @@ function Settings({ agent, sandboxes, refresh }) {
     { name: "tools", label: "Tools", value: toolNames(config).join(" "), hint: "Names separated by spaces, such as read grep bash; empty allows all." },
     { name: "sandbox", label: "Sandbox", kind: "select", value: config.sandbox ?? "", options: [["", "none"], ...sandboxes.map((one) => [one.id, one.name])] },
   ];
-  return html`<${Form} title="Settings" fields=${fields} action="Save" onSend=${save} keeps=${true} />`;
+  return html`<${Form} title="Settings" fields=${fields} action="Save" onSend=${save} onReload=${reload} keeps=${true} key=${round} />`;
 }
 
 /** What the tools may do is a setting of the sandbox in which they run. */
 function Permissions({ sandbox, refresh }) {
-  const seen = useRef(sandbox);
+  const { save, reload, round } = useRecordChanges(`accounts/me/sandboxes/${sandbox.id}`, sandbox, refresh);
   if (sandbox.managed) return html`<h2>Permissions</h2><p class="quiet">The sandbox ${sandbox.name} comes from the configuration file; change it there.</p>`;
-  const save = async ({ mode }) => {
-    seen.current = await changeConfig(`accounts/me/sandboxes/${sandbox.id}`, seen.current, { permissionMode: mode }).catch((problem) => {
-      seen.current = problem.now ?? seen.current;
-      throw problem;
-    });
-    await refresh();
-  };
   const fields = [{ name: "mode", pointer: "/config/permissionMode", label: `Commands and changes in the sandbox ${sandbox.name}`, kind: "select", value: sandbox.config.permissionMode, options: PERMISSIONS }];
-  return html`<${Form} title="Permissions" fields=${fields} action="Save permissions" onSend=${save} keeps=${true} />`;
+  return html`<${Form} title="Permissions" fields=${fields} action="Save permissions" onSend=${({ mode }) => save({ permissionMode: mode })} onReload=${reload} keeps=${true} key=${round} />`;
 }

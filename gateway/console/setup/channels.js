@@ -5,8 +5,9 @@ import { addressOf } from "../core/places.js";
 import { Act, Form, Remove } from "../parts/forms.js";
 import { PlatformMark } from "../parts/icons.js";
 import { Badge, Empty, html, Moment, Trouble, usePolled } from "../parts/parts.js";
-import { useRef, useState } from "../vendor/hooks.mjs";
+import { useMemo, useState } from "../vendor/hooks.mjs";
 import { KINDS } from "./channel_kinds.js";
+import { FIELDS, SETTINGS, useRecordChanges } from "./record_changes.js";
 
 const RECORDS = "accounts/me/channels";
 const EVERY = 5000;
@@ -129,30 +130,27 @@ function parsed(text) {
 
 /** All settings as JSON; keys that a person removes get their defaults, and *** keeps a secret. */
 function Settings({ channel, refresh }) {
-  const seen = useRef(channel.settings);
+  const { save: change, reload, round } = useRecordChanges(`${RECORDS}/${channel.id}`, channel, refresh, SETTINGS);
+  const shown = useMemo(() => ({ current: channel.settings }), [round]);
   if (channel.managed) return null;
   const save = async ({ settings }) => {
     const wanted = readSettings(settings);
-    const removed = Object.keys(seen.current).filter((key) => !(key in wanted)).map((key) => [key, null]);
-    const changed = Object.entries(wanted).filter(([key, value]) => JSON.stringify(value) !== JSON.stringify(seen.current[key]));
-    await call("PATCH", `${RECORDS}/${channel.id}`, { body: { settings: Object.fromEntries([...removed, ...changed]) } });
-    seen.current = wanted;
-    await refresh();
+    const removed = Object.keys(shown.current).filter((key) => !(key in wanted)).map((key) => [key, null]);
+    const changed = Object.entries(wanted).filter(([key, value]) => JSON.stringify(value) !== JSON.stringify(shown.current[key]));
+    await change(Object.fromEntries([...removed, ...changed]));
+    shown.current = wanted;
   };
-  const fields = [{ name: "settings", pointer: "/settings", label: "Settings (JSON)", kind: "area", required: true, value: JSON.stringify(seen.current, null, 2), hint: "*** stands for a secret and keeps it." }];
-  return html`<details><summary>Change the settings</summary><${Form} label="Settings" fields=${fields} action="Save the settings" onSend=${save} keeps=${true} /></details>`;
+  const fields = [{ name: "settings", pointer: "/settings", label: "Settings (JSON)", kind: "area", required: true, value: JSON.stringify(shown.current, null, 2), hint: "*** stands for a secret and keeps it." }];
+  return html`<details><summary>Change the settings</summary><${Form} label="Settings" fields=${fields} action="Save the settings" onSend=${save} onReload=${reload} keeps=${true} key=${round} /></details>`;
 }
 
 /** Which agent answers. */
 function Answers({ channel, refresh }) {
   const { value: agents } = usePolled(() => list("accounts/me/agents"), 0);
+  const { save, reload, round } = useRecordChanges(`${RECORDS}/${channel.id}`, channel, refresh, FIELDS);
   if (agents === null || channel.managed) return null;
-  const save = async ({ agent }) => {
-    await call("PATCH", `${RECORDS}/${channel.id}`, { body: { agent } });
-    await refresh();
-  };
   const fields = [{ name: "agent", label: "Agent that answers", kind: "select", value: channel.agent, options: agents.map((one) => [one.id, one.name]) }];
-  return html`<${Form} label="Agent that answers" fields=${fields} action="Save" onSend=${save} keeps=${true} />`;
+  return html`<${Form} label="Agent that answers" fields=${fields} action="Save" onSend=${({ agent }) => save({ agent })} onReload=${reload} keeps=${true} key=${round} />`;
 }
 
 function Pairings({ id }) {

@@ -1,6 +1,6 @@
 // Workspaces: browse, read, edit and upload the files that agents work on.
 
-import { call, download, list, Problem, session, upload } from "../core/api.js";
+import { call, download, list, Problem, session, upload, versionOf } from "../core/api.js";
 import { addressOf } from "../core/places.js";
 import { Act, Form, Remove, useUnsaved } from "../parts/forms.js";
 import { Icon } from "../parts/icons.js";
@@ -10,7 +10,7 @@ import { useRef, useState } from "../vendor/hooks.mjs";
 const RECORDS = "accounts/me/workspaces";
 const LARGEST_TEXT = 512 * 1024;
 const MOST_PAGES = 20;
-const DRAFTS = new Map(); // path of a file → its text that is not saved, while another place is shown
+const DRAFTS = new Map(); // path of a file → {text} that is not saved and the version {seen} that it is of, while another place is shown
 
 export function View({ id, rest, query }) {
   if (!id) return html`<${AllWorkspaces} />`;
@@ -60,8 +60,10 @@ function Folder({ id, path }) {
   };
   const create = async ({ name }) => {
     const target = [path, ...name.split("/").map((part) => part.trim())].filter(Boolean).join("/");
-    if (await exists(id, target)) throw new Problem({ title: "Nothing was changed", errors: [{ pointer: "/name", detail: "is the name of a file that is there already" }] });
-    await upload(filePath(id, target), new Blob([""]));
+    await upload(filePath(id, target), new Blob([""]), { isNew: true }).catch((problem) => {
+      if (![409, 412].includes(problem.status)) throw problem;
+      throw new Problem({ title: "Nothing was changed", errors: [{ pointer: "/name", detail: "is the name of a file or folder that is there already" }] });
+    });
     location.hash = hashOf(id, target, { view: "file" });
   };
   return html`<${Trouble} problem=${problem} retry=${refresh} />
@@ -84,31 +86,28 @@ function Upload({ id, path, refresh }) {
 }
 
 function OneFile({ id, path, parent }) {
-  const [text, setText] = useState(DRAFTS.get(filePath(id, path)) ?? null);
-  const seen = useRef(null);
-  const { value, problem, refresh } = usePolled(async () => {
-    const found = await readFile(id, path);
-    seen.current = found.text;
-    return found;
-  }, 0, [id, path]);
+  const [draft, setDraft] = useState(DRAFTS.get(filePath(id, path)) ?? null);
+  const text = draft?.text ?? null;
+  const { value, problem, refresh } = usePolled(() => readFile(id, path), 0, [id, path]);
   const isDirty = text !== null && value !== null && text !== value.text;
   useUnsaved(isDirty);
-  const edit = (edited) => {
-    DRAFTS.set(filePath(id, path), edited);
-    setText(edited);
+  const edit = (edited, seen = draft === null ? versionOf(value.blob) : draft.seen) => {
+    DRAFTS.set(filePath(id, path), { text: edited, seen });
+    setDraft({ text: edited, seen });
   };
   const forget = () => {
     DRAFTS.delete(filePath(id, path));
-    setText(null);
+    setDraft(null);
   };
   const save = async () => {
     if (!isDirty) return "Nothing was changed.";
-    const { text: now } = await readFile(id, path);
-    if (now !== seen.current && now !== text) {
-      seen.current = now;
-      throw new Problem({ title: "Somebody else changed this file meanwhile", detail: "save again to replace that, or discard your changes to see it" });
-    }
-    await upload(filePath(id, path), new Blob([text]));
+    await upload(filePath(id, path), new Blob([text]), { match: draft.seen ?? undefined }).catch(async (refusal) => {
+      if (refusal.status !== 412) throw refusal;
+      const now = await readFile(id, path).catch((gone) => (gone.status === 404 ? null : Promise.reject(gone)));
+      edit(text, now === null ? null : versionOf(now.blob));
+      if (now === null) throw new Problem({ title: "Somebody else deleted this file meanwhile", detail: "save again to write it anew" });
+      if (now.text !== text) throw new Problem({ title: "Somebody else changed this file meanwhile", detail: "save again to replace that, or discard your changes to see it" });
+    });
     await refresh();
     forget();
     return "Saved.";
@@ -133,14 +132,6 @@ function OneFile({ id, path, parent }) {
     ${value && value.text === null && html`<p class="quiet">${bytes(value.blob.size)}, not shown: it is no text, or too large.</p>`}
     ${value && value.text !== null && html`<label>Content <textarea class="editor" spellCheck=${false} readOnly=${!session.may("admin")} value=${text ?? value.text} onInput=${(event) => edit(event.target.value)} /></label>`}
     ${value && html`<p class="row">${value.text !== null && html`<${Act} label="Save" primary=${true} needs="admin" onAct=${save} />`}${isDirty && html`<${Act} label="Discard changes" onAct=${discard} />`}<${Act} label="Download" onAct=${take} /><${Remove} label="Delete" sureLabel="Delete the file" onRemove=${remove} /></p>`}`;
-}
-
-/** Whether there is something at a path. */
-async function exists(id, path) {
-  return call("GET", `${RECORDS}/${encodeURIComponent(id)}/files:stat?${new URLSearchParams({ path })}`).then(() => true, (problem) => {
-    if (problem.status === 404) return false;
-    throw problem;
-  });
 }
 
 /** A file's bytes, and its text if it is short and UTF-8. */

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -84,8 +84,9 @@ async def add(connection: Connection, record: Record) -> None:
     )
 
 
-async def update_record(connection: Connection, record: Record) -> None:
-    """Write a record's name, config and secrets over the row of its id."""
+async def update_record(connection: Connection, record: Record) -> Record:
+    """Write a record's name, config and secrets over the row of its id; return it with its new time."""
+    written = replace(record, updated_at=utc_now())
     await connection.execute(
         update(records)
         .where(records.c.id == record.id, records.c.account == record.account)
@@ -94,14 +95,21 @@ async def update_record(connection: Connection, record: Record) -> None:
             config=dict(record.config),
             secrets=dict(record.encrypted_secrets),
             managed=record.managed,
-            updated_at=utc_now(),
+            updated_at=written.updated_at,
         )
     )
+    return written
 
 
-async def get(connection: Connection, account: str, kind: RecordKind, id_or_name: str) -> Record | None:
-    """Return the account's record of this id, else of this name; never another account's."""
-    rows = await connection.execute(_FIND, {"whose": account, "sort": kind, "named": id_or_name})
+async def get(
+    connection: Connection, account: str, kind: RecordKind, id_or_name: str, *, locked: bool = False
+) -> Record | None:
+    """Return the account's record of this id, else of this name; never another account's.
+
+    A `locked` one is changed by no other transaction until this one ends.
+    """
+    query = _FIND.with_for_update() if locked else _FIND
+    rows = await connection.execute(query, {"whose": account, "sort": kind, "named": id_or_name})
     row = rows.one_or_none()
     return _record(row) if row else None
 

@@ -70,10 +70,12 @@ async def insert_schedule(connection: Connection, schedule: Schedule) -> None:
     await connection.execute(table.insert().values(**asdict(schedule)))
 
 
-async def get(connection: Connection, account: str, schedule: str) -> Schedule | None:
-    """Return a schedule of an account."""
-    found = await connection.execute(select(table).where(table.c.account == account, table.c.id == schedule))
-    row = found.first()
+async def get(
+    connection: Connection, account: str, schedule: str, *, locked: bool = False
+) -> Schedule | None:
+    """Return a schedule of an account, `locked` to change it."""
+    query = select(table).where(table.c.account == account, table.c.id == schedule)
+    row = (await connection.execute(query.with_for_update() if locked else query)).first()
     return None if row is None else _schedule(row)
 
 

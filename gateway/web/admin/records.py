@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, GetJsonSchemaHandler, StrictBool
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from delivery.database.engine import Connection
 from gateway.records.agent import AgentConfig
 from gateway.records.fields import Name
 from gateway.records.kinds import SkillConfig, WorkspaceConfig
@@ -21,6 +22,7 @@ from gateway.store.accounts import records as store
 from gateway.store.accounts.records import Record, RecordKind
 from gateway.web.api.files import workspace_files
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.preconditions import ensure_preconditions
 from gateway.web.http.route import MODEL_KEY, ApiCall, NoContent, RequestModel, ResponseModel
 from gateway.web.openapi_configs import PATCH
 from sandbox.config import SandboxConfig
@@ -267,14 +269,22 @@ def get(kind: RecordKind) -> Handler:
     return show_record
 
 
+async def _get_to_change(call: ApiCall[Any, Any], connection: Connection, kind: RecordKind) -> Record:
+    """Return the record of the path, locked; raises for one that this request may not change."""
+    book = call.context.records
+    record = await book.get(connection, call.account, kind, call.path["id"], locked=True)
+    book.ensure_not_managed(record)
+    ensure_preconditions(call.request, to_response(record))
+    return record
+
+
 def update(kind: RecordKind) -> Handler:
     """Return the handler that updates a record of this kind."""
 
     async def change_record(call: ApiCall[RecordUpdate, NoContent]) -> RecordResponse | ChannelResponse:
         book = call.context.records
         async with call.context.database.begin() as connection:
-            record = await book.get(connection, call.account, kind, call.path["id"])
-            book.ensure_not_managed(record)
+            record = await _get_to_change(call, connection, kind)
             written = await book.update(connection, record, name=call.body.name, patch=call.body.config)
         return _saved_to_response(written)
 
@@ -286,7 +296,7 @@ def delete(kind: RecordKind) -> Handler:
 
     async def remove_record(call: ApiCall[NoContent, NoContent]) -> None:
         async with call.context.database.begin() as connection:
-            record = await call.context.records.get(connection, call.account, kind, call.path["id"])
+            record = await _get_to_change(call, connection, kind)
             boxes = await sandboxes.list_for_record(connection, call.account, record.id)
             await call.context.records.delete(connection, record)
         if kind == "channel":
@@ -318,8 +328,7 @@ async def update_channel(call: ApiCall[ChannelUpdate, NoContent]) -> RecordRespo
     changed = {key: value for key, value in given.items() if value is not None}
     patch: dict[str, Any] = {"settings": body.settings, **changed}
     async with call.context.database.begin() as connection:
-        record = await book.get(connection, call.account, "channel", call.path["id"])
-        book.ensure_not_managed(record)
+        record = await _get_to_change(call, connection, "channel")
         written = await book.update(connection, record, name=body.name, patch=patch, below="")
     await call.context.on_channel_changed(call.account, record.id)
     return to_response(written.record)

@@ -68,7 +68,9 @@ def _record_routes(
             query_model=PageQuery,
             response_model=page,
         ),
-        get_route(one, READ, records.get(kind), f"show {record}", response_model=record_model),
+        get_route(
+            one, READ, records.get(kind), f"show {record}", response_model=record_model, versioned=True
+        ),
         patch_named_route(
             one,
             ADMIN,
@@ -76,8 +78,9 @@ def _record_routes(
             f"update {record}",
             request_model=update_model,
             response_model=changed_model,
+            versioned=True,
         ),
-        delete_named_route(one, ADMIN, records.delete(kind), f"delete {record}"),
+        delete_named_route(one, ADMIN, records.delete(kind), f"delete {record}", versioned=True),
     )
 
 
@@ -152,7 +155,7 @@ def _channels() -> tuple[ApiRoute, ...]:
             query_model=PageQuery,
             response_model=page,
         ),
-        get_route(one, READ, r.get("channel"), "show a channel", response_model=response),
+        get_route(one, READ, r.get("channel"), "show a channel", response_model=response, versioned=True),
         patch_named_route(
             one,
             ADMIN,
@@ -160,8 +163,9 @@ def _channels() -> tuple[ApiRoute, ...]:
             "update a channel",
             request_model=r.ChannelUpdate,
             response_model=response,
+            versioned=True,
         ),
-        delete_named_route(one, ADMIN, r.delete("channel"), "delete a channel"),
+        delete_named_route(one, ADMIN, r.delete("channel"), "delete a channel", versioned=True),
         get_route(
             f"{one}/status",
             READ,
@@ -226,7 +230,7 @@ def _webhooks() -> tuple[ApiRoute, ...]:
         get_route(
             collection, READ, w.list_webhooks, "list the webhooks", query_model=PageQuery, response_model=page
         ),
-        get_route(one, READ, w.get_webhook, "show a webhook", response_model=response),
+        get_route(one, READ, w.get_webhook, "show a webhook", response_model=response, versioned=True),
         patch_named_route(
             one,
             ADMIN,
@@ -234,8 +238,9 @@ def _webhooks() -> tuple[ApiRoute, ...]:
             "update a webhook",
             request_model=w.WebhookUpdate,
             response_model=response,
+            versioned=True,
         ),
-        delete_route(one, ADMIN, w.delete_webhook, "delete a webhook"),
+        delete_route(one, ADMIN, w.delete_webhook, "delete a webhook", versioned=True),
         post_route(
             "/webhooks/{id}/rotate",
             ADMIN,

@@ -17,6 +17,7 @@ from gateway.records.errors import RecordNameTaken
 from gateway.records.fields import EventPattern, HookUrl, Name, Whsec
 from gateway.store.conversations import conversations
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.preconditions import ensure_preconditions
 from gateway.web.http.problems import invalid
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.config import ConfigProblem as Fault
@@ -136,7 +137,8 @@ async def update_webhook(call: ApiCall[WebhookUpdate, NoContent]) -> WebhookEndp
     """Update an endpoint."""
     body = call.body
     async with call.context.database.begin() as connection:
-        present = await webhooks.get(connection, call.account, call.path["id"])
+        present = await webhooks.get(connection, call.account, call.path["id"], locked=True)
+        ensure_preconditions(call.request, to_response(present))
         new_url = None if body.url is None else call.context.records.callable_url(body.url, "/url")
         changed = replace(
             present,
@@ -159,7 +161,8 @@ async def update_webhook(call: ApiCall[WebhookUpdate, NoContent]) -> WebhookEndp
 async def delete_webhook(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete an endpoint."""
     async with call.context.database.begin() as connection:
-        endpoint = await webhooks.get(connection, call.account, call.path["id"])
+        endpoint = await webhooks.get(connection, call.account, call.path["id"], locked=True)
+        ensure_preconditions(call.request, to_response(endpoint))
         await store.delete_endpoint(connection, call.account, endpoint.id)
 
 

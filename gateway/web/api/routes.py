@@ -201,7 +201,7 @@ def _schedules() -> tuple[ApiRoute, ...]:
             query_model=s.ScheduleQuery,
             response_model=page,
         ),
-        get_route(one, READ, s.get, "show a schedule", response_model=response),
+        get_route(one, READ, s.get, "show a schedule", response_model=response, versioned=True),
         patch_route(
             one,
             CHAT,
@@ -209,6 +209,7 @@ def _schedules() -> tuple[ApiRoute, ...]:
             "change, pause or resume a schedule",
             request_model=s.ScheduleUpdate,
             response_model=response,
+            versioned=True,
             error_responses=changed,
         ),
         post_route(
@@ -220,7 +221,7 @@ def _schedules() -> tuple[ApiRoute, ...]:
             response_model=s.ScheduleRun,
             error_responses={429: "the conversation's queue is full"},
         ),
-        delete_route(one, CHAT, s.delete, "delete a schedule"),
+        delete_route(one, CHAT, s.delete, "delete a schedule", versioned=True),
     )
 
 

@@ -38,6 +38,7 @@ from gateway.store.conversations import schedules as store
 from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
 from gateway.web.api.conversations import require_conversation
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.preconditions import ensure_preconditions
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
@@ -195,6 +196,7 @@ async def update(call: ApiCall[ScheduleUpdate, NoContent]) -> ScheduleResponse:
     """Change a schedule."""
     body, present = call.body, await _require(call)
     _refuse_managed(present)
+    ensure_preconditions(call.request, to_response(present))
     changed = replace(present, text=body.text or present.text, missed=body.missed or present.missed)
     if body.model_fields_set & {"at", "every", "cron"}:
         changed = with_recurrence(changed, _recurrence(body, present.timezone), utc_now())
@@ -226,10 +228,13 @@ async def run_now(call: ApiCall[NoContent, NoContent]) -> ScheduleRun:
 
 async def delete(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete a schedule; a turn that it has started goes on."""
-    _refuse_managed(await _require(call))
     async with call.context.database.begin() as connection:
-        if not await store.delete_schedule(connection, call.account, call.path["id"]):
+        found = await store.get(connection, call.account, call.path["id"], locked=True)
+        if found is None:
             raise _unknown()
+        _refuse_managed(found)
+        ensure_preconditions(call.request, to_response(found))
+        await store.delete_schedule(connection, call.account, found.id)
 
 
 async def _require(call: ApiCall[NoContent, NoContent] | ApiCall[ScheduleUpdate, NoContent]) -> Schedule:

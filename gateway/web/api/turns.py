@@ -24,10 +24,11 @@ from gateway.store.turns import lineage, turn_queue
 from gateway.store.turns import turns as store
 from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import StepRow, Turn
+from gateway.web.api import trace_context
 from gateway.web.api.conversations import require_conversation
 from gateway.web.api.deliveries import DeliveryResponse, to_responses
 from gateway.web.api.handover import OperatorMessageSent, send_as_operator
-from gateway.web.http import idempotency, trace_context
+from gateway.web.http import idempotency
 from gateway.web.http.attachments import (
     AttachmentCreate,
     Attachments,

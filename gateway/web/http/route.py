@@ -26,6 +26,7 @@ from gateway.web.http.auth import (
 )
 from gateway.web.http.connection import raise_if_abandoned
 from gateway.web.http.context import WebContext
+from gateway.web.http.preconditions import ETAG, etag_of, not_modified
 from gateway.web.http.problems import HttpProblem, invalid, invalid_field
 from sandbox.config import ConfigProblem as Fault
 
@@ -36,6 +37,9 @@ PATH_PARAMETER = r"{path:(?s:.+)}"
 _OPENAI_ID = re.compile(r"(?:resp_|chatcmpl-|(?P<conversation>conv_))(?P<rest>[0-9a-z]{26})")
 MODEL_KEY = "x-model"
 """A key in the JSON schema of a field: the OpenAPI document puts the model of this name there."""
+
+NO_STORE = {"Cache-Control": "no-store"}
+"""The header of every response with data of an account."""
 
 LARGE_BODY_FACTOR = 6
 """Factor of the body deadline for routes with large bodies."""
@@ -112,7 +116,7 @@ class ApiRoute:
     documents responses that are not JSON. `streams` returns whether a body asks for a stream.
     `error_responses` are further statuses, `empty_responses` further ones without a body. `lenient` replaces
     characters that cannot be stored, for bodies with a program's output. `body_bytes` raises the limit on
-    the body's size.
+    the body's size. `versioned` resources have an ETag; the handlers of their changes check the conditions.
     """
 
     method: str
@@ -132,6 +136,7 @@ class ApiRoute:
     streams: Callable[[Any], bool] = _is_no_stream
     error_responses: Mapping[int, str] = field(default_factory=dict)
     empty_responses: Mapping[int, str] = field(default_factory=dict)
+    versioned: bool = False
     tag: str = ""
     hidden: bool = False
 
@@ -182,7 +187,15 @@ def endpoint(route: ApiRoute) -> Callable[[web.Request], Awaitable[web.StreamRes
 
 
 async def _handle(route: ApiRoute, call: ApiCall[Any, Any]) -> web.StreamResponse:
-    return to_response(route, await route.handler(call))
+    result = await route.handler(call)
+    if not route.versioned or not isinstance(result, BaseModel):
+        return to_response(route, result)
+    etag = etag_of(result)
+    if route.method == "GET" and (unchanged := not_modified(call.request, etag, NO_STORE)) is not None:
+        return unchanged
+    response = to_response(route, result)
+    response.headers[ETAG] = etag
+    return response
 
 
 async def _body(context: WebContext, route: ApiRoute, request: web.Request) -> bytes:
@@ -253,5 +266,5 @@ def to_response(route: ApiRoute, result: HandlerResult) -> web.StreamResponse:
         status=route.status,
         body=result.model_dump_json(by_alias=True).encode(),
         content_type="application/json",
-        headers={"Cache-Control": "no-store"},
+        headers=NO_STORE,
     )

@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Code } from "../../../gateway/console/parts/code.js";
-import { pieces } from "../../../gateway/console/parts/highlight.js";
 import { plainLine, render, safeUrl } from "../../../gateway/console/parts/markdown.js";
 
 function flatten(nodes) {
@@ -133,26 +132,6 @@ test("quotes hold blocks", () => {
 test("nested items are all shown", () => {
   const deep = Array.from({ length: 50 }, (_, level) => `${"  ".repeat(level)}- x`).join("\n");
   assert.ok(words(deep).split("x").length === 51);
-});
-
-test("code has colours and every letter of it", () => {
-  const source = 'def f(a):  # why\n    return "x # y" + 12';
-  const found = pieces(source, "python");
-  assert.equal(found.map((piece) => piece.text ?? piece).join(""), source);
-  assert.deepEqual(found.filter(({ kind }) => kind).map(({ kind, text }) => [kind, text]), [
-    ["keyword", "def"], ["comment", "# why"], ["keyword", "return"], ["string", '"x # y"'], ["number", "12"],
-  ]);
-  assert.deepEqual(pieces(source, "unknown"), [source]);
-  assert.deepEqual(pieces("x", ""), ["x"]);
-});
-
-test("colouring is linear", { timeout: 20_000 }, () => {
-  for (const piece of ['"', "'", "`", "/*", "//", "#", "\\", "1.", "a"]) {
-    for (const language of ["js", "py", "sql"]) {
-      const text = piece.repeat(Math.floor(20_000 / piece.length));
-      assert.equal(pieces(text, language).map((one) => one.text ?? one).join(""), text);
-    }
-  }
 });
 
 test("a line of a list has the words and not the marks", () => {

@@ -1,4 +1,4 @@
-"""The console when its requests fail: one gateway, one browser, the shell agent."""
+"""The console when requests fail and when others change the same record: one gateway, one browser."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest_asyncio
 from playwright.async_api import Browser, Route, expect
 
 from console_driver import CHROMIUM, Console, open_browser, open_console
+from console_setup import add_agent, change, fault_of, records
+from demo_model import answer
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
+from openai_server import OpenAIServer
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -22,9 +25,15 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
-    """A gateway with its own data directory and the shell agent."""
-    async with running(tmp_path_factory.mktemp("faults") / "data") as process:
-        yield process
+    """A gateway whose agent repeats what it is told."""
+    async with OpenAIServer(answer) as model:
+        env = {
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": model.base_url,
+            "OPENAI_API_KEY": "loopback",
+        }
+        async with running(tmp_path_factory.mktemp("faults") / "data", env=env) as process:
+            yield process
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -90,3 +99,43 @@ async def test_a_place_whose_module_was_lost_appears(
     await console.open_place("Channels")
     await expect(console.page.get_by_role("heading", name="Channels", level=1)).to_be_visible()
     assert lost[path] == 1
+
+
+async def test_what_somebody_else_saved_is_taken_or_replaced(
+    gateway: GatewayProcess, console: Console
+) -> None:
+    """A form whose field was changed meanwhile shows both ways on: take theirs, or replace theirs."""
+    page = console.page
+    await add_agent(gateway, "both", {"model": "builtin:shell"})
+    await console.enter(gateway)
+    await console.open_place("Agents")
+    await page.get_by_role("link", name="both", exact=True).click()
+    settings = page.get_by_role("form", name="Settings")
+    instructions = settings.get_by_label("Instructions")
+    for theirs, button in (("Theirs", "Take theirs"), ("Again", "Replace theirs")):
+        await instructions.fill("Mine")
+        await change(gateway, "agents/both", {"instructions": theirs})
+        await settings.get_by_role("button", name="Save").click()
+        await expect(fault_of(instructions)).to_contain_text(theirs)
+        await settings.get_by_role("button", name=button).click()
+        await expect(fault_of(instructions)).to_have_count(0)
+        if button == "Take theirs":
+            await expect(instructions).to_have_value(theirs)
+    await expect(settings.get_by_role("status")).to_have_text("Done.")
+    (known,) = [one for one in await records(gateway, "agents") if one["name"] == "both"]
+    assert known["config"]["instructions"] == "Mine"
+
+
+async def test_code_is_coloured_by_a_worker(gateway: GatewayProcess, console: Console) -> None:
+    """The colours come without any markup, and a block of another language stays as it is."""
+    page = console.page
+    await console.enter(gateway)
+    blocks = "".join(f"```python\ndef part{number}(a):\n    return a\n```\n" for number in range(5))
+    await page.get_by_role("link", name="New conversation").first.click()
+    await console.send_message(f"Look\n{blocks}```unknown\ndef plain\n```")
+    code = page.locator('[data-role="assistant"] pre.code')
+    await expect(code.locator(".code-keyword", has_text="def").first).to_be_visible()
+    await expect(code).to_have_count(6)
+    await expect(code.last).to_have_text("def plain")
+    await expect(code.last.locator("span")).to_have_count(0)
+    assert any(address.endswith("/vendor/highlight.mjs") for address in console.addresses)

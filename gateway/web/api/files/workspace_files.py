@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from contextlib import nullcontext
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from datetime import datetime
+from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar
+from weakref import WeakValueDictionary
 
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 from pydantic import Field, StrictStr
 
 from gateway.environments.quotas import quota_problem
@@ -16,8 +19,23 @@ from gateway.web.http import request_body
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage
+from gateway.web.http.preconditions import (
+    ETAG,
+    ensure_preconditions,
+    etag_of,
+    has_conditions,
+    not_modified,
+)
 from gateway.web.http.problems import PATH_POINTER, HttpProblem, invalid_field, not_found
-from gateway.web.http.route import PATH_PARAMETER, ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
+from gateway.web.http.route import (
+    NO_STORE,
+    PATH_PARAMETER,
+    ApiCall,
+    ApiRoute,
+    NoContent,
+    RequestModel,
+    ResponseModel,
+)
 from sandbox.errors import SandboxError, UnsafePath
 from sandbox.labels import namespace
 from sandbox.paths import FileEntry, relative_path
@@ -34,6 +52,9 @@ DOWNLOAD_HEADERS = {
 """Headers of files that a sandbox may have written: browsers download them and never render them."""
 
 Result = TypeVar("Result")
+
+_changes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+"""Locks of files that are being changed, by namespace and path."""
 
 
 class WorkspaceFileResponse(ResponseModel):
@@ -116,7 +137,10 @@ async def get_file(
         return _to_page(await translate_errors(store.list_directory(space, path)), path, call.query)
     if len(content) > most:
         raise HttpProblem(413, f"the file is larger than {most} bytes")
-    return web.Response(body=content, headers=DOWNLOAD_HEADERS)
+    etag = etag_of(content)
+    return not_modified(call.request, etag, NO_STORE) or web.Response(
+        body=content, headers=DOWNLOAD_HEADERS | {ETAG: etag}
+    )
 
 
 def _to_page(
@@ -148,8 +172,8 @@ def _readable(name: str) -> str:
     return name.encode("utf-8", "replace").decode()
 
 
-async def put_file(call: ApiCall[NoContent, NoContent]) -> None:
-    """Write a file; missing directories are created."""
+async def put_file(call: ApiCall[NoContent, NoContent]) -> web.Response:
+    """Write a file, if it is the version that the request names; missing directories are created."""
     (store, space), path = await workspace_store(call), _path(call)
     if path == ".":
         raise invalid_field(PATH_POINTER, "a file needs a name")
@@ -159,8 +183,12 @@ async def put_file(call: ApiCall[NoContent, NoContent]) -> None:
     )
     await check_quota(call, path, len(content))
     quota = call.context.storage_quota
-    async with quota.reserve(call.account, len(content)) if quota else nullcontext():
+    async with (
+        quota.reserve(call.account, len(content)) if quota else nullcontext(),
+        _expected_version(call, store, space, path),
+    ):
         await translate_errors(store.write(space, path, content))
+    return web.Response(status=HTTPStatus.NO_CONTENT, headers={ETAG: etag_of(content)})
 
 
 async def check_quota(call: ApiCall[Any, Any], path: str, size: int) -> None:
@@ -177,9 +205,34 @@ async def check_quota(call: ApiCall[Any, Any], path: str, size: int) -> None:
 
 
 async def delete_file(call: ApiCall[NoContent, NoContent]) -> None:
-    """Delete a file, or a directory with its contents."""
+    """Delete a file, if it is the version that the request names, or a directory with its contents."""
     (store, space), path = await workspace_store(call), _path(call)
-    await translate_errors(store.remove(space, path))
+    async with _expected_version(call, store, space, path):
+        await translate_errors(store.remove(space, path))
+
+
+@asynccontextmanager
+async def _expected_version(
+    call: ApiCall[Any, Any], store: WorkspaceStore, space: str, path: str
+) -> AsyncIterator[None]:
+    """Keep other requests of this process from changing a file, after the request's conditions were met."""
+    async with _changes.setdefault(f"{space}/{path}", asyncio.Lock()):
+        if has_conditions(call.request):
+            ensure_preconditions(call.request, await _present_content(call, store, space, path))
+        yield
+
+
+async def _present_content(
+    call: ApiCall[Any, Any], store: WorkspaceStore, space: str, path: str
+) -> bytes | None:
+    """Return what a GET of a file would; None for a new one."""
+    try:
+        return await translate_errors(store.read(space, path, call.context.limits.file_bytes + 1))
+    except HttpProblem as problem:
+        is_new = problem.status == HTTPStatus.NOT_FOUND and call.request.method == hdrs.METH_PUT
+        if is_new:
+            return None
+        raise
 
 
 COLLECTION_PATH = "/accounts/me/workspaces/{id}/files"
@@ -193,6 +246,7 @@ ROUTES = (
         access=KeyAccess("read"),
         handler=get_file,
         summary="list a workspace's files",
+        versioned=True,
         query_model=WorkspaceFileQuery,
         response_model=ListPage[WorkspaceFileResponse],
         tag="workspaces",
@@ -203,6 +257,7 @@ ROUTES = (
         access=KeyAccess("read"),
         handler=get_file,
         summary="download a file, or list a directory",
+        versioned=True,
         query_model=WorkspaceFileQuery,
         media_type=_BINARY_TYPE,
         response_model=ListPage[WorkspaceFileResponse],
@@ -214,6 +269,7 @@ ROUTES = (
         access=KeyAccess("admin"),
         handler=put_file,
         summary="upload a file",
+        versioned=True,
         raw=True,
         status=204,
         error_responses={
@@ -228,6 +284,7 @@ ROUTES = (
         access=KeyAccess("admin"),
         handler=delete_file,
         summary="delete a file or a directory",
+        versioned=True,
         status=204,
         tag="workspaces",
     ),
