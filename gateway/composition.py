@@ -39,7 +39,12 @@ from gateway.ingress.commands import ChatCommands, ClientCommands
 from gateway.ingress.interactions.status_reactions import StatusReactions
 from gateway.ingress.receive import UpdateHandler
 from gateway.ingress.sandbox_commands import SandboxCommands
-from gateway.instrumentation import InstrumentedLeases, InstrumentedStream, InstrumentedUpdateHandler
+from gateway.instrumentation import (
+    InstrumentedLeases,
+    InstrumentedStream,
+    InstrumentedUpdateHandler,
+    process_gauges,
+)
 from gateway.jobs.jobs import Jobs
 from gateway.jobs.reconciler import open_reconciler
 from gateway.jobs.settlement import JobSettlement
@@ -50,7 +55,7 @@ from gateway.maintenance.sandbox_control import SandboxControl
 from gateway.maintenance.workspace_sync import workspace_sync_task
 from gateway.memory.memories import open_memories
 from gateway.observability import tracing
-from gateway.observability.gauges import ProcessGauges, QueueGauges
+from gateway.observability.gauges import QueueGauges
 from gateway.observability.tracing.span_recorder import SpanRecorder
 from gateway.records.agent import OperatorModel
 from gateway.records.records import Records
@@ -59,7 +64,9 @@ from gateway.schedules.firing import ScheduleFiring
 from gateway.schedules.schedules import Schedules, schedule_settings
 from gateway.services import Services
 from gateway.store.turn_state import RetryPeriods
-from gateway.tools.external.sources import open_external_tools
+from gateway.tools.background_calls import BackgroundCalls
+from gateway.tools.call_runner import CallRunner
+from gateway.tools.external.sources import open_background_calls, open_external_tools, open_own_tools
 from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.wiring import open_sign_in_links
 from gateway.turns.budget_warnings import open_usage_meter
@@ -132,7 +139,7 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
             base.sign_in_links.sign_ins.revocations.run,
             *([base.channel_supervisor.run] if settings.roles & CHANNEL_ROLES else []),
             _epoch_watch(backing),
-            _process_gauges(backing, base.channel_supervisor).run,
+            process_gauges(backing, base.channel_supervisor.count_by_state).run,
         ),
         last_to_stop=(base.span_recorder.run,) if base.span_recorder else (),
     )
@@ -276,7 +283,10 @@ def _build_services(
         settlement=settlement,
         max_running=settings.job_limit,
     )
-    turn_worker = _turn_worker(base, resolver, jobs, file_services, get_agent)
+    own_tools = open_own_tools(base.records, base.sign_in_links)
+    runner = CallRunner(backing.database, resolver, jobs, file_services.collector, own_tools)
+    calls = open_background_calls(runner, backing, transactions, settlement)
+    turn_worker = _turn_worker(base, resolver, jobs, file_services, get_agent=get_agent, calls=calls)
     sandbox_commands = SandboxCommands(transactions, jobs)
     commands = ChatCommands(
         base.channel_supervisor.reply_privately,
@@ -294,6 +304,7 @@ def _build_services(
         jobs=jobs,
         job_settlement=settlement,
         job_reconciler=open_reconciler(transactions, resolver, settlement, after=settings.job_progress_after),
+        background_calls=calls,
         approvals=Approvals(transactions),
         commands=commands,
         sandbox_commands=sandbox_commands,
@@ -328,7 +339,9 @@ def _turn_worker(
     resolver: EnvironmentResolver,
     jobs: Jobs,
     file_services: FileServices,
+    *,
     get_agent: Callable[[AgentSpec], Agent],
+    calls: BackgroundCalls,
 ) -> TurnWorker:
     backing, settings = base.backing, base.backing.settings
     return TurnWorker(
@@ -343,7 +356,7 @@ def _turn_worker(
         agent_files=AgentFiles(backing.database, resolver),
         schedules=Schedules(backing.database, schedule_settings(settings)),
         memories=open_memories(backing, file_services.quota),
-        open_external_tools=open_external_tools(base.records, base.transactions, base.sign_in_links),
+        open_external_tools=open_external_tools(base.transactions, calls),
         get_agent=get_agent,
         operator_model=OperatorModel.from_settings(settings.agent),
         worker_id=backing.worker_id,
@@ -370,7 +383,7 @@ def _tasks_for_roles(base: _Foundation, services: Services) -> list[BackgroundTa
     settings = base.backing.settings
     tasks: list[BackgroundTask] = [base.channel_supervisor.drain_on_stop]
     if Role.TURNS in settings.roles:
-        tasks.append(services.turn_worker.run)
+        tasks += [services.turn_worker.run, services.background_calls.run]
     if Role.REAPER in settings.roles:
         tasks.append(lambda stop: services.job_reconciler.run(stop, interval=settings.reconcile_interval))
     return tasks
@@ -384,14 +397,3 @@ def _epoch_watch(backing: BackingServices) -> BackgroundTask:
 
 def _ignore_event(_event: Event) -> None:
     """Do nothing: tracing is off."""
-
-
-def _process_gauges(backing: BackingServices, channel_supervisor: ChannelSupervisor) -> ProcessGauges:
-    return ProcessGauges(
-        metrics=backing.metrics,
-        database=backing.database,
-        directory=backing.settings.data_dir,
-        is_broker_up=lambda: backing.nats.is_connected,
-        event_log=lambda: backing.stream.usage,
-        count_channels=channel_supervisor.count_by_state,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -24,7 +24,9 @@ from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.errors import DeliveryError, LeaseBusy, LeaseLost
 from delivery.events.event import Event, EventType
 from delivery.events.port import EventStream, StoredEvent, StreamBounds, Tail
+from gateway.infra.backing_services import BackingServices
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
+from gateway.observability.gauges import ProcessGauges
 from gateway.observability.metrics import Metrics
 from gateway.store.turn_state import DEAD_LETTER_PREFIX
 from gateway.tools.executor import TOOLS
@@ -293,3 +295,17 @@ class InstrumentedUpdateHandler(UpdateAcceptor):
                 self._metrics.count("inbound", platform=platform, kind=kind, outcome=outcome)
 
         return counted
+
+
+def process_gauges(
+    backing: BackingServices, count_channels: Callable[[], Mapping[str, int]]
+) -> ProcessGauges:
+    """Return the gauges of this process."""
+    return ProcessGauges(
+        metrics=backing.metrics,
+        database=backing.database,
+        directory=backing.settings.data_dir,
+        is_broker_up=lambda: backing.nats.is_connected,
+        event_log=lambda: backing.stream.usage,
+        count_channels=count_channels,
+    )

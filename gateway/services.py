@@ -20,6 +20,7 @@ from gateway.maintenance.sandbox_control import SandboxControl
 from gateway.memory.memories import Memories
 from gateway.schedules.firing import ScheduleFiring
 from gateway.schedules.schedules import ScheduleSettings
+from gateway.tools.background_calls import BackgroundCalls
 from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.turns.worker import TurnWorker
 
@@ -34,6 +35,7 @@ class Services:
     jobs: Jobs
     job_settlement: JobSettlement
     job_reconciler: JobReconciler
+    background_calls: BackgroundCalls
     approvals: Approvals
     commands: ChatCommands
     sandbox_commands: SandboxCommands

@@ -216,7 +216,12 @@ class Settings(BaseSettings):
         le=86_400,
         description="seconds until a running job has a message in its chat, which is then updated; 0: never",
     )
-    job_limit: int = Field(default=10, ge=1, le=100, description="running jobs of one sandbox")
+    job_limit: int = Field(
+        default=10,
+        ge=1,
+        le=100,
+        description="running jobs of one sandbox; calls of one account that are jobs",
+    )
     drain_timeout: float = Field(
         default=8.0, ge=0, le=600, description="seconds that running turns may take when the gateway stops"
     )

@@ -38,12 +38,12 @@ def render_report(job: Job, comment: str = NO_COMMENT) -> str:
         command = f"{command[: MAX_REPORT_COMMAND - 1]}…"
     reason = REASON_TEXTS.get(job.reason or "", job.reason)
     code = f"exit code {job.exit_code}" if job.exit_code is not None else None
-    how = ", ".join(filter(None, (reason, code))) or "no exit code"
+    how = ", ".join(filter(None, (str(job.state), reason, code)))
     output = job.output.rstrip("\n")
     cut = job.truncated or len(output) > MAX_REPORT_OUTPUT
     shown = f" The end of its output (`dovecote jobs logs {job.id}` shows more):" if cut else ""
     return (
-        f"Job {job.id} `{command}` {job.state}, {how}. {comment}{shown}\n\n"
+        f"Job {job.id} `{command}` {how}. {comment}{shown}\n\n"
         f"{code_block(output[-MAX_REPORT_OUTPUT:] or '(no output)')}"
     )
 

@@ -66,7 +66,7 @@ class JobSettlement:
 
     async def settle(self, job: Job, end: JobEnd) -> bool:
         """Settle a job and queue its follow-up turn, once; returns False if it was settled before."""
-        if end.state is not JobState.LOST:  # its provider cannot be asked
+        if end.state is not JobState.LOST and not job.is_call:  # its sandbox can be asked
             await self._file_collector.collect_job(job)
             await self._environment_resolver.sync_job_files(job)
         async with self._transactions.begin("job.settle") as tx:

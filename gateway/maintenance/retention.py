@@ -58,6 +58,7 @@ RULES: Mapping[str, str] = {
     "inbox": "30 days",
     "inputs": WITH_TURN,
     "installations": FIXED_SIZE,
+    "job_calls": "with its job",
     "job_progress": "with its job",
     "jobs": "with the turn that answered its result",
     "keys": f"{CONFIGURED}; those of people who signed in 30 days after they expired",

@@ -43,6 +43,8 @@ FAULT_POINTS = (
     "file.note.after_commit",
     "job.start.before_commit",
     "job.start.after_commit",
+    "job.record_call.before_commit",
+    "job.record_call.after_commit",
     "job.progress.before_commit",
     "job.progress.after_commit",
     "job.before_spawn",

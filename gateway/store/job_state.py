@@ -43,9 +43,15 @@ LOST_AFTER = 24 * 3600.0
 """Seconds without an answer from the provider after which a job is lost."""
 
 WORKSPACE_FULL = "workspace_full"
+CALL_FAILED, CALL_STOPPED, OUTCOME_UNKNOWN = "call_failed", "call_stopped", "outcome_unknown"
+"""Reasons of jobs that are tool calls, which have no exit code."""
+
 REASON_TEXTS = {
     WORKSPACE_FULL: f"{WORKSPACE_FULL}: the workspace exceeded its quota; remove files before you continue",
     "sandbox_expired": "sandbox_expired: the sandbox reached its maximum lifetime",
+    CALL_FAILED: "the call failed",
+    CALL_STOPPED: "the call was cancelled; it may have had an effect",
+    OUTCOME_UNKNOWN: f"{OUTCOME_UNKNOWN}: the gateway ended while the call was in flight",
 }
 """Explanations of reasons, for the model."""
 
@@ -85,7 +91,7 @@ def render_result(end: JobEnd, command: str, result_id: str) -> str:
     """Return the input of the follow-up turn: the job's end and its output."""
     code = f"exit code {end.exit_code}" if end.exit_code is not None else ""
     reason = REASON_TEXTS.get(end.reason or "", end.reason)
-    how = ", ".join(filter(None, (reason, code))) or "no exit code"
+    how = ", ".join(filter(None, (str(end.state), reason, code)))
     cut = " (only its end is shown)" if end.truncated else ""
     output = end.output.rstrip("\n") or "(no output)"
-    return f"Job {result_id} `{command}` {end.state}, {how}{cut}:\n\n```\n{output}\n```"
+    return f"Job {result_id} `{command}` {how}{cut}:\n\n```\n{output}\n```"

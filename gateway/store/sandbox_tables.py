@@ -1,4 +1,4 @@
-"""The tables of reserved sandboxes, of usage, and of the progress of jobs."""
+"""The tables of reserved sandboxes, of usage, and of the progress and the calls of jobs."""
 
 from __future__ import annotations
 
@@ -146,3 +146,17 @@ job_progress = Table(
     Column("reports", Integer, nullable=False),
 )
 """How often the progress of a running job was reported; chats show the message of the first `event`."""
+
+job_calls = Table(
+    "job_calls",
+    metadata,
+    Column("job", String(40), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("tool", String(64), nullable=False),
+    Column("server", String(40)),
+    Column("args", JSON, nullable=False),
+    Column("repeatable", Boolean, nullable=False),
+    Column("attempt", Integer, nullable=False),
+)
+"""The tool calls that are background jobs. `server` is the MCP server of the tool. `attempt` counts the
+beginnings of the call: it is committed before the request is sent."""

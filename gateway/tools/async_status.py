@@ -60,7 +60,9 @@ def to_response(job: Job, output: bytes, *, truncated: bool, limit: int) -> dict
 
 
 def _is_available(context: ToolContext) -> bool:
-    return any(can_start_jobs(one) for one in (context.environment, *context.environments.values()))
+    return context.makes_job_calls or any(
+        can_start_jobs(one) for one in (context.environment, *context.environments.values())
+    )
 
 
 async_status = Tool(

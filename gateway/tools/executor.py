@@ -113,6 +113,7 @@ class ToolExecutor(Tools):
         external: Mapping[str, Tool] | None = None,
         hooks: TurnHooks | None = None,
     ) -> None:
+        context = replace(context, makes_job_calls=any(one.jobs for one in (external or {}).values()))
         self._context = context
         self._live_output = LiveOutput(context.turn, context.publish_transient)
         self._show_step = show_step or (lambda _step: None)
@@ -264,7 +265,7 @@ class ToolExecutor(Tools):
             return await self._end_step(call, name, denied_result(decided.denied))
         if await self._waits_for_person(name, args, call, typed_by_asker=typed_by_asker):
             return ToolResult(ok=False, content="a person must approve this call before it can run")
-        if earlier is not None and not tool.idempotent and not args.get("background"):
+        if earlier is not None and not await self._may_repeat(tool, args, call):
             return await self._end_step(call, name, interrupted_result(args, self._context.interruption))
         if earlier is None:
             await self._begin_step(call, name, args)
@@ -280,6 +281,12 @@ class ToolExecutor(Tools):
             return None
         async with self._context.jobs.read() as connection:
             return await turns.get_step(connection, self._context.turn.id, call)
+
+    async def _may_repeat(self, tool: Tool, args: Mapping[str, Any], call: str) -> bool:
+        """Return whether an interrupted call can be executed again: without harm, or to find its job."""
+        if tool.idempotent or args.get("background"):
+            return True
+        return await tool.is_job(_call_key(self._context.turn.id, call))
 
     async def _is_done(self, call: str) -> bool:
         step = await self._get_step(call)

@@ -69,6 +69,8 @@ class ToolContext:
     """Receives the output of the call's command while it runs."""
     answer: str | None = None
     """A person's answer to the question that the call asks."""
+    makes_job_calls: bool = False
+    """Whether calls of a tool of this turn can be background jobs."""
 
     def in_workspace(self, args: Mapping[str, Any]) -> ToolContext:
         """Return the context with the environment that a call names; raises InvalidArguments."""
@@ -88,6 +90,28 @@ ToolFunction = Callable[[ToolContext, Mapping[str, Any], str], Awaitable[ToolRes
 def can_start_jobs(environment: Environment) -> bool:
     """Return whether a background job can run in the environment's sandbox."""
     return not environment.files_only and Feature.JOBS in registry.plugin(environment.provider).features
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCalls:
+    """How calls of a tool become background jobs: at once, or those that take longer than `after` seconds.
+
+    `server` is the MCP server of the tool. `exists` returns whether a call with this key is a job.
+    """
+
+    after: float | None = None
+    server: str | None = None
+    exists: Callable[[str], Awaitable[bool]] | None = None
+
+    @property
+    def note(self) -> str:
+        """What the model is told about the calls."""
+        if self.after is None:
+            return "It runs on as a background job: you get its resultId at once and its result later."
+        return (
+            f"A call that takes longer than {self.after:g} s runs on as a background job: "
+            "you get its resultId then and its result later."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +143,13 @@ class Tool:
     """Returns what a call sends a request to, for the question whether it may."""
     validate: Callable[[Mapping[str, Any], Mapping[str, Any]], None] | None = None
     """Raises InvalidArguments for arguments that do not match the schema; None: `validate_arguments`."""
+
+    jobs: JobCalls | None = None
+    """How its calls, which the gateway makes, become background jobs; None: they end with their turn."""
+
+    async def is_job(self, key: str) -> bool:
+        """Return whether the call with this key is a background job."""
+        return self.jobs is not None and self.jobs.exists is not None and await self.jobs.exists(key)
 
     def is_offered(self, context: ToolContext) -> bool:
         """Return whether a call can succeed in the context's environment."""

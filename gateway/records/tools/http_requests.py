@@ -19,8 +19,8 @@ from pydantic import (
 
 from egress.urls import CallbackUrl
 from gateway.records.fields import Whsec
-from gateway.records.tools.background import NoBackground
-from gateway.records.tools.mcp_servers import DEFAULT_TIMEOUT, MAX_TIMEOUT, HeaderName, HeaderSecret
+from gateway.records.tools.background import CallTimeout, IsAsync, check_timeout
+from gateway.records.tools.mcp_servers import DEFAULT_TIMEOUT, HeaderName, HeaderSecret
 from gateway.records.tools.openapi_tools import MAX_DOCUMENTS, OpenApiToolsConfig
 
 MAX_HTTP_TOOLS = 50
@@ -53,10 +53,10 @@ class HttpToolConfig(BaseModel):
 
     `{argument}` in the URL's path or query is replaced by an argument. The other arguments are the query of
     GET and DELETE, else the JSON body. `parameters` is the JSON schema of the arguments. `repeatable`: an
-    interrupted call may be sent again.
+    interrupted call may be sent again. With `async` each call is a background job.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     url: CallbackUrl
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
@@ -64,15 +64,16 @@ class HttpToolConfig(BaseModel):
     parameters: ToolParameters = Field(default_factory=dict)
     headers: dict[HeaderName, HeaderSecret] = Field(default_factory=dict, max_length=20)
     approval: Literal["default", "always", "never"] = "default"
-    timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT, strict=True)] = DEFAULT_TIMEOUT
+    timeout: CallTimeout = DEFAULT_TIMEOUT
     repeatable: bool = False
-    is_async: NoBackground = False
+    is_async: IsAsync = False
 
     @model_validator(mode="after")
     def _known_placeholders(self) -> HttpToolConfig:
         unknown = [one for one in self.placeholders() if one not in self.parameters.get("properties", {})]
         if unknown:
             raise ValueError(f"url: parameters.properties has no {unknown[0]!r}, which the URL names")
+        check_timeout(self.timeout, may_be_job=self.is_async, options="async")
         return self
 
     def placeholders(self) -> list[str]:

@@ -17,11 +17,16 @@ from pydantic import (
 )
 
 from egress.urls import CallbackUrl
-from gateway.records.tools.background import NoBackground
+from gateway.records.tools.background import (
+    IN_SANDBOX,
+    BackgroundAfter,
+    CallTimeout,
+    IsAsync,
+    check_timeout,
+)
 
 MAX_SERVERS = 20
 DEFAULT_TIMEOUT = 60
-MAX_TIMEOUT = 600
 
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*\Z")
 RESERVED_HEADERS = frozenset(
@@ -87,10 +92,11 @@ class McpServerConfig(BaseModel):
     under which the model sees them; null is the server's name and `_`. `resources` and `prompts` say whether
     the model may read those. `oauth` is the client with which people sign in, if the server wants them to;
     null: the gateway registers one. `approval` "default" follows the
-    sandbox's permission mode. `timeout` is in seconds, for one call.
+    sandbox's permission mode. `timeout` is in seconds, for one call. With `async` each call of a tool is a
+    background job; with `background_after` one that takes longer, in seconds, goes on as a job.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     url: CallbackUrl | None = None
     headers: dict[HeaderName, HeaderSecret] = Field(default_factory=dict, max_length=20)
@@ -102,8 +108,9 @@ class McpServerConfig(BaseModel):
     resources: StrictBool = True
     prompts: StrictBool = True
     approval: Literal["default", "always", "never"] = "default"
-    timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT, strict=True)] = DEFAULT_TIMEOUT
-    is_async: NoBackground = False
+    timeout: CallTimeout = DEFAULT_TIMEOUT
+    is_async: IsAsync = False
+    background_after: BackgroundAfter | None = None
 
     @model_validator(mode="after")
     def _one_transport(self) -> McpServerConfig:
@@ -116,6 +123,21 @@ class McpServerConfig(BaseModel):
         if self.command is None and self.env:
             raise ValueError("env belongs to command: use headers with url")
         return self
+
+    @model_validator(mode="after")
+    def _usable_background(self) -> McpServerConfig:
+        for name, is_set in (("async", self.is_async), ("background_after", self.background_after)):
+            if is_set and self.command is not None:
+                raise ValueError(f"{name}: {IN_SANDBOX.format(name)}")
+        if self.is_async and self.background_after is not None:
+            raise ValueError("async makes each call a background job: leave background_after out")
+        check_timeout(self.timeout, may_be_job=self.may_be_job, options="async or background_after")
+        return self
+
+    @property
+    def may_be_job(self) -> bool:
+        """Return whether calls are, or may become, background jobs."""
+        return self.is_async or self.background_after is not None
 
     @property
     def lets_people_sign_in(self) -> bool:

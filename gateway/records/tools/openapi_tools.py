@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
 
 from egress.urls import EndpointUrl
-from gateway.records.tools.background import NoBackground
-from gateway.records.tools.mcp_servers import DEFAULT_TIMEOUT, MAX_TIMEOUT, HeaderName, HeaderSecret
+from gateway.records.tools.background import CallTimeout, IsAsync, check_timeout
+from gateway.records.tools.mcp_servers import DEFAULT_TIMEOUT, HeaderName, HeaderSecret
 from gateway.records.tools.openapi_document import MAX_DOCUMENT_CHARS, Operation, parse_document
 
 MAX_DOCUMENTS = 10
@@ -21,10 +21,11 @@ class OpenApiToolsConfig(BaseModel):
 
     `document` is the document as JSON text. `url` is the server, else the first of the document.
     `operations` are the offered ones by id, or with `*` at the end; null offers all. `prefix` begins the
-    names under which the model sees them; null is the document's name and `_`.
+    names under which the model sees them; null is the document's name and `_`. With `async` each call is a
+    background job.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     document: Annotated[StrictStr, Field(min_length=2, max_length=MAX_DOCUMENT_CHARS, repr=False)]
     url: EndpointUrl | None = None
@@ -34,8 +35,8 @@ class OpenApiToolsConfig(BaseModel):
     prefix: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]*$", max_length=40)] | None = None
     headers: dict[HeaderName, HeaderSecret] = Field(default_factory=dict, max_length=20)
     approval: Literal["default", "always", "never"] = "default"
-    timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT, strict=True)] = DEFAULT_TIMEOUT
-    is_async: NoBackground = False
+    timeout: CallTimeout = DEFAULT_TIMEOUT
+    is_async: IsAsync = False
 
     @model_validator(mode="after")
     def _usable(self) -> OpenApiToolsConfig:
@@ -44,6 +45,7 @@ class OpenApiToolsConfig(BaseModel):
             raise ValueError("operations: the document has none of them")
         if len(names) > MAX_OPERATIONS:
             raise ValueError(f"operations: {len(names)} are too many, choose {MAX_OPERATIONS} at most")
+        check_timeout(self.timeout, may_be_job=self.is_async, options="async")
         if not self.server:
             raise ValueError("url: give it, because the document names no absolute server")
         for name in names:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Select, Text, cast, func, select
 
 from delivery.database.engine import Connection
 from gateway.store.history_tables import histories
 from gateway.store.memory_tables import memories
+from gateway.store.sandbox_tables import job_calls
 from gateway.store.tables import bundle_files, conversations, jobs, messages, records, turns
 
 ROW_BYTES = 512
@@ -27,6 +28,7 @@ def _queries(account: str) -> list[Select[Any]]:
         .where(conversations.c.account == account),
         select(_total(turns.c.input, turns.c.output)).where(turns.c.account == account),
         select(_total(jobs.c.command, jobs.c.output)).where(jobs.c.account == account),
+        select(_total(cast(job_calls.c.args, Text))).where(job_calls.c.account == account),
         select(_total(histories.c.body)).where(histories.c.account == account),
         select(_total(memories.c.text, memories.c.words)).where(memories.c.account == account),
         select(func.coalesce(func.sum(bundle_files.c.size), 0))

@@ -14,10 +14,13 @@ from delivery.database.engine import Connection
 from gateway.store.job_state import JobEnd, JobState
 from gateway.store.tables import jobs
 
+CALLS = "gateway"
+"""The provider of jobs that are tool calls: no sandbox runs them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A background command that outlives its turn."""
+    """A background command or tool call that outlives its turn."""
 
     id: str
     account: str
@@ -44,6 +47,11 @@ class Job:
     unreachable_since: datetime | None = None
     created_at: datetime
     finished_at: datetime | None = None
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a tool call that the gateway makes, and no command in a sandbox."""
+        return self.provider == CALLS
 
 
 _COLUMNS = [jobs.c[name] for name in Job.__dataclass_fields__]
@@ -107,11 +115,9 @@ def _older(job: str) -> ColumnElement[bool]:
 
 
 async def list_running(connection: Connection, *, limit: int = 1000) -> list[Job]:
-    """Return every running job, oldest first."""
-    return await _all(
-        connection,
-        select(*_COLUMNS).where(jobs.c.state == str(JobState.RUNNING)).order_by(jobs.c.id).limit(limit),
-    )
+    """Return every running command, oldest first; the tool calls are left out."""
+    running = (jobs.c.state == str(JobState.RUNNING)) & (jobs.c.provider != CALLS)
+    return await _all(connection, select(*_COLUMNS).where(running).order_by(jobs.c.id).limit(limit))
 
 
 async def count_running_in(connection: Connection, sandbox: str) -> int:

@@ -17,7 +17,7 @@ from gateway.agents.clients.text import repair_surrogates
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.approval_rules import rule_needs_approval
 from gateway.tools.external.external_tools import MAX_NAME, tool_name
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext
+from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext
 
 log = structlog.get_logger(__name__)
 
@@ -47,12 +47,21 @@ class CallInfo:
 class FunctionRules:
     """How a function is called. `approval` "default" follows the permission mode of the agent's sandbox.
 
-    `repeatable`: a call that was interrupted by a crash may be executed again.
+    `repeatable`: a call that was interrupted by a crash may be executed again. `background`: each call is a
+    background job. `background_after`: a call that takes longer, in seconds, goes on as a job.
     """
 
     approval: Literal["default", "always", "never"] = "default"
     repeatable: bool = False
     timeout: float = DEFAULT_TIMEOUT
+    background: bool = False
+    background_after: float | None = None
+
+    @property
+    def jobs(self) -> JobCalls | None:
+        """How calls become background jobs."""
+        may_be = self.background or self.background_after is not None
+        return JobCalls(after=None if self.background else self.background_after) if may_be else None
 
 
 class BrokenTool(RuntimeError):
@@ -64,11 +73,19 @@ def tool(
     approval: Literal["default", "always", "never"] = "default",
     repeatable: bool = False,
     timeout: float = DEFAULT_TIMEOUT,
+    background: bool = False,
+    background_after: float | None = None,
 ) -> Callable[[ToolCallable], ToolCallable]:
     """Return a decorator that sets the rules of a function; one without it has the defaults."""
 
     def mark(function: ToolCallable) -> ToolCallable:
-        rules = FunctionRules(approval=approval, repeatable=repeatable, timeout=timeout)
+        rules = FunctionRules(
+            approval=approval,
+            repeatable=repeatable,
+            timeout=timeout,
+            background=background,
+            background_after=background_after,
+        )
         setattr(function, RULES_ATTRIBUTE, rules)
         return function
 
@@ -105,6 +122,7 @@ def function_tool(name: str, function: object) -> Tool:
         idempotent=rules.repeatable,
         validate=validate,
         uses_workspace=False,
+        jobs=rules.jobs,
     )
 
 

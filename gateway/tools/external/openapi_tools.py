@@ -21,7 +21,7 @@ from gateway.tools.external.requests import (
     plain_text,
     url_part,
 )
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, check_argument_names
+from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, check_argument_names
 
 _REPEATABLE = frozenset({"GET"})
 
@@ -82,6 +82,7 @@ class _Call:
             validate=self._validate,
             uses_workspace=False,
             address=self._address,
+            jobs=JobCalls() if config.is_async else None,
         )
 
     def build(self, args: Mapping[str, Any]) -> HttpRequest:

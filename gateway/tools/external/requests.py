@@ -24,6 +24,7 @@ from gateway.tools.tool import InvalidArguments
 
 log = structlog.get_logger(__name__)
 
+CONNECT_SECONDS = 30.0
 _FIRST_FAILURE = 400
 _SLOW_CHARSETS = frozenset({"idna", "punycode"})
 """Encodings whose time to decode grows faster than the text."""
@@ -50,7 +51,10 @@ class RequestSession:
     async def send(self, request: HttpRequest, *, limit: int, key: str) -> ToolResult:
         """Send a request; refused connections, failures and time-outs are results."""
         if self._session is None:
-            self._session = open_session(self._guard, headers={"User-Agent": "Dovecote"})
+            within = aiohttp.ClientTimeout(
+                total=None, sock_connect=CONNECT_SECONDS
+            )  # each request has its own
+            self._session = open_session(self._guard, headers={"User-Agent": "Dovecote"}, timeout=within)
         try:
             async with asyncio.timeout(request.timeout):
                 return await self._send(self._session, request, limit=limit, key=key)

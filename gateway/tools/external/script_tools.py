@@ -24,8 +24,8 @@ from pydantic import (
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.agent import agent_config
+from gateway.records.tools.background import MAX_TIMEOUT
 from gateway.records.tools.http_requests import ToolParameters
-from gateway.records.tools.mcp_servers import MAX_TIMEOUT
 from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.bash import check_command, start_job, to_response
 from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools

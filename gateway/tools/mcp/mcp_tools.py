@@ -43,7 +43,7 @@ from gateway.tools.mcp.server import (
 from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.stdio_server import StdioMcpServer
 from gateway.tools.mcp.turn_sign_ins import TurnSignIns, open_turn_sign_ins
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext
+from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext
 
 log = structlog.get_logger(__name__)
 
@@ -310,6 +310,7 @@ def _to_tool(offered: str, spec: McpToolSpec, opened: _OpenServer) -> Tool:
         validate=_validate,
         uses_workspace=False,
         address=lambda _args: config.url or config.command or "",
+        jobs=JobCalls(after=config.background_after, server=opened.name) if config.may_be_job else None,
     )
 
 

@@ -26,6 +26,9 @@ from sandbox.testing.rig import ProviderRig
 from sandbox_rigs import all_rigs
 from tool_contexts import make_tool_context
 
+DOCUMENT = json.dumps(
+    {"openapi": "3.1.0", "servers": [{"url": "https://example.org"}], "paths": {"/a": {"get": {}}}}
+)
 COUNT = """import json, os, sys
 args = json.load(sys.stdin)
 print(f"{args['bird']} has {len(args['bird'])} letters, in {os.path.basename(os.getcwd())!r}")
@@ -150,20 +153,30 @@ async def test_a_job_is_refused_where_there_can_be_none(context: ToolContext) ->
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("config", "told"),
     [
-        {"mcp": {"s": {"url": "https://example.org/mcp", "async": True}}},
-        {"mcp": {"s": {"command": "server", "async": True}}},
-        {"tools": {"http": {"s": {"url": "https://example.org/", "description": "x", "async": True}}}},
-        {"tools": {"openapi": {"s": {"document": "{}", "async": True}}}},
+        ({"mcp": {"s": {"command": "server", "async": True}}}, "script of the workspace"),
+        ({"mcp": {"s": {"command": "server", "background_after": 5}}}, "script of the workspace"),
+        ({"mcp": {"s": {"url": "https://example.org/", "timeout": 700}}}, "set async or background_after"),
+        ({"tools": {"openapi": {"s": {"document": DOCUMENT, "timeout": 700}}}}, "set async for longer"),
+        (
+            {"mcp": {"s": {"url": "https://example.org/", "async": True, "background_after": 5}}},
+            "leave background_after out",
+        ),
     ],
 )
-def test_calls_that_the_gateway_makes_are_no_jobs(config: dict[str, Any]) -> None:
-    """The refusal names the remedy; the mark false is fine."""
-    with pytest.raises(ValidationError, match="script of the workspace"):
+def test_what_cannot_be_a_job_is_refused(config: dict[str, Any], told: str) -> None:
+    """The refusal names the remedy."""
+    with pytest.raises(ValidationError, match=told):
         AgentConfig.model_validate(config)
 
 
-def test_the_mark_false_is_fine() -> None:
-    """A client may send every field with its default."""
-    AgentConfig.model_validate({"mcp": {"s": {"command": "server", "async": False}}})
+def test_calls_of_the_gateway_can_be_jobs() -> None:
+    """They may take longer than a turn waits; a client may send every field with its default."""
+    long = {"async": True, "timeout": 86_400}
+    request = {"url": "https://example.org/", "description": "x", **long}
+    tools = {"http": {"s": request}, "openapi": {"s": {"document": DOCUMENT, **long}}}
+    servers = {"s": {"url": "https://example.org/", **long}, "t": {"command": "server", "async": False}}
+    parsed = AgentConfig.model_validate({"mcp": servers, "tools": tools})
+    assert parsed.http_tools["s"].is_async
+    assert parsed.mcp["s"].may_be_job
