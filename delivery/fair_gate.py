@@ -75,8 +75,9 @@ class FairGate:
         within `timeout` seconds.
         """
         account = current_account() if account is None else account
-        async with asyncio.timeout(timeout):
-            await self._wait(account)
+        if not self._scheduler.start_at_once(account):
+            async with asyncio.timeout(timeout):
+                await self._wait(account)
         return partial(self._leave, account)
 
     async def _wait(self, account: str) -> None:

@@ -108,6 +108,14 @@ class FairScheduler(Generic[Work]):
         self._used += 1
         return account, work
 
+    def start_at_once(self, account: str) -> bool:
+        """Give a free place to an account while nobody waits; return whether it got one."""
+        if self._waiting or not self.may_start(account):
+            return False
+        self._held[account] += 1
+        self._used += 1
+        return True
+
     def finish(self, account: str) -> None:
         """Take back a place that an account held."""
         self._held[account] -= 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from sqlalchemy import MetaData, Table, event
@@ -97,7 +97,7 @@ class Database:
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = self._open()
-        self._group_commit = GroupCommit(self._borrow) if self.is_sqlite else None
+        self._group_commit = GroupCommit(self._open_connection, _translate_errors) if self.is_sqlite else None
         self._idle: list[DirectConnection] = []
         places = _SQLITE_READERS if self.is_sqlite else _POSTGRES_CONNECTIONS
         self._connections = FairGate(PoolSize(places=places))
@@ -122,52 +122,42 @@ class Database:
         event.listen(engine.sync_engine, "connect", sqlite.prepare)
         return DirectEngine(engine.sync_engine)
 
-    @asynccontextmanager
-    async def begin(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
+    def begin(self, *, urgent: bool = False) -> AbstractAsyncContextManager[Connection]:
         """Open a writing transaction: committed at the end of the block, rolled back by an exception.
 
         `urgent`: the recorded action has already happened, and a crash before the commit would repeat it.
         """
-        if self._group_commit is None:
-            async with self._connect_in_turn() as connection, connection.begin():
-                yield connection
-        else:
-            with _translate_errors():
-                async with self._group_commit.begin(urgent=urgent) as connection:
-                    yield connection
+        return self._begin() if self._group_commit is None else self._group_commit.begin(urgent=urgent)
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[Connection]:
-        """Open a connection for reading; anything written on it is rolled back."""
-        async with self._connect_in_turn() as connection:
+    async def _begin(self) -> AsyncIterator[Connection]:
+        async with self.read() as connection, connection.begin():
             yield connection
 
     @asynccontextmanager
-    async def _connect_in_turn(self) -> AsyncIterator[Connection]:
-        """Take one of the connections, which the accounts share fairly."""
-        timeout = _CONNECTION_SECONDS[self.url.get_backend_name()]
-        async with AsyncExitStack() as stack:
-            try:
-                await stack.enter_async_context(self._connections.hold(timeout=timeout))
-            except TimeoutError as error:
-                raise DatabaseUnavailable("all database connections are in use") from error
-            yield await stack.enter_async_context(self._connect())
+    async def read(self) -> AsyncIterator[Connection]:
+        """Open a connection for reading; anything written on it is rolled back.
 
-    @asynccontextmanager
-    async def _connect(self) -> AsyncIterator[Connection]:
-        with _translate_errors():
-            if self._group_commit is None:
-                async with self._engine.connect() as connection:
+        The accounts share the connections fairly.
+        """
+        leave = await self._wait_for_place()
+        try:
+            with _translate_errors():
+                async with self._borrow() if self.is_sqlite else self._engine.connect() as connection:
                     yield connection
-            else:
-                async with self._borrow() as connection:
-                    yield connection
+        finally:
+            leave()
+
+    async def _wait_for_place(self) -> Callable[[], None]:
+        try:
+            return await self._connections.enter(timeout=_CONNECTION_SECONDS[self.url.get_backend_name()])
+        except TimeoutError as error:
+            raise DatabaseUnavailable("all database connections are in use") from error
 
     @asynccontextmanager
     async def _borrow(self) -> AsyncIterator[DirectConnection]:
         """Use an open connection of SQLite again: the pool's own steps take longer than a statement."""
-        connection = self._idle.pop() if self._idle else await self._engine.connect()
-        assert isinstance(connection, DirectConnection)
+        connection = self._idle.pop() if self._idle else await self._open_connection()
         try:
             yield connection
             if connection.in_transaction():
@@ -176,6 +166,11 @@ class Database:
             await connection.close()
             raise
         self._idle.append(connection)
+
+    async def _open_connection(self) -> DirectConnection:
+        connection = await self._engine.connect()
+        assert isinstance(connection, DirectConnection)
+        return connection
 
     async def close(self) -> None:
         """Close every connection."""

@@ -7,8 +7,11 @@ loop.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import aiosqlite
@@ -50,6 +53,37 @@ class InlineSqliteConnection(aiosqlite.Connection):
         """Acquire the write lock: at once if it is free, else in the thread."""
         if not (self._calls or self._begin_if_free()):
             await (await self.execute(BEGIN)).close()
+
+    def execute_inline(self, statement: str) -> None:
+        """Run a statement that cannot block, and has no rows, on the event loop."""
+        self._conn.execute(statement)
+
+    def end(self, ended: Callable[[Exception | None], None], *, commit: bool) -> None:
+        """Commit or roll back in the thread, and then call `ended` on the loop with the error, if any.
+
+        It needs no task, so nobody can cancel it. After an error, close the connection.
+        """
+        self._calls.append(self.end)
+        loop = asyncio.get_running_loop()
+        self._tx.put_nowait((None, partial(self._end_in_thread, self._conn, loop, ended, commit=commit)))
+
+    def _end_in_thread(
+        self,
+        database: sqlite3.Connection,
+        loop: asyncio.AbstractEventLoop,
+        ended: Callable[[Exception | None], None],
+        *,
+        commit: bool,
+    ) -> None:
+        failure: Exception | None = None
+        try:
+            (database.commit if commit else database.rollback)()
+        except Exception as error:  # noqa: BLE001 - every writer of the transaction gets it
+            failure = error
+            with suppress(Exception):  # who gets the error closes the connection, which rolls back as well
+                database.rollback()
+        self._calls.pop()
+        loop.call_soon_threadsafe(ended, failure)
 
     def _begin_if_free(self) -> bool:
         database = self._conn

@@ -4,51 +4,54 @@ from __future__ import annotations
 
 import asyncio
 
-from delivery.database.group_commit import FairLock, WriteOrder
+from delivery.database.fair_lock import FairLock
 from delivery.fair_gate import working_for
 
 
-async def _acquire(door: FairLock, name: str, passed: list[str], *, urgent: bool = False) -> None:
-    async with door.acquire(WriteOrder.URGENT if urgent else WriteOrder.NORMAL):
-        passed.append(name)
-        await asyncio.sleep(0)
+async def _acquire(lock: FairLock, name: str, passed: list[str], *, urgent: bool = False) -> None:
+    await lock.acquire(urgent=urgent)
+    passed.append(name)
+    await asyncio.sleep(0)
+    lock.release()
 
 
 async def test_those_in_a_hurry_go_first_and_each_kind_in_order() -> None:
     """Of those who wait, the urgent ones pass before the others, both as they came."""
-    door, passed = FairLock(), list[str]()
+    lock, passed = FairLock(), list[str]()
     async with asyncio.TaskGroup() as group:
         for name in ("a", "b", "C", "d", "E"):
-            group.create_task(_acquire(door, name, passed, urgent=name.isupper()))
+            group.create_task(_acquire(lock, name, passed, urgent=name.isupper()))
     assert passed == ["a", "C", "E", "b", "d"]
 
 
 async def test_one_at_a_time() -> None:
     """Two holders are never inside together, even when the lock changes hands."""
-    door, inside = FairLock(), 0
+    lock, inside = FairLock(), 0
 
     async def enter() -> None:
         nonlocal inside
-        async with door.acquire():
-            inside += 1
-            assert inside == 1
-            await asyncio.sleep(0)
-            inside -= 1
+        await lock.acquire()
+        inside += 1
+        assert inside == 1
+        await asyncio.sleep(0)
+        inside -= 1
+        lock.release()
 
     await asyncio.gather(*(enter() for _ in range(50)))
 
 
 async def test_who_gives_up_waiting_stops_nobody() -> None:
     """A waiter that is cancelled, before or at the moment it acquires, leaves the lock to the next."""
-    door, passed = FairLock(), list[str]()
-    async with door.acquire():
-        tasks = [asyncio.create_task(_acquire(door, name, passed)) for name in ("a", "b", "c")]
-        await asyncio.sleep(0)
-        tasks[0].cancel()
+    lock, passed = FairLock(), list[str]()
+    await lock.acquire()
+    tasks = [asyncio.create_task(_acquire(lock, name, passed)) for name in ("a", "b", "c")]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    lock.release()
     tasks[1].cancel()  # it has just been let in
     await asyncio.gather(*tasks, return_exceptions=True)
     assert passed == ["c"]
-    await _acquire(door, "d", passed)
+    await _acquire(lock, "d", passed)
     assert passed == ["c", "d"]
 
 
@@ -65,18 +68,24 @@ async def test_accounts_take_turns() -> None:
     assert [name for name in passed if name != "bob"] == [f"ann{number}" for number in range(20)]
 
 
-async def test_the_commit_comes_after_all_who_wait() -> None:
-    """A commit lets those go first who wait when the lock is passed on, and is not forgotten."""
-    lock, passed = FairLock(), list[str]()
+async def test_the_last_step_keeps_the_lock_once_nobody_waits() -> None:
+    """It comes after all who wait, also if the last of them gives up as it acquires."""
+    passed, keeps = list[str](), [True, False]
 
-    async def commit() -> None:
-        async with lock.acquire(WriteOrder.COMMIT):
-            passed.append("commit")
+    def last() -> bool:
+        passed.append("last")
+        return keeps.pop(0)
 
-    async with asyncio.TaskGroup() as group, lock.acquire():
-        group.create_task(commit())
-        await asyncio.sleep(0)
-        group.create_task(_acquire(lock, "a", passed))
-        group.create_task(_acquire(lock, "b", passed))
-        await asyncio.sleep(0)
-    assert passed == ["a", "b", "commit"]
+    lock = FairLock(before_unlock=last)
+    await lock.acquire()
+    cancelled = asyncio.create_task(_acquire(lock, "a", passed))
+    await asyncio.sleep(0)
+    lock.release()
+    cancelled.cancel()  # it has just been let in
+    await asyncio.gather(cancelled, return_exceptions=True)
+    newcomer = asyncio.create_task(_acquire(lock, "b", passed))
+    await asyncio.sleep(0)
+    assert passed == ["last"]
+    lock.release()
+    await newcomer
+    assert passed == ["last", "b", "last"]
