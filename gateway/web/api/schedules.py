@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AwareDatetime, Field, StrictBool, StrictStr
 
 from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction
 from gateway.conversations.submission import (
     QueueFull,
@@ -194,9 +195,16 @@ async def get(call: ApiCall[NoContent, NoContent]) -> ScheduleResponse:
 
 async def update(call: ApiCall[ScheduleUpdate, NoContent]) -> ScheduleResponse:
     """Change a schedule."""
-    body, present = call.body, await _require(call)
-    _refuse_managed(present)
-    ensure_preconditions(call.request, to_response(present))
+    async with call.context.database.begin() as connection:
+        present = await _get_to_change(call, connection)
+        changed = _changed(present, call.body)
+        if not await store.update_schedule(connection, present, changed):
+            raise HttpProblem(409, "the schedule fired or was changed at this moment; try again")
+    return to_response(changed)
+
+
+def _changed(present: Schedule, body: ScheduleUpdate) -> Schedule:
+    """Return a schedule with the fields that a request names; raises for those that do not fit."""
     changed = replace(present, text=body.text or present.text, missed=body.missed or present.missed)
     if body.model_fields_set & {"at", "every", "cron"}:
         changed = with_recurrence(changed, _recurrence(body, present.timezone), utc_now())
@@ -204,15 +212,12 @@ async def update(call: ApiCall[ScheduleUpdate, NoContent]) -> ScheduleResponse:
         raise invalid_field("/timezone", "give at, every or cron as well: a time zone changes the times")
     if body.heartbeat is not None:
         changed = replace(changed, heartbeat=_check_heartbeat(body.heartbeat, changed.kind))
-    if body.paused is not None:
-        try:
-            changed = paused(changed) if body.paused else resumed(changed, utc_now())
-        except ScheduleEnded as error:
-            raise HttpProblem(409, str(error)) from None
-    async with call.context.database.begin() as connection:
-        if not await store.update_schedule(connection, present, changed):
-            raise HttpProblem(409, "the schedule fired or was changed at this moment; try again")
-    return to_response(changed)
+    if body.paused is None:
+        return changed
+    try:
+        return paused(changed) if body.paused else resumed(changed, utc_now())
+    except ScheduleEnded as error:
+        raise HttpProblem(409, str(error)) from None
 
 
 async def run_now(call: ApiCall[NoContent, NoContent]) -> ScheduleRun:
@@ -229,15 +234,21 @@ async def run_now(call: ApiCall[NoContent, NoContent]) -> ScheduleRun:
 async def delete(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete a schedule; a turn that it has started goes on."""
     async with call.context.database.begin() as connection:
-        found = await store.get(connection, call.account, call.path["id"], locked=True)
-        if found is None:
-            raise _unknown()
-        _refuse_managed(found)
-        ensure_preconditions(call.request, to_response(found))
+        found = await _get_to_change(call, connection)
         await store.delete_schedule(connection, call.account, found.id)
 
 
-async def _require(call: ApiCall[NoContent, NoContent] | ApiCall[ScheduleUpdate, NoContent]) -> Schedule:
+async def _get_to_change(call: ApiCall[Any, Any], connection: Connection) -> Schedule:
+    """Return the schedule of the path, locked; raises for one that this request may not change."""
+    found = await store.get(connection, call.account, call.path["id"], locked=True)
+    if found is None:
+        raise _unknown()
+    _refuse_managed(found)
+    ensure_preconditions(call.request, to_response(found))
+    return found
+
+
+async def _require(call: ApiCall[NoContent, NoContent]) -> Schedule:
     async with call.context.database.read() as connection:
         found = await store.get(connection, call.account, call.path["id"])
     if found is None:

@@ -19,6 +19,19 @@ async def call(process: GatewayProcess, method: str, path: str, body: Any = None
         return answer.status, await answer.json() if answer.status != 204 else None
 
 
+async def change_one_version(process: GatewayProcess, path: str, texts: list[str]) -> list[int]:
+    """Send changes of the present version at the same time; returns their statuses."""
+    async with process.http() as session:
+        async with session.get(path) as read:
+            version = {"If-Match": read.headers["ETag"]}
+
+        async def change(text: str) -> int:
+            async with session.patch(path, json={"text": text}, headers=version) as answer:
+                return answer.status
+
+        return await asyncio.gather(*map(change, texts))
+
+
 async def test_a_schedule_fires_once_through_a_kill(tmp_path: Path) -> None:
     """What is due while the gateway is dead comes afterwards, once, to the chat that it was made in."""
     async with telegram_gateway(tmp_path / "data", DOVECOTE_TIMEZONE="Europe/Berlin") as (platform, process):
@@ -73,6 +86,8 @@ async def test_a_schedule_fires_once_through_a_kill(tmp_path: Path) -> None:
         assert (status, "new one" in problem["detail"]) == (409, True)
         status, again = await call(process, "PATCH", f"{PATH}/{made['id']}", {"every": "P1D"})
         assert (status, again["state"], again["every"]) == (200, "active", "P1D")
+        changed = await change_one_version(process, f"{PATH}/{made['id']}", ["a", "b", "c"])
+        assert sorted(changed) == [200, 412, 412]
         for body, pointer in (
             ({"every": "PT1S"}, "/every"),
             ({"cron": "0 0 30 2 *"}, "/cron"),
