@@ -136,7 +136,7 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
             base.transactions.run,
             base.relay.run,
             base.drafts.run,
-            base.sign_in_links.sign_ins.revocations.run,
+            base.sign_in_links.run,
             *([base.channel_supervisor.run] if settings.roles & CHANNEL_ROLES else []),
             _epoch_watch(backing),
             process_gauges(backing, base.channel_supervisor.count_by_state).run,

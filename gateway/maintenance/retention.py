@@ -64,7 +64,7 @@ RULES: Mapping[str, str] = {
     "keys": f"{CONFIGURED}; those of people who signed in 30 days after they expired",
     "marks": FIXED_SIZE,
     "mcp_prompts": "until the server has others, or the agent is deleted",
-    "mcp_sign_ins": "until the person signs out, or the agent is deleted",
+    "mcp_sign_ins": "until the person signs out, or the server or agent is removed",
     "memories": "until they are deleted",
     "messages": "retention.messages",
     "outbox": "event_max_age after it was published",

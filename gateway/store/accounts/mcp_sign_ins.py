@@ -94,3 +94,17 @@ async def list_servers(connection: Connection, agent: str, person: str) -> list[
         .order_by(table.c.server)
     )
     return list(found.scalars())
+
+
+async def list_keys(connection: Connection, agent: str) -> list[SignInKey]:
+    """Return the keys of all sign-ins of an agent, those of the registered clients included."""
+    found = await connection.execute(
+        select(table.c.agent, table.c.server, table.c.person).where(table.c.agent == agent)
+    )
+    return [SignInKey(agent=row.agent, server=row.server, person=row.person) for row in found]
+
+
+async def list_used_servers(connection: Connection) -> list[tuple[str, str]]:
+    """Return all agents with their servers at which somebody is signed in."""
+    found = await connection.execute(select(table.c.agent, table.c.server).distinct())
+    return [(row.agent, row.server) for row in found]

@@ -7,16 +7,19 @@ and so that a browser which did not begin cannot finish.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 import structlog
 
-from delivery.database.engine import Database
+from delivery.background import log_errors
+from delivery.database.engine import Connection, Database
 from delivery.deliveries.transactions import Transaction, Transactions
 from gateway.accounts.signed_tokens import SignedTokens
 from gateway.conversations.approvals import AlreadyDecided, answer_in, decide_in
@@ -24,6 +27,7 @@ from gateway.conversations.questions import SIGN_IN
 from gateway.records.records import Records
 from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.sign_in import attempt
+from gateway.store.accounts import mcp_sign_ins
 from gateway.store.accounts import records as record_store
 from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.store.accounts.records import Record
@@ -38,6 +42,9 @@ PURPOSE = "sign-ins at MCP servers"
 PAGE_PATH = "/sign-in/mcp"
 SIGNED_IN = "signed in"
 """The answer to a question that asked for a sign-in."""
+
+UNUSED_SECONDS = 60.0
+"""Seconds between two searches for sign-ins at servers that were removed."""
 
 _SEPARATOR = "~"
 _VALUES = 3
@@ -163,6 +170,39 @@ class SignInLinks:
         """Delete a person's tokens at a server of an agent; returns whether there were any."""
         key = SignInKey(agent=agent.id, server=server, person=person)
         return await self.sign_ins.sign_out(tx, key, agent.account, self.records.guard_of(agent))
+
+    async def end_sign_ins(
+        self, connection: Connection, agent: Record, *, kept: Collection[str] = ()
+    ) -> Callable[[], None]:
+        """Delete the sign-ins at all servers of an agent but the kept ones.
+
+        Returns the function that revokes the tokens; call it after the commit.
+        """
+        keys = [key for key in await mcp_sign_ins.list_keys(connection, agent.id) if key.server not in kept]
+        return await self.sign_ins.end(connection, keys, agent.account, self.records.guard_of(agent))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Revoke tokens, and end the sign-ins at servers that are in no record any more, until stopped."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.sign_ins.revocations.run(stop))
+            while not stop.is_set():
+                with log_errors("mcp_sign_ins"):
+                    await self.end_unused()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(UNUSED_SECONDS):
+                        await stop.wait()
+
+    async def end_unused(self) -> None:
+        """End the sign-ins at servers that were removed, for example from the settings file."""
+        async with self.database.read() as connection:
+            used = await mcp_sign_ins.list_used_servers(connection)
+            agents = {one: await record_store.get_by_id(connection, one) for one in {one for one, _ in used}}
+        for agent in filter(None, agents.values()):
+            kept = (agent.config.get("mcp") or {}).keys()
+            if any(one == agent.id and server not in kept for one, server in used):
+                async with self.database.begin() as connection:
+                    revoke = await self.end_sign_ins(connection, agent, kept=kept)
+                revoke()
 
     async def _decline(self, found: OpenSignIn, error: str) -> None:
         """Tell the turn that the person did not sign in; another kind of error leaves it waiting."""

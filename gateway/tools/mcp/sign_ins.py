@@ -198,6 +198,21 @@ class McpSignIns:
             tx.after_commit(lambda: self._revoke_soon(account, grant, guard))
         return True
 
+    async def end(
+        self, connection: Connection, keys: Sequence[SignInKey], account: str, guard: EgressGuard
+    ) -> Callable[[], None]:
+        """Delete sign-ins whose server or agent goes; returns the function that revokes them, for after the
+        commit."""
+        taken = [(key, await store.take(connection, key)) for key in keys]
+        grants = [self._open(key, sealed) for key, sealed in taken]
+
+        def revoke() -> None:
+            for grant in grants:
+                if grant is not None and grant.tokens:
+                    self._revoke_soon(account, grant, guard)
+
+        return revoke
+
     def _revoke_soon(self, account: str, grant: SignInGrant, guard: EgressGuard) -> None:
         if grant.revocation_endpoint is not None:
             revocation = TokenRevocation(

@@ -17,6 +17,7 @@ from gateway.store import sandboxes
 from gateway.store.accounts import accounts as store
 from gateway.store.accounts import deletion, records
 from gateway.store.accounts.accounts import ApiKey
+from gateway.web.admin.records import end_sign_ins
 from gateway.web.api.files import workspace_files
 from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
@@ -154,7 +155,11 @@ async def delete_everything(context: WebContext, account: str) -> None:
         spaces = await records.list_by_kind(connection, account, "workspace")
         channels = await records.list_by_kind(connection, account, "channel")
         boxes = await sandboxes.list_for_account(connection, account, limit=NO_LIMIT)
+        agents = await records.list_by_kind(connection, account, "agent")
+        revocations = [await end_sign_ins(context, connection, one) for one in agents]
         await deletion.delete_account(connection, account)
+    for revoke in filter(None, revocations):
+        revoke()
     context.api_key_authenticator.revoke_account(account)
     for channel in channels:
         await context.on_channel_changed(account, channel.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from gateway.store import sandboxes
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import Record, RecordKind
 from gateway.web.api.files import workspace_files
+from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.preconditions import ensure_preconditions
 from gateway.web.http.route import MODEL_KEY, ApiCall, NoContent, RequestModel, ResponseModel
@@ -286,6 +287,12 @@ def update(kind: RecordKind) -> Handler:
         async with call.context.database.begin() as connection:
             record = await _get_to_change(call, connection, kind)
             written = await book.update(connection, record, name=call.body.name, patch=call.body.config)
+            revoke = None
+            if kind == "agent":
+                servers = written.record.config.get("mcp") or {}
+                revoke = await end_sign_ins(call.context, connection, written.record, kept=servers.keys())
+        if revoke is not None:
+            revoke()
         return _saved_to_response(written)
 
     return change_record
@@ -298,7 +305,10 @@ def delete(kind: RecordKind) -> Handler:
         async with call.context.database.begin() as connection:
             record = await _get_to_change(call, connection, kind)
             boxes = await sandboxes.list_for_record(connection, call.account, record.id)
+            revoke = await end_sign_ins(call.context, connection, record) if kind == "agent" else None
             await call.context.records.delete(connection, record)
+        if revoke is not None:
+            revoke()
         if kind == "channel":
             await call.context.on_channel_changed(call.account, record.id)
         if boxes and call.context.services is not None:
@@ -332,3 +342,12 @@ async def update_channel(call: ApiCall[ChannelUpdate, NoContent]) -> RecordRespo
         written = await book.update(connection, record, name=body.name, patch=patch, below="")
     await call.context.on_channel_changed(call.account, record.id)
     return to_response(written.record)
+
+
+async def end_sign_ins(
+    context: WebContext, connection: Connection, agent: Record, *, kept: Collection[str] = ()
+) -> Callable[[], None] | None:
+    """Delete the tokens of people at the MCP servers of an agent that go; returns what revokes them."""
+    if context.services is None:
+        return None
+    return await context.services.sign_in_links.end_sign_ins(connection, agent, kept=kept)

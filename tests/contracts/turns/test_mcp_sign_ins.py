@@ -272,3 +272,41 @@ async def test_a_killed_renewal_is_taken_over(
         ended = utc_now() - timedelta(seconds=1)
         assert await mcp_sign_ins.claim(connection, replica.key, sealed, until=ended)
     assert await replica.token() in service.authority.access
+
+
+async def test_the_tokens_of_a_removed_server_are_revoked(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """Whoever removed the server from the record: the next look deletes the tokens and revokes them."""
+    replica = await signed_in(harness, service)
+    given = {*service.authority.access, *service.authority.refresh}
+    await replica.links.end_unused()
+    assert await replica.token() is not None
+    async with harness.database.begin() as connection:
+        await replica.records.update(connection, harness.agent, patch={"mcp": {"notes": None}})
+    stop = asyncio.Event()
+    running = asyncio.create_task(replica.links.run(stop))
+    async with asyncio.timeout(20):
+        assert {await service.authority.revoked.get() for _token in given} == given
+    stop.set()
+    await running
+    async with harness.database.read() as connection:
+        assert await mcp_sign_ins.list_used_servers(connection) == []
+
+
+async def test_the_tokens_of_a_deleted_agent_are_revoked(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """All sign-ins at its servers end with it, and the tokens are revoked after the commit."""
+    replica = await signed_in(harness, service)
+    given = {*service.authority.access, *service.authority.refresh}
+    async with harness.database.begin() as connection:
+        revoke = await replica.links.end_sign_ins(connection, harness.agent)
+    assert await replica.token() is None
+    stop = asyncio.Event()
+    running = asyncio.create_task(replica.links.run(stop))
+    revoke()
+    async with asyncio.timeout(20):
+        assert {await service.authority.revoked.get() for _token in given} == given
+    stop.set()
+    await running

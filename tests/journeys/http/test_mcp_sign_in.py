@@ -75,6 +75,13 @@ class SignInGateway:
         made = await self.mine.call("POST", "/accounts/me/keys", body)
         return ApiClient(session=self.mine.session, url=self.process.url, key=made.body["key"])
 
+    async def wait_revoked(self, tokens: set[str]) -> None:
+        """Wait until these tokens, and perhaps others, are revoked."""
+        revoked: set[str] = set()
+        async with asyncio.timeout(PATIENCE):
+            while not tokens <= revoked:
+                revoked.add(await self.service.authority.revoked.get())
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def signing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SignInGateway]:
@@ -211,10 +218,30 @@ async def test_signing_out_ends_the_use_of_the_token(signing: SignInGateway) -> 
     assert said.status in {200, 202}, said.body
     again = await signing.ask(dora, "of-dora")
     assert LINK in await signing.link(dora, again)
-    async with asyncio.timeout(PATIENCE):
-        assert {await authority.revoked.get() for _token in range(2)} == given
+    await signing.wait_revoked(given)
     audited = (await signing.mine.call("GET", "/accounts/me/audit")).body["items"]
     keys = (await signing.mine.call("GET", "/accounts/me/keys")).body["items"]
     (her_key,) = [one["id"] for one in keys if one["name"] == "dora"]
     hers = [(one["action"], one["object"].split()[-1]) for one in audited if one["actor"] == her_key]
     assert hers == [("sign out of MCP server", "notes"), ("sign in to MCP server", "notes")]
+
+
+async def test_removing_the_server_revokes_the_tokens(signing: SignInGateway) -> None:
+    """After a PATCH that removes the server from the agent, everybody's tokens are revoked there."""
+    authority = signing.service.authority
+    before = {*authority.access, *authority.refresh}
+    fern = await signing.new_person("fern")
+    turn = await signing.ask(fern, "of-fern")
+    async with Browser() as browser:
+        back = await browser.begin(await signing.link(fern, turn))
+        assert (await browser.open(URL(back, encoded=True)))[0] == 200
+    await signing.wait(fern, turn, "completed")
+    given = {*authority.access, *authority.refresh} - before
+    configs = [
+        {"mcp": {"notes": None}},
+        {"mcp": {"notes": {"url": signing.service.url, "approval": "never"}}},
+    ]
+    for config in configs:
+        changed = await signing.mine.call("PATCH", "/accounts/me/agents/default", {"config": config})
+        assert changed.status == 200, changed.body
+    await signing.wait_revoked(given)
