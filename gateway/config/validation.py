@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from gateway.config.installed import installed_entry_points
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import KNOWN_PROVIDERS, list_fields
 from gateway.config.sources import SettingProblem, SettingSources, mask, variable_name
@@ -87,7 +87,7 @@ def _sandbox_problems(sources: SettingSources) -> Iterator[SettingProblem]:
 
 @cache
 def _installed(group: str) -> frozenset[str]:
-    return frozenset(entry.name for entry in entry_points(group=group))
+    return frozenset(entry.name for entry in installed_entry_points(group))
 
 
 def _not_installed(sources: SettingSources, keys: tuple[str, ...], name: str, group: str) -> SettingProblem:

@@ -41,7 +41,12 @@ ALSO = ("alembic.command", "alembic.runtime.migration", "aiosqlite", "nats.aio.c
 """Imported by nearly every gateway, but inside functions."""
 
 
-PREPARED = {"gateway.cli": "command", "channels.registry": "installed", "sandbox.registry": "installed"}
+PREPARED = {
+    "gateway.cli": "command",
+    "gateway.config.installed": "read_installed",
+    "channels.registry": "installed",
+    "sandbox.registry": "installed",
+}
 """What a process makes once, and keeps: the command line and the registries of installed packages."""
 
 

@@ -6,12 +6,13 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from gateway.agents.custom import graph_agent
 from gateway.agents.custom.runner import from_function, from_generator
 from gateway.agents.port import Agent
+from gateway.config.installed import installed_entry_points
 from gateway.config.setting_types import ENTRY_MODEL, ENTRY_PREFIX
 
 GROUP = "dovecote.agents"
@@ -28,7 +29,7 @@ class BrokenAgent(RuntimeError):
 
 def installed_names() -> tuple[str, ...]:
     """Return the names of the installed agents, without loading them."""
-    return tuple(sorted(entry.name for entry in entry_points(group=GROUP)))
+    return tuple(sorted(entry.name for entry in installed_entry_points(GROUP)))
 
 
 def entry_problem(model: str, field: str = "agent.model") -> str | None:
@@ -43,7 +44,7 @@ def entry_problem(model: str, field: str = "agent.model") -> str | None:
 def load_agents(entries: Iterable[EntryPoint] | None = None) -> Mapping[str, Agent]:
     """Return the agents of installed packages by name; raises BrokenAgent."""
     found: dict[str, Agent] = {}
-    entries = entry_points(group=GROUP) if entries is None else entries
+    entries = installed_entry_points(GROUP) if entries is None else entries
     for entry in sorted(entries, key=lambda one: one.name):
         if not re.fullmatch(ENTRY_MODEL, ENTRY_PREFIX + entry.name):
             raise BrokenAgent(f"agent {entry.name!r}: a name has letters, digits, dot, _ and -")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
+from gateway.config.installed import installed_entry_points
 from gateway.records.agent import agent_config
 from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.external.functions import BrokenTool, function_tool
@@ -18,7 +19,7 @@ GROUP = "dovecote.tools"
 def load_tools(entries: Iterable[EntryPoint] | None = None, *, reserved: Collection[str]) -> dict[str, Tool]:
     """Return the tools of installed packages by name; raises BrokenTool, also for a `reserved` name."""
     found: dict[str, Tool] = {}
-    entries = entry_points(group=GROUP) if entries is None else entries
+    entries = installed_entry_points(GROUP) if entries is None else entries
     for entry in sorted(entries, key=lambda one: one.name):
         if entry.name in reserved:
             raise BrokenTool(f"tool {entry.name!r} ({entry.value}): there is a built-in tool of this name")

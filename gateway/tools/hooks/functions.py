@@ -6,11 +6,12 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import get_args
 
 import structlog
 
+from gateway.config.installed import installed_entry_points
 from gateway.records.tools.http_requests import DEFAULT_HOOK_TIMEOUT, OnFailure, Point
 from gateway.tools.hooks.answer import ALLOW, Hook, HookAnswer, HookCall, HookFailed
 
@@ -79,7 +80,7 @@ class FunctionHook(Hook):
 
 def load_hooks(entries: Iterable[EntryPoint] | None = None) -> Sequence[Hook]:
     """Return the hooks of installed packages in the order of their names; raises BrokenHook."""
-    entries = entry_points(group=GROUP) if entries is None else entries
+    entries = installed_entry_points(GROUP) if entries is None else entries
     found: dict[str, Hook] = {}
     for entry in sorted(entries, key=lambda one: one.name):
         if entry.name in found:
