@@ -149,14 +149,16 @@ async def write(setup: ReconnectSetup, conversation: str, count: int) -> None:
         event = Event.now(EventType.JOB_STARTED, conversation, {"padding": "x" * 200}).numbered(n)
         while True:
             try:
-                seqs.append(await setup.stream.append(event, expected=seqs[-1]))
+                seqs.append(await setup.stream.append(event, expected=seqs[-1], account="acc_1"))
                 setup.wrote.set()
                 break
             except (BrokerUnreachable, AppendConflict):
                 await asyncio.sleep(0.01)
         if n % 3 == 0:
             delta = {"message": f"msg_{n}", "attempt": 1, "text": "…"}
-            await setup.stream.publish_transient(Event.now(EventType.MESSAGE_DELTA, conversation, delta))
+            await setup.stream.publish_transient(
+                Event.now(EventType.MESSAGE_DELTA, conversation, delta), account="acc_1"
+            )
         await asyncio.sleep(0.005)
 
 

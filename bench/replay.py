@@ -60,13 +60,13 @@ async def fill(url: str, conversation: str, count: int) -> None:
         connect(url) as nats_connection,
         jetstream_events.open_events(nats_connection, epoch="bench") as stream,
     ):
-        tail = await stream.tail(conversation)
+        tail = await stream.tail(conversation, account="acc")
         seq, n = (tail.seq, tail.n) if tail else (0, 0)
         for number in range(n + 1, count + 1):
             event = Event.now(
                 EventType.MESSAGE_COMPLETED, conversation, {"text": "x" * 100, "role": "assistant"}
             )
-            seq = await stream.append(event.numbered(number), expected=seq)
+            seq = await stream.append(event.numbered(number), expected=seq, account="acc")
 
 
 async def conversation_of(process: GatewayProcess, name: str) -> str:
@@ -100,7 +100,7 @@ async def read_directly(client: Client, conversation: str, count: int) -> int:
     inbox, got, after = client.new_inbox(), 0, 0
     subscription = await client.subscribe(inbox)
     while got < count:
-        request = {"seq": after + 1, "batch": BATCH, "next_by_subj": lasting_subject(conversation)}
+        request = {"seq": after + 1, "batch": BATCH, "next_by_subj": lasting_subject("acc", conversation)}
         await client.publish(f"$JS.API.DIRECT.GET.{EVENTS}", json.dumps(request).encode(), reply=inbox)
         while True:
             message = await subscription.next_msg(timeout=10)

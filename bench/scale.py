@@ -135,6 +135,7 @@ async def _fill_database(database: Database, rows: int) -> None:
                     {
                         "event_id": f"evt_{number}",
                         "conversation": "cnv_scale",
+                        "account": "acc_scale",
                         "n": number + 1,
                         "type": "message.completed",
                         "body": b"x" * 200,
@@ -217,7 +218,7 @@ async def _append_to_each(
     seqs: dict[int, int] = {}
 
     async def append(number: int) -> None:
-        seqs[number] = await events.append(_event(number, n), expected=after.get(number, 0))
+        seqs[number] = await events.append(_event(number, n), expected=after.get(number, 0), account="acc")
 
     for start in range(0, len(numbers), APPENDS_AT_ONCE):
         await asyncio.gather(*(append(number) for number in numbers[start : start + APPENDS_AT_ONCE]))
@@ -225,7 +226,7 @@ async def _append_to_each(
 
 
 async def _count_replayed(events: JetStreamEvents, conversation: str) -> int:
-    found = frames(events, conversation, after=0, live=False)
+    found = frames(events, conversation, after=0, live=False, account="acc")
     return sum([len(frame.items) async for frame in found if isinstance(frame, Events)])
 
 
@@ -255,10 +256,12 @@ async def _write_turn(events: JetStreamEvents, conversation: str, *, deltas: int
     seq = 0
     for n in range(1, EVENTS_OF_A_TURN + 1):
         event = Event.now(EventType.JOB_STARTED, conversation, {"text": "x" * 300}, turn="trn_1").numbered(n)
-        seq = await events.append(event, expected=seq)
+        seq = await events.append(event, expected=seq, account="acc")
     for number in range(deltas):
         data = {"message": "msg_1", "part": number, "text": "x" * 300}
-        await events.publish_transient(Event.now(EventType.MESSAGE_DELTA, conversation, data, turn="trn_1"))
+        await events.publish_transient(
+            Event.now(EventType.MESSAGE_DELTA, conversation, data, turn="trn_1"), account="acc"
+        )
 
 
 async def _stored_bytes(nats: NatsConnection) -> int:

@@ -92,7 +92,7 @@ async def _append_and_measure(
         for n in range(1, events + 1):
             about = {"padding": PADDING, "at": time.perf_counter()}
             event = Event.now(EventType.JOB_STARTED, conversation, about).numbered(n)
-            seq = await stream.append(event, expected=seq)
+            seq = await stream.append(event, expected=seq, account="acc_1")
             await asyncio.sleep(0.005)
     return waits
 

@@ -41,11 +41,11 @@ def event(n: int) -> Event:
 
 async def append_events(events: JetStreamEvents, count: int) -> float:
     """Append so many events; returns how many a second."""
-    tail = await events.tail(CONVERSATION)
+    tail = await events.tail(CONVERSATION, account="acc")
     seq, n = (tail.seq, tail.n) if tail else (0, 0)
     start = time.perf_counter()
     for number in range(n + 1, n + count + 1):
-        seq = await events.append(event(number), expected=seq)
+        seq = await events.append(event(number), expected=seq, account="acc")
     return count / (time.perf_counter() - start)
 
 
@@ -55,7 +55,7 @@ async def append_directly(server: NatsServer, count: int) -> float:
     stream, body = client.jetstream(), event(1).encode()
     start = time.perf_counter()
     for _ in range(count):
-        await stream.publish("ev.raw.e", body)
+        await stream.publish("ev.0.raw.raw.e", body)
     rate = count / (time.perf_counter() - start)
     await client.close()
     return rate
@@ -83,7 +83,7 @@ async def replay_directly(server: NatsServer, after: int, count: int) -> float:
     client = await nats.connect(server.url, token=server.token)
     inbox = client.new_inbox()
     messages = await client.subscribe(inbox)
-    request = {"seq": after + 1, "batch": count, "next_by_subj": lasting_subject(CONVERSATION)}
+    request = {"seq": after + 1, "batch": count, "next_by_subj": lasting_subject("acc", CONVERSATION)}
     start = time.perf_counter()
     await client.publish("$JS.API.DIRECT.GET.EVENTS", json.dumps(request).encode(), reply=inbox)
     for _ in range(count):
@@ -151,7 +151,7 @@ async def compare(count: int, readers: int, rounds: int) -> None:
 async def _compare_replays(
     stream_api: StreamServer, server: NatsServer, events: JetStreamEvents, count: int, rounds: int
 ) -> None:
-    seqs = [item.seq for item in await events.read(CONVERSATION, after=0, limit=count)]
+    seqs = [item.seq for item in await events.read(CONVERSATION, after=0, limit=count, account="acc")]
     async with stream_api.http() as session:
         for missed in (100, count):
             after = seqs[-missed - 1] if missed < count else 0

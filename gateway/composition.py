@@ -52,6 +52,7 @@ from gateway.maintenance.deletion import ConversationDeletion
 from gateway.maintenance.janitor import Janitor
 from gateway.maintenance.retention import RetentionTask
 from gateway.maintenance.sandbox_control import SandboxControl
+from gateway.maintenance.work_share import open_work_share
 from gateway.maintenance.workspace_sync import workspace_sync_task
 from gateway.memory.memories import open_memories
 from gateway.observability import tracing
@@ -237,16 +238,18 @@ async def _delivery_tasks(
 
 
 def _maintenance_tasks(base: _Foundation, services: Services) -> tuple[BackgroundTask, ...]:
-    backing = base.backing
+    backing, share = base.backing, open_work_share(base.backing)
     return (
+        share.run,
         Janitor(
             backing.database,
             base.relay,
             base.transactions.wake_soon,
+            share=share,
             event_retention=timedelta(seconds=backing.settings.event_max_age),
         ).run,
         services.schedule_firing.run,
-        RetentionTask(backing.database, backing.settings.retention).run,
+        RetentionTask(backing.database, backing.settings.retention, share=share).run,
         QueueGauges(backing.database, backing.metrics).run,
         services.conversation_deletion.run,
         services.file_services.file_store.run,

@@ -105,40 +105,44 @@ class InstrumentedStream(EventStream):
         self._on_event = on_event
         self._start_times = StartTimes()
 
-    async def append(self, event: Event, *, expected: int) -> int:
+    async def append(self, event: Event, *, account: str, expected: int) -> int:
         """Append and count."""
-        seq = await self._inner.append(event, expected=expected)
+        seq = await self._inner.append(event, account=account, expected=expected)
         self._count(event)
         _log_event(event)
         self._on_event(event)
         return seq
 
-    async def publish_transient(self, event: Event) -> None:
+    async def publish_transient(self, event: Event, *, account: str) -> None:
         """Publish and count a transient event."""
-        await self._inner.publish_transient(event)
+        await self._inner.publish_transient(event, account=account)
         self._metrics.count("events", type=str(event.type))
 
-    async def tail(self, conversation: str) -> Tail | None:
+    async def tail(self, conversation: str, *, account: str) -> Tail | None:
         """Return the last stored event, or None."""
-        return await self._inner.tail(conversation)
+        return await self._inner.tail(conversation, account=account)
 
-    async def bounds(self, conversation: str) -> StreamBounds:
+    async def bounds(self, conversation: str, *, account: str) -> StreamBounds:
         """Return the bounds of the stored events."""
-        return await self._inner.bounds(conversation)
+        return await self._inner.bounds(conversation, account=account)
 
     async def read(
-        self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
+        self, conversation: str, *, account: str, after: int, limit: int = 100, transient: bool = True
     ) -> Sequence[StoredEvent]:
         """Return stored events."""
-        return await self._inner.read(conversation, after=after, limit=limit, transient=transient)
+        return await self._inner.read(
+            conversation, account=account, after=after, limit=limit, transient=transient
+        )
 
-    async def purge(self, conversation: str) -> None:
+    async def purge(self, conversation: str, *, account: str) -> None:
         """Delete every event of a conversation."""
-        await self._inner.purge(conversation)
+        await self._inner.purge(conversation, account=account)
 
-    def subscribe(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[StoredEvent | None]]:
+    def subscribe(
+        self, conversation: str, *, account: str
+    ) -> AbstractAsyncContextManager[AsyncIterator[StoredEvent | None]]:
         """Yield events as they are appended."""
-        return self._inner.subscribe(conversation)
+        return self._inner.subscribe(conversation, account=account)
 
     def _count(self, event: Event) -> None:
         metrics = self._metrics

@@ -23,11 +23,14 @@ from delivery.broker.jetstream_events import JetStreamEvents
 from delivery.broker.stream_config import EVENTS, StreamConfig, StreamIdentity, ensure_streams, get_identity
 from delivery.database.engine import Connection, Database
 from delivery.database.tables import epochs
-from delivery.errors import BrokerRefused
+from delivery.errors import BrokerRefused, BrokerUnreachable
+from delivery.events import outbox
 
 _log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 5.0
+_FORMER_SUBJECTS = ("ev.*.e", "ev.*.d")
+"""Subjects of an earlier version, which no reader looks at. The outbox in SQL has all events on them."""
 FILL_WARNING = 0.8
 """The used share of the event log from which a warning is logged."""
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -103,18 +106,46 @@ async def open_streams(
 ) -> str:
     """Create or update the streams and return the epoch.
 
+    Events on the subjects of an earlier version are published again.
     Raises BrokerRefused, BrokerUnreachable, DatabaseUnavailable.
     """
     await ensure_streams(nats, config)
+    has_former = await _has_former_events(nats)
     async with database.read() as connection:
         before = await load_checkpoint(connection)
     identity = await get_identity(nats)
+
+    async def determine() -> str:
+        async with database.begin() as connection:
+            if has_former:
+                await outbox.publish_again(connection)
+            is_new = may_have_lost or has_former
+            return await determine_epoch(connection, before, identity, may_have_lost=is_new)
+
     try:
-        async with database.begin() as connection:
-            return await determine_epoch(connection, before, identity, may_have_lost=may_have_lost)
+        epoch = await determine()
     except IntegrityError:  # the first start of another replica
-        async with database.begin() as connection:
-            return await determine_epoch(connection, before, identity, may_have_lost=may_have_lost)
+        epoch = await determine()
+    if has_former:  # only now: a start that was interrupted before begins again
+        await _delete_former_events(nats)
+    return epoch
+
+
+async def _has_former_events(nats: NatsConnection) -> bool:
+    response = await nats.api_request(f"STREAM.INFO.{EVENTS}", {"subjects_filter": "ev.*.*"})
+    if "error" in response:
+        raise BrokerUnreachable(f"cannot list the subjects of {EVENTS}: {response['error']}")
+    return bool(response["state"].get("subjects"))
+
+
+async def _delete_former_events(nats: NatsConnection) -> None:
+    for subject in _FORMER_SUBJECTS:
+        response = await nats.api_request(f"STREAM.PURGE.{EVENTS}", {"filter": subject})
+        if "error" in response:
+            raise BrokerUnreachable(f"cannot purge {subject}: {response['error']}")
+    _log.warning(
+        "the events of an earlier version had other subjects: the outbox publishes them again, in a new epoch"
+    )
 
 
 async def run(

@@ -13,7 +13,6 @@ from delivery.broker.connection import NatsConnection
 from delivery.broker.message_codec import (
     EXPECTED,
     EXPECTED_SUBJECT,
-    MESSAGE_ID,
     NUMBER,
     TTL,
     StoredMessage,
@@ -24,8 +23,8 @@ from delivery.broker.message_codec import (
 from delivery.broker.stream_config import (
     EVENTS,
     LogUsage,
+    conversation_subjects,
     lasting_subject,
-    subject_token,
     transient_subject,
 )
 from delivery.broker.subscriptions import SubscriptionHub
@@ -81,55 +80,56 @@ class JetStreamEvents(EventStream):
             self._lasting.clear()
             self._hub.mark_gap()
 
-    async def append(self, event: Event, *, expected: int) -> int:
+    async def append(self, event: Event, *, account: str, expected: int) -> int:
         """Append a lasting event by compare-and-set on the conversation's last lasting seq."""
         try:
-            return await self._append(event, previous=expected, expected=expected)
+            return await self._append(event, account, previous=expected, expected=expected)
         except AppendConflict:
-            tail = await self.tail(event.conversation)
+            tail = await self.tail(event.conversation, account=account)
         if tail is not None and tail.event_id == event.id:
             return tail.seq
         if tail is None and expected > 0:  # all earlier events have expired
-            return await self._append(event, previous=expected, expected=0)
+            return await self._append(event, account, previous=expected, expected=0)
         raise AppendConflict(f"expected seq {expected}, the tail is {tail.seq if tail else 0}")
 
-    async def _append(self, event: Event, *, previous: int, expected: int) -> int:
+    async def _append(self, event: Event, account: str, *, previous: int, expected: int) -> int:
         headers = encode_headers(event, previous=previous) | {EXPECTED: str(expected)}
-        ack = await self._nats.publish(lasting_subject(event.conversation), event.encode(), headers)
+        subject = lasting_subject(account, event.conversation)
+        ack = await self._nats.publish(subject, event.encode(), headers)
         self._remember(event.conversation, ack.seq)
         return ack.seq
 
-    async def publish_transient(self, event: Event) -> None:
+    async def publish_transient(self, event: Event, *, account: str) -> None:
         """Append a delta with the seq of the lasting event before it, so that readers can detect a gap."""
         if not self._nats.is_connected:
             return
         try:
             for _ in range(_TRANSIENT_TRIES):
-                if await self._publish_transient_after(event, await self._last_lasting(event.conversation)):
+                previous = await self._last_lasting(account, event.conversation)
+                if await self._publish_transient_after(event, account, previous):
                     return
         except DeliveryError:
             return
 
-    async def _publish_transient_after(self, event: Event, previous: int) -> bool:
+    async def _publish_transient_after(self, event: Event, account: str, previous: int) -> bool:
         headers = encode_headers(event, previous=previous) | {
             EXPECTED: str(previous),
-            EXPECTED_SUBJECT: lasting_subject(event.conversation),
+            EXPECTED_SUBJECT: lasting_subject(account, event.conversation),
             TTL: f"{DELTA_SECONDS}s",
         }
         try:
-            await self._nats.publish(
-                transient_subject(event.conversation), event.encode(), headers, timeout=1, tries=1
-            )
+            subject = transient_subject(account, event.conversation)
+            await self._nats.publish(subject, event.encode(), headers, timeout=1, tries=1)
         except AppendConflict:
             self._lasting.pop(event.conversation, None)
             return False
         return True
 
-    async def _last_lasting(self, conversation: str) -> int:
+    async def _last_lasting(self, account: str, conversation: str) -> int:
         known = self._lasting.get(conversation)
         if known is not None:
             return known
-        tail = await self.tail(conversation)
+        tail = await self.tail(conversation, account=account)
         self._remember(conversation, tail.seq if tail else 0)
         return tail.seq if tail else 0
 
@@ -139,18 +139,17 @@ class JetStreamEvents(EventStream):
         if len(self._lasting) > _MAX_REMEMBERED:
             self._lasting.popitem(last=False)
 
-    async def tail(self, conversation: str) -> Tail | None:
+    async def tail(self, conversation: str, *, account: str) -> Tail | None:
         """Return the last stored lasting event, or None."""
-        last = await self._last(lasting_subject(conversation))
+        last = await self._last(lasting_subject(account, conversation))
         if last is None:
             return None
-        number, event_id = last.headers.get(NUMBER, "0"), last.headers.get(MESSAGE_ID, "")
-        return Tail(seq=last.seq, n=int(number), event_id=event_id)
+        return Tail(seq=last.seq, n=int(last.headers.get(NUMBER, "0")), event_id=last.event_id)
 
-    async def bounds(self, conversation: str) -> StreamBounds:
+    async def bounds(self, conversation: str, *, account: str) -> StreamBounds:
         """Return the first and the last stored position; the last is the leader's, so it is never stale."""
         epoch = self.epoch
-        lasting, transient = lasting_subject(conversation), transient_subject(conversation)
+        lasting, transient = lasting_subject(account, conversation), transient_subject(account, conversation)
         firsts, last, newest = await asyncio.gather(
             self._read_page(lasting, 0, 1),
             self._last(lasting),
@@ -176,21 +175,22 @@ class JetStreamEvents(EventStream):
         raise BrokerUnreachable(f"cannot read the last event: {error.get('description')}")
 
     async def read(
-        self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
+        self, conversation: str, *, account: str, after: int, limit: int = 100, transient: bool = True
     ) -> Sequence[StoredEvent]:
         """Return stored events in stream order, by one batched direct get for each of the two subjects.
 
         For a wildcard the broker would search every block of the stream after the position. Deltas are read
         after the lasting events, so that none between these is missing.
         """
-        lasting = await self._read_page(lasting_subject(conversation), after, limit)
+        subject = lasting_subject(account, conversation)
+        lasting = await self._read_page(subject, after, limit)
         if not transient:
             return lasting.events
-        deltas = await self._read_page(transient_subject(conversation), after, limit)
+        deltas = await self._read_page(transient_subject(account, conversation), after, limit)
         deltas = deltas.up_to(lasting.end)
         known = lasting.events[-1].seq if lasting.events else after
         if deltas.events and deltas.events[-1].previous > known:  # what was appended since; or it has expired
-            since = await self._read_page(lasting_subject(conversation), known, limit)
+            since = await self._read_page(subject, known, limit)
             lasting = lasting.followed_by(since.up_to(deltas.events[-1].previous))
         found = (*lasting.up_to(deltas.end).events, *deltas.events)
         return sorted(found, key=lambda event: event.seq)[:limit]
@@ -203,19 +203,21 @@ class JetStreamEvents(EventStream):
         events = [decode_message(message) for message in messages]
         return _Page(events, end=events[-1].seq if messages and has_more(messages[-1]) else None)
 
-    async def purge(self, conversation: str) -> None:
+    async def purge(self, conversation: str, *, account: str) -> None:
         """Purge the conversation's subjects; raises BrokerUnreachable unless they are empty afterwards."""
         response = await self._nats.api_request(
-            f"STREAM.PURGE.{EVENTS}", {"filter": f"ev.{subject_token(conversation)}.*"}
+            f"STREAM.PURGE.{EVENTS}", {"filter": conversation_subjects(account, conversation)}
         )
-        if "error" in response or await self._last(lasting_subject(conversation)) is not None:
+        if "error" in response or await self._last(lasting_subject(account, conversation)) is not None:
             cause = response.get("error") or "another event was appended during the purge"
             raise BrokerUnreachable(f"the events of {conversation} were not deleted: {cause}")
         self._lasting.pop(conversation, None)
 
-    def subscribe(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[StoredEvent | None]]:
+    def subscribe(
+        self, conversation: str, *, account: str
+    ) -> AbstractAsyncContextManager[AsyncIterator[StoredEvent | None]]:
         """Yield the events that are appended after entering, by the hub's one subscription."""
-        return self._hub.subscribe(conversation)
+        return self._hub.subscribe(conversation, account=account)
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ class MemoryEvents(EventStream):
         self._max_events = max_events
         self._seq = 0
         self._losing = 0
-        self._logs: defaultdict[str, _Log] = defaultdict(_Log)
+        self._logs: defaultdict[tuple[str, str], _Log] = defaultdict(_Log)
 
     def begin_epoch(self, epoch: str) -> None:
         """Start a new epoch and report a gap to all followers."""
@@ -52,18 +52,18 @@ class MemoryEvents(EventStream):
         """
         self._losing = count
 
-    def expire_transient(self, conversation: str) -> None:
+    def expire_transient(self, conversation: str, *, account: str) -> None:
         """Remove the deltas of a conversation, as if they had expired."""
-        self._logs[conversation].transient.clear()
+        self._logs[account, conversation].transient.clear()
 
-    def _log(self, conversation: str) -> _Log:
+    def _log(self, account: str, conversation: str) -> _Log:
         if self.unreachable:
             raise BrokerUnreachable
-        return self._logs[conversation]
+        return self._logs[account, conversation]
 
-    async def append(self, event: Event, *, expected: int) -> int:
+    async def append(self, event: Event, *, account: str, expected: int) -> int:
         """Append a lasting event by compare-and-set; raises AppendConflict, BrokerUnreachable."""
-        log = self._log(event.conversation)
+        log = self._log(account, event.conversation)
         if log.lasting and log.lasting[-1][1].id == event.id:
             return log.lasting[-1][0].seq
         if expected != log.last_lasting and (log.lasting or expected < log.last_lasting):
@@ -75,11 +75,11 @@ class MemoryEvents(EventStream):
         self._push(log, recorded)
         return recorded.seq
 
-    async def publish_transient(self, event: Event) -> None:
+    async def publish_transient(self, event: Event, *, account: str) -> None:
         """Append a delta, or drop it while the stream is unreachable."""
         if self.unreachable:
             return
-        log = self._log(event.conversation)
+        log = self._log(account, event.conversation)
         previous_transient = log.transient[-1].seq if log.transient else 0
         recorded = self._record(event, previous=log.last_lasting, previous_transient=previous_transient)
         log.transient.append(recorded)
@@ -104,17 +104,17 @@ class MemoryEvents(EventStream):
         for follower in log.followers:
             follower.push(event)
 
-    async def tail(self, conversation: str) -> Tail | None:
+    async def tail(self, conversation: str, *, account: str) -> Tail | None:
         """Return the last stored lasting event, or None."""
-        lasting = self._log(conversation).lasting
+        lasting = self._log(account, conversation).lasting
         if not lasting:
             return None
         recorded, event = lasting[-1]
         return Tail(seq=recorded.seq, n=event.n or 0, event_id=event.id)
 
-    async def bounds(self, conversation: str) -> StreamBounds:
+    async def bounds(self, conversation: str, *, account: str) -> StreamBounds:
         """Return the first and the last position that are stored."""
-        log = self._log(conversation)
+        log = self._log(account, conversation)
         stored = self._stored(log)
         first = log.lasting[0][0] if log.lasting else next(iter(stored), None)
         return StreamBounds(
@@ -129,27 +129,27 @@ class MemoryEvents(EventStream):
         return sorted([item for item, _ in log.lasting] + log.transient, key=lambda item: item.seq)
 
     async def read(
-        self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
+        self, conversation: str, *, account: str, after: int, limit: int = 100, transient: bool = True
     ) -> Sequence[StoredEvent]:
         """Return stored events in order."""
         wanted = (
             item
-            for item in self._stored(self._log(conversation))
+            for item in self._stored(self._log(account, conversation))
             if item.seq > after and (transient or not item.transient)
         )
         return [item for item, _ in zip(wanted, range(limit), strict=False)]
 
-    async def purge(self, conversation: str) -> None:
+    async def purge(self, conversation: str, *, account: str) -> None:
         """Remove every event of the conversation."""
-        log = self._log(conversation)
+        log = self._log(account, conversation)
         log.lasting.clear()
         log.transient.clear()
 
     @asynccontextmanager
-    async def subscribe(self, conversation: str) -> AsyncIterator[Follower]:
+    async def subscribe(self, conversation: str, *, account: str) -> AsyncIterator[Follower]:
         """Yield the events that are appended after entering."""
         follower = Follower()
-        followers = self._log(conversation).followers
+        followers = self._log(account, conversation).followers
         followers.add(follower)
         try:
             yield follower

@@ -16,6 +16,12 @@ PREVIOUS = "Dovecote-Previous"
 TYPE = "Dovecote-Type"
 NUMBER = "Dovecote-N"
 MESSAGE_ID = "Nats-Msg-Id"
+_ID_PREFIX = "e:"
+"""What precedes an event's id in its message id.
+
+Earlier versions had nothing there, so the broker does not take an event for the message that such a version
+published on another subject.
+"""
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 TTL = "Nats-TTL"
@@ -28,7 +34,7 @@ PENDING = "Nats-Num-Pending"
 
 def encode_headers(event: Event, *, previous: int) -> dict[str, str]:
     """Return the headers by which a reader classifies an event without decoding its body."""
-    headers = {MESSAGE_ID: event.id, TYPE: str(event.type), PREVIOUS: str(previous)}
+    headers = {MESSAGE_ID: _ID_PREFIX + event.id, TYPE: str(event.type), PREVIOUS: str(previous)}
     if event.n is not None:
         headers[NUMBER] = str(event.n)
     return headers
@@ -72,6 +78,11 @@ class StoredMessage:
             headers={name: value.strip() for name, _, value in parts if name},
             body=base64.b64decode(message.get("data", "")),
         )
+
+    @property
+    def event_id(self) -> str:
+        """Return the id of the event."""
+        return self.headers.get(MESSAGE_ID, "").removeprefix(_ID_PREFIX)
 
     def to_event(self) -> StoredEvent:
         """Return the message as a stored event."""

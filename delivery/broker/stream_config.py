@@ -13,6 +13,7 @@ from typing import Any
 
 from delivery.broker.connection import NatsConnection
 from delivery.errors import BrokerRefused, BrokerUnreachable
+from delivery.events.sharding import shard_of
 
 _log = logging.getLogger(__name__)
 
@@ -37,14 +38,23 @@ def subject_token(*parts: str) -> str:
     return base64.b32encode(digest).decode().lower()[:26]
 
 
-def lasting_subject(conversation: str) -> str:
+def conversation_subjects(account: str, conversation: str) -> str:
+    """Return the subject that matches all events of a conversation.
+
+    The shard and the account are in it, so that one filter can copy or purge all events of either.
+    """
+    shard = shard_of(account, conversation)
+    return f"ev.{shard}.{subject_token(account)}.{subject_token(conversation)}.*"
+
+
+def lasting_subject(account: str, conversation: str) -> str:
     """Return the subject of a conversation's lasting events."""
-    return f"ev.{subject_token(conversation)}.e"
+    return f"{conversation_subjects(account, conversation)[:-1]}e"
 
 
-def transient_subject(conversation: str) -> str:
+def transient_subject(account: str, conversation: str) -> str:
     """Return the subject of a conversation's deltas, separate so that they never evict lasting events."""
-    return f"ev.{subject_token(conversation)}.d"
+    return f"{conversation_subjects(account, conversation)[:-1]}d"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +85,7 @@ class StreamConfig:
         """Return the settings of every stream, by its name."""
         return {
             EVENTS: self._stream(
-                subjects=["ev.*.e", "ev.*.d", "lease.*.*"],
+                subjects=["ev.*.*.*.e", "ev.*.*.*.d", "lease.*.*"],
                 max_age=int(self.retention_days * _DAY),
                 max_msgs_per_subject=self.max_events_per_conversation,
                 max_bytes=self.event_log_limit,

@@ -19,7 +19,7 @@ from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
 from delivery.broker.follower import Follower
 from delivery.broker.message_codec import SEQUENCE, SUBJECT, decode_message
-from delivery.broker.stream_config import EVENTS, lasting_subject, subject_token, transient_subject
+from delivery.broker.stream_config import EVENTS, conversation_subjects, lasting_subject, transient_subject
 from delivery.events.port import StoredEvent
 
 _log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ _CONVERSATIONS_A_REQUEST = 400
 class _Topic:
     """A followed conversation: its followers and the newest seq received."""
 
+    account: str
     conversation: str
     followers: set[Follower] = field(default_factory=set)
     newest: int = 0
@@ -48,24 +49,24 @@ class SubscriptionHub:
 
     def __init__(self, nats: NatsConnection) -> None:
         self._nats = nats
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[tuple[str, str], _Topic] = {}
 
     @asynccontextmanager
-    async def subscribe(self, conversation: str) -> AsyncIterator[Follower]:
+    async def subscribe(self, conversation: str, *, account: str) -> AsyncIterator[Follower]:
         """Yield a follower that receives the conversation's events from the moment of entering."""
         follower = Follower()
-        topic = await self._join(conversation, follower)
+        topic = await self._join(account, conversation, follower)
         try:
             yield follower
         finally:
             await self._leave(topic, follower)
 
-    async def _join(self, conversation: str, follower: Follower) -> _Topic:
-        topic = self._topics.get(conversation)
+    async def _join(self, account: str, conversation: str, follower: Follower) -> _Topic:
+        topic = self._topics.get((account, conversation))
         if topic is not None:
             topic.followers.add(follower)
             return topic
-        topic = self._topics[conversation] = _Topic(conversation, {follower})
+        topic = self._topics[account, conversation] = _Topic(account, conversation, {follower})
         try:
             await self._subscribe(topic)
         except BaseException:
@@ -77,15 +78,16 @@ class SubscriptionHub:
         async def receive(message: Msg) -> None:
             self._receive(topic, message)
 
-        subject = f"live.ev.{subject_token(topic.conversation)}.*"
+        subject = f"live.{conversation_subjects(topic.account, topic.conversation)}"
         await topic.unsubscribe.enter_async_context(
             self._nats.subscribe(subject, receive, on_overflow=topic.mark_gap)
         )
 
     async def _leave(self, topic: _Topic, follower: Follower) -> None:
         topic.followers.discard(follower)
-        if not topic.followers and self._topics.get(topic.conversation) is topic:
-            del self._topics[topic.conversation]
+        key = topic.account, topic.conversation
+        if not topic.followers and self._topics.get(key) is topic:
+            del self._topics[key]
             await topic.unsubscribe.aclose()
 
     def _receive(self, topic: _Topic, message: Msg) -> None:
@@ -111,7 +113,7 @@ class SubscriptionHub:
 
     async def _check_some(self, topics: list[_Topic]) -> None:
         by_subject = {
-            subject(topic.conversation): (topic, topic.newest)
+            subject(topic.account, topic.conversation): (topic, topic.newest)
             for topic in topics
             for subject in (lasting_subject, transient_subject)
         }

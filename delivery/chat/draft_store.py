@@ -38,6 +38,7 @@ class DraftRow:
 class DraftWrite:
     """A call that is about to be made, after which the draft shows `text`."""
 
+    account: str
     message: str
     target: str
     turn: str
@@ -51,11 +52,11 @@ _GET = select(drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown, drafts.
 )
 
 
-async def may_begin(connection: Connection, turn: str, target: str, *, now: datetime) -> bool:
+async def may_begin(connection: Connection, account: str, turn: str, target: str, *, now: datetime) -> bool:
     """Return whether a turn has not ended in a chat; its end then waits for this transaction."""
     rows = await connection.execute(
         insert_on_conflict(drafts, connection.dialect.name)
-        .values(message=turn, target=target, created_at=now)
+        .values(message=turn, target=target, account=account, created_at=now)
         .on_conflict_do_update(
             index_elements=["message", "target"],
             set_={"busy_until": None},
@@ -73,6 +74,7 @@ async def begin_write(connection: Connection, write: DraftWrite) -> DraftRow | N
         .values(
             message=write.message,
             target=write.target,
+            account=write.account,
             turn=write.turn,
             shown=write.text,
             busy_until=write.busy_until,
@@ -133,11 +135,13 @@ async def claim(connection: Connection, message: str, target: str, *, now: datet
     return platform_id
 
 
-async def end_turn(connection: Connection, turn: str, target: str, *, by: str, now: datetime) -> None:
+async def end_turn(
+    connection: Connection, account: str, turn: str, target: str, *, by: str, now: datetime
+) -> None:
     """Prevent new drafts of a turn in a chat, because the delivery `by` reports there that it has ended."""
     await connection.execute(
         insert_on_conflict(drafts, connection.dialect.name)
-        .values(message=turn, target=target, claimed_at=now, ended_by=by, created_at=now)
+        .values(message=turn, target=target, account=account, claimed_at=now, ended_by=by, created_at=now)
         .on_conflict_do_update(
             index_elements=["message", "target"],
             set_={"claimed_at": func.coalesce(drafts.c.claimed_at, now)},

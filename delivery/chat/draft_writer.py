@@ -82,7 +82,7 @@ class DraftWriter:
 
     async def update(self, bot: ConnectedBot, address: Address, draft: Draft, text: str) -> None:
         """Make one call that shows the text, unless the final text has claimed the draft."""
-        if draft.closed or not await self._begin_write(address, draft, text):
+        if draft.closed or not await self._begin_write(bot, address, draft, text):
             return
         key = draft_key(draft.message, draft.target)
         if ChannelFeature.STREAM in bot.features:
@@ -136,7 +136,7 @@ class DraftWriter:
         async with self._database.begin() as connection:
             await draft_store.set_platform_id(connection, draft.message, draft.target, platform_id)
 
-    async def _begin_write(self, address: Address, draft: Draft, text: str) -> bool:
+    async def _begin_write(self, bot: ConnectedBot, address: Address, draft: Draft, text: str) -> bool:
         """Record that a call is in progress; False when none may be made (now, or ever)."""
         now = utc_now()
         destination = address.destination
@@ -145,11 +145,12 @@ class DraftWriter:
             if state.dead_reason is None and (wait := state.remaining_pause(now)) > 0:
                 draft.due += wait
                 return False
-            if state.dead_reason is not None or not await self._may_begin(draft, connection, now):
+            if state.dead_reason is not None or not await self._may_begin(bot, draft, connection, now):
                 draft.closed = True
                 return False
             busy_until = now + timedelta(seconds=self._write_seconds)
             write = DraftWrite(
+                account=bot.account,
                 message=draft.message,
                 target=draft.target,
                 turn=draft.turn,
@@ -164,11 +165,13 @@ class DraftWriter:
         return row is not None
 
     @staticmethod
-    async def _may_begin(draft: Draft, connection: Connection, now: datetime) -> bool:
+    async def _may_begin(bot: ConnectedBot, draft: Draft, connection: Connection, now: datetime) -> bool:
         """Before the first call, load the visible text; return False if the turn has ended."""
         if draft.announced:
             return True
-        if draft.turn and not await draft_store.may_begin(connection, draft.turn, draft.target, now=now):
+        if draft.turn and not await draft_store.may_begin(
+            connection, bot.account, draft.turn, draft.target, now=now
+        ):
             return False
         row = await draft_store.get(connection, draft.message, draft.target)
         draft.shown = row.text if row is not None and row.platform_id is not None else ""

@@ -38,6 +38,7 @@ from delivery.chat.step_messages import GetVerbosity, StepBuffer, StepMessages, 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries import routes as route_store
+from delivery.deliveries.port import Delivery
 from delivery.deliveries.route import RouteKind
 
 log = structlog.get_logger(__name__)
@@ -306,27 +307,28 @@ class Drafts:
             return ClaimedDraft(key=draft_key(message, target), since=row.created_at)
         return ClaimedDraft(platform_id=platform_id)
 
-    async def claim_unfinished(self, target: str, turn: str, delivery: str) -> ClaimedDraft:
+    async def claim_unfinished(self, delivery: Delivery) -> ClaimedDraft:
         """Claim the drafts that a turn left in a chat when it ended early, and prevent new ones.
 
         Idempotent for the same delivery.
         """
+        target, turn = delivery.target, delivery.turn or ""
         async with AsyncExitStack() as locks:
             ours = [draft for draft in self._drafts.values() if (draft.turn, draft.target) == (turn, target)]
             for draft in ours:
                 await locks.enter_async_context(draft.lock)
                 draft.closed = True
                 self._drafts.pop((draft.message, target), None)
-            return await self._claim_rows(target, turn, delivery, local={draft.message for draft in ours})
+            return await self._claim_rows(delivery, turn, local={draft.message for draft in ours})
 
-    async def _claim_rows(self, target: str, turn: str, delivery: str, *, local: set[str]) -> ClaimedDraft:
-        now = utc_now()
+    async def _claim_rows(self, delivery: Delivery, turn: str, *, local: set[str]) -> ClaimedDraft:
+        now, target, by = utc_now(), delivery.target, delivery.id
         async with self._database.begin() as connection:
-            await draft_store.end_turn(connection, turn, target, by=delivery, now=now)
-            rows = await draft_store.list_unclaimed(connection, turn, target, by=delivery)
+            await draft_store.end_turn(connection, delivery.account, turn, target, by=by, now=now)
+            rows = await draft_store.list_unclaimed(connection, turn, target, by=by)
             if any(is_being_written(row, now) for message, row in rows.items() if message not in local):
                 return ClaimedDraft(wait=_MIN_WAIT_SECONDS)
-            await draft_store.claim_all(connection, rows, target, by=delivery, now=now)
+            await draft_store.claim_all(connection, rows, target, by=by, now=now)
         message, newest = next(iter(rows.items()), ("", None))
         if newest is None:
             return ClaimedDraft()

@@ -90,8 +90,8 @@ class ClaimedDraft:
 ClaimDraft = Callable[[str, str], Awaitable[ClaimedDraft]]
 """Claim the draft of (target, message) for its final text."""
 
-ClaimUnfinished = Callable[[str, str, str], Awaitable[ClaimedDraft]]
-"""Claim the draft that a turn left when it ended early: (target, turn, id of the claiming delivery)."""
+ClaimUnfinished = Callable[[Delivery], Awaitable[ClaimedDraft]]
+"""Claim the draft that the turn of a delivery left when it ended early, for that delivery."""
 
 AttachFile = Callable[[ConnectedBot, Address, Delivery, FilePart], Awaitable[Outcome]]
 """Attempt once to attach a file; implemented by `delivery.chat.file_sink`."""
@@ -105,7 +105,7 @@ async def _no_draft(_target: str, _message: str) -> ClaimedDraft:
     return ClaimedDraft()
 
 
-async def _no_unfinished(_target: str, _turn: str, _delivery: str) -> ClaimedDraft:
+async def _no_unfinished(_delivery: Delivery) -> ClaimedDraft:
     return ClaimedDraft()
 
 
@@ -214,7 +214,7 @@ class ChatSink(Sink):
         """Return where the delivery is already visible: by an earlier attempt, or as a draft, now claimed."""
         unfinished = ClaimedDraft()
         if delivery.event_type in ENDS_EARLY and delivery.turn is not None and not delivery.part:
-            unfinished = await self._claim_unfinished(delivery.target, delivery.turn, delivery.id)
+            unfinished = await self._claim_unfinished(delivery)
         if unfinished.wait > 0:
             return unfinished
         if delivery.platform_id is not None or delivery.part:

@@ -131,7 +131,7 @@ class StepMessages:
         await _wait_for_rate_limit(bot, address)
         target = address.encode()
         if steps.platform_id is None:
-            platform_id = await self._begin(address, buffer, target)
+            platform_id = await self._begin(bot, address, buffer, target)
             if platform_id is None:
                 return None
             steps = replace(steps, platform_id=platform_id or None)
@@ -158,7 +158,9 @@ class StepMessages:
                 await draft_store.set_platform_id(connection, row, target, sent.platform_id)
         return None if sent is None else replace(steps, platform_id=sent.platform_id)
 
-    async def _begin(self, address: Address, buffer: StepBuffer, target: str) -> str | None:
+    async def _begin(
+        self, bot: ConnectedBot, address: Address, buffer: StepBuffer, target: str
+    ) -> str | None:
         """Record that the message begins; return the one of an earlier attempt, "" or None: show none."""
         now, row = utc_now(), _row_name(buffer)
         async with self._database.begin() as connection:
@@ -170,6 +172,7 @@ class StepMessages:
             if earlier is not None:
                 return earlier.platform_id
             write = DraftWrite(
+                account=bot.account,
                 message=row,
                 target=target,
                 turn="",

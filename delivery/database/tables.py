@@ -67,6 +67,7 @@ outbox = Table(
     Column(
         "conversation", String(40), ForeignKey("streams.conversation", ondelete="CASCADE"), nullable=False
     ),
+    Column("account", String(40), nullable=False),
     Column("n", Integer, nullable=False),
     Column("type", String(40), nullable=False),
     Column("turn", String(40)),
@@ -195,6 +196,7 @@ attempts = Table(
     Column(
         "delivery", String(40), ForeignKey("deliveries.id", ondelete="CASCADE"), nullable=False, index=True
     ),
+    Column("account", String(40), nullable=False),
     Column("number", Integer, nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
     Column("duration_ms", Float),
@@ -209,6 +211,7 @@ drafts = Table(
     metadata,
     Column("message", String(80), primary_key=True),
     Column("target", Text, primary_key=True),
+    Column("account", String(40), nullable=False),
     Column("platform_id", String(200)),
     Column("busy_until", UtcDateTime),
     Column("claimed_at", UtcDateTime),

@@ -137,7 +137,13 @@ async def begin_attempts(
     if begun.rowcount != len(dues):
         raise LeaseLost(f"another worker has claimed one of {', '.join(due.delivery.id for due in dues)}")
     begins = [
-        {"delivery": due.delivery.id, "number": due.delivery.attempt + 1, "started_at": now} for due in dues
+        {
+            "delivery": due.delivery.id,
+            "account": due.delivery.account,
+            "number": due.delivery.attempt + 1,
+            "started_at": now,
+        }
+        for due in dues
     ]
     await connection.execute(_ATTEMPT, begins)
 

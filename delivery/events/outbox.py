@@ -61,14 +61,14 @@ _COUNT = (
         last_n=streams.c.last_n + bindparam("more"),
         active_at=func.coalesce(bindparam("active_at", type_=UtcDateTime), streams.c.active_at),
     )
-    .returning(streams.c.last_n, _HAS_ENDPOINTS)
+    .returning(streams.c.last_n, _HAS_ENDPOINTS, streams.c.account)
 )
 
 
 _RECORD = insert(outbox)
 
 
-_LAST_POSITION = select(streams.c.relayed_n, streams.c.last_seq).where(
+_LAST_POSITION = select(streams.c.relayed_n, streams.c.last_seq, streams.c.account).where(
     streams.c.conversation == bindparam("of")
 )
 _MARK = (
@@ -82,6 +82,7 @@ _MARK = (
 class RecordedEvents:
     """Events with their numbers; without `has_endpoints` the account has no webhook that is enabled."""
 
+    account: str
     events: list[Event]
     has_endpoints: bool
 
@@ -99,6 +100,7 @@ async def record(
         {
             "event_id": event.id,
             "conversation": event.conversation,
+            "account": numbered.account,
             "n": event.n,
             "type": str(event.type),
             "turn": event.turn,
@@ -122,9 +124,10 @@ async def _number(connection: Connection, conversation: str, events: Sequence[Ev
     counted = await connection.execute(
         _COUNT, {"of": conversation, "more": len(events), "active_at": active_at}
     )
-    last, has_endpoints = counted.one()
+    last, has_endpoints, account = counted.one()
     first = last - len(events) + 1
     return RecordedEvents(
+        account=account,
         events=[event.numbered(n) for n, event in enumerate(events, start=first)],
         has_endpoints=bool(has_endpoints),
     )
@@ -179,6 +182,16 @@ async def mark_published(connection: Connection, marks: Iterable[tuple[str, int,
         await connection.execute(_MARK, rows)
 
 
+async def publish_again(connection: Connection) -> None:
+    """Let relays publish all events of the outbox again, to a stream that has none of them."""
+    first = select(func.min(outbox.c.n) - 1).where(outbox.c.conversation == streams.c.conversation)
+    await connection.execute(
+        update(streams).values(
+            relayed_n=func.coalesce(first.scalar_subquery(), streams.c.relayed_n), last_seq=0
+        )
+    )
+
+
 async def list_backlogs(connection: Connection, *, limit: int = 1000) -> list[Backlog]:
     """Return the conversations whose outbox is ahead of the stream."""
     rows = await connection.execute(
@@ -189,10 +202,13 @@ async def list_backlogs(connection: Connection, *, limit: int = 1000) -> list[Ba
     return [Backlog(conversation=row[0], account=row[1], published_n=row[2], last_n=row[3]) for row in rows]
 
 
-async def last_position(connection: Connection, conversation: str) -> tuple[int, int]:
-    """Return (n, seq) of the last event that is known to be published; (0, 0) if there is none."""
+async def last_position(connection: Connection, conversation: str) -> tuple[int, int, str] | None:
+    """Return (n, seq, account): the last event that is known to be published (0, 0: none), and the owner.
+
+    None: the conversation was deleted.
+    """
     row = (await connection.execute(_LAST_POSITION, {"of": conversation})).first()
-    return (row[0], row[1]) if row else (0, 0)
+    return (row[0], row[1], row[2]) if row else None
 
 
 async def account_of(connection: Connection, conversation: str) -> str:

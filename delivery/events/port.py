@@ -72,10 +72,13 @@ class Tail:
 
 
 class EventStream(Protocol):
-    """The durable, ordered events of conversations; any number of processes read and append."""
+    """The durable, ordered events of conversations; any number of processes read and append.
+
+    `account` is the owner of the conversation. For another account the conversation has no events.
+    """
 
     @abstractmethod
-    async def append(self, event: Event, *, expected: int) -> int:
+    async def append(self, event: Event, *, account: str, expected: int) -> int:
         """Append a lasting event if the conversation's last lasting seq is `expected`, and return its seq.
 
         Succeeds too when all events up to `expected` have expired. The broker has confirmed the event when
@@ -84,29 +87,31 @@ class EventStream(Protocol):
         """
 
     @abstractmethod
-    async def publish_transient(self, event: Event) -> None:
+    async def publish_transient(self, event: Event, *, account: str) -> None:
         """Append a transient event, best effort: it is dropped, without an error, when the broker is away."""
 
     @abstractmethod
-    async def tail(self, conversation: str) -> Tail | None:
+    async def tail(self, conversation: str, *, account: str) -> Tail | None:
         """Return the last stored lasting event, or None."""
 
     @abstractmethod
-    async def bounds(self, conversation: str) -> StreamBounds:
+    async def bounds(self, conversation: str, *, account: str) -> StreamBounds:
         """Return the first and the last position that are stored."""
 
     @abstractmethod
     async def read(
-        self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
+        self, conversation: str, *, account: str, after: int, limit: int = 100, transient: bool = True
     ) -> Sequence[StoredEvent]:
         """Return up to `limit` stored events with seq > `after`, in order; none are left at the live edge."""
 
     @abstractmethod
-    async def purge(self, conversation: str) -> None:
+    async def purge(self, conversation: str, *, account: str) -> None:
         """Delete every event of a conversation. Idempotent. Raises BrokerUnreachable."""
 
     @abstractmethod
-    def subscribe(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[StoredEvent | None]]:
+    def subscribe(
+        self, conversation: str, *, account: str
+    ) -> AbstractAsyncContextManager[AsyncIterator[StoredEvent | None]]:
         """Yield events as any process appends them, from the moment of entering, without end.
 
         At-most-once and bounded. A missing event shows in `previous` and `previous_transient`; read it from

@@ -36,7 +36,7 @@ class _Position:
 
     seq: int
     n: int
-    account: str = ""
+    account: str
 
 
 def _take_consecutive(pending: dict[int, Event], after: int) -> list[Event]:
@@ -140,9 +140,10 @@ class Relay:
     async def _find_in_stream(self, event: Event) -> int | None:
         """Return the seq of an event that another relay, or this one before a restart, has appended."""
         encoded_id, after = event.id.encode(), 0
+        account = await self._account_of(event.conversation)
         try:
             while batch := await self._stream.read(
-                event.conversation, after=after, limit=256, transient=False
+                event.conversation, account=account, after=after, limit=256, transient=False
             ):
                 for stored in batch:
                     if encoded_id in stored.raw and stored.event.id == event.id:
@@ -151,6 +152,12 @@ class Relay:
         except DeliveryError as error:
             log.debug("event.seq_not_found", event_id=event.id, error=str(error))
         return None
+
+    async def _account_of(self, conversation: str) -> str:
+        if (position := self._positions.get(conversation)) is not None:
+            return position.account
+        async with self._database.read() as connection:
+            return await outbox.account_of(connection, conversation)
 
     def _read_soon(self, conversation: str, account: str) -> None:
         """Read a conversation's outbox soon, in addition to the queued events."""
@@ -210,6 +217,9 @@ class Relay:
             position = self._positions.get(conversation)
             if position is None:
                 position = await self._load_position(conversation, from_stream=tries > 0)
+            if position is None:
+                self._forget(conversation)
+                return
             try:
                 await self._append(conversation, position)
             except AppendConflict:
@@ -219,18 +229,27 @@ class Relay:
             return
         self._to_read.add(conversation)
 
-    async def _load_position(self, conversation: str, *, from_stream: bool) -> _Position:
+    def _forget(self, conversation: str) -> None:
+        """Drop what is queued of a deleted conversation."""
+        self._pending.pop(conversation, None)
+        self._to_read.discard(conversation)
+
+    async def _load_position(self, conversation: str, *, from_stream: bool) -> _Position | None:
         """Return the position that the database has; after a conflict, the one that the stream has.
+
+        None: the conversation was deleted.
 
         The stream's tail costs a read by the leader of its servers. The compare-and-set of the next append
         shows whether the position is right.
         """
         async with self._database.read() as connection:
-            published_n, seq = await outbox.last_position(connection, conversation)
-            account = await outbox.account_of(connection, conversation) if self._announce else ""
+            stored = await outbox.last_position(connection, conversation)
+        if stored is None:
+            return None
+        published_n, seq, account = stored
         position = _Position(seq=seq, n=published_n, account=account)
         if from_stream:
-            tail = await self._stream.tail(conversation)
+            tail = await self._stream.tail(conversation, account=account)
             position.seq, position.n = (tail.seq, tail.n) if tail else (0, published_n)
         if len(self._positions) >= MAX_CACHED:
             self._positions.pop(next(iter(self._positions)))
@@ -252,12 +271,12 @@ class Relay:
     async def _append_all(self, conversation: str, position: _Position, events: list[Event]) -> None:
         for event in events:
             self._checkpoint("relay.before_append")
-            position.seq = await self._stream.append(event, expected=position.seq)
+            position.seq = await self._stream.append(event, account=position.account, expected=position.seq)
             self._checkpoint("relay.after_append")
             position.n = event.n or 0
             self._marks[conversation] = (position.n, position.seq)
             await self._seqs.set(event.id, position.seq)
-            if self._announce is not None and position.account:
+            if self._announce is not None:
                 await self._announce(position.account, event, position.seq)
 
     async def _list_unpublished(self, conversation: str, position: _Position) -> list[Event]:

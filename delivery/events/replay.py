@@ -71,6 +71,7 @@ async def frames(
     stream: EventStream,
     conversation: str,
     *,
+    account: str,
     after: int | None,
     epoch: str | None = None,
     deltas: bool = True,
@@ -82,10 +83,10 @@ async def frames(
     knows it. `deltas` False omits transient events. `live` False ends after CaughtUp. Close the iterator
     (`contextlib.aclosing`) to unsubscribe. Raises BrokerUnreachable when the broker is away at the start.
     """
-    async with stream.subscribe(conversation) as subscription:
-        bounds = await stream.bounds(conversation)
+    async with stream.subscribe(conversation, account=account) as subscription:
+        bounds = await stream.bounds(conversation, account=account)
         yield Subscribed(epoch=bounds.epoch, first_seq=bounds.first_seq, last_seq=bounds.last_seq)
-        reader = _Reader(stream, conversation, bounds, deltas=deltas)
+        reader = _Reader(stream, conversation, account, bounds, deltas=deltas)
         if after is None:
             reader.position = bounds.last_seq
         else:
@@ -101,10 +102,13 @@ async def frames(
 class _Reader:
     """One reader's position and the messages that it knows to be complete."""
 
-    def __init__(self, stream: EventStream, conversation: str, bounds: StreamBounds, *, deltas: bool) -> None:
+    def __init__(
+        self, stream: EventStream, conversation: str, account: str, bounds: StreamBounds, *, deltas: bool
+    ) -> None:
         self.position = 0
         self._stream = stream
         self._conversation = conversation
+        self._account = account
         self._deltas = deltas
         self._epoch = bounds.epoch
         self._finished: dict[str, None] = {}
@@ -113,7 +117,7 @@ class _Reader:
         """Yield the frames up to the live edge; after a broker outage continue when the broker is back."""
         while True:
             try:
-                bounds = bounds or await self._stream.bounds(self._conversation)
+                bounds = bounds or await self._stream.bounds(self._conversation, account=self._account)
                 async for frame in self._read_to_edge(bounds, claimed=claimed):
                     yield frame
             except BrokerUnreachable:
@@ -152,10 +156,13 @@ class _Reader:
 
         Deltas are read only if their message is not complete.
         """
-        batch = await self._stream.read(
-            self._conversation, after=after, limit=_BATCH, transient=delta is not None
-        )
+        batch = await self._read_stored(after, transient=delta is not None)
         return [item for item in batch if item.seq <= bounds.last_seq]
+
+    async def _read_stored(self, after: int, *, transient: bool) -> Sequence[StoredEvent]:
+        return await self._stream.read(
+            self._conversation, account=self._account, after=after, limit=_BATCH, transient=transient
+        )
 
     def _to_frames(
         self,
@@ -187,9 +194,7 @@ class _Reader:
         if delta is None or delta.seq <= self.position:
             return None
         after = delta.seq
-        while batch := await self._stream.read(
-            self._conversation, after=after, limit=_BATCH, transient=False
-        ):
+        while batch := await self._read_stored(after, transient=False):
             if any(_ends(item, delta) for item in batch):
                 return None
             after = batch[-1].seq

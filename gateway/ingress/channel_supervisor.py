@@ -27,7 +27,7 @@ from delivery.chat.shared_rate_limit import SharedRateLimiter, TokenBucketStore
 from delivery.chat.sink import SEND_SECONDS
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.errors import DeliveryError, LeaseBusy
-from gateway.ingress.bot_shares import BotShares
+from gateway.infra.replica_shares import RECEIVING, ReplicaShares
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.ingress.channel_health import ReceiverHealth
 from gateway.ingress.channel_state import SqlChannelState
@@ -72,7 +72,9 @@ class ChannelSupervisor(OpenChannels):
         self._public_url = public_url
         self._token_buckets = token_buckets
         self._shares = (
-            BotShares(leases, replica=replica, ttl=lease_ttl) if may_receive and replica is not None else None
+            ReplicaShares(leases, kind=RECEIVING, replica=replica, ttl=lease_ttl)
+            if may_receive and replica is not None
+            else None
         )
         self._lease_ttl = lease_ttl
         self._clock = clock

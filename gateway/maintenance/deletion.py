@@ -46,9 +46,9 @@ class ConversationDeletion:
         await self._stop_jobs(account, conversation)
         async with self._database.begin() as connection:
             await deletion.delete_conversation(connection, account, conversation)
-            await audit_log.schedule_purge(connection, conversation)
+            await audit_log.schedule_purge(connection, account, conversation)
         with suppress(DeliveryError):  # `run` purges it when the broker is back
-            await self._stream.purge(conversation)
+            await self._stream.purge(conversation, account=account)
 
     async def _stop_jobs(self, account: str, conversation: str) -> None:
         async with self._database.read() as connection:
@@ -77,8 +77,8 @@ class ConversationDeletion:
         """Purge every scheduled conversation, and complete the purges that are older than APPEND_GRACE."""
         async with self._database.read() as connection:
             pending = await audit_log.list_pending_purges(connection)
-        for conversation, since in pending:
-            await self._stream.purge(conversation)
+        for account, conversation, since in pending:
+            await self._stream.purge(conversation, account=account)
             if now - since > APPEND_GRACE:
                 async with self._database.begin() as connection:
                     await audit_log.complete_purge(connection, conversation)

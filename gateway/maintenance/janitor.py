@@ -1,12 +1,12 @@
 """The janitor: repeats wake-ups for unfinished work in SQL, and deletes old rows.
 
-It also gives back the budget that model requests of dead processes had reserved.
+It also gives back the budget that model requests of dead processes had reserved. Replicas share this work.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 
@@ -15,13 +15,14 @@ import structlog
 from delivery.broker.port import SendWakeUp, WorkQueue
 from delivery.database.batched_deletes import BATCH_ROWS
 from delivery.database.clock import utc_now
-from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.database.engine import Connection, Database, DatabaseUnavailable
 from delivery.deliveries import store
 from delivery.deliveries.route import RouteKind
 from delivery.deliveries.router import QUEUES
 from delivery.events import outbox
 from delivery.events.relay import Relay
 from gateway.accounts.reservations import BudgetReservations
+from gateway.maintenance.work_share import WorkShare, is_in
 from gateway.store.accounts import idempotency, sign_ins
 from gateway.store.conversations import channel_state, conversations, pairings, schedules
 from gateway.store.turns import turn_queue
@@ -45,6 +46,7 @@ class Janitor:
         relay: Relay,
         wake: SendWakeUp,
         *,
+        share: WorkShare | None = None,
         event_retention: timedelta = timedelta(days=7),
         interval: float = INTERVAL,
     ) -> None:
@@ -52,6 +54,7 @@ class Janitor:
         self._reservations = BudgetReservations(database)
         self._relay = relay
         self._wake = wake
+        self._share = share or WorkShare()
         self._event_retention = event_retention
         self._interval = interval
 
@@ -79,33 +82,41 @@ class Janitor:
             log.exception("janitor.failed")
 
     async def run_once(self, min_age: timedelta) -> None:
-        """Wake all work that has been due for longer than `min_age`; give back expired reservations."""
-        now = utc_now()
+        """Wake this replica's part of the work that has been due for longer than `min_age`.
+
+        Also give back expired reservations.
+        """
+        now, shards = utc_now(), self._share.take_shards()
         async with self._database.read() as connection:
             backlogs = await outbox.list_backlogs(connection)
             busy = await turn_queue.list_conversations_with_work(connection)
             due = await store.due_destinations(connection, now=now, before=now - min_age)
         for backlog in backlogs:
-            self._relay.catch_up(backlog)
+            if is_in(shards, backlog.account, backlog.conversation):
+                self._relay.catch_up(backlog)
         for conversation, account in busy:
-            self._wake(WorkQueue.TURN, conversation, account=account)
+            if is_in(shards, account, conversation):
+                self._wake(WorkQueue.TURN, conversation, account=account)
         for kind, destination, account in due:
-            self._wake(QUEUES[RouteKind(kind)], destination, account=account)
-        await self._reservations.release_expired()
+            if is_in(shards, account, destination):
+                self._wake(QUEUES[RouteKind(kind)], destination, account=account)
+        if self._share.has_table("budget_counters"):
+            await self._reservations.release_expired()
 
     async def delete_old(self) -> None:
-        """Delete rows that are past their retention."""
+        """Delete rows that are past their retention, in the tables that are this replica's part."""
         now = utc_now()
-        for delete in (
-            partial(conversations.delete_inbox_before, before=now - RETENTION),
-            partial(idempotency.delete_before, before=now - RETENTION),
-            partial(pairings.delete_expired, before=now),
-            partial(sign_ins.delete_expired, before=now - RETENTION),
-            partial(schedules.delete_ended_before, before=now - RETENTION),
-            partial(channel_state.delete_recent_before, before=now - RETENTION),
-            partial(outbox.delete_published, before=now - self._event_retention),
-        ):
-            deleted: int | None = BATCH_ROWS
+        deletions: dict[str, Callable[[Connection], Awaitable[int | None]]] = {
+            "inbox": partial(conversations.delete_inbox_before, before=now - RETENTION),
+            "replies": partial(idempotency.delete_before, before=now - RETENTION),
+            "pairings": partial(pairings.delete_expired, before=now),
+            "keys": partial(sign_ins.delete_expired, before=now - RETENTION),
+            "schedules": partial(schedules.delete_ended_before, before=now - RETENTION),
+            "channel_notes": partial(channel_state.delete_recent_before, before=now - RETENTION),
+            "outbox": partial(outbox.delete_published, before=now - self._event_retention),
+        }
+        for table, delete in deletions.items():
+            deleted: int | None = BATCH_ROWS if self._share.has_table(table) else None
             while deleted == BATCH_ROWS:
                 async with self._database.begin() as connection:
                     deleted = await delete(connection)

@@ -18,6 +18,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
 from delivery.deliveries import queries
 from gateway.config.setting_types import RetentionSettings
+from gateway.maintenance.work_share import WorkShare
 from gateway.store.accounts import audit_log, budgets, usage
 from gateway.store.conversations import room_messages
 from gateway.store.conversations.room_messages import ROOM_MESSAGE_AGE
@@ -98,11 +99,13 @@ class RetentionTask:
         database: Database,
         settings: RetentionSettings,
         *,
+        share: WorkShare | None = None,
         now: Callable[[], datetime] = utc_now,
         pause: float = STEP_PAUSE_SECONDS,
     ) -> None:
         self._database = database
         self._settings = settings
+        self._share = share or WorkShare()
         self._now = now
         self._pause = pause
 
@@ -116,8 +119,13 @@ class RetentionTask:
                 await self.run_once(stop)
 
     async def run_once(self, stop: asyncio.Event) -> None:
-        """Delete all rows that are old now; a table that fails is tried again in the next pass."""
+        """Delete the old rows of the tables that are this replica's part.
+
+        A table that fails is tried again in the next pass.
+        """
         for table, step in self._steps().items():
+            if not self._share.has_table(table):
+                continue
             with log_errors("retention", table=table):
                 await self._run_steps(step, stop)
 

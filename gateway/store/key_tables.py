@@ -29,6 +29,7 @@ mcp_sign_ins = Table(
     Column("agent", String(40), ForeignKey("records.id", ondelete="CASCADE"), primary_key=True),
     Column("server", String(40), primary_key=True),
     Column("person", String(600), primary_key=True),
+    Column("account", String(40), nullable=False),
     Column("sealed", Text, nullable=False),
     Column("claimed_until", UtcDateTime),
     Column("updated_at", UtcDateTime, nullable=False),
@@ -42,6 +43,7 @@ mcp_prompts = Table(
     Column("agent", String(40), ForeignKey("records.id", ondelete="CASCADE"), primary_key=True),
     Column("server", String(40), primary_key=True),
     Column("person", String(600), primary_key=True),
+    Column("account", String(40), nullable=False),
     Column("commands", JSON, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
 )

@@ -142,6 +142,7 @@ job_progress = Table(
     "job_progress",
     metadata,
     Column("job", String(40), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("account", String(40), nullable=False),
     Column("event", String(40), nullable=False),
     Column("reports", Integer, nullable=False),
 )

@@ -11,17 +11,20 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    ScalarSelect,
     String,
     Table,
     Text,
     UniqueConstraint,
     literal_column,
+    select,
 )
 
 from delivery.database.engine import metadata
 from delivery.database.partial_indexes import literal_in, partial_index, quoted
 from delivery.database.tables import BigKey, UtcDateTime
 from gateway.store import (
+    channel_tables,
     history_tables,
     key_tables,
     memory_tables,
@@ -33,12 +36,25 @@ from gateway.store.turn_state import DEAD_LETTER_PREFIX, OPEN, TurnState
 
 ACCOUNT = "accounts.id"
 _TOOL_NAME = String(60).with_variant(String(64), "postgresql")  # SQLite does not limit texts
-ELSEWHERE = (history_tables, key_tables, memory_tables, room_tables, sandbox_tables, schedule_tables)
+ELSEWHERE = (
+    channel_tables,
+    history_tables,
+    key_tables,
+    memory_tables,
+    room_tables,
+    sandbox_tables,
+    schedule_tables,
+)
 """Modules of further tables; they are loaded with this one, for the migrations."""
 
 
 def _account() -> Column[str]:
     return Column("account", String(40), ForeignKey(ACCOUNT, ondelete="CASCADE"), nullable=False, index=True)
+
+
+def _copied_account() -> Column[str]:
+    """Return a column with the account of the row's owner, for work on all rows of an account."""
+    return Column("account", String(40), nullable=False)
 
 
 accounts = Table(
@@ -71,6 +87,12 @@ records = Table(
 
 `managed` records come from the operator's configuration file and are rewritten at start.
 """
+
+
+def account_of_record(record: str) -> ScalarSelect[str]:
+    """Return the subquery of a record's account, for the rows that belong to the record."""
+    return select(records.c.account).where(records.c.id == record).scalar_subquery()
+
 
 conversations = Table(
     "conversations",
@@ -120,6 +142,7 @@ messages = Table(
     Column("position", BigKey, primary_key=True, autoincrement=True),
     Column("id", String(40), nullable=False, unique=True),
     Column("conversation", String(40), ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
+    _copied_account(),
     Column("turn", String(40)),
     Column("role", String(20), nullable=False),
     Column("author", String(200), nullable=False, default=""),
@@ -187,6 +210,7 @@ inputs = Table(
     metadata,
     Column("turn", String(40), ForeignKey("turns.id", ondelete="CASCADE"), primary_key=True),
     Column("place", Integer, primary_key=True),
+    _copied_account(),
     Column("source", String(40), nullable=False, unique=True),
     Column("text", Text, nullable=False),
 )
@@ -197,6 +221,7 @@ steps = Table(
     metadata,
     Column("turn", String(40), ForeignKey("turns.id", ondelete="CASCADE"), primary_key=True),
     Column("step_key", String(120), primary_key=True),
+    _copied_account(),
     Column("position", Integer, nullable=False),
     Column("tool", _TOOL_NAME, nullable=False),
     Column("args", JSON, nullable=False),
@@ -277,21 +302,6 @@ replies = Table(
     Column("created_at", UtcDateTime, nullable=False, index=True),
 )
 """Responses to POSTs with an Idempotency-Key, for 30 days; `holder` is the process that executes it."""
-
-pairings = Table(
-    "pairings",
-    metadata,
-    Column("channel", String(40), primary_key=True),
-    Column("person", String(200), primary_key=True),
-    Column("code", String(20)),
-    Column("name", String(200), nullable=False, default=""),
-    Column("address", Text),
-    Column("paired_at", UtcDateTime),
-    Column("expires_at", UtcDateTime),
-    Column("created_at", UtcDateTime, nullable=False),
-    partial_index("ix_pairings_requests", "expires_at", where="paired_at IS NULL"),
-)
-
 marks = Table(
     "marks",
     metadata,
@@ -299,31 +309,11 @@ marks = Table(
     Column("sealed", Text, nullable=False),
 )
 """Check values that show at the start whether the gateway has the keys the database is encrypted with."""
-
-channel_notes = Table(
-    "channel_notes",
-    metadata,
-    Column("channel", String(40), primary_key=True),
-    Column("name", String(200), primary_key=True),
-    Column("note", String(1000), nullable=False),
-    Column("updated_at", UtcDateTime, nullable=False, index=True),
-)
-"""State of channel adapters: read positions, known rooms."""
-
-channel_secrets = Table(
-    "channel_secrets",
-    metadata,
-    Column("channel", String(40), primary_key=True),
-    Column("name", String(200), primary_key=True),
-    Column("sealed", Text, nullable=False),
-    Column("updated_at", UtcDateTime, nullable=False),
-)
-"""Encrypted secrets of channel adapters: the tokens of workspaces that installed an app."""
-
 erasures = Table(
     "erasures",
     metadata,
     Column("conversation", String(40), primary_key=True),
+    _copied_account(),
     Column("created_at", UtcDateTime, nullable=False),
 )
 """Deleted conversations whose events may still be in the stream."""
@@ -387,6 +377,7 @@ bundle_files = Table(
     metadata,
     Column("record", String(40), ForeignKey("records.id", ondelete="CASCADE"), primary_key=True),
     Column("path", String(500), primary_key=True),
+    _copied_account(),
     Column("content", LargeBinary, nullable=False),
     Column("sha256", String(64), nullable=False),
     Column("size", Integer, nullable=False),

@@ -187,7 +187,7 @@ class TurnWorker:
             turn.conversation,
             turn.id,
             turn.attempt,
-            publish_transient=self._stream.publish_transient,
+            publish_transient=partial(self._stream.publish_transient, account=turn.account),
             on_text=display.show_text if display else None,
         )
         attempt = TurnAttempt(
@@ -328,7 +328,7 @@ class TurnWorker:
             skills=await self._agent_files.list_skills(claim.turn.account),
             environments=environments,
             interruption=claim.interruption,
-            publish_transient=self._stream.publish_transient,
+            publish_transient=partial(self._stream.publish_transient, account=claim.turn.account),
         )
 
     async def _fail_unexpectedly(self, attempt: TurnAttempt, error: Exception) -> None:

@@ -51,7 +51,7 @@ class SmallDiskNats:
     async def append(self) -> None:
         """Append one more large event."""
         event = Event.now(EventType.JOB_STARTED, "cnv_a", {"padding": PADDING}).numbered(len(self.seqs))
-        self.seqs.append(await self.events.append(event, expected=self.seqs[-1]))
+        self.seqs.append(await self.events.append(event, expected=self.seqs[-1], account="acc"))
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def test_the_budget_leaves_half_of_the_disk(small_disk_nats: SmallDiskNats
     assert small_disk_nats.nats_server.storage_bytes <= 24 * 1024**2
     for _ in range(600):
         await small_disk_nats.append()
-    extent = await small_disk_nats.events.bounds("cnv_a")
+    extent = await small_disk_nats.events.bounds("cnv_a", account="acc")
     assert extent.last_seq == small_disk_nats.seqs[-1]
     assert extent.first_previous > 0
     assert small_disk_nats.nats_server.restarts == 0
@@ -102,13 +102,13 @@ async def test_a_disk_filled_by_others_loses_nothing_and_recovers(
                 break
             except AppendConflict:
                 tail = await small_disk_nats.events.tail(
-                    "cnv_a"
+                    "cnv_a", account="acc"
                 )  # an append that was not confirmed may be there
                 assert tail is not None
                 small_disk_nats.seqs.append(tail.seq)
             except DeliveryError:
                 await asyncio.sleep(0.1)
-    stored = await small_disk_nats.events.read("cnv_a", after=0, limit=1000)
+    stored = await small_disk_nats.events.read("cnv_a", after=0, limit=1000, account="acc")
     assert [item.seq for item in stored] == small_disk_nats.seqs[1:]
     assert [item.event.n for item in stored] == list(range(1, len(small_disk_nats.seqs)))
 

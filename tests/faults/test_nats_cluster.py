@@ -60,7 +60,7 @@ async def append_until_stored(events: JetStreamEvents, event: Event, expected: i
     async with asyncio.timeout(60):
         while True:
             try:
-                return await events.append(event, expected=expected)
+                return await events.append(event, expected=expected, account="acc")
             except (BrokerUnreachable, AppendConflict):
                 await asyncio.sleep(0.05)
 
@@ -72,7 +72,7 @@ async def test_the_death_of_the_leader_costs_nothing(rig: ClusterRig) -> None:
     seqs, given = [0], list[int]()
 
     async def read() -> None:
-        async for frame in frames(rig.events, "cnv_a", after=0):
+        async for frame in frames(rig.events, "cnv_a", after=0, account="acc"):
             given.extend(item.seq for item in (frame.items if isinstance(frame, Events) else ()))
 
     reading = asyncio.create_task(read())
@@ -125,9 +125,9 @@ async def test_racing_writers_on_a_cluster_make_one_order(rig: ClusterRig) -> No
     """Of many concurrent appends exactly one is stored."""
     events = [Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(1) for _ in range(20)]
     results = await asyncio.gather(
-        *(rig.events.append(event, expected=0) for event in events), return_exceptions=True
+        *(rig.events.append(event, expected=0, account="acc") for event in events), return_exceptions=True
     )
     assert all(isinstance(result, int | DeliveryError) for result in results)
-    stored = await rig.events.read("cnv_a", after=0)
+    stored = await rig.events.read("cnv_a", after=0, account="acc")
     assert len(stored) == 1
     assert sum(isinstance(result, int) for result in results) == 1

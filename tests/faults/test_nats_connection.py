@@ -57,7 +57,7 @@ async def append_until_stored(stream: JetStreamEvents, event: Event, expected: i
     async with asyncio.timeout(60):
         while True:
             try:
-                return await stream.append(event, expected=expected)
+                return await stream.append(event, expected=expected, account="acc")
             except (BrokerUnreachable, AppendConflict):
                 await asyncio.sleep(0.02)
 
@@ -76,7 +76,7 @@ async def test_every_event_is_stored_once_and_in_order_over_a_broken_network(
     async with asyncio.timeout(30):
         while True:
             try:
-                read = await proxied_stream.stream.read("cnv_a", after=0, limit=100)
+                read = await proxied_stream.stream.read("cnv_a", after=0, limit=100, account="acc")
                 break
             except DeliveryError:
                 await asyncio.sleep(0.02)
@@ -90,17 +90,17 @@ async def test_a_black_hole_ends_in_an_error_and_heals(proxied_stream: ProxiedSt
     event = Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(1)
     async with asyncio.timeout(30):
         with pytest.raises(BrokerUnreachable):
-            await proxied_stream.stream.append(event, expected=0)
+            await proxied_stream.stream.append(event, expected=0, account="acc")
     proxied_stream.proxy.heal()
     seq = await append_until_stored(proxied_stream.stream, event, 0)
-    assert [item.seq for item in await proxied_stream.stream.read("cnv_a", after=0)] == [seq]
+    assert [item.seq for item in await proxied_stream.stream.read("cnv_a", after=0, account="acc")] == [seq]
 
 
 async def test_a_refusal_is_no_time_out(proxied_stream: ProxiedStream) -> None:
     """What the broker refuses raises BrokerRefused at once."""
     event = Event.now(EventType.JOB_STARTED, "cnv_a", {"output": "x" * 300_000}).numbered(1)
     with pytest.raises(BrokerRefused):
-        await proxied_stream.stream.append(event, expected=0)
+        await proxied_stream.stream.append(event, expected=0, account="acc")
 
 
 async def test_a_bad_address_is_one_clear_error() -> None:

@@ -80,7 +80,7 @@ async def write_all(events: MemoryEvents) -> None:
     seq = 0
     for n in range(1, EVENTS + 1):
         event = Event.now(EventType.JOB_STARTED, "cnv_a", {"padding": PADDING}).numbered(n)
-        seq = await events.append(event, expected=seq)
+        seq = await events.append(event, expected=seq, account="acc_1")
         await asyncio.sleep(0)
 
 

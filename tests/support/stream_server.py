@@ -124,9 +124,9 @@ async def stream_server(events: EventStream) -> AsyncIterator[StreamServer]:
 
 async def append_events(events: MemoryEvents, count: int, conversation: str = "cnv_a") -> list[int]:
     """Append so many lasting events."""
-    tail = await events.tail(conversation)
+    tail = await events.tail(conversation, account="acc_1")
     seqs, n = [tail.seq if tail else 0], tail.n if tail else 0
     for number in range(n + 1, n + count + 1):
         event = Event.now(EventType.JOB_STARTED, conversation, {"number": number}).numbered(number)
-        seqs.append(await events.append(event, expected=seqs[-1]))
+        seqs.append(await events.append(event, expected=seqs[-1], account="acc_1"))
     return seqs[1:]

@@ -12,8 +12,8 @@ from sqlalchemy import delete, func, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
+from gateway.store.tables import account_of_record, records
 from gateway.store.tables import bundle_files as table
-from gateway.store.tables import records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ async def write(connection: Connection, record: str, path: str, content: bytes) 
     }
     await connection.execute(
         insert_on_conflict(table, connection.dialect.name)
-        .values(record=record, path=path, **values)
+        .values(record=record, path=path, account=account_of_record(record), **values)
         .on_conflict_do_update(index_elements=["record", "path"], set_=values)
     )
     await _touch(connection, record, now)

@@ -56,11 +56,11 @@ async def delete_before(connection: Connection, *, before: datetime) -> int:
     return await delete_batch(connection, audit, audit.c.created_at < before)
 
 
-async def schedule_purge(connection: Connection, conversation: str) -> None:
+async def schedule_purge(connection: Connection, account: str, conversation: str) -> None:
     """Remember that a conversation's events are to be removed from the stream."""
     await connection.execute(
         insert_on_conflict(erasures, connection.dialect.name)
-        .values(conversation=conversation, created_at=utc_now())
+        .values(conversation=conversation, account=account, created_at=utc_now())
         .on_conflict_do_nothing(index_elements=["conversation"])
     )
 
@@ -69,17 +69,21 @@ async def schedule_account_purge(connection: Connection, account: str) -> None:
     """Mark every conversation of an account for deletion of its events."""
     now = utc_now()
     found = await connection.execute(select(conversations.c.id).where(conversations.c.account == account))
-    rows = [{"conversation": row.id, "created_at": now} for row in found]
+    rows = [{"conversation": row.id, "account": account, "created_at": now} for row in found]
     if rows:
         await connection.execute(insert(erasures), rows)
 
 
-async def list_pending_purges(connection: Connection, *, limit: int = 100) -> Sequence[tuple[str, datetime]]:
-    """Return (conversation, since) of deletions whose events may still be in the stream, oldest first."""
+async def list_pending_purges(
+    connection: Connection, *, limit: int = 100
+) -> Sequence[tuple[str, str, datetime]]:
+    """Return (account, conversation, since) of deletions whose events may still be stored, oldest first."""
     rows = await connection.execute(
-        select(erasures.c.conversation, erasures.c.created_at).order_by(erasures.c.created_at).limit(limit)
+        select(erasures.c.account, erasures.c.conversation, erasures.c.created_at)
+        .order_by(erasures.c.created_at)
+        .limit(limit)
     )
-    return [(row.conversation, row.created_at) for row in rows]
+    return [(row.account, row.conversation, row.created_at) for row in rows]
 
 
 async def complete_purge(connection: Connection, conversation: str) -> None:

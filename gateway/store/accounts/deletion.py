@@ -8,19 +8,18 @@ from channels.message import Address
 from delivery.database.engine import Connection
 from delivery.webhooks import endpoints
 from gateway.store.accounts import audit_log
+from gateway.store.channel_tables import channel_notes as notes
+from gateway.store.channel_tables import channel_secrets, pairings
 from gateway.store.memory_tables import memories
 from gateway.store.room_tables import room_messages
 from gateway.store.tables import (
     accounts,
-    channel_secrets,
     conversations,
     inbox,
-    pairings,
     records,
     replies,
     turns,
 )
-from gateway.store.tables import channel_notes as notes
 
 
 async def delete_account(connection: Connection, account: str) -> bool:

@@ -8,9 +8,10 @@ from sqlalchemy import select, update
 
 from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import endpoints
+from gateway.store.channel_tables import channel_secrets
 from gateway.store.key_tables import mcp_sign_ins
 from gateway.store.schedule_tables import triggers
-from gateway.store.tables import channel_secrets, jobs, marks, records, replies
+from gateway.store.tables import jobs, marks, records, replies
 
 Reencrypt = Callable[[str, str, str, str], str | None]
 """Given table, row, field and envelope, return the new envelope, or None when it is the newest already."""

@@ -10,6 +10,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.store.key_tables import mcp_prompts as table
+from gateway.store.tables import account_of_record
 
 
 async def get(connection: Connection, key: SignInKey) -> list[str] | None:
@@ -25,7 +26,13 @@ async def save(connection: Connection, key: SignInKey, commands: Sequence[str]) 
     values = {"commands": list(commands), "updated_at": utc_now()}
     await connection.execute(
         insert_on_conflict(table, connection.dialect.name)
-        .values(agent=key.agent, server=key.server, person=key.person, **values)
+        .values(
+            agent=key.agent,
+            server=key.server,
+            person=key.person,
+            account=account_of_record(key.agent),
+            **values,
+        )
         .on_conflict_do_update(index_elements=["agent", "server", "person"], set_=values)
     )
 

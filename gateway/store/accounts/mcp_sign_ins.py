@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, delete, or_, select, update
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.key_tables import mcp_sign_ins as table
+from gateway.store.tables import account_of_record
 
 NOBODY = ""
 """The person of the row that has the registered client."""
@@ -44,7 +45,13 @@ async def save(connection: Connection, key: SignInKey, sealed: str) -> None:
     values = {"sealed": sealed, "claimed_until": None, "updated_at": utc_now()}
     await connection.execute(
         insert_on_conflict(table, connection.dialect.name)
-        .values(agent=key.agent, server=key.server, person=key.person, **values)
+        .values(
+            agent=key.agent,
+            server=key.server,
+            person=key.person,
+            account=account_of_record(key.agent),
+            **values,
+        )
         .on_conflict_do_update(index_elements=["agent", "server", "person"], set_=values)
     )
 

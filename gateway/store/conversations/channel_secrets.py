@@ -9,7 +9,8 @@ from sqlalchemy import delete, select
 from channels.port import RECENT_PREFIX
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from gateway.store.tables import channel_secrets as table
+from gateway.store.channel_tables import channel_secrets as table
+from gateway.store.tables import account_of_record
 
 RECENT_RETENTION = timedelta(hours=1)
 """How long a secret is kept whose name begins with RECENT_PREFIX."""
@@ -55,7 +56,7 @@ async def save(connection: Connection, channel: str, name: str, sealed: str) -> 
     values = {"sealed": sealed, "updated_at": now}
     await connection.execute(
         insert_on_conflict(table, connection.dialect.name)
-        .values(channel=channel, name=name, **values)
+        .values(channel=channel, name=name, account=account_of_record(channel), **values)
         .on_conflict_do_update(index_elements=["channel", "name"], set_=values)
     )
 

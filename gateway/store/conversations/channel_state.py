@@ -10,7 +10,8 @@ from sqlalchemy import delete, select
 from channels.port import RECENT_PREFIX
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from gateway.store.tables import channel_notes as table
+from gateway.store.channel_tables import channel_notes as table
+from gateway.store.tables import account_of_record
 
 MAX_ENTRIES = 10_000
 EMPTY_RETENTION = timedelta(days=1)
@@ -35,7 +36,7 @@ async def save(connection: Connection, channel: str, notes: Mapping[str, str]) -
         values = {"note": note, "updated_at": now}
         await connection.execute(
             insert_on_conflict(table, connection.dialect.name)
-            .values(channel=channel, name=name, **values)
+            .values(channel=channel, name=name, account=account_of_record(channel), **values)
             .on_conflict_do_update(index_elements=["channel", "name"], set_=values)
         )
 

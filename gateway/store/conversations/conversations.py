@@ -84,7 +84,10 @@ _RAISE_FENCE = (
 _CURRENT_FENCE = (
     select(conversations.c.fence).where(conversations.c.id == bindparam("of")).with_for_update(read=True)
 )
-_ADD_MESSAGE = insert(messages)
+_ADD_MESSAGE = insert(messages).values(
+    account=select(conversations.c.account).where(conversations.c.id == bindparam("of")).scalar_subquery(),
+    conversation=bindparam("of"),
+)
 
 
 async def insert_conversation(
@@ -215,7 +218,7 @@ async def add_message(connection: Connection, conversation: str, message: Messag
         _ADD_MESSAGE,
         {
             "id": message.id,
-            "conversation": conversation,
+            "of": conversation,
             "turn": message.turn,
             "role": message.role,
             "author": message.author,

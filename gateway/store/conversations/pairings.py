@@ -13,7 +13,8 @@ from sqlalchemy import Row, and_, delete, or_, select, update
 from channels.message import Address
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from gateway.store.tables import pairings
+from gateway.store.channel_tables import pairings
+from gateway.store.tables import account_of_record
 
 CODE_TTL = timedelta(hours=1)
 _LETTERS = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
@@ -60,7 +61,7 @@ async def issue_code(connection: Connection, address: Address, person: str, *, n
     }
     await connection.execute(
         insert_on_conflict(pairings, connection.dialect.name)
-        .values(channel=channel, person=person, **values)
+        .values(channel=channel, person=person, account=account_of_record(channel), **values)
         .on_conflict_do_update(index_elements=["channel", "person"], set_=values)
     )
     return code, True

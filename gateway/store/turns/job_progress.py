@@ -40,8 +40,10 @@ async def lock_running(connection: Connection, job: str) -> bool:
 async def count(connection: Connection, job: str, *, event: str) -> None:
     """Count a report of a locked job; `event` is kept if it is the first."""
     statement = insert_on_conflict(job_progress, connection.dialect.name)
+    account = select(jobs.c.account).where(jobs.c.id == job).scalar_subquery()
     values = {"job": job, "event": event, "reports": 1}
     await connection.execute(
-        statement.on_conflict_do_update(index_elements=["job"], set_={"reports": job_progress.c.reports + 1}),
-        [values],
+        statement.values(account=account, **values).on_conflict_do_update(
+            index_elements=["job"], set_={"reports": job_progress.c.reports + 1}
+        )
     )

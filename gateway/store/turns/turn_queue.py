@@ -102,7 +102,9 @@ async def merge(connection: Connection, turn: Turn, into: Turn, *, place: int, t
     )
     if ended.rowcount != 1:
         return False
-    await connection.execute(insert(inputs).values(turn=into.id, place=place, source=turn.id, text=text))
+    await connection.execute(
+        insert(inputs).values(turn=into.id, place=place, account=into.account, source=turn.id, text=text)
+    )
     return True
 
 

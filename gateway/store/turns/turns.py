@@ -379,6 +379,7 @@ async def begin_step(
     await connection.execute(
         insert(steps).values(
             turn=turn,
+            account=select(turns.c.account).where(turns.c.id == turn).scalar_subquery(),
             step_key=step_key,
             position=place,
             tool=tool,

@@ -350,8 +350,8 @@ async def get_snapshot(call: ApiCall[NoContent, NoContent]) -> ConversationSnaps
     """Return messages, jobs and open approvals with the cursor from which events continue them."""
     async with call.context.database.read() as connection:
         conversation = await require_conversation(connection, call.account, call.path["id"])
-        _n, known = await outbox.last_position(connection, conversation.id)
-    seq, epoch = await _cursor(call, conversation.id, known)
+        published = await outbox.last_position(connection, conversation.id)
+    seq, epoch = await _cursor(call, conversation.id, published[1] if published else 0)
     async with call.context.database.read() as connection:
         messages = await store.list_messages(connection, conversation.id)
         names = await read_names_in(connection, conversation, {one.author for one in messages})
@@ -394,7 +394,7 @@ async def _cursor(
     The position in SQL can be behind the stream; a recreated stream is behind the position in SQL.
     """
     try:
-        extent = await call.services.stream.bounds(conversation)
+        extent = await call.services.stream.bounds(conversation, account=call.account)
     except DeliveryError:
         return stored_seq, None
     return min(stored_seq, extent.last_seq), extent.epoch

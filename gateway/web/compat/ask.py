@@ -192,7 +192,7 @@ async def _last_position(call: ApiCall[Any, Any], conversation: str | None) -> i
     async with call.context.database.read() as connection:
         known = await conversations.get(connection, call.account, conversation)
     try:
-        return (await call.services.stream.bounds(known.id)).last_seq if known else 0
+        return (await call.services.stream.bounds(known.id, account=call.account)).last_seq if known else 0
     except DeliveryError:
         raise HttpProblem(503, "NATS does not answer; try again", headers={"Retry-After": "2"}) from None
 
@@ -215,6 +215,7 @@ def turn_events(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> AsyncGener
         call.services.stream,
         submitted.conversation,
         TurnEventReader(turn=submitted.turn),
+        account=call.account,
         after=submitted.after,
     )
     return until_client_calls(events, ())
@@ -236,7 +237,7 @@ def replay_events(call: ApiCall[Any, Any], turn: Turn) -> AsyncGenerator[TurnEve
     """Return the events of an earlier turn from its beginning."""
     over = turn.finished_at is not None and time.time() - turn.finished_at.timestamp() > REPLAY_ONLY_AFTER
     reader = TurnEventReader(turn=turn.id)
-    return replay_turn(call.services.stream, turn.conversation, reader, expired=over)
+    return replay_turn(call.services.stream, turn.conversation, reader, account=call.account, expired=over)
 
 
 async def collect_answer(

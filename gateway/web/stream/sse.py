@@ -52,6 +52,7 @@ class EventPage(ResponseModel):
 class EventRequest:
     """A validated request for events."""
 
+    account: str
     conversation: str
     cursor: StreamCursor | None
     deltas: bool
@@ -72,7 +73,13 @@ async def parse_request(
         raise invalid_field(where, "a position is N or <epoch>-N")
     if cursor is not None and cursor.epoch is None:
         cursor = StreamCursor(cursor.seq, query.epoch)
-    return EventRequest(conversation=conversation, cursor=cursor, deltas=query.deltas, limit=query.limit)
+    return EventRequest(
+        account=principal.account,
+        conversation=conversation,
+        cursor=cursor,
+        deltas=query.deltas,
+        limit=query.limit,
+    )
 
 
 def wants_stream(request: web.Request) -> bool:
@@ -86,6 +93,7 @@ def _frames(
     return frames(
         services.stream,
         event_request.conversation,
+        account=event_request.account,
         after=cursor.seq if cursor else None,
         epoch=cursor.epoch if cursor else None,
         deltas=event_request.deltas,

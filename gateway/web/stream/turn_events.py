@@ -227,10 +227,10 @@ def with_files(text: str, files: Iterable[Mapping[str, Any]]) -> str:
 
 
 async def follow_turn(
-    stream: EventStream, conversation: str, reader: TurnEventReader, *, after: int
+    stream: EventStream, conversation: str, reader: TurnEventReader, *, account: str, after: int
 ) -> AsyncGenerator[TurnEvent, None]:
     """Yield a turn's events from a position before it to its end; raises BrokerUnreachable at the start."""
-    async with aclosing(frames(stream, conversation, after=after)) as given:
+    async with aclosing(frames(stream, conversation, account=account, after=after)) as given:
         async for frame in given:
             for item in frame.items if isinstance(frame, Events) else ():
                 for events in reader.read(item.event, item.seq):
@@ -240,7 +240,7 @@ async def follow_turn(
 
 
 async def replay_turn(
-    stream: EventStream, conversation: str, reader: TurnEventReader, *, expired: bool
+    stream: EventStream, conversation: str, reader: TurnEventReader, *, account: str, expired: bool
 ) -> AsyncGenerator[TurnEvent, None]:
     """Yield a turn's stored events, including stored deltas, and follow it to its end.
 
@@ -248,7 +248,7 @@ async def replay_turn(
     stored any more will not come.
     """
     position = 0
-    while batch := await stream.read(conversation, after=position):
+    while batch := await stream.read(conversation, account=account, after=position):
         position = batch[-1].seq
         for item in batch:
             for events in reader.read(item.event, item.seq):
@@ -258,7 +258,8 @@ async def replay_turn(
     if expired:
         yield TurnEnded(turn=reader.turn, seq=position + 1)
         return
-    async with aclosing(follow_turn(stream, conversation, reader, after=position)) as given:
+    following = follow_turn(stream, conversation, reader, account=account, after=position)
+    async with aclosing(following) as given:
         async for events in given:
             yield events
 

@@ -249,7 +249,9 @@ class _Session:
         if len(self._subscriptions) >= SUBSCRIPTIONS:
             detail = f"at most {SUBSCRIPTIONS} subscriptions a connection"
             raise ProtocolError("too_many", detail, {"conversation": frame.conversation})
-        following = self._follow(conversation, _start_cursor(frame), deltas=frame.deltas, batch=frame.batch)
+        following = self._follow(
+            principal.account, conversation, _start_cursor(frame), deltas=frame.deltas, batch=frame.batch
+        )
         self._subscriptions[conversation] = asyncio.create_task(following)
 
     async def _unsubscribe(self, principal: Principal, frame: UnsubscribeFrame) -> None:
@@ -268,12 +270,13 @@ class _Session:
         return True
 
     async def _follow(
-        self, conversation: str, cursor: StreamCursor | None, *, deltas: bool, batch: bool
+        self, account: str, conversation: str, cursor: StreamCursor | None, *, deltas: bool, batch: bool
     ) -> None:
         while True:
             source = frames(
                 self._services.stream,
                 conversation,
+                account=account,
                 after=cursor.seq if cursor else None,
                 epoch=cursor.epoch if cursor else None,
                 deltas=deltas,

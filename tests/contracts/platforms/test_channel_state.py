@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from sqlalchemy import insert, select, update
 
 from channels.port import RECENT_PREFIX
@@ -14,9 +15,32 @@ from gateway.accounts.vault import Vault, open_vault
 from gateway.ingress.channel_state import SqlChannelSecrets, SqlChannelState
 from gateway.records.records import Records
 from gateway.store.accounts import deletion
+from gateway.store.channel_tables import channel_notes, channel_secrets
 from gateway.store.conversations import channel_secrets as store
 from gateway.store.conversations.channel_state import delete_recent_before
-from gateway.store.tables import channel_notes, channel_secrets
+from gateway.store.tables import accounts, records
+
+
+@pytest.fixture
+async def database(database: Database) -> Database:
+    """A database with two channels of one account."""
+    now = datetime.now(UTC)
+    async with database.begin() as connection:
+        await connection.execute(insert(accounts).values(id="acc_1", name="owner", created_at=now))
+        for channel in ("chn_1", "chn_2"):
+            await connection.execute(
+                insert(records).values(
+                    id=channel,
+                    account="acc_1",
+                    kind="channel",
+                    name=channel,
+                    config={},
+                    secrets={},
+                    created_at=now,
+                    updated_at=now,
+                )
+            )
+    return database
 
 
 async def test_notes_are_kept_for_each_channel(database: Database) -> None:
@@ -136,6 +160,7 @@ async def test_anybody_can_cause_a_limited_number_of_temporary_secrets(database:
     rows = [
         {
             "channel": channel,
+            "account": "acc_1",
             "name": name,
             "sealed": "x",
             "updated_at": start + timedelta(milliseconds=number),
@@ -146,7 +171,8 @@ async def test_anybody_can_cause_a_limited_number_of_temporary_secrets(database:
             ("chn_2", f"{RECENT_PREFIX}{number}"),
         )
     ]
-    rows.append({"channel": "chn_1", "name": "token", "sealed": "x", "updated_at": start - timedelta(days=9)})
+    kept = {"channel": "chn_1", "account": "acc_1", "name": "token", "sealed": "x"}
+    rows.append(kept | {"updated_at": start - timedelta(days=9)})
     async with database.begin() as connection:
         await connection.execute(insert(channel_secrets), rows)
         await store.save(connection, "chn_1", f"{RECENT_PREFIX}state:new", "x")

@@ -94,9 +94,11 @@ async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_pa
         nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
         epoch = await epochs.open_streams(database, nats_connection, layout)
         events = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch=epoch))
-        seq = await events.append(Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(1), expected=0)
+        seq = await events.append(
+            Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(1), expected=0, account="acc"
+        )
         watching = asyncio.create_task(epochs.run(database, nats_connection, layout, events, stop=stop))
-        reader = frames(events, "cnv_a", after=0)
+        reader = frames(events, "cnv_a", after=0, account="acc")
         while not isinstance(await anext(reader), CaughtUp):
             pass
         await nats_connection.api_request("STREAM.DELETE.EVENTS")
@@ -107,7 +109,7 @@ async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_pa
                 assert isinstance(given, Reset)  # it may first be told that its position is ahead of all
                 given = await anext(reader)
             again = await events.append(
-                Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(2), expected=seq
+                Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(2), expected=seq, account="acc"
             )
             given = await anext(reader)
         assert isinstance(given, Events)

@@ -37,7 +37,7 @@ async def appended(stream: EventStream, count: int, conversation: str = "cnv_a")
     """Append so many events and return their seqs."""
     seqs = [0]
     for n in range(1, count + 1):
-        seqs.append(await stream.append(make_event(n, conversation), expected=seqs[-1]))
+        seqs.append(await stream.append(make_event(n, conversation), expected=seqs[-1], account="acc"))
     return seqs[1:]
 
 
@@ -66,46 +66,46 @@ async def next_event(follower: AsyncIterator[StoredEvent | None]) -> StoredEvent
 async def test_events_are_read_back_in_order_after_a_position(stream: EventStream) -> None:
     """Reading after a seq gives the later events, in order, as they were written."""
     seqs = await appended(stream, 4)
-    read = await stream.read("cnv_a", after=seqs[1])
+    read = await stream.read("cnv_a", after=seqs[1], account="acc")
     assert [item.seq for item in read] == seqs[2:]
     assert [item.event.n for item in read] == [3, 4]
     assert [item.previous for item in read] == seqs[1:3]
-    assert await stream.read("cnv_a", after=seqs[-1]) == []
-    assert len(await stream.read("cnv_a", after=0, limit=2)) == 2
+    assert await stream.read("cnv_a", after=seqs[-1], account="acc") == []
+    assert len(await stream.read("cnv_a", after=0, limit=2, account="acc")) == 2
 
 
 async def test_the_same_event_twice_is_once(stream: EventStream) -> None:
     """Repeating an append gives the seq of the first one and stores nothing."""
     event = make_event(1)
-    seq = await stream.append(event, expected=0)
-    assert await stream.append(event, expected=0) == seq
-    assert len(await stream.read("cnv_a", after=0)) == 1
+    seq = await stream.append(event, expected=0, account="acc")
+    assert await stream.append(event, expected=0, account="acc") == seq
+    assert len(await stream.read("cnv_a", after=0, account="acc")) == 1
 
 
 async def test_a_writer_who_is_late_is_refused(stream: EventStream) -> None:
     """An append that expects an older tail raises AppendConflict, and the tail shows the winner."""
-    await stream.append(make_event(1), expected=0)
+    await stream.append(make_event(1), expected=0, account="acc")
     winner = make_event(2)
-    seqs = await stream.read("cnv_a", after=0)
-    seq = await stream.append(winner, expected=seqs[0].seq)
+    seqs = await stream.read("cnv_a", after=0, account="acc")
+    seq = await stream.append(winner, expected=seqs[0].seq, account="acc")
     with pytest.raises(AppendConflict):
-        await stream.append(make_event(2), expected=seqs[0].seq)
-    tail = await stream.tail("cnv_a")
+        await stream.append(make_event(2), expected=seqs[0].seq, account="acc")
+    tail = await stream.tail("cnv_a", account="acc")
     assert tail is not None
     assert (tail.seq, tail.n, tail.event_id) == (seq, 2, winner.id)
 
 
 async def test_an_unknown_conversation_is_empty(stream: EventStream) -> None:
     """An unused conversation has nothing stored."""
-    assert await stream.tail("cnv_none") is None
-    extent = await stream.bounds("cnv_none")
+    assert await stream.tail("cnv_none", account="acc") is None
+    extent = await stream.bounds("cnv_none", account="acc")
     assert (extent.first_seq, extent.last_seq, extent.first_previous, extent.last_transient) == (
         0,
         0,
         0,
         None,
     )
-    assert await stream.read("cnv_none", after=0) == []
+    assert await stream.read("cnv_none", after=0, account="acc") == []
 
 
 @pytest.mark.parametrize("name", ["*", ">", "a.b", "a b", "\r\n", "../x", "é🕊", "x" * 4096, ""])
@@ -113,21 +113,24 @@ async def test_conversations_never_mix_whatever_their_ids(stream: EventStream, n
     """An id made of wildcards or separators names that conversation alone."""
     await appended(stream, 2, "cnv_a")
     await appended(stream, 1, name)
-    assert [item.event.conversation for item in await stream.read(name, after=0)] == [name]
-    assert len(await stream.read("cnv_a", after=0)) == 2
+    assert [item.event.conversation for item in await stream.read(name, after=0, account="acc")] == [name]
+    assert len(await stream.read("cnv_a", after=0, account="acc")) == 2
 
 
 async def test_deltas_stand_between_lasting_events_and_can_be_left_out(stream: EventStream) -> None:
     """A delta has a seq of its own, names the lasting event before it, and is optional to read."""
-    first = await stream.append(make_event(1), expected=0)
-    await stream.publish_transient(delta("he"))
-    await stream.publish_transient(delta("llo"))
-    last = await stream.append(make_event(2), expected=first)
-    read = await stream.read("cnv_a", after=0)
+    first = await stream.append(make_event(1), expected=0, account="acc")
+    await stream.publish_transient(delta("he"), account="acc")
+    await stream.publish_transient(delta("llo"), account="acc")
+    last = await stream.append(make_event(2), expected=first, account="acc")
+    read = await stream.read("cnv_a", after=0, account="acc")
     assert [item.transient for item in read] == [False, True, True, False]
     assert [item.previous for item in read] == [0, first, first, first]
-    assert [item.seq for item in await stream.read("cnv_a", after=0, transient=False)] == [first, last]
-    draft = (await stream.bounds("cnv_a")).last_transient
+    assert [item.seq for item in await stream.read("cnv_a", after=0, transient=False, account="acc")] == [
+        first,
+        last,
+    ]
+    draft = (await stream.bounds("cnv_a", account="acc")).last_transient
     assert draft is not None
     assert draft.event.data == {"text": "llo"}
 
@@ -138,13 +141,15 @@ async def test_pages_of_any_size_give_the_same_order(stream: EventStream, limit:
     written, last, n = list[str](), 0, 0
     for kind in ("lasting", "delta", "delta", "lasting", "lasting", "delta", "delta", "delta", "lasting"):
         if kind == "delta":
-            await stream.publish_transient(delta(str(len(written))))
+            await stream.publish_transient(delta(str(len(written))), account="acc")
         else:
             n += 1
-            last = await stream.append(make_event(n, text=str(len(written))), expected=last)
+            last = await stream.append(make_event(n, text=str(len(written))), expected=last, account="acc")
         written.append(str(len(written)))
     found = list[StoredEvent]()
-    while batch := await stream.read("cnv_a", after=found[-1].seq if found else 0, limit=limit):
+    while batch := await stream.read(
+        "cnv_a", after=found[-1].seq if found else 0, limit=limit, account="acc"
+    ):
         assert len(batch) <= limit
         found += batch
     assert [one.event.data["text"] for one in found] == written
@@ -153,10 +158,10 @@ async def test_pages_of_any_size_give_the_same_order(stream: EventStream, limit:
 async def test_deltas_are_read_after_the_lasting_event_before_them_has_expired(stream: EventStream) -> None:
     """A delta whose predecessor is not stored any more is read like the others."""
     seqs = await appended(stream, 1)
-    await stream.publish_transient(delta("kept"))
+    await stream.publish_transient(delta("kept"), account="acc")
     for n in range(2, RETAINED + 3):
-        seqs.append(await stream.append(make_event(n), expected=seqs[-1]))
-    read = await stream.read("cnv_a", after=0)
+        seqs.append(await stream.append(make_event(n), expected=seqs[-1], account="acc"))
+    read = await stream.read("cnv_a", after=0, account="acc")
     assert [item.seq for item in read if not item.transient] == seqs[-RETAINED:]
     assert [item.event.data for item in read if item.transient] == [{"text": "kept"}]
 
@@ -165,23 +170,30 @@ async def test_deltas_never_push_lasting_events_out(stream: EventStream) -> None
     """However many deltas come, the lasting events stay."""
     seqs = await appended(stream, 2)
     for number in range(3 * RETAINED):
-        await stream.publish_transient(delta(str(number)))
-    lasting = [item.seq for item in await stream.read("cnv_a", after=0, limit=500) if not item.transient]
+        await stream.publish_transient(delta(str(number)), account="acc")
+    lasting = [
+        item.seq
+        for item in await stream.read("cnv_a", after=0, limit=500, account="acc")
+        if not item.transient
+    ]
     assert lasting == seqs
 
 
 async def test_a_trimmed_history_says_so(stream: EventStream) -> None:
     """The bounds have the first stored event and the position before it."""
     seqs = await appended(stream, RETAINED + 3)
-    extent = await stream.bounds("cnv_a")
+    extent = await stream.bounds("cnv_a", account="acc")
     assert (extent.first_seq, extent.last_seq, extent.first_previous) == (seqs[3], seqs[-1], seqs[2])
 
 
 async def test_a_follower_sees_what_is_appended_from_now_on(stream: EventStream) -> None:
     """Events appended while following arrive in order, with their positions, to all followers."""
-    before = await stream.append(make_event(1), expected=0)
-    async with stream.subscribe("cnv_a") as one, stream.subscribe("cnv_a") as other:
-        seq = await stream.append(make_event(2, text="hi"), expected=before)
+    before = await stream.append(make_event(1), expected=0, account="acc")
+    async with (
+        stream.subscribe("cnv_a", account="acc") as one,
+        stream.subscribe("cnv_a", account="acc") as other,
+    ):
+        seq = await stream.append(make_event(2, text="hi"), expected=before, account="acc")
         for follower in (one, other):
             seen = await next_event(follower)
             assert (seen.seq, seen.previous, seen.event.data) == (seq, before, {"text": "hi"})
@@ -189,10 +201,13 @@ async def test_a_follower_sees_what_is_appended_from_now_on(stream: EventStream)
 
 async def test_a_follower_far_behind_is_told_to_read(stream: EventStream) -> None:
     """More than the buffer holds becomes one doubt, not unbounded memory."""
-    async with stream.subscribe("cnv_a") as follower, stream.subscribe("cnv_a") as watcher:
+    async with (
+        stream.subscribe("cnv_a", account="acc") as follower,
+        stream.subscribe("cnv_a", account="acc") as watcher,
+    ):
         seq = 0
         for n in range(1, 300):
-            seq = await stream.append(make_event(n), expected=seq)
+            seq = await stream.append(make_event(n), expected=seq, account="acc")
             await next_event(watcher)
         async with asyncio.timeout(5):
             assert await anext(follower) is None
@@ -201,7 +216,7 @@ async def test_a_follower_far_behind_is_told_to_read(stream: EventStream) -> Non
 async def test_two_racing_writers_make_one_order(stream: EventStream) -> None:
     """Of many concurrent appends on one tail exactly one wins."""
     results = await asyncio.gather(
-        *(stream.append(make_event(1), expected=0) for _ in range(10)), return_exceptions=True
+        *(stream.append(make_event(1), expected=0, account="acc") for _ in range(10)), return_exceptions=True
     )
     assert sum(isinstance(result, int) for result in results) == 1
     assert all(isinstance(result, int | AppendConflict) for result in results)
@@ -215,14 +230,14 @@ async def test_events_survive_the_death_of_the_broker(tmp_path: Path) -> None:
         await ensure_streams(nats_connection, STREAM_CONFIG)
         events = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
         seqs = await appended(events, 3)
-        async with events.subscribe("cnv_a") as follower:
+        async with events.subscribe("cnv_a", account="acc") as follower:
             await server.kill()
             restarting = asyncio.create_task(server.start())
-            seq = await events.append(make_event(4), expected=seqs[-1])
+            seq = await events.append(make_event(4), expected=seqs[-1], account="acc")
             await restarting
             async with asyncio.timeout(5):
                 assert await anext(follower) is None
-        assert [item.seq for item in await events.read("cnv_a", after=0)] == [*seqs, seq]
+        assert [item.seq for item in await events.read("cnv_a", after=0, account="acc")] == [*seqs, seq]
 
 
 async def test_a_dead_broker_is_unreachable_and_whispers_are_dropped(tmp_path: Path) -> None:
@@ -234,17 +249,17 @@ async def test_a_dead_broker_is_unreachable_and_whispers_are_dropped(tmp_path: P
         events = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
         await server.kill()
         with pytest.raises(BrokerUnreachable):
-            await events.append(make_event(1), expected=0)
-        await events.publish_transient(delta("lost"))
+            await events.append(make_event(1), expected=0, account="acc")
+        await events.publish_transient(delta("lost"), account="acc")
 
 
 async def test_a_forgotten_conversation_leaves_nothing_and_no_other_is_touched(stream: EventStream) -> None:
     """Durable and transient events of one conversation are purged, repeatedly; others keep theirs."""
     await appended(stream, 3)
     kept = await appended(stream, 2, "cnv_b")
-    await stream.publish_transient(delta("half a wo"))
-    await stream.purge("cnv_a")
-    await stream.purge("cnv_a")
-    assert await stream.read("cnv_a", after=0) == []
-    assert await stream.tail("cnv_a") is None
-    assert [one.seq for one in await stream.read("cnv_b", after=0)] == kept
+    await stream.publish_transient(delta("half a wo"), account="acc")
+    await stream.purge("cnv_a", account="acc")
+    await stream.purge("cnv_a", account="acc")
+    assert await stream.read("cnv_a", after=0, account="acc") == []
+    assert await stream.tail("cnv_a", account="acc") is None
+    assert [one.seq for one in await stream.read("cnv_b", after=0, account="acc")] == kept

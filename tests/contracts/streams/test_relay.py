@@ -43,8 +43,10 @@ async def _wait_until_published(database: Database, relay: Relay) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _published_texts(stream: MemoryEvents, conversation: str) -> list[str]:
-    return [one.event.data["text"] for one in await stream.read(conversation, after=0, limit=100)]
+async def _published_texts(stream: MemoryEvents, conversation: str, *, account: str = "acc") -> list[str]:
+    return [
+        one.event.data["text"] for one in await stream.read(conversation, after=0, limit=100, account=account)
+    ]
 
 
 @asynccontextmanager
@@ -84,10 +86,12 @@ async def test_a_mark_that_was_lost_is_made_again(database: Database) -> None:
     assert await _published_texts(stream, conversation) == ["a", "b"]
 
 
-async def _wait_for_texts(stream: MemoryEvents, conversation: str, texts: list[str]) -> None:
+async def _wait_for_texts(
+    stream: MemoryEvents, conversation: str, texts: list[str], *, account: str = "acc"
+) -> None:
     """Wait until the stream has exactly these events, without a hint from the janitor."""
     async with asyncio.timeout(20):
-        while await _published_texts(stream, conversation) != texts:  # noqa: ASYNC110 - the stream's own list
+        while await _published_texts(stream, conversation, account=account) != texts:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -107,10 +111,10 @@ class TailCounter(MemoryEvents):
 
     tails = 0
 
-    async def tail(self, conversation: str) -> Tail | None:
+    async def tail(self, conversation: str, *, account: str) -> Tail | None:
         """Return the last event."""
         self.tails += 1
-        return await super().tail(conversation)
+        return await super().tail(conversation, account=account)
 
 
 async def test_a_relay_asks_the_stream_only_after_a_conflict(database: Database) -> None:
@@ -126,7 +130,7 @@ async def test_a_relay_asks_the_stream_only_after_a_conflict(database: Database)
     assert stream.tails == 0
     behind = conversations[0]
     async with database.begin() as connection:
-        first = (await stream.read(behind, after=0))[0].seq
+        first = (await stream.read(behind, after=0, account="acc"))[0].seq
         await connection.execute(
             update(streams).where(streams.c.conversation == behind).values(relayed_n=1, last_seq=first)
         )
@@ -159,7 +163,7 @@ async def test_the_published_position_never_goes_back(database: Database) -> Non
         await outbox.mark_published(connection, [(conversation, 3, 30)])
     async with database.begin() as connection:
         await outbox.mark_published(connection, [(conversation, 2, 20)])
-        assert await outbox.last_position(connection, conversation) == (3, 30)
+        assert await outbox.last_position(connection, conversation) == (3, 30, "acc")
 
 
 async def test_what_is_in_no_conversation_is_not_waited_for(database: Database) -> None:
@@ -177,11 +181,11 @@ class _HeldEvents(MemoryEvents):
         self._held = held
         self.release = asyncio.Event()
 
-    async def append(self, event: Event, *, expected: int) -> int:
+    async def append(self, event: Event, *, account: str, expected: int) -> int:
         """Append an event, for a held conversation after the release."""
         if event.conversation in self._held:
             await self.release.wait()
-        return await super().append(event, expected=expected)
+        return await super().append(event, account=account, expected=expected)
 
 
 async def test_conversations_of_one_account_leave_workers_to_others(database: Database) -> None:
@@ -196,7 +200,7 @@ async def test_conversations_of_one_account_leave_workers_to_others(database: Da
         for number in range(20):
             await _record_and_enqueue(database, relay, ["x"], f"busy{number}", account="busy")
         await _record_and_enqueue(database, relay, ["y"], "quiet", account="quiet")
-        await _wait_for_texts(stream, "quiet", ["y"])
-        assert await _published_texts(stream, "busy0") == []
+        await _wait_for_texts(stream, "quiet", ["y"], account="quiet")
+        assert await _published_texts(stream, "busy0", account="busy") == []
         stream.release.set()
-        await _wait_for_texts(stream, "busy19", ["x"])
+        await _wait_for_texts(stream, "busy19", ["x"], account="busy")

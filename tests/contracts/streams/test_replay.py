@@ -35,20 +35,24 @@ class EventWriter:
     async def append_event(self, kind: EventType = EventType.JOB_STARTED, **data: Any) -> int:
         """Append a lasting event."""
         event = Event.now(kind, CONVERSATION, data, turn="trn_1").numbered(len(self.seqs) + 1)
-        self.seqs.append(await self.stream.append(event, expected=self.seqs[-1] if self.seqs else 0))
+        self.seqs.append(
+            await self.stream.append(event, expected=self.seqs[-1] if self.seqs else 0, account="acc")
+        )
         return self.seqs[-1]
 
     async def publish_delta(self, text: str, message: str = "msg_1", attempt: int = 1) -> None:
         """Whisper a delta."""
         data = {"message": message, "attempt": attempt, "part": 0, "text": text}
         await self.stream.publish_transient(
-            Event.now(EventType.MESSAGE_DELTA, CONVERSATION, data, turn="trn_1")
+            Event.now(EventType.MESSAGE_DELTA, CONVERSATION, data, turn="trn_1"), account="acc"
         )
 
     async def publish_output(self, text: str, call: str) -> None:
         """Publish what a command prints."""
         data = {"call": call, "stream": "stdout", "text": text, "attempt": 1}
-        await self.stream.publish_transient(Event.now(EventType.TOOL_DELTA, CONVERSATION, data, turn="trn_1"))
+        await self.stream.publish_transient(
+            Event.now(EventType.TOOL_DELTA, CONVERSATION, data, turn="trn_1"), account="acc"
+        )
 
 
 @pytest.fixture(params=["memory", "jetstream"])
@@ -74,7 +78,10 @@ def writer(stream: EventStream) -> EventWriter:
 
 async def replayed(stream: EventStream, after: int | None, **options: Any) -> list[Frame]:
     """Return the frames up to the live edge."""
-    return [frame async for frame in frames(stream, CONVERSATION, after=after, live=False, **options)]
+    return [
+        frame
+        async for frame in frames(stream, CONVERSATION, after=after, live=False, **options, account="acc")
+    ]
 
 
 def seqs_of(given_frames: list[Frame]) -> list[int]:
@@ -221,7 +228,7 @@ async def reading(
     changed = asyncio.Event()
 
     async def read() -> None:
-        async with aclosing(frames(stream, CONVERSATION, after=after, **options)) as source:
+        async with aclosing(frames(stream, CONVERSATION, after=after, **options, account="acc")) as source:
             async for frame in source:
                 seen.append(frame)
                 changed.set()
@@ -311,7 +318,7 @@ async def _history(before: list[Action], during: list[Action], after: int, keep:
     stream = MemoryEvents(epoch="e1", max_events=keep)
     writer = EventWriter(stream)
     await _apply(stream, writer, before)
-    tail = (await stream.bounds(CONVERSATION)).last_seq
+    tail = (await stream.bounds(CONVERSATION, account="acc")).last_seq
     async with reading(stream, after) as until:
         await until(has_caught_up)
         await _apply(stream, writer, during)
@@ -322,7 +329,11 @@ async def _history(before: list[Action], during: list[Action], after: int, keep:
     for frame in seen:
         if isinstance(frame, Reset):
             assert after > tail
-            covered |= {seq for seq in writer.seqs if seq < (await stream.bounds(CONVERSATION)).first_seq}
+            covered |= {
+                seq
+                for seq in writer.seqs
+                if seq < (await stream.bounds(CONVERSATION, account="acc")).first_seq
+            }
             position = 0
         elif isinstance(frame, Gap):
             assert position < frame.first <= frame.last

@@ -64,9 +64,9 @@ async def test_a_replay_reads_literal_subjects_in_few_requests(tmp_path: Path) -
         seq = 0
         for n in range(1, EVENTS_READ + 1):
             event = Event.now(EventType.JOB_STARTED, CONVERSATION, {"n": n}, turn="trn_1")
-            seq = await stream.append(event.numbered(n), expected=seq)
+            seq = await stream.append(event.numbered(n), expected=seq, account="acc")
         await log.take()
-        found = [frame async for frame in frames(stream, CONVERSATION, after=0, live=False)]
+        found = [frame async for frame in frames(stream, CONVERSATION, after=0, live=False, account="acc")]
         requests = await log.take()
     assert found[-1] == CaughtUp(seq=seq)
     assert sum(len(frame.items) for frame in found if isinstance(frame, Events)) == EVENTS_READ
@@ -79,16 +79,18 @@ async def test_deltas_are_read_only_for_an_unfinished_message(tmp_path: Path) ->
     """A reader of complete messages asks for no delta; one more request finds those of an open message."""
     async with _observed_stream(tmp_path / "nats") as (stream, log):
         received = Event.now(EventType.MESSAGE_RECEIVED, CONVERSATION, {"text": "hi"}, turn="trn_1")
-        seq = await stream.append(received.numbered(1), expected=0)
-        await stream.publish_transient(_delta("he", "msg_1"))
+        seq = await stream.append(received.numbered(1), expected=0, account="acc")
+        await stream.publish_transient(_delta("he", "msg_1"), account="acc")
         answered = Event.now(EventType.MESSAGE_COMPLETED, CONVERSATION, {"message": "msg_1"}, turn="trn_1")
-        await stream.append(answered.numbered(2), expected=seq)
+        await stream.append(answered.numbered(2), expected=seq, account="acc")
         await log.take()
-        complete = [frame async for frame in frames(stream, CONVERSATION, after=0, live=False)]
+        complete = [frame async for frame in frames(stream, CONVERSATION, after=0, live=False, account="acc")]
         requests_of_complete = await log.take()
-        await stream.publish_transient(_delta("wor", "msg_2"))
+        await stream.publish_transient(_delta("wor", "msg_2"), account="acc")
         await log.take()
-        unfinished = [frame async for frame in frames(stream, CONVERSATION, after=0, live=False)]
+        unfinished = [
+            frame async for frame in frames(stream, CONVERSATION, after=0, live=False, account="acc")
+        ]
         requests_of_unfinished = await log.take()
     assert [_types(one) for one in (complete, unfinished)] == [
         ["message.received", "message.completed"],

@@ -140,7 +140,7 @@ async def test_deltas_can_be_left_out(server: StreamServer, events: MemoryEvents
         await send_and_receive(socket, {"type": "subscribe", "conversation": "cnv_a", "deltas": False})
         await receive_until(socket, "caught_up")
         await events.publish_transient(
-            Event.now(EventType.MESSAGE_DELTA, "cnv_a", {"message": "m", "text": "x"})
+            Event.now(EventType.MESSAGE_DELTA, "cnv_a", {"message": "m", "text": "x"}), account="acc_1"
         )
         await append_events(events, 1)
         assert (await receive_frame(socket))["type"] == "job.started"

@@ -67,10 +67,10 @@ class RecordingEvents(MemoryEvents):
         super().__init__()
         self.streamed: list[str] = []
 
-    async def publish_transient(self, event: Event) -> None:
+    async def publish_transient(self, event: Event, *, account: str) -> None:
         """Remember the type of an event."""
         self.streamed.append(str(event.type))
-        await super().publish_transient(event)
+        await super().publish_transient(event, account=account)
 
 
 async def run_turn(

@@ -92,10 +92,29 @@ async def _add_trigger(database: Database, account: str, vault: Vault) -> str:
     return trigger
 
 
+async def _add_channel(database: Database, account: str, channel: str) -> None:
+    """Store a channel's record without secrets of its own."""
+    now = datetime.now(UTC)
+    async with database.begin() as connection:
+        await records.add(
+            connection,
+            records.Record(
+                id=channel,
+                account=account,
+                kind="channel",
+                name=channel,
+                config={},
+                created_at=now,
+                updated_at=now,
+            ),
+        )
+
+
 async def test_after_a_rotation_the_old_key_can_go(database: Database) -> None:
     """Variables, both webhook secrets, job tokens and stored answers decrypt with the new key alone."""
     account, job_id = await _fill(database, Vault([OLD]), 3)
     for channel in ("chn_1", "chn_2"):
+        await _add_channel(database, account, channel)
         await SqlChannelSecrets(database, channel, Vault([OLD])).set("installation:T1", channel)
     trigger = await _add_trigger(database, account, Vault([OLD]))
     login = {"username": "ada", "password": "canary"}

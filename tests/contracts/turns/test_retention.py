@@ -77,7 +77,10 @@ async def test_a_step_is_short(harness: IngressHarness) -> None:
     async with harness.database.begin() as connection:
         await connection.execute(
             insert(tables.messages),
-            [_message(f"msg_{number}", conversation, None, OLD) for number in range(BATCH_ROWS + 10)],
+            [
+                _message(harness, f"msg_{number}", conversation, None, OLD)
+                for number in range(BATCH_ROWS + 10)
+            ],
         )
         position = await retention.delete_messages(connection, after=0, before=NOW - timedelta(days=90))
     assert position is not None
@@ -106,7 +109,7 @@ async def _fill(harness: IngressHarness, conversation: str) -> None:
             turn="done",
             body=b"what the agent reads",
         )
-        await connection.execute(insert(tables.steps), [_step(turn) for turn in ("done", "waiting")])
+        await connection.execute(insert(tables.steps), [_step(harness, turn) for turn in ("done", "waiting")])
         await connection.execute(
             insert(tables.approvals), [_approval(harness, conversation, turn) for turn in ("done", "waiting")]
         )
@@ -120,9 +123,9 @@ async def _fill(harness: IngressHarness, conversation: str) -> None:
         await connection.execute(
             insert(tables.messages),
             [
-                _message("msg_done", conversation, "done", OLD),
-                _message("msg_waiting", conversation, "waiting", OLD),
-                _message("msg_young", conversation, "young", NOW),
+                _message(harness, "msg_done", conversation, "done", OLD),
+                _message(harness, "msg_waiting", conversation, "waiting", OLD),
+                _message(harness, "msg_young", conversation, "young", NOW),
             ],
         )
         await connection.execute(
@@ -136,6 +139,7 @@ async def _fill(harness: IngressHarness, conversation: str) -> None:
             insert(delivery_tables.outbox).values(
                 event_id="unpublished",
                 conversation=conversation,
+                account=turn_rows[0]["account"],
                 n=1_000_000,
                 type="turn.completed",
                 turn="unpublished",
@@ -175,9 +179,10 @@ def _turn(
     }
 
 
-def _step(turn: str) -> dict[str, Any]:
+def _step(harness: IngressHarness, turn: str) -> dict[str, Any]:
     return {
         "turn": turn,
+        "account": harness.account,
         "step_key": "one",
         "position": 0,
         "tool": "bash",
@@ -223,9 +228,12 @@ def _job(harness: IngressHarness, conversation: str, job: str, turn: str, state:
     }
 
 
-def _message(name: str, conversation: str, turn: str | None, created: datetime) -> dict[str, Any]:
+def _message(
+    harness: IngressHarness, name: str, conversation: str, turn: str | None, created: datetime
+) -> dict[str, Any]:
     return {
         "id": name,
+        "account": harness.account,
         "conversation": conversation,
         "turn": turn,
         "role": "user",

@@ -274,7 +274,8 @@ async def test_nothing_of_a_removed_account_stays(database: Database) -> None:
             await outbox.record(connection, {conversation.id: [said]})
     async with database.begin() as connection:
         assert await deletion.delete_account(connection, one)
-    owned = [table for table in metadata.sorted_tables if "account" in table.c]
+    purges = {"erasures"}  # the purge of its events, which remains until it is done
+    owned = [table for table in metadata.sorted_tables if "account" in table.c and table.name not in purges]
     async with database.read() as connection:
         for table in owned:
             gone = select(func.count()).select_from(table).where(table.c.account == one)

@@ -55,7 +55,7 @@ async def test_what_is_appended_is_counted() -> None:
     )
     seq = 0
     for number, kind in enumerate(story, start=1):
-        seq = await stream.append(event(kind, number, after=float(number)), expected=seq)
+        seq = await stream.append(event(kind, number, after=float(number)), expected=seq, account="acc")
     text = metrics.render().decode()
     assert "dovecote_messages_total 1.0" in text
     assert 'dovecote_turns_total{state="completed"} 1.0' in text
@@ -67,17 +67,17 @@ async def test_what_is_appended_is_counted() -> None:
 async def test_reading_goes_through() -> None:
     """The instrumented stream reads, subscribes and publishes transient events as the inner one does."""
     stream = InstrumentedStream(MemoryEvents(), Metrics())
-    async with stream.subscribe("cnv_1") as following:
-        seq = await stream.append(event(EventType.TURN_STARTED, 1), expected=0)
-        await stream.publish_transient(event(EventType.MESSAGE_DELTA, 2))
+    async with stream.subscribe("cnv_1", account="acc") as following:
+        seq = await stream.append(event(EventType.TURN_STARTED, 1), expected=0, account="acc")
+        await stream.publish_transient(event(EventType.MESSAGE_DELTA, 2), account="acc")
         recorded = await anext(following)
     assert recorded is not None
     assert recorded.seq == seq
-    tail = await stream.tail("cnv_1")
+    tail = await stream.tail("cnv_1", account="acc")
     assert tail is not None
     assert tail.seq == seq
-    assert (await stream.bounds("cnv_1")).first_seq == seq
-    assert [one.seq for one in await stream.read("cnv_1", after=0, transient=False)] == [seq]
+    assert (await stream.bounds("cnv_1", account="acc")).first_seq == seq
+    assert [one.seq for one in await stream.read("cnv_1", after=0, transient=False, account="acc")] == [seq]
 
 
 class RetryingSink(Sink):
@@ -147,7 +147,7 @@ async def test_tools_jobs_and_dead_turns_are_timed_and_counted() -> None:
     seq = 0
     for number, (kind, told) in enumerate(story, start=1):
         one = replace(event(kind, number, after=float(number)), data=told)
-        seq = await stream.append(one, expected=seq)
+        seq = await stream.append(one, expected=seq, account="acc")
     text = metrics.render().decode()
     assert "dovecote_turn_wait_seconds_sum 1.0" in text
     assert 'dovecote_tool_seconds_sum{tool="bash"} 1.0' in text

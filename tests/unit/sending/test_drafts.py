@@ -192,7 +192,9 @@ async def test_drafts_are_forgotten_in_time(harness: DraftHarness) -> None:
     """A draft older than any delivery that could claim it is dropped."""
     old = datetime.now(UTC) - timedelta(days=4)
     async with harness.database.begin() as connection:
-        call = DraftWrite(message="msg_0", target="here", turn="trn_0", text="", now=old, busy_until=old)
+        call = DraftWrite(
+            account="acc_1", message="msg_0", target="here", turn="trn_0", text="", now=old, busy_until=old
+        )
         await draft_store.begin_write(connection, call)
     async with harness.drafts():
         pass

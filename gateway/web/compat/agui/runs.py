@@ -126,7 +126,11 @@ async def _resume(
         await _decide(call, answer, approval, f"/resume/{place}/payload")
     turn = approvals[0].turn
     given = replay_turn(
-        call.services.stream, approvals[0].conversation, TurnEventReader(turn=turn), expired=False
+        call.services.stream,
+        approvals[0].conversation,
+        TurnEventReader(turn=turn),
+        account=call.account,
+        expired=False,
     )
     heard = until_client_calls(given, ())
     return turn, _after_approvals(heard, {approval.id for approval in approvals})

@@ -19,7 +19,7 @@ from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault
-from gateway.ingress.bot_shares import BotShares
+from gateway.infra.replica_shares import RECEIVING, ReplicaShares
 from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.records.records import Records
@@ -36,10 +36,10 @@ def database_url(tmp_path: Path) -> str:
 
 
 @asynccontextmanager
-async def sharing(leases: Leases, *names: str) -> AsyncIterator[list[BotShares]]:
+async def sharing(leases: Leases, *names: str) -> AsyncIterator[list[ReplicaShares]]:
     """Run the shares of these replicas until each knows all others."""
     stop = asyncio.Event()
-    shares = [BotShares(leases, replica=name, ttl=TTL) for name in names]
+    shares = [ReplicaShares(leases, kind=RECEIVING, replica=name, ttl=TTL) for name in names]
     tasks = [asyncio.create_task(one.run(stop)) for one in shares]
     try:
         async with asyncio.timeout(60):
@@ -68,7 +68,7 @@ async def test_every_bot_has_one_owner_and_a_joiner_takes_a_share_from_each() ->
 
 async def test_no_bot_belongs_to_a_replica_that_does_not_know_the_others() -> None:
     """Before the first answer of the broker, a replica leaves every bot to those that receive already."""
-    assert not BotShares(MemoryLeases(), replica="one", ttl=TTL).owns("a:telegram:1")
+    assert not ReplicaShares(MemoryLeases(), kind=RECEIVING, replica="one", ttl=TTL).owns("bot")
 
 
 class Replicas:
