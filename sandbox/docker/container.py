@@ -156,11 +156,13 @@ class Bodies:
         return bool(details["Config"]["Labels"].get(CONFIG_DIGEST) == self.digest)
 
 
-def bodies(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults) -> Bodies:
-    """Return the engine's descriptions of the containers, with our labels."""
+def bodies(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults, seccomp: str) -> Bodies:
+    """Return the engine's descriptions of the containers, with our labels; `seccomp` may be empty."""
     is_kept = is_filtered(spec, defaults.settings)
     keeper = _keeper(defaults.settings) if is_kept else None
     described = _sandbox(sandbox_id, spec, defaults)
+    if seccomp:
+        described["HostConfig"]["SecurityOpt"].append(f"seccomp={seccomp}")
     if keeper is not None:
         network = _network(spec, defaults.settings)
         keeper["HostConfig"].update(network)

@@ -126,6 +126,12 @@ class Engine:
                 await asyncio.sleep(_PAUSE)
         return None
 
+    async def is_podman(self) -> bool:
+        """Return whether the engine is Podman with Docker's API."""
+        with translate_errors():
+            version: Mapping[str, Any] = await self.docker.version()
+        return any("Podman" in str(one.get("Name")) for one in version.get("Components") or ())
+
     async def signal(self, sandbox_id: SandboxId, name: str) -> None:
         """Send a signal to the container's first process; one that no longer runs is no error."""
         with suppress(SandboxGone, ProviderRefused), translate_errors():

@@ -20,6 +20,7 @@ from sandbox.docker.errors import CONFLICT, translate_errors
 from sandbox.docker.external import attach_container
 from sandbox.docker.network_keeper import prepare_network
 from sandbox.docker.sandbox import ContainerHandle, DockerSandbox
+from sandbox.docker.seccomp_profile import profile
 from sandbox.docker.settings import DockerSettings
 from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone
 from sandbox.exec.scripts import program
@@ -38,12 +39,13 @@ class DockerProvider(Provider):
         self._engine = engine
         self._defaults = defaults
         self._context = context
+        self._seccomp: str | None = None
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create the container with its label; its name prevents a second one. An existing one is reused."""
         container.validate_spec(spec, self._defaults.settings)
         sandbox_id = container.container_id(spec.label)
-        bodies = container.bodies(sandbox_id, spec, self._defaults)
+        bodies = await self._bodies(sandbox_id, spec)
         await asyncio.to_thread(self._create_directories, sandbox_id, spec)
         self._context.open_sockets(sandbox_id, spec)
         for _ in range(_TRIES):
@@ -66,7 +68,7 @@ class DockerProvider(Provider):
         if not container.is_container_id(sandbox_id):
             raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
         details = await self._engine.inspect(sandbox_id)
-        if not container.bodies(sandbox_id, spec, self._defaults).fits(details):
+        if not (await self._bodies(sandbox_id, spec)).fits(details):
             raise SandboxGone("the sandbox was made with another configuration")
         self._context.open_sockets(sandbox_id, spec)
         return self._sandbox(sandbox_id, spec, details)
@@ -91,6 +93,18 @@ class DockerProvider(Provider):
     async def attach(self, spec: SandboxSpec) -> Sandbox:
         """Return a container that somebody else created and keeps."""
         return await attach_container(self._engine, spec)
+
+    async def _bodies(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Bodies:
+        """Return the descriptions of a sandbox; Docker takes the profile itself, and Podman its path."""
+        if self._seccomp is None:
+            settings = self._defaults.settings
+            chosen = profile() if settings.seccomp == "strict" else ""
+            if chosen and await self._engine.is_podman():
+                path = self._defaults.state / "seccomp.json"
+                await asyncio.to_thread(write_durably, path, chosen.encode())
+                chosen = str(path.absolute())
+            self._seccomp = chosen
+        return container.bodies(sandbox_id, spec, self._defaults, self._seccomp)
 
     async def _get_or_create_all(self, sandbox_id: SandboxId, bodies: Bodies) -> dict[str, Any] | None:
         """Return the engine's description of the sandbox's container; None if what exists is another's.

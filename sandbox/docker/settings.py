@@ -39,6 +39,9 @@ class DockerSettings(BaseModel):
     runtime: str = ""
     """Another runtime of the engine, such as gVisor's `runsc`."""
 
+    seccomp: Literal["strict", "engine"] = "strict"
+    """The filter of system calls: the gateway's own, which denies what it does not list, or the engine's."""
+
     user: str = ""
     """UID or UID:GID that commands run as; by default the gateway's own, so that both may use the files."""
 
