@@ -165,7 +165,7 @@ async def test_the_filter_outlasts_stops_of_the_sandbox_and_of_its_keeper(tmp_pa
         told = await outcomes(sandbox, [(gateway, port)])
         assert set(told.values()) <= REFUSED
         engine.call("DELETE", f"/containers/{sandbox.id}?force=1")
-        assert [one for one, _ in await provider.list()] == [sandbox.id]
+        assert sandbox.id in {one for one, _ in await provider.list()}
         await provider.destroy(sandbox.id)
         assert "No such container" in engine.call("GET", f"/containers/{keeper}/json")
 
