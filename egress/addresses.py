@@ -7,7 +7,12 @@ the standard library's `is_global` accepts several of them, and differs between 
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import pairwise
+from pathlib import Path
+
+_IPV4_ADDRESSES, _IPV6_ADDRESSES = Path("/proc/net/fib_trie"), Path("/proc/net/if_inet6")
 
 IpAddress = IPv4Address | IPv6Address
 IpNetwork = IPv4Network | IPv6Network
@@ -37,7 +42,9 @@ _CLOSED_V4 = tuple(
     )
 )
 
-_UNICAST_V6 = IPv6Network("2000::/3")
+PUBLIC_V6 = IPv6Network("2000::/3")
+"""The part of IPv6 that is assigned to the internet."""
+
 _CLOSED_V6 = tuple(
     IPv6Network(text)
     for text in (
@@ -49,7 +56,8 @@ _CLOSED_V6 = tuple(
     )
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
-_ISATAP = (0x0000_5EFE, 0x0200_5EFE)
+ISATAP = (0x0000_5EFE, 0x0200_5EFE)
+"""The third group of 32 bits of addresses that embed an IPv4 address (RFC 5214, section 6.1)."""
 
 
 def is_public(address: IpAddress) -> bool:
@@ -61,11 +69,16 @@ def is_public(address: IpAddress) -> bool:
         return is_public(embedded)
     return (
         address.scope_id is None
-        and address in _UNICAST_V6
+        and address in PUBLIC_V6
         and address.is_global
         and not any(address in network for network in _CLOSED_V6)
-        and (int(address) >> 32) & 0xFFFF_FFFF not in _ISATAP
+        and (int(address) >> 32) & 0xFFFF_FFFF not in ISATAP
     )
+
+
+def closed_networks() -> tuple[IpNetwork, ...]:
+    """Return networks without public addresses; IPv6 addresses outside `PUBLIC_V6` are not public either."""
+    return (*_CLOSED_V4, *_CLOSED_V6)
 
 
 def embedded_ipv4(address: IpAddress) -> IPv4Address | None:
@@ -87,6 +100,20 @@ def is_local(address: IpAddress) -> bool:
             return ip_address(probe.getsockname()[0]) == address
     except OSError:
         return False
+
+
+def machine_addresses() -> tuple[IpAddress, ...]:
+    """Return the addresses of this machine's interfaces, in this process's network namespace."""
+    found: dict[IpAddress, None] = {}
+    with suppress(OSError):
+        lines = _IPV4_ADDRESSES.read_text(encoding="ascii").splitlines()
+        for entry, kind in pairwise(lines):
+            if kind.strip() == "/32 host LOCAL":
+                found[IPv4Address(entry.rpartition(" ")[2])] = None
+    with suppress(OSError):
+        for line in _IPV6_ADDRESSES.read_text(encoding="ascii").splitlines():
+            found[IPv6Address(int(line.split()[0], 16))] = None
+    return tuple(found)
 
 
 def parse_networks(texts: tuple[str, ...] | list[str]) -> tuple[IpNetwork, ...]:

@@ -80,8 +80,11 @@ def _engine(settings: DockerSettings, info: Mapping[str, Any], engine: str) -> I
         present = info.get(key) is not False
         detail = "control groups" if present else "the engine cannot limit it"
         yield Capability(name=f"limit.{name}", present=present, detail=detail)
+    filtered = "public addresses only" if settings.network_filter else "without a filter"
     yield Capability(
-        name="network", present=True, detail=f"allow-all is the engine's network {settings.network!r}"
+        name="network",
+        present=True,
+        detail=f"allow-all is the engine's network {settings.network!r}, {filtered}",
     )
 
 

@@ -20,13 +20,19 @@ from sandbox.paths import check_source
 from sandbox.port import CALLBACK_SOCKET, EGRESS_PORT, EGRESS_SOCKET, CallbackDirectories
 
 LABEL, CONFIG_DIGEST = "dovecote.label", "dovecote.shape"
-PREFIX = "dovecote-box-"
+KEEPER_LABEL = "dovecote.keeper"
+"""The label of a sandbox that names the container whose network it joins."""
+
+PREFIX, KEEPER_PREFIX = "dovecote-box-", "dovecote-net-"
 HOME = "/home/sandbox"
 CALLBACKS = "/run/dovecote"
 TASK_VARIABLE = "DOVECOTE_TASK"
 """The variable that marks the run or job that a process belongs to."""
 
 OPEN_FILES = 4096
+_HOSTNAME, _ROOT = "sandbox", "0:0"
+_SLEEP_SCRIPT = "trap 'exit 0' TERM; while :; do sleep 2147483647 & wait $!; done"
+_KEEPER_MEMORY, _KEEPER_PIDS = 64 * 1024 * 1024, 16
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MEGABYTE = 1024 * 1024
 _INIT_SCRIPT = "trap 'kill -KILL -1' USR1; while :; do sleep 2147483647 & wait; done"
@@ -46,6 +52,11 @@ _AWAIT_FORWARDER = (
     "/proc/net/tcp && break; sleep 0.05; done; unset waited; "
 )
 """Before a command: wait up to three seconds until the forwarder of a new container listens."""
+
+
+_SHARED_NETWORKS = ("host", "container:", "ns:")
+_KERNEL_RUNTIMES = ("", "runc", "crun")
+"""Runtimes whose containers send by the machine's kernel, through its hooks for packets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +93,21 @@ def is_container_id(sandbox_id: str) -> bool:
     return suffix != sandbox_id and suffix.isascii() and suffix.isalnum()
 
 
+def keeper_id(sandbox_id: SandboxId) -> SandboxId:
+    """Return the name of the container that keeps a sandbox's network."""
+    return SandboxId(KEEPER_PREFIX + sandbox_id.removeprefix(PREFIX))
+
+
+def sandbox_of(name: str) -> SandboxId:
+    """Return the sandbox that a container of ours belongs to; its keeper belongs to it."""
+    return SandboxId(PREFIX + name.removeprefix(KEEPER_PREFIX) if name.startswith(KEEPER_PREFIX) else name)
+
+
+def is_filtered(spec: SandboxSpec, settings: DockerSettings) -> bool:
+    """Return whether a sandbox has a network with a packet filter, and so a keeper."""
+    return spec.network is Network.ALLOW_ALL and settings.network_filter
+
+
 def validate_spec(spec: SandboxSpec, settings: DockerSettings) -> None:
     """Raise FeatureUnsupported or ProviderRefused for a spec that cannot be created."""
     if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
@@ -93,6 +119,23 @@ def validate_spec(spec: SandboxSpec, settings: DockerSettings) -> None:
     if image != settings.image and image not in settings.images:
         known = ", ".join((settings.image, *settings.images))
         raise ProviderRefused(f"the image {image!r} is not one the operator allows ({known})")
+    if is_filtered(spec, settings):
+        _validate_filter(settings)
+
+
+def _validate_filter(settings: DockerSettings) -> None:
+    """Raise ProviderRefused where a filter in the container's own network namespace would not hold."""
+    if settings.network.startswith(_SHARED_NETWORKS):
+        raise ProviderRefused(
+            f"the network {settings.network!r} is not the sandbox's own: set `network` in [sandbox.docker] "
+            "to a bridge"
+        )
+    if settings.runtime not in _KERNEL_RUNTIMES:
+        raise ProviderRefused(
+            f"the runtime {settings.runtime!r} has a network stack of its own, which the packet filter of "
+            "allow-all does not see: use network.mode restricted, or filter the network in the machine's "
+            "firewall and set `network_filter = false` in [sandbox.docker]"
+        )
 
 
 def image_of(spec: SandboxSpec, settings: DockerSettings) -> str:
@@ -100,25 +143,83 @@ def image_of(spec: SandboxSpec, settings: DockerSettings) -> str:
     return str(spec.options.get("image") or settings.image)
 
 
-def body(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults) -> dict[str, Any]:
-    """Return the engine's description of the container, with our labels."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bodies:
+    """The engine's descriptions of a sandbox: its container and, with a filtered network, the keeper."""
+
+    sandbox: dict[str, Any]
+    keeper: dict[str, Any] | None
+    digest: str
+
+    def fits(self, details: Mapping[str, Any]) -> bool:
+        """Return whether an existing container was made by the same descriptions."""
+        return bool(details["Config"]["Labels"].get(CONFIG_DIGEST) == self.digest)
+
+
+def bodies(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults, seccomp: str) -> Bodies:
+    """Return the engine's descriptions of the containers, with our labels; `seccomp` may be empty."""
+    is_kept = is_filtered(spec, defaults.settings)
+    keeper = _keeper(defaults.settings) if is_kept else None
+    described = _sandbox(sandbox_id, spec, defaults)
+    if seccomp:
+        described["HostConfig"]["SecurityOpt"].append(f"seccomp={seccomp}")
+    if keeper is not None:
+        network = _network(spec, defaults.settings)
+        keeper["HostConfig"].update(network)
+        keeper["ExposedPorts"] = _exposed(spec, defaults.settings)
+        described["HostConfig"]["NetworkMode"] = f"container:{keeper_id(sandbox_id)}"
+    else:
+        described["HostConfig"].update(_network(spec, defaults.settings))
+        described |= {"Hostname": _HOSTNAME, "ExposedPorts": _exposed(spec, defaults.settings)}
+    digest = config_digest({"sandbox": described, "keeper": keeper})
+    labels = {LABEL: spec.label, CONFIG_DIGEST: digest}
+    named = {KEEPER_LABEL: keeper_id(sandbox_id)} if keeper is not None else {}
+    return Bodies(
+        sandbox={**described, "Labels": {**labels, **named}},
+        keeper=None if keeper is None else {**keeper, "Labels": labels},
+        digest=digest,
+    )
+
+
+def _keeper(settings: DockerSettings) -> dict[str, Any]:
+    """Describe the container that owns the network. It sleeps; an exec has the capabilities of its user."""
+    return {
+        "Image": settings.image,
+        "User": _ROOT,
+        "Entrypoint": ["sh", "-c", _SLEEP_SCRIPT],
+        "Cmd": [],
+        "Hostname": _HOSTNAME,
+        "HostConfig": {
+            "Memory": _KEEPER_MEMORY,
+            "MemorySwap": _KEEPER_MEMORY,
+            "PidsLimit": _KEEPER_PIDS,
+            "CapDrop": ["ALL"],
+            "CapAdd": ["NET_ADMIN"],
+            "SecurityOpt": ["no-new-privileges"],
+            "ReadonlyRootfs": True,
+            "IpcMode": "private",
+            "LogConfig": {"Type": "none"},
+            "RestartPolicy": {"Name": "no"},
+        },
+    }
+
+
+def _sandbox(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults) -> dict[str, Any]:
+    """Describe the container without its network."""
     settings = defaults.settings
-    described = {
+    return {
         "Image": image_of(spec, settings),
         "User": defaults.user,
         "Entrypoint": ["bash", "-c", _first_process(spec)],
         "Cmd": [],
         "WorkingDir": spec.mount,
-        "Hostname": "sandbox",
-        "ExposedPorts": {f"{port}/tcp": {} for port in _ports(spec, settings)},
         "HostConfig": {
             **_limits(spec, settings),
-            **_isolation(spec, settings),
+            **_isolation(settings),
             "Mounts": list(_mounts(sandbox_id, spec, defaults)),
             "Tmpfs": _tmpfs(spec, defaults.user),
         },
     }
-    return {**described, "Labels": {LABEL: spec.label, CONFIG_DIGEST: config_digest(described)}}
 
 
 def _first_process(spec: SandboxSpec) -> str:
@@ -146,13 +247,22 @@ def _limits(spec: SandboxSpec, settings: DockerSettings) -> dict[str, Any]:
     }
 
 
-def _isolation(spec: SandboxSpec, settings: DockerSettings) -> dict[str, Any]:
+def _network(spec: SandboxSpec, settings: DockerSettings) -> dict[str, Any]:
     networked = spec.network is Network.ALLOW_ALL
     binding = [{"HostIp": settings.publish_address, "HostPort": ""}]
-    chosen = {"Runtime": settings.runtime} if settings.runtime else {}
     return {
         "NetworkMode": settings.network if networked else "none",
         "PortBindings": {f"{port}/tcp": binding for port in _ports(spec, settings)},
+    }
+
+
+def _exposed(spec: SandboxSpec, settings: DockerSettings) -> dict[str, Any]:
+    return {f"{port}/tcp": {} for port in _ports(spec, settings)}
+
+
+def _isolation(settings: DockerSettings) -> dict[str, Any]:
+    chosen = {"Runtime": settings.runtime} if settings.runtime else {}
+    return {
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],
         "ReadonlyRootfs": settings.read_only_root,

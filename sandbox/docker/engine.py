@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,22 @@ _ATTEMPTS, _PAUSE = 20, 0.05
 _ALREADY_DONE = {304, CONFLICT}
 
 
+async def _nothing(_engine: Engine, _details: Mapping[str, Any]) -> None:
+    """Prepare nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A connection to the engine; `session` and `base` are for streamed requests."""
+    """A connection to the engine; `session` and `base` are for streamed requests.
+
+    `before_start` is awaited with the engine and its description of a container that is about to be started.
+    """
 
     docker: Docker
     session: aiohttp.ClientSession
     base: str
     settings: DockerSettings
+    before_start: Callable[[Engine, Mapping[str, Any]], Awaitable[None]] = field(default=_nothing)
 
     def container(self, sandbox_id: SandboxId) -> DockerContainer:
         """Return a container's client object by name, without a request."""
@@ -88,13 +96,15 @@ class Engine:
 
     async def ensure_running(self, sandbox_id: SandboxId) -> None:
         """Bring a container to run, whatever it does now; raises Gone."""
-        state = (await self.inspect(sandbox_id))["State"]
+        details = await self.inspect(sandbox_id)
+        state = details["State"]
         container = self.container(sandbox_id)
         with translate_errors():
             _raise_gone(state)
             if state.get("Paused"):
                 await _tolerate(container.unpause(), {*_ALREADY_DONE, SERVER_ERROR})
             elif not state.get("Running"):
+                await self.before_start(self, details)
                 await _tolerate(container.start())
 
     async def suspend(self, sandbox_id: SandboxId) -> None:
@@ -115,6 +125,12 @@ class Engine:
                         raise
                 await asyncio.sleep(_PAUSE)
         return None
+
+    async def is_podman(self) -> bool:
+        """Return whether the engine is Podman with Docker's API."""
+        with translate_errors():
+            version: Mapping[str, Any] = await self.docker.version()
+        return any("Podman" in str(one.get("Name")) for one in version.get("Components") or ())
 
     async def signal(self, sandbox_id: SandboxId, name: str) -> None:
         """Send a signal to the container's first process; one that no longer runs is no error."""

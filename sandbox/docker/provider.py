@@ -7,17 +7,20 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from aiodocker.exceptions import DockerError
 
 from sandbox.docker import container
-from sandbox.docker.container import CONFIG_DIGEST, LABEL, ContainerDefaults
+from sandbox.docker.container import LABEL, Bodies, ContainerDefaults
 from sandbox.docker.engine import Engine, is_not_found, open_engine
 from sandbox.docker.errors import CONFLICT, translate_errors
 from sandbox.docker.external import attach_container
+from sandbox.docker.network_keeper import prepare_network
 from sandbox.docker.sandbox import ContainerHandle, DockerSandbox
+from sandbox.docker.seccomp_profile import profile
 from sandbox.docker.settings import DockerSettings
 from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone
 from sandbox.exec.scripts import program
@@ -36,20 +39,21 @@ class DockerProvider(Provider):
         self._engine = engine
         self._defaults = defaults
         self._context = context
+        self._seccomp: str | None = None
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create the container with its label; its name prevents a second one. An existing one is reused."""
         container.validate_spec(spec, self._defaults.settings)
         sandbox_id = container.container_id(spec.label)
-        body = container.body(sandbox_id, spec, self._defaults)
+        bodies = await self._bodies(sandbox_id, spec)
         await asyncio.to_thread(self._create_directories, sandbox_id, spec)
         self._context.open_sockets(sandbox_id, spec)
         for _ in range(_TRIES):
             try:
-                details = await self._get_or_create(sandbox_id, body)
-                if details["Config"]["Labels"].get(CONFIG_DIGEST) == body["Labels"][CONFIG_DIGEST]:
+                details = await self._get_or_create_all(sandbox_id, bodies)
+                if details is not None:
                     break
-                await self._remove(sandbox_id)
+                await self._remove_all(sandbox_id)
             except SandboxGone:  # another process removed it between two calls
                 await asyncio.sleep(_PAUSE)
         else:
@@ -64,8 +68,7 @@ class DockerProvider(Provider):
         if not container.is_container_id(sandbox_id):
             raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
         details = await self._engine.inspect(sandbox_id)
-        body = container.body(sandbox_id, spec, self._defaults)
-        if details["Config"]["Labels"].get(CONFIG_DIGEST) != body["Labels"][CONFIG_DIGEST]:
+        if not (await self._bodies(sandbox_id, spec)).fits(details):
             raise SandboxGone("the sandbox was made with another configuration")
         self._context.open_sockets(sandbox_id, spec)
         return self._sandbox(sandbox_id, spec, details)
@@ -74,22 +77,55 @@ class DockerProvider(Provider):
         """Remove the container with its files and its HOME; the workspace stays. Idempotent."""
         if not container.is_container_id(sandbox_id):
             return
-        await self._remove(sandbox_id)
+        await self._remove_all(sandbox_id)
         self._context.close_sockets(sandbox_id)
         await asyncio.to_thread(_remove, self._defaults.home(sandbox_id))
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
         """Return the sandboxes of this engine."""
-        found = []
+        found = set()
         for one in await self._engine.list(LABEL):
-            name, label = one["Names"][0].lstrip("/"), one["Labels"][LABEL]
+            name, label = container.sandbox_of(one["Names"][0].lstrip("/")), one["Labels"][LABEL]
             if container.is_container_id(name) and label.startswith(label_prefix):
-                found.append((SandboxId(name), label))
+                found.add((name, label))
         return sorted(found)
 
     async def attach(self, spec: SandboxSpec) -> Sandbox:
         """Return a container that somebody else created and keeps."""
         return await attach_container(self._engine, spec)
+
+    async def _bodies(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Bodies:
+        """Return the descriptions of a sandbox; Docker takes the profile itself, and Podman its path."""
+        if self._seccomp is None:
+            settings = self._defaults.settings
+            chosen = profile() if settings.seccomp == "strict" else ""
+            if chosen and await self._engine.is_podman():
+                path = self._defaults.state / "seccomp.json"
+                await asyncio.to_thread(write_durably, path, chosen.encode())
+                chosen = str(path.absolute())
+            self._seccomp = chosen
+        return container.bodies(sandbox_id, spec, self._defaults, self._seccomp)
+
+    async def _get_or_create_all(self, sandbox_id: SandboxId, bodies: Bodies) -> dict[str, Any] | None:
+        """Return the engine's description of the sandbox's container; None if what exists is another's.
+
+        The keeper of the network comes first. A container that joined an earlier keeper is not used.
+        """
+        joined = bodies.sandbox["HostConfig"]["NetworkMode"]
+        modes = {joined}
+        if bodies.keeper is not None:
+            keeper = await self._get_or_create(container.keeper_id(sandbox_id), bodies.keeper)
+            if not bodies.fits(keeper):
+                return None
+            modes.add(f"container:{keeper['Id']}")
+        details = await self._get_or_create(sandbox_id, bodies.sandbox)
+        is_joined = bodies.keeper is None or details["HostConfig"]["NetworkMode"] in modes
+        return details if bodies.fits(details) and is_joined else None
+
+    async def _remove_all(self, sandbox_id: SandboxId) -> None:
+        """Remove the container and, after it, the keeper of its network."""
+        await self._remove(sandbox_id)
+        await self._remove(container.keeper_id(sandbox_id))
 
     async def _get_or_create(self, sandbox_id: SandboxId, body: dict[str, Any]) -> dict[str, Any]:
         """Create the container unless one of its name exists, and return the engine's description of it."""
@@ -159,7 +195,8 @@ async def open_provider(settings: DockerSettings, context: ProviderContext) -> A
     write_durably(defaults.forwarder, program(defaults.forwarder.name).encode())
     defaults.forwarder.chmod(_READABLE)
     async with open_engine(settings) as engine:
-        yield DockerProvider(engine, defaults, context)
+        filtering = replace(engine, before_start=prepare_network)
+        yield DockerProvider(filtering, defaults, context)
 
 
 def _chown(directory: Path, user: str) -> None:

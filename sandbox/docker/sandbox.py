@@ -219,7 +219,9 @@ class DockerSandbox(Sandbox):
             known = ", ".join(map(str, settings.ports)) or "none"
             raise ProviderRefused(f"port {port} is not published ([sandbox.docker] ports: {known})")
         await self._handle.engine.ensure_running(self.id)
-        details = await self._handle.engine.inspect(self.id)
+        filtered = container.is_filtered(self._spec, settings)
+        owner = container.keeper_id(self.id) if filtered else self.id
+        details = await self._handle.engine.inspect(owner)
         bound = (details["NetworkSettings"].get("Ports") or {}).get(f"{port}/tcp") or []
         if not bound:
             raise ProviderRefused(f"the engine has not published port {port}")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, field_validator
 
 IMAGE = re.compile(r"[a-z0-9][\w.:/@-]{0,254}")
 _HOST = re.compile(r"(unix:///.+|(tcp|http|https)://[^/]+/?)")
@@ -39,11 +39,20 @@ class DockerSettings(BaseModel):
     runtime: str = ""
     """Another runtime of the engine, such as gVisor's `runsc`."""
 
+    seccomp: Literal["strict", "engine"] = "strict"
+    """The filter of system calls: the gateway's own, which denies what it does not list, or the engine's."""
+
     user: str = ""
     """UID or UID:GID that commands run as; by default the gateway's own, so that both may use the files."""
 
     network: str = "bridge"
     """The engine's network for `network.mode` allow-all; deny-all has none."""
+
+    network_filter: bool = True
+    """Whether packets of allow-all sandboxes to the machine and to private addresses are rejected."""
+
+    reachable: tuple[IPvAnyNetwork, ...] = ()
+    """Private networks that allow-all sandboxes may reach nevertheless, such as `10.1.2.0/24`."""
 
     ports: tuple[Port, ...] = ()
     """Ports of allow-all sandboxes that are published at creation, so that `expose` can return them."""

@@ -114,7 +114,7 @@ CALLBACK_PROGRAM = (
 
 
 async def test_nothing_is_reachable_but_the_callback(tmp_path: Path) -> None:
-    """A service on the bridge answers an `allow-all` container; without a network nothing answers."""
+    """With `allow-all` and without a network the callback answers, and the machine does not."""
     engine = docker_engine.shared_engine()
     name = docker_engine.open_network(engine)
     host = json.loads(engine.call("GET", f"/networks/{name}"))["IPAM"]["Config"][0]["Gateway"]
@@ -127,11 +127,11 @@ async def test_nothing_is_reachable_but_the_callback(tmp_path: Path) -> None:
         )
         script = f'{tries}; python3 -c "{CALLBACK_PROGRAM}"'
         async with rig.open() as provider, rig.callback_server.listening():
-            for network, reached in ((Network.ALLOW_ALL, b"in\n"), (Network.DENY_ALL, b"")):
+            for network in (Network.ALLOW_ALL, Network.DENY_ALL):
                 sandbox = await provider.create(rig.spec(label=f"{rig.label}:{network}", network=network))
                 result = await sandbox.run(ExecRequest(script=script))
                 await provider.destroy(sandbox.id)
-                assert result.stdout == reached + b"404\n"
+                assert result.stdout == b"404\n"
 
 
 async def test_the_gateways_secrets_do_not_get_in(

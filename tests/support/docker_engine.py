@@ -192,8 +192,16 @@ def open_network(engine: EngineProcess) -> str:
     """Return a bridge of the engine for allow-all; skips where the kernel has none."""
     # A bridge that another engine left behind may have the usual subnet, and would get the answers.
     one, other = hashlib.sha256(str(engine.directory).encode()).digest()[:2]
-    wanted = {"Config": [{"Subnet": f"10.{one}.{other}.0/24", "Gateway": f"10.{one}.{other}.1"}]}
-    network = {"Name": NETWORK, "CheckDuplicate": True, "IPAM": wanted}
+    subnets = [
+        {"Subnet": f"10.{one}.{other}.0/24", "Gateway": f"10.{one}.{other}.1"},
+        {"Subnet": f"fd00:{one:x}:{other:x}::/64", "Gateway": f"fd00:{one:x}:{other:x}::1"},
+    ]
+    network = {
+        "Name": NETWORK,
+        "CheckDuplicate": True,
+        "EnableIPv6": True,
+        "IPAM": {"Driver": "default", "Config": subnets},
+    }
     said = engine.call("POST", "/networks/create", json_body=network)
     if "Id" not in said and "already exists" not in said:
         pytest.skip(f"no network can be made on this machine: {said}")

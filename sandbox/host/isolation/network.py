@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -11,7 +10,10 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from ipaddress import IPv4Address
 from pathlib import Path
+
+from egress.addresses import machine_addresses
 
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin"
 _OPTIONS = ("--quiet", "--foreground", "--ipv4-only", "--config-net")
@@ -19,8 +21,6 @@ _NO_PORTS = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-g
 """Forward no ports and block the gateway address, so that the host's loopback is unreachable."""
 
 _ATTACH = (sys.executable, "-I", "-S", str(Path(__file__).with_name("attach_network.py")))
-_OWN_ADDRESSES = Path("/proc/net/fib_trie")
-_LOCAL_ENTRY = re.compile(r"\|-- ([0-9.]+)\n\s*/32 host LOCAL")
 RESOLVER = Path("/etc/resolv.conf")
 TIMEOUT_SECONDS = 10.0
 MAX_ERROR_LENGTH = 300
@@ -55,11 +55,8 @@ class Networking:
 
 def own_addresses() -> tuple[str, ...]:
     """Return the IPv4 addresses of this host, except loopback, at which its services listen."""
-    try:
-        found = _LOCAL_ENTRY.findall(_OWN_ADDRESSES.read_text(encoding="ascii"))
-    except OSError:
-        return ()
-    return tuple(address for address in dict.fromkeys(found) if not address.startswith("127."))
+    found = (one for one in machine_addresses() if isinstance(one, IPv4Address))
+    return tuple(str(one) for one in found if not one.is_loopback)
 
 
 @cache

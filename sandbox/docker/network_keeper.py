@@ -1,0 +1,89 @@
+"""Prepare the network of an `allow-all` sandbox: a keeper owns the namespace, and packets are filtered in it.
+
+The keeper is a container that sleeps. The sandbox joins its network namespace without a capability, so it
+cannot change the rules. They are loaded each time before the sandbox's container is started: the keeper may
+have been restarted, and the machine may have other addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from egress.addresses import IpAddress, machine_addresses
+from sandbox.docker.container import KEEPER_LABEL
+from sandbox.docker.engine import Engine, ExecSpec
+from sandbox.docker.errors import translate_errors
+from sandbox.docker.network_filter import batch, parse_name_servers, rules
+from sandbox.errors import ProviderRefused, SandboxGone
+from sandbox.model import SandboxId
+
+RESOLVER = "/etc/resolv.conf"
+_ROOT = "0:0"
+_TIMEOUT_SECONDS = 30.0
+_OUTPUT_LIMIT = 1 << 16
+_PROGRAM = Path(__file__).with_name("load_filter.py")
+
+REMEDY = (
+    "the packet filter of network.mode allow-all cannot be installed: {why}. It needs an engine that may "
+    "give NET_ADMIN to a container, a kernel with nf_tables, and python3 in `image` of [sandbox.docker]. "
+    "Otherwise use network.mode restricted, or filter the network in the machine's firewall and set "
+    "`network_filter = false`"
+)
+
+
+async def prepare_network(engine: Engine, details: Mapping[str, Any]) -> None:
+    """Start the keeper of a container before it, and load the rules; raises ProviderRefused."""
+    keeper = (details["Config"].get("Labels") or {}).get(KEEPER_LABEL)
+    if keeper is None:
+        return
+    try:
+        await engine.ensure_running(SandboxId(keeper))
+        await _load_rules(engine, SandboxId(keeper))
+    except ProviderRefused as error:
+        raise ProviderRefused(REMEDY.format(why=error)) from error
+    except TimeoutError as error:
+        raise ProviderRefused(REMEDY.format(why="the engine does not run the program in time")) from error
+    except SandboxGone as error:
+        raise SandboxGone("the keeper of the sandbox's network was removed") from error
+
+
+async def _load_rules(engine: Engine, keeper: SandboxId) -> None:
+    resolver = await _output_of(engine, keeper, ["cat", RESOLVER])
+    wanted = rules(
+        name_servers=await asyncio.to_thread(_name_servers, resolver.decode(errors="replace")),
+        reachable=engine.settings.reachable,
+        machine=machine_addresses(),
+    )
+    messages = base64.b64encode(batch(wanted)).decode()
+    program = _PROGRAM.read_text(encoding="utf-8")
+    await _output_of(engine, keeper, ["python3", "-I", "-S", "-c", program, messages])
+
+
+def _name_servers(resolver: str) -> Sequence[IpAddress]:
+    """Return the container's name servers; the engine's own resolver asks those of the machine."""
+    found = parse_name_servers(resolver)
+    own = Path(RESOLVER)
+    if any(one.is_loopback for one in found) and own.exists():
+        found += parse_name_servers(own.read_text(encoding="utf-8", errors="replace"))
+    return [one for one in dict.fromkeys(found) if not one.is_loopback]
+
+
+async def _output_of(engine: Engine, keeper: SandboxId, argv: Sequence[str]) -> bytes:
+    """Run a program as the keeper's root, whose only capability is NET_ADMIN; raises ProviderRefused."""
+    exec_spec = ExecSpec(argv=argv, environment=[], directory="/", output_limit=_OUTPUT_LIMIT)
+    async with asyncio.timeout(_TIMEOUT_SECONDS):
+        with translate_errors():
+            execution = await engine.start(keeper, user=_ROOT, exec_spec=exec_spec)
+        try:
+            code = await execution.wait(b"")
+        finally:
+            await execution.close()
+    result = execution.result(code)
+    if code != 0:
+        said = (result.stderr or result.stdout)[-500:].decode(errors="replace").strip()
+        raise ProviderRefused(said or f"{argv[0]} ended with {code}")
+    return result.stdout
