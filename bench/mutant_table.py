@@ -69,9 +69,9 @@ MUTANTS: tuple[Mutant, ...] = (
     # Leases and fences
     Mutant(
         name="a turn is not cut when its lease is lost",
-        file="gateway/turns/worker.py",
-        old="asyncio.create_task(lease.wait_lost())",
-        new="asyncio.create_task(asyncio.Event().wait())",
+        file="gateway/turns/bounds.py",
+        old='self.reach(DeliveryError("the lease was lost"))',
+        new="None",
         tests=("tests/contracts/turns/test_lost_lease.py",),
     ),
     Mutant(

@@ -15,9 +15,10 @@ import json
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -80,6 +81,7 @@ class HeldLease(Lease):
         self._trusted_until = 0.0
         self._is_lost = False
         self._lost = asyncio.Event()
+        self._reports: set[Callable[[], None]] = set()
         self._loop = asyncio.get_running_loop()
 
     def extend(self, seq: int, sent: float) -> None:
@@ -95,7 +97,12 @@ class HeldLease(Lease):
         """Mark the lease as lost; may be called in another thread."""
         self._is_lost = True
         with suppress(RuntimeError):  # the loop of the holder is closed
-            self._loop.call_soon_threadsafe(self._lost.set)
+            self._loop.call_soon_threadsafe(self._report_lost)
+
+    def _report_lost(self) -> None:
+        self._lost.set()
+        for report in tuple(self._reports):
+            report()
 
     @property
     def remaining(self) -> float:
@@ -111,6 +118,13 @@ class HeldLease(Lease):
     async def wait_lost(self) -> None:
         """Return when the lease is lost."""
         await self._lost.wait()
+
+    def on_lost(self, report: Callable[[], None]) -> Callable[[], None]:
+        """Call `report` when the lease is lost, also if it is lost already."""
+        self._reports.add(report)
+        if self._lost.is_set():
+            self._loop.call_soon(report)
+        return partial(self._reports.discard, report)
 
 
 class JetStreamLeases(Leases):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
@@ -23,6 +23,10 @@ class Lease(Protocol):
     @abstractmethod
     async def wait_lost(self) -> None:
         """Return when the lease is lost; wait for as long as it is held."""
+
+    @abstractmethod
+    def on_lost(self, report: Callable[[], None]) -> Callable[[], None]:
+        """Call `report` on the loop when the lease is lost, until the returned function is called."""
 
 
 class Leases(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import structlog
@@ -23,30 +23,31 @@ class CancellationWatcher:
     def __init__(self, database: Database, *, interval: float = POLL_SECONDS) -> None:
         self._database = database
         self._interval = interval
-        self._events: dict[str, asyncio.Event] = {}
+        self._running: dict[str, Callable[[], None]] = {}
 
     @contextmanager
-    def track(self, turn: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set when the turn is cancelled."""
+    def track(self, turn: str, cancel: Callable[[], None]) -> Iterator[None]:
+        """Call `cancel` if the turn is cancelled during the block; it may be called repeatedly."""
+        self._running[turn] = cancel
         try:
-            yield self._events.setdefault(turn, asyncio.Event())
+            yield
         finally:
-            self._events.pop(turn, None)
+            self._running.pop(turn, None)
 
     def cancel(self, turn: str) -> None:
         """Cancel a turn at once if it runs in this process."""
-        if turn in self._events:
-            self._events[turn].set()
+        if turn in self._running:
+            self._running[turn]()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Poll for turns cancelled elsewhere until stopped and no turn runs any more."""
-        while not stop.is_set() or self._events:
+        while not stop.is_set() or self._running:
             for turn in await self._list_cancelled():
                 self.cancel(turn)
             await self._pause(stop)
 
     async def _list_cancelled(self) -> list[str]:
-        running = list(self._events)
+        running = list(self._running)
         if not running:
             return []
         try:

@@ -39,6 +39,7 @@ class Deltas:
         self._publish_transient = publish_transient
         self._on_text = on_text
         self._clock = clock
+        self._timer: asyncio.Task[None] | None = None
         self._start("")
 
     def _start(self, message: str) -> None:
@@ -56,16 +57,18 @@ class Deltas:
         self._full_text.append(text)
         if self._clock() - self._sent_at >= INTERVAL or len(self._buffer) >= MAX_BUFFERED:
             await self._send()
+        elif self._timer is None:
+            self._timer = asyncio.create_task(self._send_regularly())
 
     async def __aenter__(self) -> Self:
-        """Start the timer that sends buffered text."""
-        self._timer = asyncio.create_task(self._send_regularly())
+        """Return the deltas; the timer that sends buffered text starts with the first such text."""
         return self
 
     async def __aexit__(self, *_exception: object) -> None:
         """Stop the timer."""
-        self._timer.cancel()
-        await asyncio.gather(self._timer, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+            await asyncio.gather(self._timer, return_exceptions=True)
 
     async def _send_regularly(self) -> None:
         while True:

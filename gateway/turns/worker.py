@@ -42,6 +42,7 @@ from gateway.tools.executor import ToolExecutor
 from gateway.tools.external.external_tools import OpenExternalTools, no_external_tools
 from gateway.tools.tool import ToolContext
 from gateway.turns.attempt import TurnAttempt
+from gateway.turns.bounds import Drained, DrainedTurns, TurnBounds, TurnCancelled
 from gateway.turns.cancellation import POLL_SECONDS, CancellationWatcher
 from gateway.turns.claim import ClaimedTurn, Quarantined, TurnClaimer
 from gateway.turns.compaction_turn import input_trigger
@@ -56,14 +57,6 @@ log = structlog.get_logger(__name__)
 DEFAULT_SIZE = PoolSize(places=64)
 
 INTERNAL_ERROR = "internal error; see the gateway's log for details"
-
-
-class TurnCancelled(Exception):
-    """The turn was cancelled."""
-
-
-class Drained(Exception):
-    """The gateway is stopping: the turn goes back into the queue."""
 
 
 OnTurnEnded = Callable[[Turn, TurnState], None]
@@ -123,7 +116,7 @@ class TurnWorker:
         self._cancellations = CancellationWatcher(transactions.database, interval=cancel_poll_interval)
         self._on_turn_ended = on_turn_ended
         self._lease_ttl = lease_ttl
-        self._drain_timeout = drain_timeout
+        self._drained_turns = DrainedTurns(drain_timeout)
         self._retry_periods = retry_periods or RetryPeriods()
         self._draft_context = draft_context
         self._keyed_worker = KeyedWorker(
@@ -137,6 +130,7 @@ class TurnWorker:
         self._stop = stop
         async with asyncio.TaskGroup() as group:
             group.create_task(self._cancellations.run(stop))
+            group.create_task(self._drained_turns.run(stop))
             group.create_task(self._keyed_worker.run(stop))
 
     def cancel_local(self, turn: str) -> None:
@@ -226,27 +220,11 @@ class TurnWorker:
 
     async def _run_bounded(self, claim: ClaimedTurn, attempt: TurnAttempt, lease: Lease) -> None:
         """Run the agent until it ends, is cancelled, times out, is drained or the lease is lost."""
-        with self._cancellations.track(claim.turn.id) as cancel:
-            running = asyncio.create_task(self._run_agent(claim, attempt))
-            bounds = {
-                asyncio.create_task(cancel.wait()): TurnCancelled(),
-                asyncio.create_task(lease.wait_lost()): DeliveryError("the lease was lost"),
-                asyncio.create_task(self._wait_drained()): Drained(),
-            }
-            timeout = turn_limits(agent_config(claim.agent)).turn_timeout or None
-            try:
-                done, _ = await asyncio.wait(
-                    {running, *bounds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
-                )
-                if running in done:
-                    return running.result()
-                raise next((bounds[task] for task in done), TimeoutError())
-            finally:
-                await _cancel_tasks(running, *bounds)
-
-    async def _wait_drained(self) -> None:
-        await self._stop.wait()
-        await asyncio.sleep(self._drain_timeout)
+        bounds = TurnBounds()
+        if timeout := turn_limits(agent_config(claim.agent)).turn_timeout:
+            bounds.reach_after(timeout, TimeoutError())
+        with self._cancellations.track(claim.turn.id, bounds.cancel), self._drained_turns.track(bounds):
+            await bounds.run(self._run_agent(claim, attempt), lease)
 
     async def _run_agent(self, claim: ClaimedTurn, attempt: TurnAttempt) -> None:
         async with AsyncExitStack() as stack:
@@ -391,9 +369,3 @@ def _framed_input(turn: Turn) -> str:
 
 def _is_temporary(error: Exception) -> bool:
     return error.retryable if isinstance(error, AgentError) else getattr(error, "remedy", "") == "retry"
-
-
-async def _cancel_tasks(*tasks: asyncio.Task[object] | asyncio.Task[None]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

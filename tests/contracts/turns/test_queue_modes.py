@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
 import pytest
@@ -36,6 +36,10 @@ class PermanentLease(Lease):
     async def wait_lost(self) -> None:
         """Wait for what does not come."""
         await asyncio.Event().wait()
+
+    def on_lost(self, _report: Callable[[], None]) -> Callable[[], None]:
+        """Report nothing."""
+        return lambda: None
 
 
 class PartialTextAgent(Agent):
