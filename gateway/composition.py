@@ -51,7 +51,7 @@ from gateway.jobs.settlement import JobSettlement
 from gateway.maintenance.deletion import ConversationDeletion
 from gateway.maintenance.janitor import Janitor
 from gateway.maintenance.retention import RetentionTask
-from gateway.maintenance.sandbox_control import SandboxControl
+from gateway.maintenance.sandbox_control import open_sandbox_control
 from gateway.maintenance.work_share import open_work_share
 from gateway.maintenance.workspace_sync import workspace_sync_task
 from gateway.memory.memories import open_memories
@@ -316,24 +316,11 @@ def _build_services(
         environment_resolver=resolver,
         file_services=file_services,
         conversation_deletion=ConversationDeletion(backing.database, backing.stream, jobs),
-        sandbox_control=_sandbox_control(base, backends, resolver, settlement),
+        sandbox_control=open_sandbox_control(backing.database, backends, resolver, settlement),
         schedule_firing=ScheduleFiring(transactions, submissions),
         schedule_settings=schedule_settings(settings),
         memories=open_memories(backing, file_services.quota),
         sign_in_links=base.sign_in_links,
-    )
-
-
-def _sandbox_control(
-    base: _Foundation, backends: Backends, resolver: EnvironmentResolver, settlement: JobSettlement
-) -> SandboxControl:
-    return SandboxControl(
-        base.backing.database,
-        backends.reservations,
-        resolver,
-        settlement,
-        backends.pools,
-        installation=backends.installation,
     )
 
 

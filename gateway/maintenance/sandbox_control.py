@@ -13,6 +13,7 @@ from delivery.broker.port import Leases
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.errors import DeliveryError
+from gateway.environments.backends import Backends
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.jobs.settlement import JobSettlement
 from gateway.store import sandboxes as store
@@ -194,3 +195,17 @@ class SandboxControl:
                 job = await job_store.get_by_id(connection, job_id)
             if job is not None:
                 await self._job_settlement.fail(job, reason)
+
+
+def open_sandbox_control(
+    database: Database, backends: Backends, resolver: EnvironmentResolver, settlement: JobSettlement
+) -> SandboxControl:
+    """Return the control of the sandboxes of all providers that are configured."""
+    return SandboxControl(
+        database,
+        backends.reservations,
+        resolver,
+        settlement,
+        backends.pools,
+        installation=backends.installation,
+    )
