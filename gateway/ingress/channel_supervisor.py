@@ -41,6 +41,8 @@ log = structlog.get_logger(__name__)
 RETRY_DELAYS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 OPERATOR_RETRY_DELAYS = (2.0, 5.0, 10.0, 30.0, 60.0)
 BROKER_RETRY_SECONDS = 1.0
+DATABASE_RETRY_SECONDS = 1.0
+RECONCILE_SECONDS = 30.0
 PROBE_TIMEOUT = 20.0
 
 
@@ -95,11 +97,13 @@ class ChannelSupervisor(OpenChannels):
         try:
             while not stop.is_set():
                 self._wake_event.clear()
+                pause = RECONCILE_SECONDS
                 try:
                     await self.reconcile()
                 except DatabaseUnavailable as error:
                     log.warning("channels.database_unavailable", error=str(error))
-                await _wait_for_any(stop, self._wake_event, timeout=30.0)
+                    pause = DATABASE_RETRY_SECONDS
+                await _wait_for_any(stop, self._wake_event, timeout=pause)
         finally:
             await asyncio.gather(*(self._close(task) for task in list(self._channels.values())))
             self._draining.set()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from channels.port import ChannelPlugin, WebhookRequest
 from channels.registry import built_in
@@ -25,6 +26,7 @@ from gateway.ingress.channel_health import GRACE_SECONDS, STEADY_SECONDS
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.records.records import Records
 from gateway.store.accounts import records as store
+from migrated import migrated_sqlite
 
 
 @dataclass
@@ -201,3 +203,18 @@ async def test_two_pollers_of_one_bot_are_a_stall(database: Database, tmp_path: 
                 await until(lambda: "Conflict" in board.status(environment.channel)[1])
                 environment.now += GRACE_SECONDS + 1
                 await until(lambda: board.status(environment.channel)[0] == "stalled")
+
+
+async def test_channels_are_loaded_soon_after_the_database_answers(tmp_path: Path) -> None:
+    """A database that does not answer at the start delays the channels by a second, not by half a minute."""
+    made, place = tmp_path / "made", tmp_path / "later"
+    made.mkdir()
+    await migrated_sqlite(made / "gateway.db")
+    database = Database(f"sqlite+aiosqlite:///{place / 'gateway.db'}")
+    replicas = ChannelReplicas(database, Records(open_vault(tmp_path)), channel="")
+    with capture_logs() as logs:
+        async with replicas.run_replica() as board:
+            await until(lambda: [line for line in logs if line["event"] == "channels.database_unavailable"])
+            made.rename(place)
+            await until(lambda: board.is_loaded)
+    await database.close()
