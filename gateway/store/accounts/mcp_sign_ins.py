@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, or_, select, update
+from sqlalchemy import ColumnElement, String, bindparam, delete, or_, select, tuple_, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
@@ -14,6 +14,18 @@ from gateway.store.tables import account_of_record
 
 NOBODY = ""
 """The person of the row that has the registered client."""
+
+
+_NEXT_SERVER = (
+    select(table.c.agent, table.c.server)
+    .where(
+        tuple_(table.c.agent, table.c.server)
+        > tuple_(bindparam("after_agent", type_=String), bindparam("after_server", type_=String))
+    )
+    .order_by(table.c.agent, table.c.server)
+    .limit(1)
+)
+"""The first server after another one, found in the index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +124,12 @@ async def list_keys(connection: Connection, agent: str) -> list[SignInKey]:
 
 
 async def list_used_servers(connection: Connection) -> list[tuple[str, str]]:
-    """Return all agents with their servers at which somebody is signed in."""
-    found = await connection.execute(select(table.c.agent, table.c.server).distinct())
-    return [(row.agent, row.server) for row in found]
+    """Return all agents with their servers at which somebody is signed in; the people are skipped."""
+    used: list[tuple[str, str]] = []
+    while True:
+        agent, server = used[-1] if used else ("", "")
+        found = await connection.execute(_NEXT_SERVER, {"after_agent": agent, "after_server": server})
+        row = found.first()
+        if row is None:
+            return used
+        used.append((row.agent, row.server))
