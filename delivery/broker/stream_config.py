@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from delivery.broker.connection import NatsConnection
@@ -30,6 +31,8 @@ _NOT_FOUND = 10059
 _NOT_CLUSTERED = 10074
 _INSUFFICIENT_STORAGE = 10047
 CLUSTER_REPLICAS = 3
+_MAX_SUBJECTS = 10_000
+"""Conversations whose subjects are kept in memory, because hashing takes longer than looking them up."""
 
 
 def subject_token(*parts: str) -> str:
@@ -38,23 +41,28 @@ def subject_token(*parts: str) -> str:
     return base64.b32encode(digest).decode().lower()[:26]
 
 
+@lru_cache(maxsize=_MAX_SUBJECTS)
+def _subject_prefix(account: str, conversation: str) -> str:
+    shard = shard_of(account, conversation)
+    return f"ev.{shard}.{subject_token(account)}.{subject_token(conversation)}."
+
+
 def conversation_subjects(account: str, conversation: str) -> str:
     """Return the subject that matches all events of a conversation.
 
     The shard and the account are in it, so that one filter can copy or purge all events of either.
     """
-    shard = shard_of(account, conversation)
-    return f"ev.{shard}.{subject_token(account)}.{subject_token(conversation)}.*"
+    return f"{_subject_prefix(account, conversation)}*"
 
 
 def lasting_subject(account: str, conversation: str) -> str:
     """Return the subject of a conversation's lasting events."""
-    return f"{conversation_subjects(account, conversation)[:-1]}e"
+    return f"{_subject_prefix(account, conversation)}e"
 
 
 def transient_subject(account: str, conversation: str) -> str:
     """Return the subject of a conversation's deltas, separate so that they never evict lasting events."""
-    return f"{conversation_subjects(account, conversation)[:-1]}d"
+    return f"{_subject_prefix(account, conversation)}d"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

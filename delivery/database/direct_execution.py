@@ -10,29 +10,23 @@ are missing or computed, and everything while somebody listens to SQLAlchemy's e
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from sqlalchemy import ColumnElement, Executable, SelectBase, UpdateBase
-from sqlalchemy.engine import Dialect, IteratorResult
+from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.result import SimpleResultMetaData
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from delivery.database.direct_result import DirectResult
 from delivery.database.sqlite import InlineSqliteConnection
 
 Convert = Callable[[Any], Any]
 Parameters = Mapping[str, Any]
-
-
-class DirectResult(IteratorResult[Any]):
-    """Rows that were read already, with the number of rows that the statement has changed."""
-
-    def __init__(self, metadata: SimpleResultMetaData, rows: Iterable[Sequence[Any]], rowcount: int) -> None:
-        super().__init__(metadata, iter(rows))
-        self.rowcount = rowcount
 
 
 def as_database_error(error: sqlite3.Error, statement: str, dialect: Dialect) -> Exception:
@@ -58,7 +52,7 @@ class _Plan:
         self._binds = [self._bind_of(name, given) for name in compiled.positiontup or ()]
         converters = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
         self._results = [(place, convert) for place, convert in enumerate(converters) if convert is not None]
-        self._metadata = SimpleResultMetaData(())
+        self._metadata: SimpleResultMetaData | None = None
 
     def _bind_of(self, name: str, given: frozenset[str]) -> tuple[str | None, Any, Convert | None]:
         """Return the key of a parameter, or None with the value that the statement has itself."""
@@ -73,14 +67,14 @@ class _Plan:
         """Execute the statement once and read all of its rows."""
         cursor = self._run(database.execute, self._bind(parameters))
         rows = cursor.fetchall() if self.has_rows else ()
-        if self.has_rows and not self._metadata.keys:
-            self._metadata = SimpleResultMetaData([entry[0] for entry in cursor.description])
+        if self._metadata is None:
+            self._metadata = SimpleResultMetaData([entry[0] for entry in cursor.description or ()])
         return DirectResult(self._metadata, self._read(rows) if self._results else rows, cursor.rowcount)
 
     def execute_many(self, database: sqlite3.Connection, parameters: Sequence[Parameters]) -> DirectResult:
         """Execute a statement without rows once for each set of parameters."""
         cursor = self._run(database.executemany, [self._bind(one) for one in parameters])
-        return DirectResult(self._metadata, (), cursor.rowcount)
+        return DirectResult(_NO_COLUMNS, (), cursor.rowcount)
 
     def _run(self, execute: Callable[[str, Any], sqlite3.Cursor], values: Any) -> sqlite3.Cursor:
         try:
@@ -94,38 +88,60 @@ class _Plan:
             for key, value, convert in self._binds
         ]
 
-    def _read(self, rows: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
-        for row in rows:
-            read = list(row)
-            for place, convert in self._results:
-                read[place] = convert(read[place])
-            yield read
+    def _read(self, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+        return [self._read_one(row) for row in rows]
+
+    def _read_one(self, row: Sequence[Any]) -> Sequence[Any]:
+        read = list(row)
+        for place, convert in self._results:
+            read[place] = convert(read[place])
+        return tuple(read)
 
 
 class _Plans:
-    """The plans of statements, each made when its statement is executed for the second time."""
+    """The plans of statements, each made when its statement is executed for the second time.
+
+    Statements are found by their identity, because hashing them takes longer than executing them. An entry
+    goes with its statement.
+    """
 
     def __init__(self) -> None:
-        self._plans: WeakKeyDictionary[Executable, dict[frozenset[str], _Plan | None]] = WeakKeyDictionary()
+        self._plans: dict[int, dict[tuple[str, ...], _Plan | None]] = {}
+        self._known: dict[int, ref[Executable]] = {}
 
-    def get(self, statement: Executable, keys: Iterable[str], dialect: Dialect) -> _Plan | None:
+    def get(self, statement: Executable, keys: Iterable[str], connection: AsyncConnection) -> _Plan | None:
         """Return the plan of a statement with these parameters; None if it takes the usual way."""
-        if not isinstance(statement, SelectBase | UpdateBase):
-            return None
-        plans = self._plans.get(statement)
+        plans = self._plans.get(id(statement))
         if plans is None:
-            self._plans[statement] = {}
+            self._remember(statement)
             return None
-        given = frozenset(keys)
+        given = tuple(keys)
         if given not in plans:
-            plans[given] = _make_plan(statement, given, dialect)
+            plans[given] = _make_plan(statement, frozenset(given), connection.dialect)
         return plans[given]
+
+    def _remember(self, statement: Executable) -> None:
+        key = id(statement)
+        self._plans[key] = {}
+        self._known[key] = ref(statement, partial(self._forget, key))
+
+    def _forget(self, key: int, _reference: ref[Executable]) -> None:
+        del self._plans[key], self._known[key]
 
 
 _PLANS = _Plans()
+_NO_COLUMNS = SimpleResultMetaData(())
 
 
-def _make_plan(statement: SelectBase | UpdateBase, given: frozenset[str], dialect: Dialect) -> _Plan | None:
+def _make_plan(statement: Executable, given: frozenset[str], dialect: Dialect) -> _Plan | None:
+    if not isinstance(statement, SelectBase | UpdateBase):
+        return None
+    return _compile_plan(statement, given, dialect)
+
+
+def _compile_plan(
+    statement: SelectBase | UpdateBase, given: frozenset[str], dialect: Dialect
+) -> _Plan | None:
     compiled = statement.compile(dialect=dialect, column_keys=sorted(given) or None)
     if compiled.post_compile_params or compiled.insert_prefetch or compiled.update_prefetch:
         return None
@@ -137,6 +153,14 @@ def _make_plan(statement: SelectBase | UpdateBase, given: frozenset[str], dialec
 class DirectConnection(AsyncConnection):
     """A connection to SQLite whose constant statements take the short way."""
 
+    _direct_driver: InlineSqliteConnection | None = None
+    _is_observed = False
+
+    def prepare(self) -> None:
+        """Find out whether somebody listens to statements; call it before each use of the connection."""
+        assert self.sync_connection is not None
+        self._is_observed = bool(self.sync_connection.dispatch.before_cursor_execute)
+
     async def execute(
         self, statement: Executable, parameters: Any = None, *, execution_options: Any = None
     ) -> Any:
@@ -144,7 +168,8 @@ class DirectConnection(AsyncConnection):
 
         The result has what callers use of a CursorResult: its rows and `rowcount`.
         """
-        plan, database = self._plan(statement, parameters), self._idle_database()
+        # The driver is busy while a call that may block is running on it.
+        plan, database = self._plan(statement, parameters), self.driver.idle_database
         if plan is None or database is None or execution_options:
             return await super().execute(statement, parameters, execution_options=execution_options)
         if isinstance(parameters, list):
@@ -153,27 +178,21 @@ class DirectConnection(AsyncConnection):
 
     def _plan(self, statement: Executable, parameters: Any) -> _Plan | None:
         many = isinstance(parameters, list)
-        if self._is_observed() or (many and not parameters):
+        if self._is_observed or (many and not parameters):
             return None
         first = parameters[0] if many else parameters or {}
-        plan = _PLANS.get(statement, first, self.dialect)
+        plan = _PLANS.get(statement, first, self)
         return None if plan is not None and many and plan.has_rows else plan
-
-    def _is_observed(self) -> bool:
-        """Return whether somebody listens to the statements of SQLAlchemy."""
-        return bool(self.sync_connection and self.sync_connection.dispatch.before_cursor_execute)
-
-    def _idle_database(self) -> sqlite3.Connection | None:
-        """Return the driver's connection, unless a call that may block is running on it."""
-        return self.driver.idle_database
 
     @property
     def driver(self) -> InlineSqliteConnection:
         """The driver's connection."""
-        assert self.sync_connection is not None
-        driver = self.sync_connection.connection.driver_connection
-        assert isinstance(driver, InlineSqliteConnection)
-        return driver
+        if self._direct_driver is None:
+            assert self.sync_connection is not None
+            driver = self.sync_connection.connection.driver_connection
+            assert isinstance(driver, InlineSqliteConnection)
+            self._direct_driver = driver
+        return self._direct_driver
 
 
 class DirectEngine(AsyncEngine):

@@ -158,6 +158,7 @@ class Database:
     async def _borrow(self) -> AsyncIterator[DirectConnection]:
         """Use an open connection of SQLite again: the pool's own steps take longer than a statement."""
         connection = self._idle.pop() if self._idle else await self._open_connection()
+        connection.prepare()
         try:
             yield connection
             if connection.in_transaction():

@@ -195,6 +195,7 @@ class GroupCommit:
             self._connection = await self._connect()
         elif self._connection.in_transaction():
             await self._connection.commit()
+        self._connection.prepare()
         return self._connection
 
     async def _close_connection(self) -> None:

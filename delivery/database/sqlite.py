@@ -36,6 +36,8 @@ class InlineSqliteConnection(aiosqlite.Connection):
         super().__init__(connector, iter_chunk_size=_ROWS_AT_ONCE)
         self._calls: list[Callable[..., Any]] = []
         """The calls that the thread runs; a call continues after its caller was cancelled."""
+        self._waits = True
+        """Whether SQLite waits for a lock that another connection holds, as `prepare` sets it."""
 
     async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         # aiosqlite passes every call to its thread here and nowhere else.
@@ -50,8 +52,13 @@ class InlineSqliteConnection(aiosqlite.Connection):
         return None if self._calls else self._conn
 
     async def begin(self) -> None:
-        """Acquire the write lock: at once if it is free, else in the thread."""
+        """Acquire the write lock: at once if it is free, else in the thread.
+
+        A connection that has begun a transaction this way does not wait for locks on the event loop again.
+        """
         if not (self._calls or self._begin_if_free()):
+            self.execute_inline(f"PRAGMA busy_timeout={_BUSY_MS}")
+            self._waits = True
             await (await self.execute(BEGIN)).close()
 
     def execute_inline(self, statement: str) -> None:
@@ -87,15 +94,15 @@ class InlineSqliteConnection(aiosqlite.Connection):
 
     def _begin_if_free(self) -> bool:
         database = self._conn
-        database.execute("PRAGMA busy_timeout=0")
+        if self._waits:
+            database.execute("PRAGMA busy_timeout=0")
+            self._waits = False
         try:
             database.execute(BEGIN)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
             return False
-        finally:
-            database.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
         return True
 
     def _call(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

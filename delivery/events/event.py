@@ -7,7 +7,7 @@ import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -97,6 +97,10 @@ def _truncate_text(text: str, max_bytes: int) -> str:
     return text[: max(fitting - 1, 0)]
 
 
+def _to_json(shape: Mapping[str, Any]) -> bytes:
+    return json.dumps(shape, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One fact; `n` numbers a conversation's lasting events from 1 (None: transient or not yet numbered)."""
@@ -108,6 +112,7 @@ class Event:
     turn: str | None = None
     data: Mapping[str, Any]
     n: int | None = None
+    _encoded: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def now(
@@ -166,9 +171,12 @@ class Event:
 
     def encode(self, seq: int | None = None) -> bytes:
         """Return the bytes that the outbox and the stream store; with `seq`, the body of a webhook."""
-        return json.dumps(self.as_json(seq), separators=(",", ":"), ensure_ascii=False).encode(
-            "utf-8", "replace"
-        )
+        if seq is not None:
+            return _to_json(self.as_json(seq))
+        if self._encoded is None:
+            object.__setattr__(self, "_encoded", _to_json(self.as_json()))
+        assert self._encoded is not None
+        return self._encoded
 
     @classmethod
     def decode(cls, raw: bytes) -> Event:
