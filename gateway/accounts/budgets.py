@@ -6,12 +6,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from functools import partial
 from itertools import count
 from typing import Any
 
 from delivery.background import log_errors
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
+from delivery.deliveries.transactions import Transaction
 from gateway.accounts.budget_periods import MICROS, OUTPUT_ESTIMATE, BudgetAmount
 from gateway.accounts.reservations import BudgetReservations, BudgetUsedUp, RequestReservation, new_usage
 from gateway.agents.port import (
@@ -32,7 +34,7 @@ from gateway.observability.metrics import Metrics
 from gateway.store.accounts import budgets
 from gateway.store.accounts import usage as store
 from gateway.store.accounts.budgets import BudgetCounter, BudgetLimits
-from gateway.store.accounts.usage import Amount
+from gateway.store.accounts.usage import Amount, UsageRow
 from gateway.store.conversations import conversations
 
 MAX_CACHED_ACCOUNTS = 10_000
@@ -191,19 +193,7 @@ class UsageMeter:
         reserved: RequestReservation | None = None,
     ) -> None:
         """Record a turn's model usage so far in place of what its request had reserved; idempotent."""
-        model = usage.model or turn_input.agent.models[0]
-        cost = cost_in_micros(usage, self._price(turn_input.agent.models, model))
-        used = replace(
-            new_usage(account, turn_input, started),
-            what=model[:200],
-            amount=Amount(
-                requests=usage.requests,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                micros=cost,
-            ),
-            ended_at=utc_now(),
-        )
+        used = self._usage_row(account, turn_input, usage, started)
         full: Sequence[BudgetCounter] = ()
         async with self._database.begin() as connection:
             recorded = await store.record(connection, used)
@@ -212,12 +202,34 @@ class UsageMeter:
                 amount = BudgetAmount(requests=more.requests, tokens=more.tokens, micros=more.micros)
                 held = recorded.reserved_until == reserved.until
                 full = await self.reservations.settle(connection, account, reserved, amount, held=held)
+        self._count(used.what, more)
+        if reserved is not None:
+            await self.reservations.warn(account, turn_input, full, reserved.names)
+
+    async def record_within(
+        self, tx: Transaction, account: str, turn_input: TurnInput, usage: Usage, started: datetime
+    ) -> None:
+        """Record the usage so far of a turn that has reserved nothing, in the caller's transaction."""
+        used = self._usage_row(account, turn_input, usage, started)
+        recorded = await store.record(tx.connection, used)
+        tx.after_commit(partial(self._count, used.what, recorded.more))
+
+    def _usage_row(self, account: str, turn_input: TurnInput, usage: Usage, started: datetime) -> UsageRow:
+        model = usage.model or turn_input.agent.models[0]
+        amount = Amount(
+            requests=usage.requests,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            micros=cost_in_micros(usage, self._price(turn_input.agent.models, model)),
+        )
+        row = new_usage(account, turn_input, started)
+        return replace(row, what=model[:200], amount=amount, ended_at=utc_now())
+
+    def _count(self, model: str, more: Amount) -> None:
         self._metrics.count("tokens", more.input_tokens, model=model, direction="input")
         self._metrics.count("tokens", more.output_tokens, model=model, direction="output")
         self._metrics.count("model_requests", more.requests, model=model)
         self._metrics.count("cost", more.micros / MICROS, model=model)
-        if reserved is not None:
-            await self.reservations.warn(account, turn_input, full, reserved.names)
 
     def _price(self, models: tuple[str, ...], used_model: str) -> PriceSettings | None:
         """Return the price of the model that answered; a vendor may name it more exactly than we do."""
@@ -226,7 +238,11 @@ class UsageMeter:
 
 
 class MeteredTurn:
-    """The model requests of one attempt at a turn: reserved before, recorded after each."""
+    """The model requests of one attempt at a turn: reserved before, recorded after each.
+
+    What has reserved nothing is recorded in the transaction that saves the turn's progress or result, and
+    before the next request at the latest.
+    """
 
     def __init__(self, meter: UsageMeter, account: str, turn_input: TurnInput) -> None:
         self._meter = meter
@@ -234,6 +250,7 @@ class MeteredTurn:
         self._turn_input = turn_input
         self._started = utc_now()
         self._numbers = count(1)
+        self._used = Usage()
         self._recorded = Usage()
         self._reserved: RequestReservation | None = None
         self._has_reserved = False
@@ -242,6 +259,7 @@ class MeteredTurn:
         """Reserve the next request's share of the budgets; raises AgentError if one is used up."""
         if self._reserved is not None:
             return
+        await self.record()
         self._reserved = await self._meter.reserve(
             self._account, self._turn_input, tokens, is_first=not self._has_reserved
         )
@@ -252,19 +270,39 @@ class MeteredTurn:
         await self._meter.check_budget(self._account, self._turn_input.agent)
 
     async def end_request(self, request: ModelRequestEnded) -> None:
-        """Record a request that has ended."""
+        """Measure a request that has ended, and record it if it has reserved something."""
         self._meter.record_request(self._turn_input, next(self._numbers), request)
         if request.usage is not None:
-            await self.record(request.usage)
+            await self.add(request.usage)
         else:
             await self.release()
 
-    async def record(self, usage: Usage) -> None:
+    async def add(self, usage: Usage) -> None:
+        """Set the usage so far, and record it if its request has reserved something."""
+        self._used = usage
+        if self._reserved is not None:
+            await self.record()
+
+    async def record(self) -> None:
         """Record the usage so far, if it has changed."""
-        if not usage.requests or usage == self._recorded:
+        if not self._is_unrecorded():
             return
-        await self._meter.record(self._account, self._turn_input, usage, self._started, self._reserved)
-        self._recorded, self._reserved = usage, None
+        used = self._used
+        await self._meter.record(self._account, self._turn_input, used, self._started, self._reserved)
+        self._recorded, self._reserved = used, None
+
+    async def record_within(self, tx: Transaction) -> None:
+        """Record the usage so far in a transaction, if it has changed."""
+        if self._is_unrecorded():
+            used = self._used
+            await self._meter.record_within(tx, self._account, self._turn_input, used, self._started)
+            tx.after_commit(partial(self._set_recorded, used))
+
+    def _is_unrecorded(self) -> bool:
+        return bool(self._used.requests) and self._used != self._recorded
+
+    def _set_recorded(self, usage: Usage) -> None:
+        self._recorded = usage
 
     async def release(self) -> None:
         """Give back what a request has reserved that did not end."""
@@ -272,6 +310,12 @@ class MeteredTurn:
         if reserved is not None:
             with log_errors("budgets", turn=self._turn_input.turn):  # it expires otherwise
                 await self._meter.reservations.release(self._account, self._turn_input.turn, reserved)
+
+    async def end(self) -> None:
+        """Record what no transaction has recorded, and give back what is reserved."""
+        await self.release()
+        with log_errors("budgets", turn=self._turn_input.turn):
+            await self.record()
 
 
 class MeteredAgent(Agent):
@@ -301,12 +345,14 @@ class MeteredAgent(Agent):
                         await turn.end_request(step)
                         continue
                     if isinstance(step, Checkpoint | Finished):
-                        await turn.record(step.usage)
+                        await turn.add(step.usage)
+                        step = replace(step, record_usage=turn.record_within)  # noqa: PLW2901
                     yield step
                     if isinstance(step, Checkpoint):
+                        await turn.record()
                         await ensure_budget()
         finally:
-            await turn.release()
+            await turn.end()
 
 
 def _budget_check(turn: MeteredTurn, model: str) -> Callable[[], Awaitable[None]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from delivery.deliveries.transactions import Transaction
 from gateway.agents.history import HistoryEntry
 
 
@@ -207,16 +208,21 @@ class ModelRequestEnded:
     usage: Usage | None = None
 
 
+RecordUsage = Callable[[Transaction], Awaitable[None]]
+"""Record the usage of a turn in the transaction that saves what was asked for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """Progress to resume from after a crash; a later attempt gets it as `TurnInput.checkpoint`.
 
     `state` is bytes of `history.encode_progress`: if the turn fails or is cancelled, they become its entry
-    in the history. `usage` is the turn's usage so far.
+    in the history. `usage` is the turn's usage so far; `record_usage` is set by who meters the agent.
     """
 
     state: bytes
     usage: Usage = field(default_factory=Usage)
+    record_usage: RecordUsage | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,11 +244,15 @@ class ApprovalRequired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The turn's result; always the last event. `history` is what the turn adds to the conversation's."""
+    """The turn's result; always the last event. `history` is what the turn adds to the conversation's.
+
+    `record_usage` is set by who meters the agent.
+    """
 
     output: str
     history: HistoryEntry | None = None
     usage: Usage = field(default_factory=Usage)
+    record_usage: RecordUsage | None = field(default=None, repr=False, compare=False)
 
 
 AgentEvent = (

@@ -223,9 +223,8 @@ class TurnAttempt:
                 self._partial_text, self._last_answer = [], text
                 if not self._may_be_silent:
                     self._pending_messages.append(text)
-            case Checkpoint(state=state):
-                async with self.begin("turn.save") as tx:
-                    await turns.save_progress(tx.connection, self.turn, fence=self._fence, state=state)
+            case Checkpoint():
+                await self._save(event)
             case ApprovalRequired():
                 await self._pause(event)
             case Finished():
@@ -270,6 +269,12 @@ class TurnAttempt:
             )
         )
 
+    async def _save(self, checkpoint: Checkpoint) -> None:
+        async with self.begin("turn.save") as tx:
+            await turns.save_progress(tx.connection, self.turn, fence=self._fence, state=checkpoint.state)
+            if checkpoint.record_usage is not None:
+                await checkpoint.record_usage(tx)
+
     async def _pause(self, required: ApprovalRequired) -> None:
         calls = self._changed_calls(required.calls)
         changes = await self._preview_changes(calls)
@@ -301,6 +306,8 @@ class TurnAttempt:
                 self._history = await self._histories.add(
                     tx.connection, self.turn, finished.history, self._history
                 )
+            if finished.record_usage is not None:
+                await finished.record_usage(tx)
         if settled:
             self._histories.committed(self.turn.conversation, self._history, self._fence)
 
