@@ -96,7 +96,7 @@ async def delivery_workers(
     receipts = SendReceipts(backing.locked_data_dir / "arrivals") if backing.locked_data_dir else None
     if receipts is not None:
         stack.enter_context(closing(receipts))
-    return [
+    workers = [
         DeliveryWorker(
             config,
             transactions=transactions,
@@ -106,9 +106,12 @@ async def delivery_workers(
             receipts=receipts if config.queue is WorkQueue.DELIVER else None,
             size=settings.pool(settings.delivery_workers),
             lease_ttl=settings.lease_ttl,
-        ).run
+        )
         for config in configs
     ]
+    if backing.has_own_leases:
+        transactions.claim_deliveries(WorkQueue.DELIVER, workers[0].immediate_sends())
+    return [worker.run for worker in workers]
 
 
 def _trace_headers(backing: BackingServices) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 
 import structlog
 
@@ -11,7 +12,7 @@ from delivery.background import log_errors
 from delivery.broker.port import SendWakeUp, WakeUp, WakeUps, WorkQueue
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError, LeaseBusy
-from delivery.fair_gate import working_for
+from delivery.fair_gate import set_current_account
 from delivery.fair_scheduler import FairScheduler, PoolSize
 
 log = structlog.get_logger(__name__)
@@ -25,6 +26,23 @@ MAX_WAITING = 10_000
 _LEASE_BUSY_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
 _FAILED_SECONDS = 5.0
+
+
+class ReservedKey:
+    """A key whose place a transaction has taken: `start` its work after the commit, or `release` it."""
+
+    def __init__(self, worker: KeyedWorker, account: str, key: str) -> None:
+        self._worker = worker
+        self._account = account
+        self._key = key
+
+    def start(self, work: Callable[[str], Awaitable[None]]) -> None:
+        """Run `work(key)` in the place."""
+        self._worker.start_reserved(self._account, self._key, work)
+
+    def release(self) -> None:
+        """Give the place back; a wake-up that came meanwhile is repeated."""
+        self._worker.release_reserved(self._account, self._key)
 
 
 class KeyedWorker:
@@ -53,6 +71,34 @@ class KeyedWorker:
         self._scheduler = FairScheduler[str](size)
         self._wake_again: dict[str, asyncio.Event] = {}
         self._place_freed = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+        self._context = Context()
+        self._stop = asyncio.Event()
+        self._reserved = 0
+
+    def reserve(self, account: str, key: str) -> ReservedKey | None:
+        """Take a place for a key at once, for work that a transaction of this process claims.
+
+        None if its work is in progress, others wait for places, or this worker does not run.
+        """
+        if self._group is None or self._stop.is_set() or key in self._wake_again:
+            return None
+        if not self._scheduler.start_at_once(account):
+            return None
+        self._wake_again[key] = asyncio.Event()
+        self._reserved += 1
+        return ReservedKey(self, account, key)
+
+    def start_reserved(self, account: str, key: str, work: Callable[[str], Awaitable[None]]) -> None:
+        """Start the work of a reserved key."""
+        self._reserved -= 1
+        self._start(account, key, work)
+        self._place_freed.set()
+
+    def release_reserved(self, account: str, key: str) -> None:
+        """Give back the place of a reserved key."""
+        self._reserved -= 1
+        self._finish(account, key)
 
     def woken(self, key: str) -> asyncio.Event:
         """Return the event that a wake-up sets during the call for a key; who clears it looks for work."""
@@ -60,14 +106,18 @@ class KeyedWorker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Handle wake-ups until `stop`; then wait for the calls in progress, and pass on the waiting keys."""
+        self._stop, self._context = stop, copy_context()
         async with asyncio.TaskGroup() as group:
+            self._group = group
             group.create_task(self._end_with(stop))
             async for wake_up in self._wake_ups.subscribe(self._queue, at_most=RECEIVED_AT_ONCE, stop=stop):
                 with log_errors("worker.received", key=wake_up.key):
                     await wake_up.ack()
                 self._receive(wake_up)
-                self._start_waiting(group, stop)
-                await self._wait_for_place(stop)
+                self._start_waiting()
+                await self._wait_while(lambda: not self._scheduler.free and not stop.is_set())
+            await self._wait_while(lambda: self._reserved > 0)
+        self._group = None
         for account, key in self._scheduler.waiting_work():
             self._wake(self._queue, key, account=account)
 
@@ -75,8 +125,8 @@ class KeyedWorker:
         await stop.wait()
         self._place_freed.set()
 
-    async def _wait_for_place(self, stop: asyncio.Event) -> None:
-        while not self._scheduler.free and not stop.is_set():
+    async def _wait_while(self, condition: Callable[[], bool]) -> None:
+        while condition():
             self._place_freed.clear()
             await self._place_freed.wait()
 
@@ -86,30 +136,40 @@ class KeyedWorker:
         elif self._scheduler.waiting(wake_up.account) < MAX_WAITING:
             self._scheduler.add(wake_up.account, wake_up.key)
 
-    def _start_waiting(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
-        while not stop.is_set() and (entry := self._scheduler.start_next()) is not None:
+    def _start_waiting(self) -> None:
+        while not self._stop.is_set() and (entry := self._scheduler.start_next()) is not None:
             account, key = entry
             self._wake_again[key] = asyncio.Event()
-            group.create_task(self._handle(account, key, group, stop))
+            self._start(account, key, self._work)
 
-    async def _handle(self, account: str, key: str, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
+    def _start(self, account: str, key: str, work: Callable[[str], Awaitable[None]]) -> None:
+        """Start the task of a key, in the context of this worker and not in that of who starts it."""
+        assert self._group is not None
+        context = self._context.copy()
+        context.run(set_current_account, account)
+        self._group.create_task(self._handle(account, key, work), context=context)
+
+    async def _handle(self, account: str, key: str, work: Callable[[str], Awaitable[None]]) -> None:
         try:
-            with working_for(account):
-                retry_after = await self._try(key)
+            retry_after = await self._try(key, work)
         finally:
-            self._scheduler.finish(account)
-            woken = self._wake_again.pop(key).is_set()
-            self._start_waiting(group, stop)
-            self._place_freed.set()
-        if woken:
-            self._wake(self._queue, key, account=account)
+            self._finish(account, key)
         if retry_after is not None:
             self._wake_later(retry_after, account, key)
 
-    async def _try(self, key: str) -> float | None:
+    def _finish(self, account: str, key: str) -> None:
+        """Give the place of a key to others, and wake the key again if a wake-up came meanwhile."""
+        self._scheduler.finish(account)
+        woken = self._wake_again.pop(key).is_set()
+        self._start_waiting()
+        self._place_freed.set()
+        if woken:
+            self._wake(self._queue, key, account=account)
+
+    async def _try(self, key: str, work: Callable[[str], Awaitable[None]]) -> float | None:
         """Work on a key; return the seconds after which to try again, None if it is done."""
         try:
-            await self._work(key)
+            await work(key)
         except LeaseBusy:
             return _LEASE_BUSY_SECONDS
         except (DeliveryError, DatabaseUnavailable, OSError) as error:

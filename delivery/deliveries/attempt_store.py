@@ -12,9 +12,10 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.database.partial_indexes import has_others
 from delivery.database.tables import IS_OPEN, OPEN_DELIVERIES, attempts, deliveries
+from delivery.deliveries import store
 from delivery.deliveries.attempt import DeliveryState, Transition
 from delivery.deliveries.port import Outcome
-from delivery.deliveries.store import DueDelivery
+from delivery.deliveries.store import DueDelivery, NewDelivery
 from delivery.errors import LeaseLost
 
 # Statements that every delivery needs are built once: building a statement takes longer than running it.
@@ -136,16 +137,26 @@ async def begin_attempts(
     begun = await connection.execute(_BEGIN, claims)
     if begun.rowcount != len(dues):
         raise LeaseLost(f"another worker has claimed one of {', '.join(due.delivery.id for due in dues)}")
-    begins = [
-        {
-            "delivery": due.delivery.id,
-            "account": due.delivery.account,
-            "number": due.delivery.attempt + 1,
-            "started_at": now,
-        }
-        for due in dues
-    ]
-    await connection.execute(_ATTEMPT, begins)
+    await connection.execute(_ATTEMPT, [_begun(due, now) for due in dues])
+
+
+async def begin_first_attempt(
+    connection: Connection, planned: NewDelivery, *, now: datetime
+) -> DueDelivery | None:
+    """Insert a delivery as being sent, and record its first attempt; None if it exists already."""
+    due = await store.create_sending(connection, planned, now=now)
+    if due is not None:
+        await connection.execute(_ATTEMPT, _begun(due, now))
+    return due
+
+
+def _begun(due: DueDelivery, now: datetime) -> dict[str, object]:
+    return {
+        "delivery": due.delivery.id,
+        "account": due.delivery.account,
+        "number": due.delivery.attempt + 1,
+        "started_at": now,
+    }
 
 
 async def end_attempts(connection: Connection, ended: Sequence[EndedAttempt]) -> RecordedAttempts:

@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Executable, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import Executable, and_, bindparam, case, exists, func, or_, select, update
 
 from delivery.database.engine import Connection
 from delivery.database.partial_indexes import literal_in
 from delivery.database.tables import IS_OPEN, OPEN_DELIVERIES, deliveries
+from delivery.database.tables import destinations as held
 from delivery.deliveries import destinations, store
 from delivery.deliveries.attempt import DeliveryState
 from delivery.deliveries.destinations import DestinationState
@@ -96,6 +97,12 @@ def _due_heads() -> Executable:
 
 
 _DUE_HEADS = _due_heads()
+_HAS_OPEN = exists().where(deliveries.c.destination == bindparam("at"), IS_OPEN)
+_IS_HELD = exists().where(
+    held.c.destination.in_([bindparam("at"), bindparam("bot")]),
+    held.c.dead_at.is_not(None) | (held.c.held_until > bindparam("now")),
+)
+_IS_OCCUPIED = select(or_(_HAS_OPEN, _IS_HELD))
 _NEXT_DUE = select(func.min(deliveries.c.next_at)).where(
     deliveries.c.destination == bindparam("at"),
     IS_OPEN,
@@ -120,6 +127,12 @@ async def list_due_heads(
     if not rows:
         return DueHeads(deliveries=(), state=await destinations.get_state(connection, destination, bot=bot))
     return DueHeads(deliveries=[store.to_due(row) for row in rows], state=destinations.to_state(rows[0]))
+
+
+async def is_occupied(connection: Connection, destination: str, *, bot: str, now: datetime) -> bool:
+    """Return whether a new delivery cannot be sent at once: others are unfinished, or a pause or its end."""
+    found = await connection.execute(_IS_OCCUPIED, {"at": destination, "bot": bot, "now": now})
+    return bool(found.scalar_one())
 
 
 async def next_due_at(connection: Connection, destination: str, *, now: datetime) -> datetime | None:

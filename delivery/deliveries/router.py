@@ -1,4 +1,4 @@
-"""Create the deliveries of events by their routes, in the caller's transaction."""
+"""Plan the deliveries of events by their routes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from delivery.broker.port import WorkQueue
 from delivery.database.engine import Connection
 from delivery.deliveries import ordering, queries, rendering
 from delivery.deliveries import routes as route_store
-from delivery.deliveries import store as delivery_store
 from delivery.deliveries.part import Part, encode_part
 from delivery.deliveries.rendering import SpeechFormat
 from delivery.deliveries.route import Route, RouteKind
@@ -32,7 +31,7 @@ QUEUES = {RouteKind.CHAT: WorkQueue.DELIVER, RouteKind.WEBHOOK: WorkQueue.HOOK}
 
 
 class Router:
-    """Creates the deliveries of each route; `limits(channel)` returns a channel's text limits.
+    """Plans the deliveries of each route; `limits(channel)` returns a channel's text limits.
 
     A reply longer than `max_messages` (0: any number) is sent as one message and a file. With `speech` the
     last message of a turn is sent as a voice file as well.
@@ -51,14 +50,11 @@ class Router:
 
     async def plan(
         self, connection: Connection, conversation: str, recorded: RecordedEvents
-    ) -> dict[tuple[WorkQueue, str], str]:
-        """Insert the deliveries of a conversation's recorded events; return what to wake.
-
-        That is the account of each (queue, destination).
-        """
+    ) -> list[NewDelivery]:
+        """Return the deliveries of a conversation's recorded events, in the order of the events."""
         events = [event for event in recorded.events if event.type not in DELIVERY_EVENTS]
         if not events:
-            return {}
+            return []
         subscriptions = (
             await route_store.list_subscriptions(connection, conversation) if recorded.has_endpoints else []
         )
@@ -67,8 +63,7 @@ class Router:
         for event in events:
             planned += self._plan_webhooks(event, subscriptions)
             planned += await self._plan_routes(connection, event, is_spoken=event.id in spoken)
-        await delivery_store.create(connection, planned)
-        return {(QUEUES[one.kind], one.destination): one.account for one in planned}
+        return planned
 
     async def _plan_routes(
         self, connection: Connection, event: Event, *, is_spoken: bool

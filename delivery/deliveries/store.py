@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -38,6 +38,7 @@ class NewDelivery:
     body: bytes
     platform_id: str | None = None
     ordering_key: str = ""
+    id: str = field(default_factory=lambda: new_id("dlv"))
 
     @property
     def sequence(self) -> str:
@@ -45,6 +46,32 @@ class NewDelivery:
         if self.ordering_key or self.kind is RouteKind.WEBHOOK:
             return self.ordering_key or self.destination
         return self.event.conversation or self.destination
+
+    def as_due(self, *, armed_at: datetime) -> DueDelivery:
+        """Return the delivery as a worker would read it before the first attempt."""
+        return DueDelivery(
+            delivery=Delivery(
+                id=self.id,
+                account=self.account,
+                event_id=self.event.id,
+                event_type=str(self.event.type),
+                event_time=self.event.time,
+                conversation=self.event.conversation or None,
+                kind=str(self.kind),
+                target=self.target,
+                part=self.part,
+                body=self.body,
+                attempt=0,
+                platform_id=self.platform_id,
+                turn=self.event.turn,
+            ),
+            destination=self.destination,
+            ordering_key=self.sequence,
+            state=DeliveryState.PENDING,
+            armed_at=armed_at,
+            armed_from=0,
+            next_at=None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,40 +105,58 @@ def _insert(dialect: str) -> Executable:
     )
 
 
+@cache
+def _insert_one(dialect: str) -> Executable:
+    one = insert_on_conflict(deliveries, dialect).on_conflict_do_nothing(
+        index_elements=["event_id", "kind", "target", "part"]
+    )
+    return one.returning(deliveries.c.id)
+
+
 async def create(connection: Connection, planned: Sequence[NewDelivery]) -> None:
     """Insert deliveries; one that already exists (same event, target and part) is not changed."""
-    if not planned:
-        return
-    now = utc_now()
-    await connection.execute(
-        _insert(connection.dialect.name),
-        [
-            {
-                "id": new_id("dlv"),
-                "account": one.account,
-                "event_id": one.event.id,
-                "event_type": str(one.event.type),
-                "event_time": one.event.time,
-                "conversation": one.event.conversation or None,
-                "turn": one.event.turn,
-                "kind": str(one.kind),
-                "target": one.target,
-                "destination": one.destination,
-                "ordering_key": one.sequence,
-                "part": one.part,
-                "body": one.body,
-                "platform_id": one.platform_id,
-                "state": str(DeliveryState.PENDING),
-                "attempts": 0,
-                "armed_at": now,
-                "armed_from": 0,
-                "uncertain": False,
-                "created_at": now,
-                "updated_at": now,
-            }
-            for one in planned
-        ],
-    )
+    if planned:
+        now = utc_now()
+        rows = [_values(one, state=DeliveryState.PENDING, attempts=0, now=now) for one in planned]
+        await connection.execute(_insert(connection.dialect.name), rows)
+
+
+async def create_sending(
+    connection: Connection, planned: NewDelivery, *, now: datetime
+) -> DueDelivery | None:
+    """Insert a delivery whose first attempt begins with this transaction; return it as it was due.
+
+    None: it exists already.
+    """
+    row = _values(planned, state=DeliveryState.SENDING, attempts=1, now=now)
+    inserted = await connection.execute(_insert_one(connection.dialect.name), row)
+    return planned.as_due(armed_at=now) if inserted.first() is not None else None
+
+
+def _values(planned: NewDelivery, *, state: DeliveryState, attempts: int, now: datetime) -> dict[str, Any]:
+    return {
+        "id": planned.id,
+        "account": planned.account,
+        "event_id": planned.event.id,
+        "event_type": str(planned.event.type),
+        "event_time": planned.event.time,
+        "conversation": planned.event.conversation or None,
+        "turn": planned.event.turn,
+        "kind": str(planned.kind),
+        "target": planned.target,
+        "destination": planned.destination,
+        "ordering_key": planned.sequence,
+        "part": planned.part,
+        "body": planned.body,
+        "platform_id": planned.platform_id,
+        "state": str(state),
+        "attempts": attempts,
+        "armed_at": now,
+        "armed_from": 0,
+        "uncertain": False,
+        "created_at": now,
+        "updated_at": now,
+    }
 
 
 async def list_open(connection: Connection, destination: str, *, limit: int) -> list[DueDelivery]:

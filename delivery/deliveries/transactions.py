@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
 from delivery.background import log_errors
 from delivery.broker.port import WakeUps, WorkQueue
 from delivery.database.engine import Connection, Database
-from delivery.deliveries.router import Router
+from delivery.deliveries import immediate, store
+from delivery.deliveries.immediate import DeliveryClaims, ImmediateWork, TurnClaims
+from delivery.deliveries.router import QUEUES, Router
+from delivery.deliveries.store import NewDelivery
 from delivery.events import outbox
 from delivery.events.event import Event
 from delivery.events.relay import Relay
@@ -20,12 +23,13 @@ from delivery.events.relay import Relay
 class Transaction:
     """An open transaction: change state on `connection`, emit events, and request wake-ups."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, works: list[ImmediateWork] | None = None) -> None:
         self.connection = connection
         self.events: list[Event] = []
         self.wakes: dict[tuple[WorkQueue, str], str] = {}
         self.timers: dict[tuple[WorkQueue, str], tuple[datetime, str]] = {}
         self.actions: list[Callable[[], None]] = []
+        self.works: list[ImmediateWork] = [] if works is None else works
 
     def emit(self, *events: Event) -> None:
         """Record events with this transaction; they are numbered when it is committed."""
@@ -66,7 +70,17 @@ class Transactions:
         self._wake_ups = wake_ups
         self._checkpoint = checkpoint
         self._full_text_url = full_text_url
+        self._turn_claims: TurnClaims | None = None
+        self._delivery_claims: dict[WorkQueue, DeliveryClaims] = {}
         self._pending: asyncio.Queue[tuple[WorkQueue, str, datetime | None, str] | None] = asyncio.Queue()
+
+    def claim_turns(self, claims: TurnClaims) -> None:
+        """Claim turns in the transactions that wake their conversations, where there is a place."""
+        self._turn_claims = claims
+
+    def claim_deliveries(self, queue: WorkQueue, claims: DeliveryClaims) -> None:
+        """Claim deliveries of a queue in the transactions that create them, where there is a place."""
+        self._delivery_claims[queue] = claims
 
     @asynccontextmanager
     async def begin(self, step: str, *, urgent: bool = False) -> AsyncIterator[Transaction]:
@@ -75,13 +89,29 @@ class Transactions:
         `step` names the fault points `<step>.before_commit` and `<step>.after_commit`. `urgent`: see
         `Database.begin`.
         """
-        async with self.database.begin(urgent=urgent) as connection:
-            tx = Transaction(connection)
-            yield tx
-            numbered = await self._record(tx)
-            self._checkpoint(f"{step}.before_commit")
-        self._checkpoint(f"{step}.after_commit")
+        works: list[ImmediateWork] = []
+        try:
+            async with self.database.begin(urgent=urgent) as connection:
+                tx = Transaction(connection, works)
+                yield tx
+                numbered = await self._record(tx)
+                self._reach(step, works, "before_commit")
+        except BaseException:
+            for work in works:
+                work.release()
+            raise
+        self._reach(step, works, "after_commit")
+        self._after_commit(tx, numbered)
+
+    def _reach(self, step: str, works: Sequence[ImmediateWork], moment: str) -> None:
+        """Call the fault points of a transaction and of what it has claimed."""
+        for name in (step, *(work.step for work in works)):
+            self._checkpoint(f"{name}.{moment}")
+
+    def _after_commit(self, tx: Transaction, numbered: list[Event]) -> None:
         self._relay.enqueue(numbered)
+        for work in tx.works:
+            work.start()
         for (queue, key), account in tx.wakes.items():
             self.wake_soon(queue, key, account=account)
         for (queue, key), (moment, account) in tx.timers.items():
@@ -94,13 +124,37 @@ class Transactions:
         self._pending.put_nowait((queue, key, moment, account))
 
     async def _record(self, tx: Transaction) -> list[Event]:
+        await self._claim_turns(tx)
         by_conversation: dict[str, list[Event]] = defaultdict(list)
         for event in tx.events:
             by_conversation[event.conversation].append(event.truncated(self._full_text_url(event)))
         recorded = await outbox.record(tx.connection, by_conversation)
         for conversation, numbered in recorded.items():
-            tx.wakes |= await self._router.plan(tx.connection, conversation, numbered)
+            await self._create(tx, await self._router.plan(tx.connection, conversation, numbered))
         return [event for numbered in recorded.values() for event in numbered.events]
+
+    async def _claim_turns(self, tx: Transaction) -> None:
+        """Claim the turns of the conversations to wake, if this process can run them now."""
+        if self._turn_claims is None:
+            return
+        for (queue, key), account in list(tx.wakes.items()):
+            if queue is WorkQueue.TURN:
+                work = await self._turn_claims.claim(tx, key, account=account)
+                if work is not None:
+                    del tx.wakes[queue, key]
+                    tx.works.append(work)
+
+    async def _create(self, tx: Transaction, planned: Sequence[NewDelivery]) -> None:
+        """Insert deliveries, claimed where this process can send them now; the others wake a worker."""
+        claimed: dict[str, ImmediateWork] = {}
+        for queue, claims in self._delivery_claims.items():
+            of_queue = [one for one in planned if QUEUES[one.kind] is queue]
+            found = await immediate.claim_first(claims, tx.connection, of_queue)
+            tx.works += found.values()
+            claimed |= found
+        pending = [one for one in planned if one.id not in claimed]
+        await store.create(tx.connection, pending)
+        tx.wakes |= {(QUEUES[one.kind], one.destination): one.account for one in pending}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send the queued wake-ups until `stop`."""

@@ -67,6 +67,11 @@ class Attempts:
             return True
         return await self.settle([await self.send(claimed[0], lease)])
 
+    async def attempt_claimed(self, due: DueDelivery, lease: Lease) -> bool:
+        """Attempt a delivery whose first attempt was recorded when it was created; see `attempt`."""
+        delivery = replace(due.delivery, attempt=due.delivery.attempt + 1, ensure_held=lease.ensure_held)
+        return await self.settle([await self.send(ClaimedDelivery(due=due, delivery=delivery), lease)])
+
     async def claim(self, dues: Sequence[DueDelivery], lease: Lease) -> list[ClaimedDelivery]:
         """Record an attempt of each delivery in one transaction; return those to send.
 

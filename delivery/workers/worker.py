@@ -22,6 +22,7 @@ from delivery.fair_gate import FairGate, current_account
 from delivery.fair_scheduler import PoolSize
 from delivery.workers import reports
 from delivery.workers.attempts import Attempts, ClaimedDelivery, EndedSend
+from delivery.workers.immediate_sends import ImmediateSends
 from delivery.workers.send_receipts import SendReceipts
 from delivery.workers.sends_in_flight import BATCH, ConcurrentSends, InFlight
 from delivery.workers.sink_config import SinkConfig
@@ -79,6 +80,15 @@ class DeliveryWorker:
             for delivery in pending:
                 self._receipts.remove(delivery)
 
+    def immediate_sends(self) -> ImmediateSends:
+        """Return the claims of a worker with an order, whose leases no other process can hold."""
+        return ImmediateSends(self._keyed_worker, self._send_first, self._config.bot_destination)
+
+    async def _send_first(self, due: DueDelivery, destination: str) -> None:
+        """Send a delivery whose first attempt is recorded, and then what else is due."""
+        async with self._leases.acquire(f"d:{destination}", ttl=self._lease_ttl) as lease:
+            await self._send_in_order(destination, lease, claimed=due)
+
     async def _work(self, destination: str) -> None:
         async with self._leases.acquire(f"d:{destination}", ttl=self._lease_ttl) as lease:
             if await self._is_ordered(destination):
@@ -92,11 +102,21 @@ class DeliveryWorker:
         async with self._transactions.database.read() as connection:
             return await self._config.ordered_at(connection, destination)
 
-    async def _send_in_order(self, destination: str, lease: Lease) -> None:
-        """Attempt the due deliveries of a destination, one at a time unless a send is slow."""
+    async def _send_in_order(
+        self, destination: str, lease: Lease, *, claimed: DueDelivery | None = None
+    ) -> None:
+        """Attempt the due deliveries of a destination, one at a time unless a send is slow.
+
+        The first attempt at `claimed` is recorded already.
+        """
         in_flight = InFlight(self._config.slow_seconds)
         try:
             async with asyncio.TaskGroup() as group:
+                if claimed is not None:
+                    sending = self._attempt_in_turn(claimed, lease, is_claimed=True)
+                    in_flight.add(claimed.delivery.id, group.create_task(sending))
+                    if not await in_flight.wait_for_end(self._config.slow_seconds):
+                        return
                 while not self._stop.is_set():
                     wait = in_flight.remaining()
                     due = None if wait > 0 else await self._next_in_order(destination, lease, in_flight.ids)
@@ -190,12 +210,14 @@ class DeliveryWorker:
             await self._wake_for_retry(destination, now)
         return found
 
-    async def _attempt_in_turn(self, due: DueDelivery, lease: Lease) -> bool:
+    async def _attempt_in_turn(self, due: DueDelivery, lease: Lease, *, is_claimed: bool = False) -> bool:
         """Attempt a delivery once it finds a place: the batch of one destination may not fill the pool.
 
         Returns whether anything may be unfinished at its destination.
         """
         async with self._sending.hold():
+            if is_claimed:
+                return await self._attempts.attempt_claimed(due, lease)
             return await self._attempts.attempt(due, lease)
 
     def _wake_after_pause(self, destination: str, state: DestinationState, now: datetime) -> None:

@@ -70,6 +70,10 @@ class Quarantined:
     is_delayed: bool = False
 
 
+Claim = ClaimedTurn | EndedUnrun | Quarantined
+"""What became of the next turn of a conversation."""
+
+
 class TurnClaimer:
     """Claims turns under a lease. `worker_id` names this process."""
 
@@ -96,32 +100,52 @@ class TurnClaimer:
         *,
         alone: bool = False,
         may_retry: bool = False,
-    ) -> ClaimedTurn | EndedUnrun | Quarantined | None:
+    ) -> Claim | None:
         """Claim the next turn, or settle it if it need not run; None if there is nothing to do.
 
         `may_retry`: a turn that waits for a retry is claimed now, because its agent answers again.
         """
         async with self._transactions.begin("turn.claim") as tx:
             lease.ensure_held()
-            turn = await turns.next_turn(tx.connection, conversation)
-            if turn is None or _must_wait(turn, may_retry=may_retry):
-                return None
-            if fence is None:
-                fence = await conversations.raise_fence(tx.connection, conversation)
-            agent = await records.get_by_id(tx.connection, turn.agent)
-            interruption = self._interruption(turn)
-            poison = decide_poison(
-                turn.crashes, interruption, waited_through_crash=self._waited_through_crash(turn)
-            )
-            end = _end_without_run(turn, dead=poison.dead)
-            if agent is None or end is not None:
-                state, error = end or (TurnState.FAILED, f"agent {turn.agent} no longer exists")
-                return await self._end_unrun(tx, turn, fence, state, error)
-            if poison.alone and not alone:
-                return await self._quarantine(tx, turn, fence, poison, interruption)
-            claim = await self._begin(tx, turn, fence, agent, poison.points)
-        self._histories.committed(conversation, claim.history, fence)
-        return replace(claim, interruption=self._interruptions.pop(turn.id, interruption))
+            claim = await self.claim_within(tx, conversation, fence, alone=alone, may_retry=may_retry)
+        return claim if claim is None else self.committed(claim)
+
+    async def claim_within(
+        self,
+        tx: Transaction,
+        conversation: str,
+        fence: int | None = None,
+        *,
+        alone: bool = False,
+        may_retry: bool = False,
+    ) -> Claim | None:
+        """Claim the next turn in a transaction; call `committed` with the result after the commit."""
+        turn = await turns.next_turn(tx.connection, conversation)
+        if turn is None or _must_wait(turn, may_retry=may_retry):
+            return None
+        if fence is None:
+            fence = await conversations.raise_fence(tx.connection, conversation)
+        agent = await records.get_by_id(tx.connection, turn.agent)
+        interruption = self._interruption(turn)
+        poison = decide_poison(
+            turn.crashes, interruption, waited_through_crash=self._waited_through_crash(turn)
+        )
+        end = _end_without_run(turn, dead=poison.dead)
+        if agent is None or end is not None:
+            state, error = end or (TurnState.FAILED, f"agent {turn.agent} no longer exists")
+            return await self._end_unrun(tx, turn, fence, state, error)
+        if poison.alone and not alone:
+            return await self._quarantine(tx, turn, fence, poison, interruption)
+        claim = await self._begin(tx, turn, fence, agent, poison.points)
+        return replace(claim, interruption=interruption)
+
+    def committed(self, claim: Claim) -> Claim:
+        """Keep what a claim has read for the next turn, and return the claim of a turn that may now run."""
+        if not isinstance(claim, ClaimedTurn):
+            return claim
+        self._histories.committed(claim.turn.conversation, claim.history, claim.fence)
+        interruption = self._interruptions.pop(claim.turn.id, claim.interruption)
+        return replace(claim, interruption=interruption)
 
     def _interruption(self, turn: Turn) -> Interruption:
         if turn.state is not TurnState.RUNNING:

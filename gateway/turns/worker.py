@@ -44,11 +44,12 @@ from gateway.tools.tool import ToolContext
 from gateway.turns.attempt import TurnAttempt
 from gateway.turns.bounds import Drained, DrainedTurns, TurnBounds, TurnCancelled
 from gateway.turns.cancellation import POLL_SECONDS, CancellationWatcher
-from gateway.turns.claim import ClaimedTurn, Quarantined, TurnClaimer
+from gateway.turns.claim import Claim, ClaimedTurn, Quarantined, TurnClaimer
 from gateway.turns.compaction_turn import input_trigger
 from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import save_files
 from gateway.turns.histories import HistoryCache
+from gateway.turns.immediate_turns import ImmediateTurns
 from gateway.turns.retrying import retry_later
 from sandbox.errors import SandboxError
 
@@ -137,26 +138,42 @@ class TurnWorker:
         """Cancel a turn at once if it runs in this process."""
         self._cancellations.cancel(turn)
 
+    def immediate_turns(self) -> ImmediateTurns:
+        """Return the claims of a worker whose leases no other process can hold."""
+        return ImmediateTurns(self._keyed_worker, self._claimer, self._run_first)
+
     async def _work_on(self, conversation: str) -> None:
         async with self._leases.acquire(f"t:{conversation}", ttl=self._lease_ttl) as lease:
-            fence, answered = None, False
-            while not self._stop.is_set():
-                claim = await self._claimer.next(conversation, lease, fence, may_retry=answered)
-                if claim is None:
-                    return
-                fence = claim.fence
-                answered = False
-                if isinstance(claim, ClaimedTurn):
-                    attempt = await self._run_turn(claim, lease)
-                    if not attempt.has_successor:
-                        return
-                    answered = attempt.end_state is TurnState.COMPLETED
-                elif isinstance(claim, Quarantined):
-                    if claim.is_delayed:
-                        return
-                    await self._run_quarantined(conversation, lease, fence)
-                else:
-                    self._on_turn_ended(claim.turn, claim.state)
+            if not self._stop.is_set():
+                await self._run_turns(
+                    await self._claimer.next(conversation, lease, None), conversation, lease
+                )
+
+    async def _run_first(self, claim: Claim, conversation: str) -> None:
+        """Run a turn that is claimed already, and then those that follow it."""
+        async with self._leases.acquire(f"t:{conversation}", ttl=self._lease_ttl) as lease:
+            await self._run_turns(claim, conversation, lease)
+
+    async def _run_turns(self, claim: Claim | None, conversation: str, lease: Lease) -> None:
+        """Run a claimed turn and those that follow it, until none does or the gateway stops."""
+        while claim is not None:
+            answered = await self._handle_claim(claim, conversation, lease)
+            if answered is None or self._stop.is_set():
+                return
+            claim = await self._claimer.next(conversation, lease, claim.fence, may_retry=answered)
+
+    async def _handle_claim(self, claim: Claim, conversation: str, lease: Lease) -> bool | None:
+        """Run a claimed turn; return whether its agent has answered, or None if no turn follows now."""
+        if isinstance(claim, ClaimedTurn):
+            attempt = await self._run_turn(claim, lease)
+            return attempt.end_state is TurnState.COMPLETED if attempt.has_successor else None
+        if isinstance(claim, Quarantined):
+            if claim.is_delayed:
+                return None
+            await self._run_quarantined(conversation, lease, claim.fence)
+            return False
+        self._on_turn_ended(claim.turn, claim.state)
+        return False
 
     async def _run_quarantined(self, conversation: str, lease: Lease, fence: int) -> None:
         """Run a quarantined turn with no other one beside it, so that a crash counts only against it."""

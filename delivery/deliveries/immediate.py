@@ -1,0 +1,65 @@
+"""Work that a transaction claims for this process, so that it starts right after the commit.
+
+Usually a transaction wakes a worker, which then claims the work in a transaction of its own. A process that
+has its broker to itself, and a free place for the work, claims it in the transaction that creates it. A crash
+after the commit is then the crash of a claimed turn or of an attempt.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from delivery.database.engine import Connection
+from delivery.deliveries.store import NewDelivery
+
+if TYPE_CHECKING:
+    from delivery.deliveries.transactions import Transaction
+
+
+class ImmediateWork(Protocol):
+    """Claimed work. Exactly one of `start` and `release` is called, in the task of the transaction.
+
+    `step` names the fault points of the claim, `<step>.before_commit` and `<step>.after_commit`.
+    """
+
+    step: str
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the work: the transaction is committed."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give the place back: the transaction was rolled back."""
+
+
+class TurnClaims(Protocol):
+    """Claims the next turn of a conversation."""
+
+    @abstractmethod
+    async def claim(self, tx: Transaction, conversation: str, *, account: str) -> ImmediateWork | None:
+        """Claim a turn, emit its events, and return its work; None: a wake-up is needed."""
+
+
+class DeliveryClaims(Protocol):
+    """Inserts new deliveries of one kind as being sent."""
+
+    @abstractmethod
+    async def claim(self, connection: Connection, planned: NewDelivery) -> ImmediateWork | None:
+        """Insert a delivery and its first attempt, and return its work.
+
+        None: nothing was inserted, because others are sent to its destination first or there is no place.
+        """
+
+
+async def claim_first(
+    claims: DeliveryClaims, connection: Connection, planned: Sequence[NewDelivery]
+) -> dict[str, ImmediateWork]:
+    """Claim the first delivery to each destination; return the work by the ids of those claimed."""
+    first: dict[str, NewDelivery] = {}
+    for one in planned:
+        first.setdefault(one.destination, one)
+    works = {one.id: await claims.claim(connection, one) for one in first.values()}
+    return {delivery: work for delivery, work in works.items() if work is not None}
