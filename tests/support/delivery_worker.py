@@ -71,6 +71,7 @@ class DeliveryWorkerHarness:
     attach: AttachFile = _refuse_file
     on_parked: Callable[[Transaction, DueDelivery], Awaitable[None]] = _ignore_parked
     slow_seconds: float = 3.0
+    claims_at_once: bool = False
 
     def __post_init__(self) -> None:
         """Put the parts together."""
@@ -86,6 +87,8 @@ class DeliveryWorkerHarness:
             checkpoint=self.checkpoint,
             receipts=self.receipts,
         )
+        if self.claims_at_once:
+            self.transactions.claim_deliveries(WorkQueue.DELIVER, self._worker.immediate_sends())
 
     def _sink_config(self) -> SinkConfig:
         chat_sink = ChatSink(self.bots.get, rate_wait_seconds=self.patience_seconds, attach=self.attach)
@@ -164,6 +167,15 @@ class DeliveryWorkerHarness:
     async def wake_worker(self, address: Address) -> None:
         """Have the worker check a chat."""
         await self.wake_ups.publish(WorkQueue.DELIVER, address.destination, account=ACCOUNT)
+
+    async def wait_until_idle(self, address: Address) -> None:
+        """Wait until the worker runs and has nothing to do for a chat."""
+        async with asyncio.timeout(20):
+            while (  # noqa: ASYNC110 - the worker reports no end
+                place := self._worker._keyed_worker.reserve(ACCOUNT, address.destination)
+            ) is None:
+                await asyncio.sleep(0.01)
+        place.release()
 
     async def list_deliveries(self, conversation: str) -> list[DeliveryView]:
         """Return a conversation's deliveries, in order."""

@@ -11,7 +11,7 @@ from datetime import datetime
 import pytest
 
 from delivery.broker.connection import connect
-from delivery.broker.keyed_worker import KeyedWorker
+from delivery.broker.keyed_worker import KeyedWorker, ReservedKey
 from delivery.broker.port import WakeUps, WorkQueue
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.broker.wake_ups import JetStreamWakeUps, MemoryWakeUps
@@ -38,9 +38,10 @@ class KeyedWorkerHarness:
     async def running(self) -> AsyncIterator[None]:
         """Work until the block ends; the calls in progress end with it."""
         stop = asyncio.Event()
-        worker = KeyedWorker(QUEUE, self.wake_ups, self._work, wake=self._wake, size=PoolSize(places=PLACES))
+        size = PoolSize(places=PLACES)
+        self.worker = KeyedWorker(QUEUE, self.wake_ups, self._work, wake=self._wake, size=size)
         async with asyncio.TaskGroup() as self._group:
-            self._group.create_task(worker.run(stop))
+            self._group.create_task(self.worker.run(stop))
             try:
                 yield
             finally:
@@ -59,6 +60,13 @@ class KeyedWorkerHarness:
             self.busy.discard(key)
             raise LeaseBusy(key)
         await self.finish.wait()
+
+    async def reserve(self, account: str, key: str) -> ReservedKey:
+        """Reserve a key, once the worker runs."""
+        async with asyncio.timeout(60):
+            while (place := self.worker.reserve(account, key)) is None:  # noqa: ASYNC110 - it is starting
+                await asyncio.sleep(0.01)
+        return place
 
     async def wake(self, account: str, *keys: str) -> None:
         """Wake some keys of an account."""
@@ -136,3 +144,47 @@ async def test_what_waits_when_the_worker_stops_is_passed_on(harness: KeyedWorke
     again = KeyedWorkerHarness(wake_ups=harness.wake_ups)
     async with again.running():
         assert set(await again.wait_for_started("acc_1", 4)) == set(keys) - set(running)
+
+
+async def test_a_reserved_key_is_worked_on_in_its_account(harness: KeyedWorkerHarness) -> None:
+    """It holds a place and excludes other calls for the key; its work starts without a wake-up."""
+    async with harness.running():
+        place = await harness.reserve("acc_1", "key")
+        assert harness.worker.reserve("acc_1", "key") is None
+        place.start(harness._work)
+        assert await harness.wait_for_started("acc_1", 1) == ["key"]
+        assert harness.worker.reserve("acc_1", "key") is None
+        harness.finish.set()
+        (await harness.reserve("acc_1", "key")).release()
+    assert harness.started == [("acc_1", "key")]
+
+
+async def test_a_wake_up_of_a_released_key_is_repeated(harness: KeyedWorkerHarness) -> None:
+    """The transaction that had reserved it was rolled back; another one has woken it meanwhile."""
+    async with harness.running():
+        place = await harness.reserve("acc_1", "key")
+        await harness.wake("acc_1", "key", "other")
+        await harness.wait_for_started("acc_1", 1)
+        place.release()
+        assert await harness.wait_for_started("acc_1", 2) == ["other", "key"]
+
+
+async def test_a_stop_waits_for_reserved_keys(harness: KeyedWorkerHarness) -> None:
+    """The transaction may still be committed, and then its work is done."""
+    async with harness.running():
+        place = await harness.reserve("acc_1", "key")
+        assert harness.worker.reserve("acc_2", "other") is not None
+        harness.worker.release_reserved("acc_2", "other")
+        asyncio.get_running_loop().call_later(0.05, place.start, harness._work)
+    assert harness.started == [("acc_1", "key")]
+    assert harness.worker.reserve("acc_1", "key") is None
+
+
+async def test_no_key_is_reserved_while_others_wait_for_places(harness: KeyedWorkerHarness) -> None:
+    """Work that a transaction claims passes nobody."""
+    async with harness.running():
+        await harness.wake("busy", *(f"key{number}" for number in range(PLACES)))
+        await harness.wait_for_started("busy", PLACES - 1)
+        while not harness.worker._scheduler.waiting("busy"):  # noqa: ASYNC110 - woken by the broker
+            await asyncio.sleep(0.01)
+        assert harness.worker.reserve("quiet", "key") is None

@@ -1,6 +1,6 @@
 """What one message costs: statements, transactions and messages to the broker, from chat to chat.
 
-A message needs 41 statements beside BEGIN, 5.8 commits and 6 publishes: one for each event. The limits are
+A message needs 38 statements beside BEGIN, 3 commits and 6 publishes: one for each event. The limits are
 above that: work that runs by time is counted as well, and there is more of it while a slow machine
 answers. Lower them when a change saves something.
 """
@@ -28,9 +28,9 @@ from statement_recorder import StatementRecorder, recorded_statements
 
 CHAT = 4711
 MESSAGES = 10
-MAX_STATEMENTS = 46.0
-MAX_COMMITS = 8.0
-MAX_PUBLISHES = 12.0
+MAX_STATEMENTS = 42.0
+MAX_COMMITS = 6.0
+MAX_PUBLISHES = 10.0
 OWN = "/* of the test */"
 
 

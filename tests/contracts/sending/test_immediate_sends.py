@@ -1,0 +1,143 @@
+"""Deliveries that are claimed in the transaction that creates them: sent at once, once, and in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from channels.message import Address
+from delivery.database.clock import utc_now
+from delivery.database.engine import Database
+from delivery.deliveries import destinations, routes
+from delivery.deliveries.route import Route
+from delivery.events import outbox
+from delivery.events.event import Event, EventType, new_id
+from delivery_worker import ACCOUNT, DeliveryWorkerHarness
+from memory_channel import MemoryChannel
+from sink_harnesses import make_bot
+
+ROOM = Address(channel="chn_1", room="42")
+CLAIM = ["delivery.claim.before_commit", "delivery.claim.after_commit"]
+
+
+class RolledBack(Exception):
+    """The transaction fails at a fault point."""
+
+
+@dataclass(kw_only=True)
+class FaultPointRecorder:
+    """The fault points that were reached; the process survives `failing`, but not the transaction."""
+
+    reached: list[str] = field(default_factory=list)
+    failing: str = ""
+
+    def reach(self, point: str) -> None:
+        """Record a fault point."""
+        self.reached.append(point)
+        if point == self.failing:
+            self.failing = ""
+            raise RolledBack
+
+
+@dataclass(kw_only=True)
+class ClaimedChat:
+    """A conversation with a chat, and a worker that claims its deliveries at once."""
+
+    channel: MemoryChannel
+    worker: DeliveryWorkerHarness
+    points: FaultPointRecorder
+    conversation: str
+
+    async def say(self, *texts: str) -> None:
+        """Emit messages in one transaction."""
+        async with self.worker.transactions.begin("turn.settle") as tx:
+            for text in texts:
+                data = {"role": "assistant", "text": text, "message": new_id("msg")}
+                tx.emit(Event.now(EventType.MESSAGE_COMPLETED, self.conversation, data))
+
+    async def wait_until_delivered(self) -> list[str]:
+        """Wait for the ends of all deliveries; returns the texts in the room."""
+        await self.worker.wait_for_states(self.conversation, "delivered")
+        return self.channel.texts("42")
+
+    @property
+    def claims(self) -> list[str]:
+        """The fault points of claims that were reached."""
+        return [point for point in self.points.reached if point.startswith("delivery.claim")]
+
+
+@pytest.fixture
+async def chat(database: Database) -> ClaimedChat:
+    """Return a chat whose worker does not run yet."""
+    channel, points, conversation = MemoryChannel(), FaultPointRecorder(), new_id("cnv")
+    async with database.begin() as connection:
+        await outbox.create_stream(connection, conversation=conversation, account=ACCOUNT, agent="agt_1")
+        route = Route.to_chat(account=ACCOUNT, conversation=conversation, address=ROOM)
+        await routes.add_route(connection, route)
+    worker = DeliveryWorkerHarness(
+        database=database,
+        bots={"chn_1": make_bot(channel, frozenset())},
+        checkpoint=points.reach,
+        claims_at_once=True,
+    )
+    return ClaimedChat(channel=channel, worker=worker, points=points, conversation=conversation)
+
+
+async def test_the_transaction_that_creates_a_delivery_claims_it(chat: ClaimedChat) -> None:
+    """There is no transaction of a claim beside that of the message, and one attempt is recorded."""
+    async with chat.worker.running():
+        await chat.worker.wait_until_idle(ROOM)
+        chat.points.reached.clear()
+        await chat.say("hello")
+        assert await chat.wait_until_delivered() == ["hello"]
+    assert chat.claims == CLAIM
+    assert chat.points.reached.index(CLAIM[0]) < chat.points.reached.index("turn.settle.after_commit")
+    (hello,) = await chat.worker.list_deliveries(chat.conversation)
+    assert hello.attempts == 1
+
+
+async def test_a_rolled_back_transaction_gives_its_place_back(chat: ClaimedChat) -> None:
+    """What it would have sent is not sent, and the next transaction claims again."""
+    async with chat.worker.running():
+        await chat.worker.wait_until_idle(ROOM)
+        chat.points.failing = "delivery.claim.before_commit"
+        with pytest.raises(RolledBack):
+            await chat.say("lost")
+        await chat.worker.wait_until_idle(ROOM)
+        chat.points.reached.clear()
+        await chat.say("hello")
+        assert await chat.wait_until_delivered() == ["hello"]
+    assert chat.claims == CLAIM
+
+
+async def test_several_messages_of_a_transaction_keep_their_order(chat: ClaimedChat) -> None:
+    """The first is claimed, and the others follow it."""
+    async with chat.worker.running():
+        await chat.worker.wait_until_idle(ROOM)
+        await chat.say("one", "two", "three")
+        assert await chat.wait_until_delivered() == ["one", "two", "three"]
+
+
+async def test_nothing_passes_an_unfinished_delivery(chat: ClaimedChat) -> None:
+    """A message that was created while no worker ran is sent before one that could be claimed."""
+    await chat.say("first")
+    assert chat.claims == []
+    async with chat.worker.running():
+        await chat.say("second")
+        assert await chat.wait_until_delivered() == ["first", "second"]
+
+
+async def test_nothing_is_claimed_during_a_pause(chat: ClaimedChat, database: Database) -> None:
+    """The delivery waits for the end of the pause, without an attempt."""
+    async with chat.worker.running():
+        await chat.worker.wait_until_idle(ROOM)
+        until = utc_now() + timedelta(hours=1)
+        async with database.begin() as connection:
+            await destinations.pause(connection, ROOM.destination, account=ACCOUNT, until=until)
+        chat.points.reached.clear()
+        await chat.say("later")
+        assert chat.claims == []
+    (later,) = await chat.worker.list_deliveries(chat.conversation)
+    assert (later.state, later.attempts) == ("pending", 0)
