@@ -15,12 +15,13 @@ from functools import partial
 from typing import Any, cast
 from weakref import ref
 
-from sqlalchemy import ColumnElement, Executable, SelectBase, UpdateBase
+from sqlalchemy import BindParameter, ColumnElement, Executable, SelectBase, UpdateBase, literal_column
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.result import SimpleResultMetaData
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.visitors import replacement_traverse
 
 from delivery.database.direct_result import DirectResult
 from delivery.database.sqlite import InlineSqliteConnection
@@ -142,12 +143,30 @@ def _make_plan(statement: Executable, given: frozenset[str], dialect: Dialect) -
 def _compile_plan(
     statement: SelectBase | UpdateBase, given: frozenset[str], dialect: Dialect
 ) -> _Plan | None:
+    constants = partial(_render_constant, given=given, dialect=dialect)
+    statement = replacement_traverse(statement, {}, constants)
     compiled = statement.compile(dialect=dialect, column_keys=sorted(given) or None)
     if compiled.post_compile_params or compiled.insert_prefetch or compiled.update_prefetch:
         return None
     if any(bind.callable or (bind.required and bind.key not in given) for bind in compiled.binds.values()):
         return None
     return _Plan(compiled, list(statement.exported_columns), dialect, given)
+
+
+def _render_constant(
+    element: Any, *, given: frozenset[str], dialect: Dialect, **_options: Any
+) -> ColumnElement[Any] | None:
+    """Return a constant text or number of a statement as a literal; None leaves an element as it is.
+
+    SQLite prepares a statement again for each execution if the value of a parameter decides whether a partial
+    index may be used.
+    """
+    if not isinstance(element, BindParameter) or element.key in given or element.expanding:
+        return None
+    if element.required or element.callable or type(element.value) not in (str, int):
+        return None
+    render = element.type.dialect_impl(dialect).literal_processor(dialect)
+    return None if render is None else literal_column(render(element.value), type_=element.type)
 
 
 class DirectConnection(AsyncConnection):

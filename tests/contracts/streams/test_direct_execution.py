@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -26,7 +27,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from delivery.database.direct_execution import DirectResult
+from delivery.database import direct_execution
+from delivery.database.direct_result import DirectResult
 from delivery.database.engine import Connection, Database
 from delivery.database.tables import UtcDateTime
 
@@ -173,3 +175,25 @@ async def test_a_connection_is_not_used_again_after_an_error(known: Database) ->
     assert broken.closed
     async with known.read() as connection:
         assert connection is not broken
+
+
+async def test_constants_of_a_statement_are_part_of_its_text(known: Database) -> None:
+    """SQLite would prepare a statement again if a parameter could decide about a partial index."""
+    query = select(THINGS.c.id).where(THINGS.c.name == "it's", THINGS.c.id == bindparam("of"))
+    async with known.read() as connection:
+        await connection.execute(query, {"of": 1})
+        assert (await execute(connection, query, {"of": 1}, direct=True)).all() == []
+        plan = direct_execution._PLANS.get(query, {"of": 1}, connection)
+    assert plan is not None
+    assert "name = 'it''s'" in plan.text
+    assert plan.text.count("?") == 1
+
+
+async def test_plans_go_with_their_statements(known: Database) -> None:
+    """A statement that is built for one call leaves nothing behind."""
+    before = len(direct_execution._PLANS._plans)
+    async with known.read() as connection:
+        for number in range(20):
+            await connection.execute(select(THINGS.c.id).where(THINGS.c.id == number))
+    gc.collect()
+    assert len(direct_execution._PLANS._plans) <= before + 1
