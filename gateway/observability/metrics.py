@@ -72,6 +72,8 @@ class Metrics:
     counters: dict[str, Counter] = field(init=False, default_factory=dict)
     gauges: dict[str, Gauge] = field(init=False, default_factory=dict)
     histograms: dict[str, Histogram] = field(init=False, default_factory=dict)
+    _counter_of: dict[tuple[str, ...], Counter] = field(init=False, default_factory=dict, repr=False)
+    _histogram_of: dict[tuple[str, ...], Histogram] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Register every metric under its public name."""
@@ -87,8 +89,12 @@ class Metrics:
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Add to a counter of the catalogue."""
-        counter = self.counters[name]
-        (counter.labels(**labels) if labels else counter).inc(max(amount, 0))
+        key = (name, *labels, *labels.values())
+        counter = self._counter_of.get(key)
+        if counter is None:
+            counter = self.counters[name]
+            counter = self._counter_of[key] = counter.labels(**labels) if labels else counter
+        counter.inc(max(amount, 0))
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge of the catalogue."""
@@ -97,8 +103,12 @@ class Metrics:
 
     def observe(self, name: str, seconds: float, **labels: str) -> None:
         """Record one duration in seconds; a negative one, from two clocks, counts as 0."""
-        histogram = self.histograms[name]
-        (histogram.labels(**labels) if labels else histogram).observe(max(seconds, 0.0))
+        key = (name, *labels, *labels.values())
+        histogram = self._histogram_of.get(key)
+        if histogram is None:
+            histogram = self.histograms[name]
+            histogram = self._histogram_of[key] = histogram.labels(**labels) if labels else histogram
+        histogram.observe(max(seconds, 0.0))
 
     def count_request(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """Record an answered request; a stream has no duration."""

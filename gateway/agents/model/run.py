@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from functools import partial
+from functools import cached_property, partial
 
 from delivery.database.clock import utc_now
 from gateway.agents.clients import messages as stored
@@ -54,12 +54,22 @@ class ModelRun:
         shown = self._limits.context_tokens * compaction.BYTES_PER_TOKEN // 4
         names = [tool.name for tool in self._specs]
         self._executor = tool_calls.CallExecutor(tools, names=names, max_chars=shown)
-        fixed = compaction.estimate_text_tokens(turn_input.agent.instructions) + sum(
+        self._refused_budget: int | None = None
+
+    @cached_property
+    def _fixed_tokens(self) -> int:
+        """The tokens of instructions and tools, estimated when a long conversation or a budget asks."""
+        return compaction.estimate_text_tokens(self._turn_input.agent.instructions) + sum(
             compaction.estimate_text_tokens(f"{tool.name}{tool.description}{dict(tool.schema)}")
             for tool in self._specs
         )
-        self._fixed_tokens = fixed
-        self._token_budget = token_budget(self._limits.context_tokens, fixed)
+
+    @property
+    def _token_budget(self) -> int:
+        """The tokens available for the conversation; 0 means no limit."""
+        if self._refused_budget is not None:
+            return self._refused_budget
+        return token_budget(self._limits.context_tokens, self._fixed_tokens)
 
     async def run(self) -> Events:
         """Run to the end; raises AgentError, and errors of tools unchanged."""
@@ -247,15 +257,18 @@ class ModelRun:
         self._has_progress = True
 
     def _needs_compaction(self) -> bool:
-        if self._compacted or not self._token_budget:
+        if self._compacted:
             return False
-        return self._state.estimate_tokens() > self._token_budget * compaction.START_SHARE
+        tokens, least = self._state.estimate_tokens(), least_budget(self._limits.context_tokens)
+        if self._refused_budget is None and tokens <= least * compaction.START_SHARE:
+            return False  # whatever the instructions and tools take
+        return bool(self._token_budget) and tokens > self._token_budget * compaction.START_SHARE
 
     def _shrink_budget(self) -> None:
         """Use the refused size as the limit: the model's window is smaller than configured or estimated."""
         self._context_exceeded = True
         refused = int(self._state.estimate_tokens() * CONTEXT_RETRY_SHARE)
-        self._token_budget = min(refused, self._token_budget or refused)
+        self._refused_budget = min(refused, self._token_budget or refused)
 
     async def _compact_on_request(self) -> Events:
         """Replace all but the last exchange by a summary, and end the turn."""
@@ -327,4 +340,9 @@ def initial_state(turn_input: TurnInput) -> AgentState:
 
 def token_budget(context_tokens: int, fixed: int) -> int:
     """Return the tokens available for the conversation beside instructions and tools; 0 means no limit."""
-    return max(context_tokens - fixed, context_tokens // 4)
+    return max(context_tokens - fixed, least_budget(context_tokens))
+
+
+def least_budget(context_tokens: int) -> int:
+    """Return the tokens available for the conversation beside any instructions and tools."""
+    return context_tokens // 4
