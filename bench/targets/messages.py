@@ -8,6 +8,8 @@ import signal
 import tempfile
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 
 from bench import latency, meters, throughput
@@ -24,8 +26,6 @@ RATE_TARGETS = {1: 80.0, 150: 50.0}
 MODEL_SECONDS = 0.2
 SLOWEST_OF = 200
 """The number of chats whose slowest replies have a target."""
-
-LONG_CHAT = 555_000
 
 
 async def measure_one_by_one(count: int) -> tuple[list[TargetRow], Mapping[str, Mapping[str, float]]]:
@@ -126,25 +126,27 @@ async def _measure_chats(chats: int, messages: int, pieces: int) -> tuple[Throug
 
 
 async def measure_growth(turns: int) -> list[TargetRow]:
-    """Compare the CPU of a message in a conversation of ten turns and of so many."""
-    sample = 10
-    with tempfile.TemporaryDirectory() as directory:
-        async with run_model() as url, open_bench_gateway(Path(directory), model=url) as deployment:
-            platform, pid, said = deployment.platform, deployment.gateway.pid, 0
+    """Compare the CPU of a message in a conversation of ten turns and of so many.
 
-            async def talk(count: int) -> float:
-                nonlocal said
-                before = meters.read(pid).cpu
-                for _ in range(count):
-                    said += 1
-                    await platform.say(LONG_CHAT, f"word {said}")
-                    await platform.wait_for_messages(said, chat=LONG_CHAT, seconds=throughput.TIMEOUT_SECONDS)
-                return (meters.read(pid).cpu - before) * 1000 / count
+    Over WebSocket, because a bot sends one message a second to a chat of Telegram.
+    """
+    sample, said = 10, count()
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        url = await stack.enter_async_context(run_model())
+        deployment = await stack.enter_async_context(open_bench_gateway(Path(directory), model=url))
+        ask, _answers = await stack.enter_async_context(latency.on_socket(deployment, "hello"))
 
-            await talk(sample)
-            short = await talk(sample)
-            await talk(max(0, turns - 2 * sample))
-            grown = await talk(sample)
+        async def talk(messages: int) -> float:
+            before = meters.read(deployment.gateway.pid).cpu
+            for _ in range(messages):
+                await ask(next(said))
+            return (meters.read(deployment.gateway.pid).cpu - before) * 1000 / messages
+
+        await talk(sample)
+        short = await talk(sample)
+        await talk(max(0, turns - 2 * sample))
+        grown = await talk(sample)
     return [
         TargetRow(name=f"CPU of a message after {turns} turns ÷ after 10", value=grown / short, target=1.2)
     ]
