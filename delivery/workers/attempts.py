@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -21,6 +21,7 @@ from delivery.deliveries.attempt_store import EndedAttempt
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind
 from delivery.deliveries.store import DueDelivery
 from delivery.deliveries.transactions import Transaction, Transactions
+from delivery.fair_gate import ahead_of_accounts
 from delivery.workers import reports
 from delivery.workers.send_receipts import SendReceipt, SendReceipts
 from delivery.workers.sink_config import SinkConfig
@@ -90,22 +91,30 @@ class Attempts:
         ]
 
     async def send(self, claimed: ClaimedDelivery, lease: Lease) -> EndedSend:
-        """Call the sink once, and keep a receipt of what it has delivered."""
+        """Call the sink once, and keep a receipt of what it has delivered.
+
+        A kill between a platform's acceptance and the receipt repeats a message that cannot be recognised. So
+        the steps in between wait for no other work of the account.
+        """
         lease.ensure_held()
         self._checkpoint("delivery.before_send")
+        with nullcontext() if self._config.repeatable else ahead_of_accounts():
+            ended = await self._call_sink(claimed)
+            self._save_receipt(ended)
+        return ended
+
+    async def _call_sink(self, claimed: ClaimedDelivery) -> EndedSend:
         async with AsyncExitStack() as exit_stack:
             started = time.monotonic()
             outcome = await self._config.sink.send(replace(claimed.delivery, exit_stack=exit_stack))
             self._checkpoint("delivery.after_send")
-            ended = EndedSend(
+            return EndedSend(
                 due=claimed.due,
                 number=claimed.delivery.attempt,
                 outcome=outcome,
                 duration_ms=(time.monotonic() - started) * 1000,
                 exit_stack=exit_stack.pop_all(),
             )
-        self._save_receipt(ended)
-        return ended
 
     async def settle(self, ended: Sequence[EndedSend]) -> bool:
         """Record the outcomes of sends to one destination in one transaction, and leave their contexts.
