@@ -26,7 +26,9 @@ from channels.telegram.simulator import Simulator, simulate
 
 TIMEOUT_SECONDS = 10.0
 WARM_UP = 5
-CHATS = 20
+CHATS = 25
+"""Chats in turn. After five messages in quick succession a bot sends one a second to a chat of Telegram."""
+
 Ask = Callable[[int], Awaitable[None]]
 """Say message number N and return when its reply is there."""
 
