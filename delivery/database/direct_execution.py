@@ -144,13 +144,13 @@ def _compile_plan(
     statement: SelectBase | UpdateBase, given: frozenset[str], dialect: Dialect
 ) -> _Plan | None:
     constants = partial(_render_constant, given=given, dialect=dialect)
-    statement = replacement_traverse(statement, {}, constants)
-    compiled = statement.compile(dialect=dialect, column_keys=sorted(given) or None)
+    constant = cast("SelectBase | UpdateBase", replacement_traverse(statement, {}, constants))
+    compiled = constant.compile(dialect=dialect, column_keys=sorted(given) or None)
     if compiled.post_compile_params or compiled.insert_prefetch or compiled.update_prefetch:
         return None
     if any(bind.callable or (bind.required and bind.key not in given) for bind in compiled.binds.values()):
         return None
-    return _Plan(compiled, list(statement.exported_columns), dialect, given)
+    return _Plan(compiled, list(constant.exported_columns), dialect, given)
 
 
 def _render_constant(

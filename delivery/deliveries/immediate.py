@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from delivery.database.engine import Connection
 from delivery.deliveries.store import NewDelivery
-
-if TYPE_CHECKING:
-    from delivery.deliveries.transactions import Transaction
 
 
 class ImmediateWork(Protocol):
@@ -33,14 +30,6 @@ class ImmediateWork(Protocol):
     @abstractmethod
     def release(self) -> None:
         """Give the place back: the transaction was rolled back."""
-
-
-class TurnClaims(Protocol):
-    """Claims the next turn of a conversation."""
-
-    @abstractmethod
-    async def claim(self, tx: Transaction, conversation: str, *, account: str) -> ImmediateWork | None:
-        """Claim a turn, emit its events, and return its work; None: a wake-up is needed."""
 
 
 class DeliveryClaims(Protocol):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import Protocol
 
 from delivery.background import log_errors
 from delivery.broker.port import WakeUps, WorkQueue
 from delivery.database.engine import Connection, Database
 from delivery.deliveries import immediate, store
-from delivery.deliveries.immediate import DeliveryClaims, ImmediateWork, TurnClaims
+from delivery.deliveries.immediate import DeliveryClaims, ImmediateWork
 from delivery.deliveries.router import QUEUES, Router
 from delivery.deliveries.store import NewDelivery
 from delivery.events import outbox
@@ -46,6 +48,14 @@ class Transaction:
     def after_commit(self, action: Callable[[], None]) -> None:
         """Call a function that neither waits nor raises once the transaction is committed."""
         self.actions.append(action)
+
+
+class TurnClaims(Protocol):
+    """Claims the next turn of a conversation."""
+
+    @abstractmethod
+    async def claim(self, tx: Transaction, conversation: str, *, account: str) -> ImmediateWork | None:
+        """Claim a turn, emit its events, and return its work; None: a wake-up is needed."""
 
 
 class Transactions:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
+from delivery.broker.keyed_worker import KeyedWorker, ReservedKey
 from delivery.broker.port import Lease, WorkQueue
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from delivery.deliveries.transactions import Transaction, Transactions
+from delivery.deliveries.immediate import ImmediateWork
+from delivery.deliveries.transactions import Transaction, Transactions, TurnClaims
 from delivery.errors import LeaseLost
 from delivery.events.event import Event, EventType
 from gateway.agents.port import ApprovalDecision
@@ -215,6 +218,54 @@ class TurnClaimer:
             approvals=await approval_store.list_for_turn(connection, turn.id) if is_retry else (),
             replies_before=await conversations.count_replies(connection, turn.id) if is_retry else 0,
         )
+
+
+RunFirst = Callable[[Claim, str], Awaitable[None]]
+"""Run a claimed turn of a conversation, and then those that follow it."""
+
+
+class ImmediateTurn(ImmediateWork):
+    """A turn that is claimed by a transaction."""
+
+    step = "turn.claim"
+
+    def __init__(self, place: ReservedKey, claim: Claim, claimer: TurnClaimer, run: RunFirst) -> None:
+        self._place = place
+        self._claim = claim
+        self._claimer = claimer
+        self._run = run
+
+    def start(self) -> None:
+        """Run the turn."""
+        self._place.start(partial(self._run, self._claimer.committed(self._claim)))
+
+    def release(self) -> None:
+        """Give the place back."""
+        self._place.release()
+
+
+class ImmediateTurns(TurnClaims):
+    """Claims turns for a worker whose leases no other process can hold."""
+
+    def __init__(self, worker: KeyedWorker, claimer: TurnClaimer, run: RunFirst) -> None:
+        self._worker = worker
+        self._claimer = claimer
+        self._run = run
+
+    async def claim(self, tx: Transaction, conversation: str, *, account: str) -> ImmediateWork | None:
+        """Claim the next turn of a conversation if none of its turns runs, and a place is free."""
+        place = self._worker.reserve(account, conversation)
+        if place is None:
+            return None
+        try:
+            claim = await self._claimer.claim_within(tx, conversation)
+        except BaseException:
+            place.release()
+            raise
+        if claim is None:
+            place.release()
+            return None
+        return ImmediateTurn(place, claim, self._claimer, self._run)
 
 
 def _must_wait(turn: Turn, *, may_retry: bool) -> bool:

@@ -44,12 +44,11 @@ from gateway.tools.tool import ToolContext
 from gateway.turns.attempt import TurnAttempt
 from gateway.turns.bounds import Drained, DrainedTurns, TurnBounds, TurnCancelled
 from gateway.turns.cancellation import POLL_SECONDS, CancellationWatcher
-from gateway.turns.claim import Claim, ClaimedTurn, Quarantined, TurnClaimer
+from gateway.turns.claim import Claim, ClaimedTurn, ImmediateTurns, Quarantined, TurnClaimer
 from gateway.turns.compaction_turn import input_trigger
 from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import save_files
 from gateway.turns.histories import HistoryCache
-from gateway.turns.immediate_turns import ImmediateTurns
 from gateway.turns.retrying import retry_later
 from sandbox.errors import SandboxError
 
