@@ -65,8 +65,11 @@ _PROGRAMS = (
         "nohup",
         "whoami",
     ),
-    *("truncate", "tar", "gzip", "curl", "kill", "yes", "chown", "split"),
+    *("truncate", "tar", "gzip", "curl", "kill", "yes", "chown", "split", "git"),
 )
+_GIT_PROGRAMS = Path("/usr/lib/git-core")
+_GIT_TRANSPORTS = ("git-remote-http", "git-remote-https")
+"""What git runs for addresses of the web; the rest of git is in the program itself."""
 _FOLDERS = (
     "tmp",
     "proc",
@@ -80,6 +83,7 @@ _FOLDERS = (
     "usr/local/bin",
     "etc",
     "mnt",
+    "usr/share/git-core/templates",
 )
 _PASSWD = "root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000::/home/sandbox:/bin/bash\n"
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
@@ -307,6 +311,7 @@ def _path_in_image(place: Path) -> str:
 
 def _source_paths() -> set[Path]:
     found = {Path(path) for name in _PROGRAMS if (path := shutil.which(name, path="/usr/bin:/bin"))}
+    found |= {path for name in _GIT_TRANSPORTS if (path := _GIT_PROGRAMS / name).exists()}
     return found | {library for program in found | set(_extensions()) for library in _libraries(program)}
 
 
