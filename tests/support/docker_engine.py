@@ -254,7 +254,7 @@ def _find_problem(engine: EngineProcess) -> str:
     if given:
         image.symlink_to(Path(given).absolute())
     else:
-        _write_image(image)
+        write_image(image)
     repository, _, tag = IMAGE.rpartition(":")
     said = engine.call("POST", f"/images/create?fromSrc=-&repo={repository}&tag={tag}", body=image)
     image.unlink()
@@ -284,7 +284,7 @@ def _log_tail(engine: EngineProcess) -> str:
     return (said or lines or ["dockerd does not come up"])[-1][-500:]
 
 
-def _write_image(path: Path) -> None:
+def write_image(path: Path) -> None:
     """Write a root file system of this machine's own programs, libraries and python."""
     with tarfile.open(path, "w") as tar:
         for name in _FOLDERS:
@@ -311,7 +311,8 @@ def _path_in_image(place: Path) -> str:
 
 def _source_paths() -> set[Path]:
     found = {Path(path) for name in _PROGRAMS if (path := shutil.which(name, path="/usr/bin:/bin"))}
-    found |= {path for name in _GIT_TRANSPORTS if (path := _GIT_PROGRAMS / name).exists()}
+    transports = (_GIT_PROGRAMS / name for name in _GIT_TRANSPORTS)
+    found |= {program for program in transports if program.exists()}
     return found | {library for program in found | set(_extensions()) for library in _libraries(program)}
 
 

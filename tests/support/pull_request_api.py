@@ -63,7 +63,6 @@ class PullRequestApi:
             "user": {"login": self.login},
             "head": {
                 "ref": given["head"],
-                "label": f"{name.split('/')[0]}:{given['head']}",
                 "sha": commits[0],
             },
             "base": {"ref": given["base"]},

@@ -9,9 +9,10 @@ from typing import Any
 
 from openai_server import ScriptedTurn, ToolCall, last_text
 
-REPOSITORY, BRANCH, GATE = "example/tool", "fix-the-sum", "go"
+REPOSITORY, BRANCH = "example/tool", "fix-the-sum"
 ORDER = "fix the failing test in example/tool and open a PR"
 SEARCH_ORDER = "search for secrets"
+GO_ORDER = "let the test go on"
 BEGUN = "The test runs in the background."
 SEARCHED = "The search has found:"
 OPENED = "The test is mended, see"
@@ -24,16 +25,17 @@ FILES = {
 }
 MENDED = FILES["adding.py"].replace(b"-", b"+")
 
+_GATE = "go"
 _TEST = "python3 -B -m unittest test_adding 2>&1"
-_WAIT = f"while [ ! -e ../{GATE} ]; do sleep 0.1; done"
-_SECRETS = "canary[-]|eC1hY2Nlc3MtdG9rZW4[6]"
+_WAIT = f"while [ ! -e ../{_GATE} ]; do sleep 0.1; done"
+_SECRETS = "canary[-][0-9a-f]{32}|eC1hY2Nlc3MtdG9rZW4[6]Y2FuYXJ5"
 """The beginnings of the secrets, in clear and in base64, in a pattern that does not match itself."""
 
 _SEARCH = f"""
 echo environment: $(env | grep -cE '{_SECRETS}')
 echo processes: $(cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -acE '{_SECRETS}')
 echo files: $(cd / && grep -rlE '{_SECRETS}' --exclude-dir={{proc,sys,usr,dev}} . 2>/dev/null | wc -l)
-echo control: $(printf 'canary%s' -x | grep -cE '{_SECRETS}')
+echo control: $(printf 'canary%s%032d' - 0 | grep -cE '{_SECRETS}')
 """
 NOTHING_FOUND = "environment: 0\nprocesses: 0\nfiles: 0\ncontrol: 1"
 
@@ -66,6 +68,8 @@ class PullRequestModel:
         text, results = _text(messages[start]), [one for one in messages[start:] if one["role"] == "tool"]
         if SEARCH_ORDER in text:
             return self._next([_bash(_SEARCH)], results, lambda: f"{SEARCHED}\n{last_text(body)}")
+        if GO_ORDER in text:
+            return self._next([_bash(f"touch {_GATE}")], results, lambda: "It goes on.")
         if ORDER in text:
             return self._next(self._first, results, lambda: BEGUN)
         if "all-green" in text:

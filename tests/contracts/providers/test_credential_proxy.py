@@ -34,7 +34,7 @@ from sandbox.model import BackgroundJob, ExecRequest, ExecResult, Network
 from sandbox.port import Provider, Sandbox
 from sandbox.testing.rig import TOKEN, ProviderRig
 from sandbox.testing.waiting import wait_for_job
-from sandbox_rigs import VARIANTS
+from sandbox_rigs import variants_of
 from tool_contexts import asked_context
 
 GIT, API = "git.example.org", "api.example.org"
@@ -106,13 +106,20 @@ async def account(tmp_path: Path) -> AsyncIterator[Account]:
     await database.close()
 
 
+def rig_of(provider: str, directory: Path) -> ProviderRig:
+    """Return a provider whose sandboxes use the proxy."""
+    if provider == "docker":
+        return engine_rig("engine", directory)
+    variants = variants_of(provider)
+    return variants.get("control_groups", next(iter(variants.values())))(directory)
+
+
 @asynccontextmanager
 async def sandboxes(
     tmp_path: Path, hosts: PublicHosts, account: Account, provider: str = "host"
 ) -> AsyncIterator[Sandboxes]:
     """Open a provider with the credential proxy."""
-    host = VARIANTS["host"]["control_groups"](tmp_path)
-    rig = engine_rig("engine", tmp_path) if provider == "docker" else host
+    rig = rig_of(provider, tmp_path)
     credentials = Credentials(account.database, account.records)
     async with hosts.sockets(signer=credentials.signer) as rig.egress, rig.open() as opened_provider:
         opened = Sandboxes(rig, opened_provider, account)
@@ -173,8 +180,9 @@ grep -rlE "$pattern" . ~ /tmp /run /etc /opt 2>/dev/null | wc -l
 """
 
 
+@pytest.mark.parametrize("provider", ["host", "docker", "kubernetes"])
 async def test_git_clones_and_pushes_with_a_password(
-    tmp_path: Path, hosts: PublicHosts, account: Account
+    tmp_path: Path, hosts: PublicHosts, account: Account, provider: str
 ) -> None:
     """Git works with a private repository as it is; the password is nowhere in the sandbox."""
     if not is_git_server_possible():
@@ -186,7 +194,7 @@ async def test_git_clones_and_pushes_with_a_password(
     credential = await account.add("github", GIT, "basic", {"username": "ada", "password": PASSWORD})
     async with (
         hosts.serve(server.handle, port=443, tls_name=GIT),
-        sandboxes(tmp_path, hosts, account) as opened,
+        sandboxes(tmp_path, hosts, account, provider) as opened,
     ):
         sandbox = await opened.create()
         script = (
@@ -244,7 +252,7 @@ async def test_the_git_tools_clone_commit_and_push(
         assert (await run(sandbox, SEARCH)).stdout.split() == [b"0", b"0", b"0"]
 
 
-@pytest.mark.parametrize("provider", ["host", "docker"])
+@pytest.mark.parametrize("provider", ["host", "docker", "kubernetes"])
 async def test_a_credential_is_for_its_agents_host_and_tls(
     tmp_path: Path, hosts: PublicHosts, account: Account, provider: str
 ) -> None:

@@ -13,6 +13,8 @@ import docker_engine
 from code_hosts import API_HOST, GIT_HOST, CodeHosts, code_hosts
 from gateway_process import GatewayProcess, channel_env, reserve_port
 from group_rooms import ADA, GroupRoom, open_group_room
+from kubernetes_rig import IMAGE, KUBECONFIG
+from kubernetes_service import TOKEN
 from openai_server import OpenAIServer
 from process_calls import call, wait_until_settled
 from pull_request_api import WEB
@@ -20,7 +22,7 @@ from pull_request_model import (
     BEGUN,
     BRANCH,
     FILES,
-    GATE,
+    GO_ORDER,
     MENDED,
     NOTHING_FOUND,
     OPENED,
@@ -31,18 +33,31 @@ from pull_request_model import (
     PullRequestModel,
 )
 from secret_scan import files_containing
+from service_processes import service_url
 
 
 def provider_env(provider: str) -> dict[str, str]:
     """Return the settings of a gateway whose sandboxes are of this provider; skips without an engine."""
-    if provider != "docker":
+    if provider == "host":
         return {}
+    if provider == "kubernetes":
+        return {"SANDBOX_PROVIDER": "kubernetes", **cluster_env()}
     return {
         "SANDBOX_PROVIDER": "docker",
         "DOCKER_HOST": docker_engine.shared_engine().host,
         "DOVECOTE_SANDBOX__DOCKER__IMAGE": docker_engine.IMAGE,
         "DOVECOTE_SANDBOX__SNAPSHOTS": "local",
     }
+
+
+def cluster_env() -> dict[str, str]:
+    """Return how a gateway reaches the cluster; its sandboxes may list networks of loopback."""
+    kubernetes = {"BLOCKED_NETWORKS": json.dumps(["10.0.0.0/8", "169.254.0.0/16"])}
+    if KUBECONFIG:
+        kubernetes |= {"KUBECONFIG": KUBECONFIG, "IMAGE": IMAGE}
+    else:
+        kubernetes |= {"API_URL": service_url("kubernetes_pods_service"), "TOKEN": TOKEN}
+    return {f"DOVECOTE_SANDBOX__KUBERNETES__{name}": value for name, value in kubernetes.items()}
 
 
 @asynccontextmanager
@@ -80,9 +95,11 @@ def containers_of(data: Path) -> list[Mapping[str, object]]:
     return [json.loads(engine.call("GET", f"/containers/{one}/json")) for one in mine]
 
 
-@pytest.mark.parametrize("provider", ["host", "docker"])
+@pytest.mark.parametrize(
+    "provider", ["host", "docker", pytest.param("kubernetes", marks=pytest.mark.exhaustive)]
+)
 async def test_a_chat_gets_its_pull_request(provider: str, tmp_path: Path) -> None:
-    """The clone, the job through kill -9, the commit of the asker, the link in the thread; no secret leaks."""
+    """Clone, job through kill -9, commit of the asker, and a link in the thread; no secret leaks."""
     data = tmp_path / "data"
     async with (
         code_hosts(tmp_path / "hosts") as hosts,
@@ -99,7 +116,7 @@ async def test_a_chat_gets_its_pull_request(provider: str, tmp_path: Path) -> No
 
         await room.say(ADA, SEARCH_ORDER, to_bot=True)
         during = await room.wait_for(SEARCHED)
-        await call(process, "PUT", f"/accounts/me/workspaces/default/files/{GATE}", data=b"")
+        await room.say(ADA, GO_ORDER, to_bot=True)
         opened = await room.wait_for(OPENED)
         await room.say(ADA, f"{SEARCH_ORDER} again", to_bot=True)
         await room.wait_until(lambda: sum(SEARCHED in one.text for one in room.messages()) == 2, seconds=60)
