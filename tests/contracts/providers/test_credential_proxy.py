@@ -292,6 +292,28 @@ async def test_a_credential_is_for_its_agents_host_and_tls(
     assert PASSWORD.encode() not in trace.stdout + mine.stdout
 
 
+async def test_a_refusal_says_why_a_credential_is_not_used(
+    tmp_path: Path, hosts: PublicHosts, account: Account
+) -> None:
+    """The remedy is that of the credential, and not a list of hosts without a login."""
+    await account.add("key", API, "header", PASSWORD)
+    async with (
+        hosts.serve(echo_headers, port=443, tls_name=GIT),
+        sandboxes(tmp_path, hosts, account) as opened,
+    ):
+        told = {}
+        for agent in ("coder", "reader", ""):
+            sandbox = await opened.create(agent)
+            asked = f"curl -sSv https://{API}/ https://{GIT}/ 2>&1; curl -sS http://{API}/"
+            told[agent] = (await run(sandbox, asked)).stdout.decode()
+    assert f"need https: use https://{API}/" in told["coder"]
+    assert told["reader"].count("The credential 'key' for api.example.org is not used") == 2
+    assert "Add this agent to `agents`" in told["reader"]
+    assert told[""].count("several agents share the sandbox") == 2
+    assert all("add 'git.example.org' to network.allowDomains" in text for text in told.values())
+    assert not any(PASSWORD in text for text in told.values())
+
+
 async def test_the_keep_alive_connection_sees_the_deletion(
     tmp_path: Path, hosts: PublicHosts, account: Account
 ) -> None:

@@ -76,7 +76,6 @@ async def open_gateway(
             "provider": provider,
             "permissionMode": "bypass",
             "runtimes": ["bash", "python", "git"],
-            "isolation": "AGENT",
             "network": {"mode": "restricted", "allowCidrs": [hosts.cidr]},
         }
         await call(process, "PATCH", "/accounts/me/sandboxes/default", json={"config": config})
