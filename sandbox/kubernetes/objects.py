@@ -269,12 +269,17 @@ class SandboxObjects:
                 "runAsUser": settings.user,
                 "runAsGroup": settings.user,
                 "fsGroup": settings.user,
-                "seccompProfile": {"type": "RuntimeDefault"},
+                "seccompProfile": self._seccomp_profile(),
             },
             "containers": [self._container()],
             "volumes": self._volumes(),
             **{name: value for name, value in optional.items() if value},
         }
+
+    def _seccomp_profile(self) -> dict[str, str]:
+        """Return the filter of system calls: the operator's file on the nodes, else the runtime's own."""
+        path = self.settings.seccomp_profile
+        return {"type": "Localhost", "localhostProfile": path} if path else {"type": "RuntimeDefault"}
 
     def _container(self) -> dict[str, Any]:
         return {

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from kubernetes_objects import Object
 from kubernetes_service import TOKEN, TOKEN_WITHOUT_ROLE, KubernetesService, kubernetes_service
 from sandbox.config import SandboxConfig
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
 from sandbox.kubernetes import plugin
+from sandbox.kubernetes.settings import KubernetesSettings
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
 from sandbox.port import CallbackDirectories, Provider, ProviderContext, Sandbox
 
@@ -228,6 +230,31 @@ async def test_a_pod_has_no_rights_and_the_operators_settings(
     assert pod["hostAliases"] == [{"ip": "10.1.2.3", "hostnames": ["gateway.example"]}]
     claim = _object(service, "persistentvolumeclaims", sandbox)["spec"]
     assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("fast", "3072Mi")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("", {"type": "RuntimeDefault"}),
+        ("profiles/dovecote.json", {"type": "Localhost", "localhostProfile": "profiles/dovecote.json"}),
+    ],
+)
+async def test_pods_have_the_operators_seccomp_profile(
+    service: KubernetesService, tmp_path: Path, path: str, expected: dict[str, str]
+) -> None:
+    """A pod names the operator's profile on the nodes, or that of the runtime, and it runs."""
+    async with _open(service, tmp_path, seccomp_profile=path) as provider:
+        sandbox = await provider.create(_spec())
+        assert (await sandbox.run(ExecRequest(script="true"))).ok
+        security = _object(service, "pods", sandbox)["spec"]["securityContext"]
+        assert security["seccompProfile"] == expected
+
+
+@pytest.mark.parametrize("path", ["/etc/profile.json", "../profile.json", "a/../b.json", "a//b", "a b"])
+def test_a_seccomp_profile_is_below_the_kubelets_directory(path: str) -> None:
+    """A path that leads elsewhere is refused when the settings are read."""
+    with pytest.raises(ValidationError, match="seccomp_profile"):
+        KubernetesSettings.model_validate({"seccomp_profile": path})
 
 
 async def test_each_network_mode_has_its_policy(service: KubernetesService, tmp_path: Path) -> None:
