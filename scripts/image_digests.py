@@ -3,8 +3,8 @@
     .venv/bin/python -m scripts.image_digests      print the images, one a line
 
 The repository names tags. Who makes a release reads the digests from a registry to trust, and the release
-records them (`scripts.release --images`). Each image can be replaced by one with a digest: by a build argument
-of its Dockerfile, a variable of compose.yaml, or a value of the chart.
+records them (`scripts.release --images`). Each image can be replaced by one with a digest: by a build
+argument of its Dockerfile, a variable of compose.yaml, or a value of the chart.
 """
 
 from __future__ import annotations
