@@ -162,7 +162,12 @@ class EngineProcess:
 
 @cache
 def shared_engine(kind: str = "docker") -> EngineProcess:
-    """Return this test run's engine with its image; skips, with the reason, where there can be none."""
+    """Return this test run's engine with its image; skips, with the reason, where there can be none.
+
+    `DOVECOTE_TEST_ENGINE` names the directory of an engine that runs already, with its socket `docker.sock`.
+    """
+    if given := os.environ.get("DOVECOTE_TEST_ENGINE"):
+        return EngineProcess(directory=Path(given))
     for program in _REQUIRED[kind]:
         if shutil.which(program) is None:
             pytest.skip(f"no {program} on this machine (Debian: docker.io containerd podman curl)")
