@@ -1,19 +1,24 @@
-"""Write docs/reference/cli.md from the commands, and the table of settings in docs/guide/configuration.md.
+"""Write what is made from the code: docs/reference/cli.md from the commands, the table of settings in
+docs/guide/configuration.md, and the profiles of system calls in deploy/kubernetes/seccomp.
 
 .venv/bin/python -m scripts.reference
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gateway.cli import command
+from sandbox.docker.seccomp_profile import ARCHITECTURES, profile
 from scripts import settings_table
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reference" / "cli.md"
+PROFILES = ROOT / "deploy" / "kubernetes" / "seccomp"
 HEAD = """# Commands and options
 
 This page is made from the code by `python -m scripts.reference`. [Command line](../guide/cli.md)
@@ -51,12 +56,20 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).replace("<", "&lt;")
 
 
+def seccomp_file(machine: str) -> str:
+    """Return the profile of a kind of machine as a file for the kubelet."""
+    return json.dumps(json.loads(profile(machine)), indent=1) + "\n"
+
+
 def main() -> int:
     """Write the pages."""
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(reference())
     settings_table.PAGE.write_text(settings_table.with_table(settings_table.PAGE.read_text()))
-    sys.stdout.write(f"{PAGE}\n{settings_table.PAGE}\n")
+    PROFILES.mkdir(exist_ok=True)
+    for machine in ARCHITECTURES:
+        (PROFILES / f"{machine}.json").write_text(seccomp_file(machine))
+    sys.stdout.write(f"{PAGE}\n{settings_table.PAGE}\n{PROFILES}\n")
     return 0
 
 

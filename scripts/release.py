@@ -1,9 +1,10 @@
 """Build a release twice from the last commit, compare the bytes, write checksums, bill and signature.
 
-    .venv/bin/python -m scripts.release dist --key ~/.ssh/release
+    .venv/bin/python -m scripts.release dist --key ~/.ssh/release --images images.txt
 
 The build starts from `git archive HEAD`, so that files which are not committed cannot get in. Its time is
-SOURCE_DATE_EPOCH, by default that of the commit. Nothing is uploaded.
+SOURCE_DATE_EPOCH, by default that of the commit. `--images` records the digests of the images that the
+Dockerfiles, compose.yaml and the chart name (`scripts.image_digests`). Nothing is uploaded.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ import tarfile
 import tempfile
 import tomllib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from scripts.image_digests import InvalidDigests, components_of, lines_of, named_images, read_digests
+
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "dovecote-release"
 """The namespace of the signature, which `ssh-keygen -Y verify` asks for."""
-SUMS, BILL = "SHA256SUMS", "dovecote.cdx.json"
+SUMS, BILL, IMAGES = "SHA256SUMS", "dovecote.cdx.json", "images.txt"
 _PINNED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
@@ -38,22 +41,35 @@ class ReleaseFailed(Exception):
     """The release was not made; nothing in the target folder is one."""
 
 
-def release(target: Path, *, key: Path | None = None) -> list[Path]:
+def release(target: Path, *, key: Path | None = None, images: Path | None = None) -> list[Path]:
     """Write a release into an empty folder and return its files; raises ReleaseFailed."""
     if target.exists() and any(target.iterdir()):
         raise ReleaseFailed(f"{target} is not empty: name a new folder")
+    digests = _digests_of(images) if images else {}
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct").decode().strip()
     with tempfile.TemporaryDirectory(prefix="dovecote-release-") as scratch:
         builds = [_build(Path(scratch) / name, epoch) for name in ("first", "second")]
         _require_same_bytes(*builds)
         target.mkdir(parents=True, exist_ok=True)
         files = [Path(shutil.copy(file, target)) for file in builds[0]]
-    bill = target / BILL
-    bill.write_text(json.dumps(bill_of_materials(ROOT, int(epoch)), indent=1, sort_keys=True) + "\n")
+    if digests:
+        files.append(target / IMAGES)
+        files[-1].write_text(lines_of(digests))
+    bill, listed = target / BILL, bill_of_materials(ROOT, int(epoch))
+    listed["components"] += components_of(digests)
+    bill.write_text(json.dumps(listed, indent=1, sort_keys=True) + "\n")
     sums = target / SUMS
     sums.write_text("".join(f"{_sha256(file)}  {file.name}\n" for file in sorted([*files, bill])))
     made = [*files, bill, sums]
     return [*made, _sign(sums, key)] if key else made
+
+
+def _digests_of(images: Path) -> Mapping[str, str]:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    try:
+        return read_digests(images.read_text(), named_images(), f"dovecote:{version}")
+    except InvalidDigests as error:
+        raise ReleaseFailed(f"{images}: {error}") from error
 
 
 def _git(*words: str) -> bytes:
@@ -152,9 +168,10 @@ def main() -> int:
     )
     parser.add_argument("target", type=Path, help="a new folder for the files of the release")
     parser.add_argument("--key", type=Path, help="an SSH key that signs SHA256SUMS")
+    parser.add_argument("--images", type=Path, help="a file with lines NAME:TAG@sha256:DIGEST")
     options = parser.parse_args()
     try:
-        made = release(options.target, key=options.key)
+        made = release(options.target, key=options.key, images=options.images)
     except ReleaseFailed as error:
         sys.stderr.write(f"release: {error}\n")
         return 1

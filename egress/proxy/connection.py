@@ -31,7 +31,7 @@ from egress.proxy.request_head import (
     refusal_response,
 )
 from egress.proxy.rules import EgressRules, RulesGuard, is_address
-from egress.proxy.signing import NoCredentials, RequestSigner
+from egress.proxy.signing import NoCredentials, RequestSigner, check_host
 from egress.proxy.tunnel import (
     ByteAllowance,
     EgressBudget,
@@ -108,7 +108,7 @@ class EgressProxy:
             await self._serve_signed(writer, target)
             return
         is_named = not is_address(target.host)
-        self.rules.check_host(target.host, target.port)
+        await check_host(self.rules, self.signer, target.host, target.port)
         if is_named and target.port == _HTTP_PORT:
             raise EgressRefused(
                 f"A tunnel to port 80 of {target.host} is not possible: send plain HTTP, or use TLS."

@@ -16,7 +16,7 @@ from yarl import URL
 from egress.policy import EgressRefused, refusal
 from egress.proxy.request_head import InvalidRequest, Target, parse_host
 from egress.proxy.rules import EgressRules
-from egress.proxy.signing import OutgoingRequest, RequestSigner, SigningFailed
+from egress.proxy.signing import OutgoingRequest, RequestSigner, SigningFailed, check_host
 from egress.proxy.tunnel import CHUNK_BYTES, ByteAllowance
 
 log = structlog.get_logger(__name__)
@@ -69,9 +69,9 @@ class Forwarder:
         if url.scheme != "http" or not url.raw_host:
             raise InvalidRequest("The target must be an absolute URL such as http://example.org/.")
         host = parse_host(url.raw_host)
-        self.rules.check_host(host, url.port or _PLAIN_PORT)
         if await self.signer.has_credential(host):
             raise EgressRefused(f"Requests with the credential for {host} need https: use https://{host}/.")
+        await check_host(self.rules, self.signer, host, url.port or _PLAIN_PORT)
         return url.with_fragment(None)
 
     async def forward_signed(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:

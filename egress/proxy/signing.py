@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from egress.policy import EgressRefused
+from egress.proxy.rules import EgressRules
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingRequest:
@@ -34,6 +37,10 @@ class RequestSigner(Protocol):
         """Return whether the sandbox may use a credential for this host."""
         ...
 
+    async def explain(self, host: str) -> str:
+        """Return why a credential for this host is not used, in a sentence with the remedy; else nothing."""
+        ...
+
     async def sign(self, request: OutgoingRequest) -> SignedHeaders | None:
         """Return the headers for a request, or None without a credential; raises SigningFailed."""
         ...
@@ -47,7 +54,20 @@ class NoCredentials:
         del host
         return False
 
+    async def explain(self, host: str) -> str:
+        """Return nothing."""
+        del host
+        return ""
+
     async def sign(self, request: OutgoingRequest) -> SignedHeaders | None:
         """Return None."""
         del request
         return None
+
+
+async def check_host(rules: EgressRules, signer: RequestSigner, host: str, port: int) -> None:
+    """Raise EgressRefused unless the rules allow a host; an unused credential is told as the reason."""
+    try:
+        rules.check_host(host, port)
+    except EgressRefused as error:
+        raise EgressRefused(await signer.explain(host) or error.why) from error

@@ -78,11 +78,16 @@ class Credentials:
 
     async def find(self, signer: SandboxSigner, host: str) -> Record | None:
         """Return the credential for a host: one that names the agent before one for every agent."""
-        async with self._database.read() as connection:
-            found = await store.list_by_kind(connection, signer.account, "credential")
         allowed = {EVERY_AGENT, signer.agent} - {""}
-        usable = [one for one in found if one.config["host"] == host and allowed & set(one.config["agents"])]
+        found = await self.list_for_host(signer.account, host)
+        usable = [one for one in found if allowed & set(one.config["agents"])]
         return min(usable, key=lambda one: (signer.agent not in one.config["agents"], one.id), default=None)
+
+    async def list_for_host(self, account: str, host: str) -> list[Record]:
+        """Return the credentials of an account for a host, whichever agents may use them."""
+        async with self._database.read() as connection:
+            found = await store.list_by_kind(connection, account, "credential")
+        return [one for one in found if one.config["host"] == host]
 
     async def headers(self, signer: SandboxSigner, record: Record, request: OutgoingRequest) -> SignedHeaders:
         """Return the headers of a credential and note its use; raises SigningFailed."""
@@ -156,6 +161,20 @@ class SandboxSigner:
     async def has_credential(self, host: str) -> bool:
         """Return whether the sandbox may use a credential for this host."""
         return await self.credentials.find(self, host) is not None
+
+    async def explain(self, host: str) -> str:
+        """Return why the sandbox may not use the account's credential for a host, with the remedy."""
+        found = await self.credentials.list_for_host(self.account, host)
+        if not found or await self.has_credential(host):
+            return ""
+        begin = f"The credential {found[0].name!r} for {host} is not used in this sandbox:"
+        if self.agent:
+            return f"{begin} it is for other agents. Add this agent to `agents` of the credential."
+        return (
+            f"{begin} several agents share the sandbox, and the credential is not for all of them. Leave "
+            "`isolation` out of the sandbox record or set it to AGENT, or list '*' in `agents` of the "
+            "credential."
+        )
 
     async def sign(self, request: OutgoingRequest) -> SignedHeaders | None:
         """Return the headers for a request, or None without a credential; raises SigningFailed."""

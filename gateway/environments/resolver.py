@@ -13,6 +13,7 @@ import structlog
 from delivery.database.engine import Connection, Database
 from gateway.accounts.persons import platform_of, subject_of
 from gateway.accounts.view_links import ViewLinks
+from gateway.environments.isolation import agent_of, owner_of_job, scope_for
 from gateway.environments.job_replicas import ANY_REPLICA, JobReplicas
 from gateway.environments.stored_workspace import NO_SANDBOX, StoredWorkspace
 from gateway.environments.workspaces import Workspaces
@@ -29,7 +30,7 @@ from gateway.store.turns.jobs import Job
 from sandbox import registry
 from sandbox.config import SandboxConfig
 from sandbox.errors import ProviderRefused, SandboxBusy, SandboxError, SandboxGone
-from sandbox.labels import Owner, Scope, effective_scope, key_of, namespace, sandbox_label
+from sandbox.labels import Owner, Scope, key_of, namespace, sandbox_label
 from sandbox.lifecycle.pool import Pool
 from sandbox.lifecycle.reservations import Reservation, SandboxRequest
 from sandbox.lifecycle.reserved_sandbox import ReservedSandbox
@@ -44,7 +45,6 @@ KEEP_ALIVE_SECONDS = 30.0
 MAX_PERSON_LENGTH = 200
 SCREEN_PIDS = 1024
 """Processes and threads of a sandbox with a browser."""
-_SCOPES_OF_ONE_AGENT = (Scope.AGENT, Scope.SESSION)
 JOB_SYNC_TIMEOUT = 60.0
 MAX_CACHED_PLATFORMS = 10_000
 _WORKSPACES = ParsedConfigs(WorkspaceConfig)
@@ -148,8 +148,10 @@ class EnvironmentResolver:
         workspace = await _get_record(connection, account, "workspace", use.workspace if use else None)
         sandbox = await _get_record(connection, account, "sandbox", sandbox_name)
         await self._check_ceilings(connection, account, sandbox)
+        owner = replace(owner, workspace=workspace.id if workspace else None)
+        scope = await scope_for(connection, owner, self._records.sandbox_config(sandbox))
         environment = self._assemble(
-            replace(owner, workspace=workspace.id if workspace else None),
+            replace(owner, scope=scope),
             sandbox=sandbox,
             read_only=(use.read_only if use else False) or _is_read_only(workspace),
         )
@@ -278,15 +280,11 @@ class EnvironmentResolver:
             person = row.owner.person if row is not None else ""  # as it was when the job began
             if not person:
                 person = await self._person_key(connection, job.account, job.conversation, job.asker)
+            owner = owner_of_job(job, person)
+            config = self._records.sandbox_config(sandbox)
+            scope = row.owner.scope if row is not None else await scope_for(connection, owner, config)
         return self._assemble(
-            Owner(
-                account=job.account,
-                scope=Scope.SESSION,
-                conversation=job.conversation,
-                agent=job.agent,
-                person=person,
-                workspace=job.workspace,
-            ),
+            replace(owner, scope=scope),
             sandbox=sandbox,
             read_only=_is_read_only(workspace) or (row is not None and self.is_read_only(row)),
         )
@@ -349,12 +347,10 @@ class EnvironmentResolver:
         return name if len(name) <= MAX_PERSON_LENGTH else key_of("person", name)
 
     def _assemble(self, owner: Owner, *, sandbox: Record | None, read_only: bool) -> Environment:
-        """Return the environment of an owner; the sandbox's config decides the scope."""
+        """Return the environment of an owner; its scope says who shares the sandbox."""
         config = self._records.sandbox_config(sandbox)
         self._check_sharing(owner.account, config.provider)
-        isolation = config.isolation if config.persistent else Scope.SESSION
-        scope = effective_scope(isolation, workspace=owner.workspace, person=owner.person)
-        owner = replace(owner, scope=scope, record=sandbox.id if sandbox else None)
+        owner = replace(owner, record=sandbox.id if sandbox else None)
         workspace = owner.workspace
         label = sandbox_label(
             self._installation,
@@ -367,7 +363,7 @@ class EnvironmentResolver:
             label=label,
             namespace=namespace(owner.account, workspace or owner.conversation),
             account=owner.account,
-            agent=owner.agent if scope in _SCOPES_OF_ONE_AGENT else "",
+            agent=agent_of(owner),
             workspace=self.directory(owner.account, workspace) if workspace else None,
             read_only=read_only,
             network=Network(config.network.mode),

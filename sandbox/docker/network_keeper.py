@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,15 @@ from egress.addresses import IpAddress, machine_addresses
 from sandbox.docker.container import KEEPER_LABEL
 from sandbox.docker.engine import Engine, ExecSpec
 from sandbox.docker.errors import translate_errors
-from sandbox.docker.network_filter import batch, parse_name_servers, rules
 from sandbox.errors import ProviderRefused, SandboxGone
 from sandbox.model import SandboxId
+from sandbox.network import load_filter
+from sandbox.network.network_filter import batch, parse_name_servers, rules
 
 RESOLVER = "/etc/resolv.conf"
 _ROOT = "0:0"
 _TIMEOUT_SECONDS = 30.0
 _OUTPUT_LIMIT = 1 << 16
-_PROGRAM = Path(__file__).with_name("load_filter.py")
 
 REMEDY = (
     "the packet filter of network.mode allow-all cannot be installed: {why}. It needs an engine that may "
@@ -59,8 +60,13 @@ async def _load_rules(engine: Engine, keeper: SandboxId) -> None:
         machine=machine_addresses(),
     )
     messages = base64.b64encode(batch(wanted)).decode()
-    program = _PROGRAM.read_text(encoding="utf-8")
-    await _output_of(engine, keeper, ["python3", "-I", "-S", "-c", program, messages])
+    await _output_of(engine, keeper, ["python3", "-I", "-S", "-c", _program(), messages])
+
+
+@cache
+def _program() -> str:
+    """Return the program that loads the rules; it is sent as text."""
+    return Path(load_filter.__file__).read_text(encoding="utf-8")
 
 
 def _name_servers(resolver: str) -> Sequence[IpAddress]:

@@ -34,9 +34,10 @@ def _isolation(settings: HostSettings) -> Iterator[Capability]:
         if seccomp.is_supported()
         else f"system calls are not filtered: there is no filter for {platform.machine()}",
     )
-    networking = network.find(settings.network_helper, bubblewrap.probe_command(binary or Path("bwrap")))
+    networking = network.find_for(settings, bubblewrap.probe_command(binary or Path("bwrap")))
+    reach = "public addresses only" if settings.network_filter else "without a filter"
     network_detail = (
-        f"allow-all has a network namespace of its own ({networking.detail})"
+        f"allow-all has a network namespace of its own, {reach} ({networking.detail})"
         if networking.isolated
         else f"allow-all is refused: {networking.detail}; {network.REMEDY}"
     )

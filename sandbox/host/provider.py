@@ -130,7 +130,7 @@ async def open_provider(settings: HostSettings, context: ProviderContext) -> Asy
         layout=layout,
         binary=None if plain else binary,
         runtimes=tuple(runtimes.find(settings.runtime_directories)),
-        networking=await asyncio.to_thread(network.find, settings.network_helper, trial),
+        networking=await asyncio.to_thread(network.find_for, settings, trial),
     )
     root_filesystem.write_etc(host.etc)
     _warn(host, problem, plain=plain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork
 
 
 class HostSettings(BaseModel):
@@ -27,6 +27,12 @@ class HostSettings(BaseModel):
 
     network_helper: Path | None = None
     """The pasta or slirp4netns to use for `allow-all`; by default the system's."""
+
+    network_filter: bool = True
+    """Whether packets of allow-all sandboxes to private addresses are rejected."""
+
+    reachable: tuple[IPvAnyNetwork, ...] = ()
+    """Private networks that allow-all sandboxes may reach nevertheless, such as `10.1.2.0/24`."""
 
     callback_patience: Annotated[float, Field(gt=0)] = 600.0
     """Seconds for which a finished job retries its completion callback."""

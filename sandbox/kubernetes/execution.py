@@ -90,7 +90,7 @@ async def run_program(
     place = f"/tmp/.dovecote-{secrets.token_hex(8)}"  # noqa: S108 - inside the pod
     sent = f"input={place}/input\n{text}\n".encode("utf-8", "surrogateescape")
     command = ["sh", "-c", program("receive.sh"), "dovecote", place, str(len(sent)), str(len(stdin)), uid]
-    execution, query = PodExecution(), _query(container, command)
+    execution, query = PodExecution(), exec_query(command, container=container)
     try:
         async with asyncio.timeout(timeout), api.websocket(f"{pod}/exec", query) as socket:
             with translate_errors():
@@ -101,7 +101,8 @@ async def run_program(
     return execution.output()
 
 
-def _query(container: str, command: Sequence[str]) -> list[tuple[str, str]]:
+def exec_query(command: Sequence[str], *, container: str = CONTAINER) -> list[tuple[str, str]]:
+    """Return the query of an exec with all three streams."""
     streams = [(name, "true") for name in ("stdin", "stdout", "stderr")]
     return [("container", container), *streams, *(("command", word) for word in command)]
 

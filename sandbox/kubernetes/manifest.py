@@ -7,7 +7,13 @@ from contextlib import AbstractAsyncContextManager
 from ipaddress import ip_network
 from typing import Any
 
-from sandbox.config import HOME_PATH, ConfigProblem, SandboxConfig, unsupported_options
+from sandbox.config import (
+    HOME_PATH,
+    ConfigProblem,
+    SandboxConfig,
+    proxied_network_problems,
+    unsupported_options,
+)
 from sandbox.errors import ProviderRefused, install_command
 from sandbox.kubernetes.settings import IMAGE, KubernetesSettings
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
@@ -51,15 +57,10 @@ def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
 
 
 def _network_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
-    network = config.network
-    if network.allow_domains:
-        yield ConfigProblem(
-            pointer="/network/allowDomains",
-            detail="a NetworkPolicy of kubernetes cannot name domains: use allowCidrs",
-        )
-    elif network.mode == "restricted" and not network.allow_cidrs:
-        yield ConfigProblem(pointer="/network", detail="'restricted' needs allowCidrs on kubernetes")
-    for text in network.allow_cidrs:
+    for problem in proxied_network_problems(config):
+        if problem.pointer.startswith("/network/allowDomains"):
+            yield problem
+    for text in config.network.allow_cidrs:
         try:
             ip_network(text, strict=False)
         except ValueError:
@@ -88,7 +89,14 @@ plugin = ProviderPlugin(
     name="kubernetes",
     title="Pods of a Kubernetes cluster",
     features=frozenset(
-        {Feature.JOBS, Feature.PERSISTENT, Feature.SUSPEND, Feature.SYNCS_WORKSPACE, Feature.EXTERNAL}
+        {
+            Feature.JOBS,
+            Feature.PERSISTENT,
+            Feature.SUSPEND,
+            Feature.SYNCS_WORKSPACE,
+            Feature.EXTERNAL,
+            Feature.RESTRICTED_NETWORK,
+        }
     ),
     settings=KubernetesSettings,
     check=_check,

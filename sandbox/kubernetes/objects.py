@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
-from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxGone
+from sandbox.errors import ProviderRefused, SandboxGone
 from sandbox.kubernetes.settings import IpNetwork, KubernetesSettings
 from sandbox.labels import key_of
-from sandbox.model import Network, SandboxId, SandboxSpec
+from sandbox.model import SandboxId, SandboxSpec
 
 PREFIX = "dovecote-"
 CONTAINER = "sandbox"
@@ -117,9 +117,7 @@ def parse_id(sandbox_id: str, settings: KubernetesSettings) -> SandboxRef:
 
 
 def validate_spec(spec: SandboxSpec, settings: KubernetesSettings) -> None:
-    """Raise FeatureUnsupported or ProviderRefused for a spec that cannot be created."""
-    if spec.network is Network.RESTRICTED and spec.allow_domains:
-        raise FeatureUnsupported("a NetworkPolicy cannot name domains: use allowCidrs on kubernetes")
+    """Raise ProviderRefused for a spec that cannot be created."""
     if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
         raise ProviderRefused("the namespace must be one plain path component")
     for name, value in spec.env.items():
@@ -271,12 +269,17 @@ class SandboxObjects:
                 "runAsUser": settings.user,
                 "runAsGroup": settings.user,
                 "fsGroup": settings.user,
-                "seccompProfile": {"type": "RuntimeDefault"},
+                "seccompProfile": self._seccomp_profile(),
             },
             "containers": [self._container()],
             "volumes": self._volumes(),
             **{name: value for name, value in optional.items() if value},
         }
+
+    def _seccomp_profile(self) -> dict[str, str]:
+        """Return the filter of system calls: the operator's file on the nodes, else the runtime's own."""
+        path = self.settings.seccomp_profile
+        return {"type": "Localhost", "localhostProfile": path} if path else {"type": "RuntimeDefault"}
 
     def _container(self) -> dict[str, Any]:
         return {

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 
 from sandbox.errors import SandboxGone
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.kubernetes.agent_sandboxes import AgentSandboxes, ControllerChoice
 from sandbox.kubernetes.api import ClusterApi, open_api
+from sandbox.kubernetes.egress_tunnel import INSIDE, PodEgress
 from sandbox.kubernetes.errors import ObjectConflict
 from sandbox.kubernetes.external import attach_pod
 from sandbox.kubernetes.objects import (
@@ -24,6 +29,7 @@ from sandbox.kubernetes.objects import (
     SandboxObjects,
     SandboxRef,
     account_namespace,
+    allowed_networks,
     annotation,
     collection,
     parse_id,
@@ -34,7 +40,7 @@ from sandbox.kubernetes.pods import PlainPods, PodIdentity, SandboxBackend
 from sandbox.kubernetes.sandbox import KubernetesSandbox, PodHandle
 from sandbox.kubernetes.settings import KubernetesSettings
 from sandbox.model import Network, SandboxId, SandboxSpec
-from sandbox.port import Provider, ProviderContext, Sandbox
+from sandbox.port import Provider, ProviderContext, Sandbox, proxy_environment
 
 
 class KubernetesProvider(Provider):
@@ -48,6 +54,11 @@ class KubernetesProvider(Provider):
         self._pods = PlainPods(api, settings.start_timeout)
         self._namespaces = set[str]()
         self._controlled = AgentSandboxes(api, self._pods)
+        self._egress: dict[SandboxRef, PodEgress] = {}
+
+    async def close(self) -> None:
+        """End the ways out of all pods; the sandboxes stay."""
+        await asyncio.gather(*(one.close() for one in self._egress.values()))
 
     async def _backend(self) -> SandboxBackend:
         return self._controlled if await self._controller.is_present() else self._pods
@@ -75,6 +86,7 @@ class KubernetesProvider(Provider):
             ref = parse_id(sandbox_id, self._settings)
         except SandboxGone:
             return
+        await self._close_egress(ref)
         if await self._id_of(ref) in {sandbox_id, ref.id(NO_FILES)}:
             await (await self._backend()).delete(ref)
 
@@ -128,8 +140,37 @@ class KubernetesProvider(Provider):
     def _sandbox(
         self, objects: SandboxObjects, backend: SandboxBackend, identity: PodIdentity
     ) -> KubernetesSandbox:
-        handle = PodHandle(self._api, backend, objects, identity)
-        return KubernetesSandbox(handle, objects, self._callback(objects.spec))
+        egress = self._open_egress(objects)
+        variables = self._proxy_variables(objects) if egress is not None else {}
+        handle = PodHandle(self._api, backend, objects, identity, egress)
+        return KubernetesSandbox(handle, objects, self._callback(objects.spec), variables)
+
+    def _proxy_variables(self, objects: SandboxObjects) -> dict[str, str]:
+        """Return the variables of the proxy; a pod connects to the networks of its list by itself."""
+        found = proxy_environment(self._egress_directory(objects.ref), INSIDE)
+        direct = ",".join([found["no_proxy"], *(str(one) for one in allowed_networks(objects.spec))])
+        return found | {"no_proxy": direct, "NO_PROXY": direct}
+
+    def _egress_directory(self, ref: SandboxRef) -> Path:
+        return self._context.callbacks.directory(f"{ref.namespace}.{ref.name}")
+
+    def _open_egress(self, objects: SandboxObjects) -> PodEgress | None:
+        """Open the gateway's proxy for a restricted sandbox, and return the way to it."""
+        if objects.spec.network is not Network.RESTRICTED:
+            return None
+        directory = self._egress_directory(objects.ref)
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(exist_ok=True)
+        networks = tuple(str(network) for network in allowed_networks(objects.spec))
+        self._context.egress.open(directory, replace(objects.spec, allow_cidrs=networks))
+        return self._egress.setdefault(objects.ref, PodEgress(self._api, directory))
+
+    async def _close_egress(self, ref: SandboxRef) -> None:
+        found = self._egress.pop(ref, None)
+        if found is not None:
+            await found.close()
+            self._context.egress.close(self._egress_directory(ref))
+            shutil.rmtree(self._egress_directory(ref), ignore_errors=True)
 
     def _callback(self, spec: SandboxSpec) -> CompletionCallback:
         """Return where jobs report their end: without a network only where a policy allows it."""
@@ -143,4 +184,8 @@ class KubernetesProvider(Provider):
 async def open_provider(settings: KubernetesSettings, context: ProviderContext) -> AsyncIterator[Provider]:
     """Yield the provider; the cluster may be unavailable for a time."""
     async with open_api(settings) as api:
-        yield KubernetesProvider(api, settings, context)
+        provider = KubernetesProvider(api, settings, context)
+        try:
+            yield provider
+        finally:
+            await provider.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from sandbox.errors import ProviderRefused, SandboxGone
 from sandbox.exec.background_jobs import BackgroundJobs, CompletionCallback
 from sandbox.exec.exec_sandbox import ExecSandbox
 from sandbox.exec.shell_files import ShellFiles
 from sandbox.kubernetes.api import ClusterApi
+from sandbox.kubernetes.egress_tunnel import PodAddress, PodEgress
 from sandbox.kubernetes.errors import PodUnavailable
 from sandbox.kubernetes.execution import run_program
 from sandbox.kubernetes.objects import PODS, SandboxObjects, home_of
@@ -26,8 +28,14 @@ class PodHandle:
     """
 
     def __init__(
-        self, api: ClusterApi, backend: SandboxBackend, objects: SandboxObjects, identity: PodIdentity
+        self,
+        api: ClusterApi,
+        backend: SandboxBackend,
+        objects: SandboxObjects,
+        identity: PodIdentity,
+        egress: PodEgress | None = None,
     ) -> None:
+        self._egress = egress
         self._api = api
         self._backend = backend
         self._objects = objects
@@ -52,8 +60,10 @@ class PodHandle:
         self._identity = found
 
     async def _run(self, text: str, stdin: bytes, timeout: float) -> bytes:
-        pod = self._objects.ref.path(PODS)
-        return await run_program(self._api, pod, self._identity.pod, text, stdin=stdin, timeout=timeout)
+        pod = PodAddress(path=self._objects.ref.path(PODS), uid=self._identity.pod)
+        if self._egress is not None:
+            await self._egress.ensure(pod)
+        return await run_program(self._api, pod.path, pod.uid, text, stdin=stdin, timeout=timeout)
 
     @property
     def id(self) -> SandboxId:
@@ -62,6 +72,8 @@ class PodHandle:
 
     async def suspend(self) -> None:
         """End the pod and keep its volume."""
+        if self._egress is not None:
+            await self._egress.close()
         await self._backend.suspend(self._objects.ref)
 
     async def renew(self, seconds: float) -> None:
@@ -73,12 +85,22 @@ class PodHandle:
 class KubernetesSandbox(Sandbox):
     """One sandbox; several objects in several processes may represent it."""
 
-    def __init__(self, handle: PodHandle, objects: SandboxObjects, callback: CompletionCallback) -> None:
+    def __init__(
+        self,
+        handle: PodHandle,
+        objects: SandboxObjects,
+        callback: CompletionCallback,
+        variables: Mapping[str, str],
+    ) -> None:
         self.id = handle.id
         self._handle = handle
         self._spec = objects.spec
         self._exec_sandbox = ExecSandbox(
-            exec=handle, mount=self._spec.mount, home=home_of(self._spec), user=USER, env=self._spec.env
+            exec=handle,
+            mount=self._spec.mount,
+            home=home_of(self._spec),
+            user=USER,
+            env={**self._spec.env, **variables},
         )
         self._jobs = BackgroundJobs(run=self._exec_sandbox.run_internal, callback=callback)
         self._files = ShellFiles(run=self._exec_sandbox.run_internal, root=self._spec.mount)

@@ -14,6 +14,9 @@ from egress.urls import EndpointUrl
 IMAGE = re.compile(r"[a-z0-9][\w.:/@-]{0,254}")
 DNS_LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 
+PROFILE_PATH = r"^([A-Za-z0-9_-][A-Za-z0-9._-]*/)*([A-Za-z0-9_-][A-Za-z0-9._-]*)?$"
+"""A relative path without `..`, or nothing."""
+
 IpNetwork = IPv4Network | IPv6Network
 PRIVATE_NETWORKS: tuple[IpNetwork, ...] = tuple(
     ip_network(text)
@@ -77,6 +80,9 @@ class KubernetesSettings(BaseModel):
 
     user: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1000
     """UID and GID that commands run as; never root."""
+
+    seccomp_profile: Annotated[str, Field(pattern=PROFILE_PATH)] = ""
+    """A profile on the nodes, below the kubelet's directory `seccomp`; by default the runtime's own."""
 
     read_only_root: bool = False
     """Whether only the workspace, HOME and /tmp are writable."""

@@ -119,29 +119,31 @@ async def test_no_packet_reaches_what_is_not_public(kind: str, tmp_path: Path) -
         outside_container(engine, HostConfig={"NetworkMode": network}) as neighbour,
         opened(engine_rig("filtered", tmp_path, kind=kind, network=network)) as (_, sandbox),
     ):
-        beside = await neighbour_address(engine, neighbour.name, network)
+        beside = await neighbour_addresses(engine, neighbour.name, network)
+        assert len(beside) == 2, "IPv4 and IPv6"
         targets = [(address, 80) for address in CLOSED]
-        targets += [(address, port) for address in (*own_addresses(), beside)]
+        targets += [(address, port) for address in (*own_addresses(), *beside)]
         told = await outcomes(sandbox, targets)
     assert {name: outcome for name, outcome in told.items() if outcome not in REFUSED} == {}
     assert len(told) >= 40
 
 
-async def neighbour_address(engine: docker_engine.EngineProcess, name: str, network: str) -> str:
-    """Return a container's address on a network."""
+async def neighbour_addresses(engine: docker_engine.EngineProcess, name: str, network: str) -> list[str]:
+    """Return a container's addresses on a network, of IPv4 and of IPv6."""
     details = json.loads(await asyncio.to_thread(engine.call, "GET", f"/containers/{name}/json"))
-    return str(details["NetworkSettings"]["Networks"][network]["IPAddress"])
+    found = details["NetworkSettings"]["Networks"][network]
+    return [str(found[name]) for name in ("IPAddress", "GlobalIPv6Address") if found[name]]
 
 
 async def test_what_the_operator_opens_is_reached(tmp_path: Path) -> None:
-    """Without the filter, or with the bridge listed as reachable, the machine answers over both protocols."""
+    """Without the filter, or with the bridge listed as reachable, the machine answers over IPv4 and IPv6."""
     engine = docker_engine.shared_engine()
     network = docker_engine.open_network(engine)
     described = json.loads(engine.call("GET", f"/networks/{network}"))["IPAM"]["Config"]
     subnets = [one["Subnet"] for one in described]
     gateways = [str(next(ip_network(subnet).hosts())) for subnet in subnets]
     async with echoes() as port:
-        targets = [(gateways[0], port)]
+        targets = [(gateway, port) for gateway in gateways]
         opening: list[dict[str, Any]] = [{"network_filter": False}, {"reachable": subnets}]
         for number, settings in enumerate(opening):
             directory = tmp_path / str(number)

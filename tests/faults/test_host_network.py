@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,12 @@ from sandbox.registry import built_in
 from sandbox.testing.rig import TOKEN, ProviderRig
 from sandbox.testing.waiting import wait_for_job
 from sandbox_rigs import VARIANTS
+
+CLOSED = (
+    *("169.254.169.254", "169.254.1.1", "100.100.100.200", "192.0.0.192", "168.63.129.16", "10.0.0.1"),
+    *("10.255.255.1", "172.16.0.1", "172.31.255.254", "192.168.0.1", "192.168.255.254", "100.64.0.1"),
+)
+"""Addresses of private networks and metadata services, of which none is a name server of this machine."""
 
 HAS_DEFAULT_ROUTE = "grep -q '^[a-z0-9]*\t00000000' /proc/net/route && echo networked"
 
@@ -60,12 +69,61 @@ async def test_no_service_of_this_machine_is_reachable(variant: str, tmp_path: P
             await provider.destroy(sandbox.id)
 
 
+@pytest.mark.usefixtures("networking")
+async def test_private_and_metadata_addresses_are_rejected(tmp_path: Path) -> None:
+    """A sandbox hears at once that they cannot be reached, over TCP and UDP; name servers are, at port 53."""
+    attempts = [[address, port] for address in CLOSED for port in (53, 80)]
+    program = (
+        "import errno, json, socket, sys\n"
+        "for address, port in json.loads(sys.argv[1]):\n"
+        "    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):\n"
+        "        with socket.socket(socket.AF_INET, kind) as client:\n"
+        "            client.settimeout(5)\n"
+        "            try:\n"
+        "                client.connect((address, port))\n"
+        "                client.send(b'x')\n"
+        "                print('sent', address, kind.name)\n"
+        "            except OSError as error:\n"
+        "                print(errno.errorcode.get(error.errno, 'silence'))\n"
+    )
+    rig = VARIANTS["host"]["control_groups"](tmp_path)
+    async with rig.open() as provider:
+        sandbox = await provider.create(rig.spec(network=Network.ALLOW_ALL))
+        await sandbox.write("try.py", program.encode())
+        told = await sandbox.run(ExecRequest(script=f"python3 try.py '{json.dumps(attempts)}'", timeout=60))
+        await provider.destroy(sandbox.id)
+    said = told.stdout.decode().splitlines()
+    assert len(said) == 2 * len(attempts), told.stderr
+    assert set(said) <= {"EHOSTUNREACH", "ENETUNREACH", "EPERM"}
+
+
+@pytest.mark.usefixtures("networking")
+async def test_the_operator_opens_a_private_network(tmp_path: Path) -> None:
+    """A listed network is not rejected, and without the filter none is but those of metadata services."""
+    targets = ("10.255.255.1", "10.1.2.3")
+    trying = "; ".join(f"timeout 3 bash -c ': </dev/tcp/{one}/9' 2>&1 | grep -m 1 host" for one in targets)
+    told = {}
+    opening: list[dict[str, Any]] = [{}, {"reachable": ["10.1.2.0/24"]}, {"network_filter": False}]
+    for place, change in enumerate(opening):
+        directory = tmp_path / str(place)
+        directory.mkdir()
+        rig = replace(
+            VARIANTS["host"]["control_groups"](directory), settings=HostSettings.model_validate(change)
+        )
+        async with rig.open() as provider:
+            sandbox = await provider.create(rig.spec(network=Network.ALLOW_ALL))
+            told[place] = (await sandbox.run(ExecRequest(script=trying))).stdout.count(b"No route to host")
+            await provider.destroy(sandbox.id)
+    assert told == {0: 2, 1: 1, 2: 0}
+
+
 def test_the_addresses_of_this_machine_would_be_reachable_otherwise(networking: Networking) -> None:
     """The check above proves something: without the blocked addresses, pasta connects to them."""
     others = network.own_addresses()
     binary = bubblewrap.find()
     blocked = ",".join(f"{address}/32" for address in others)
-    wrapper = ["" if word == blocked else word for word in networking.wrapper()]
+    unfiltered = replace(networking, is_filtered=False)
+    wrapper = ["" if word == blocked else word for word in unfiltered.wrapper()]
     with socket.create_server(("0.0.0.0", 0), backlog=64) as server:
         program = bubblewrap.probe_command(binary or Path("bwrap"))[:-1]
         script = ["/bin/bash", "-c", tries(server.getsockname()[1])]

@@ -57,6 +57,7 @@ OPERATORS = {
     "gateway/cli/client.py": "the gateway that the user of the command line names",
     "gateway/cli/doctor/local_checks.py": "the services of the operator's settings",
     "sandbox/exec/scripts/post.py": "runs in the sandbox, within the sandbox's network",
+    "sandbox/kubernetes/egress_tunnel.py": "the gateway's own socket, with its proxy",
     "sandbox/host/jobs/post_completion.py": "the gateway's own socket or URL",
 }
 """Clients of addresses that only the operator, or the user of the command line, can name."""

@@ -54,6 +54,7 @@ ALLOWED = {
     "sandbox/aws_lambda/sandbox_records.py Semaphore": "the requests of one listing",
     "sandbox/desktop/cdp.py Lock": "the requests to one browser, in its sandbox",
     "sandbox/docker/capabilities.py ThreadPoolExecutor": "one call when the gateway starts",
+    "sandbox/exec/scripts/egress_tunnel.py Lock": "the stream of one sandbox",
     "sandbox/kubernetes/capabilities.py ThreadPoolExecutor": "one question of `doctor`",
     "sandbox/lifecycle/locks.py Lock": "the calls on one sandbox",
     "sandbox/lifecycle/pool.py Lock": "the files of one sandbox",

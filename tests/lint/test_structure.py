@@ -18,6 +18,7 @@ SMALL_ROOMS = {
     "gateway/agents": "the port, the registry and the shell; the model has its own room",
     "gateway/migrations": "Alembic's environment, with one module a revision below",
     "gateway/migrations/versions": "one module a revision",
+    "sandbox/network": "the packet filter, which the providers host and docker share",
     "channels/github/receive": "a codec and a receiver on shared parts of channels/inbox",
     "channels/github/send": "a sender on shared parts of channels/inbox",
     "channels/inbox/simulator": "the part that simulators share",

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
@@ -159,13 +159,14 @@ async def gateway_command(
     stderr: int | None = None,
     limit: int = 1 << 16,
     started: bool = False,
+    wrapper: Sequence[str] = (),
 ) -> Running:
-    """Run `python -m gateway`; `started` asks for the real command line."""
-    if not started and can_be_forked(env):
+    """Run `python -m gateway`; `started` asks for the real command line, and `wrapper` stands before it."""
+    if not started and not wrapper and can_be_forked(env):
         order = {"module": MODULE, "words": words, "env": dict(env), "cwd": str(cwd)}
         return await Forked(limit).start(order, stdin=stdin, stdout=stdout, stderr=stderr)
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", MODULE, *words),
+        *(*wrapper, sys.executable, "-m", MODULE, *words),
         env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, limit=limit,
         preexec_fn=_restore_sigint,
     )  # fmt: skip

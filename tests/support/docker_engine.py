@@ -65,8 +65,11 @@ _PROGRAMS = (
         "nohup",
         "whoami",
     ),
-    *("truncate", "tar", "gzip", "curl", "kill", "yes", "chown", "split"),
+    *("truncate", "tar", "gzip", "curl", "kill", "yes", "chown", "split", "git"),
 )
+_GIT_PROGRAMS = Path("/usr/lib/git-core")
+_GIT_TRANSPORTS = ("git-remote-http", "git-remote-https")
+"""What git runs for addresses of the web; the rest of git is in the program itself."""
 _FOLDERS = (
     "tmp",
     "proc",
@@ -80,6 +83,7 @@ _FOLDERS = (
     "usr/local/bin",
     "etc",
     "mnt",
+    "usr/share/git-core/templates",
 )
 _PASSWD = "root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000::/home/sandbox:/bin/bash\n"
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
@@ -158,7 +162,12 @@ class EngineProcess:
 
 @cache
 def shared_engine(kind: str = "docker") -> EngineProcess:
-    """Return this test run's engine with its image; skips, with the reason, where there can be none."""
+    """Return this test run's engine with its image; skips, with the reason, where there can be none.
+
+    `DOVECOTE_TEST_ENGINE` names the directory of an engine that runs already, with its socket `docker.sock`.
+    """
+    if given := os.environ.get("DOVECOTE_TEST_ENGINE"):
+        return EngineProcess(directory=Path(given))
     for program in _REQUIRED[kind]:
         if shutil.which(program) is None:
             pytest.skip(f"no {program} on this machine (Debian: docker.io containerd podman curl)")
@@ -250,7 +259,7 @@ def _find_problem(engine: EngineProcess) -> str:
     if given:
         image.symlink_to(Path(given).absolute())
     else:
-        _write_image(image)
+        write_image(image)
     repository, _, tag = IMAGE.rpartition(":")
     said = engine.call("POST", f"/images/create?fromSrc=-&repo={repository}&tag={tag}", body=image)
     image.unlink()
@@ -280,7 +289,7 @@ def _log_tail(engine: EngineProcess) -> str:
     return (said or lines or ["dockerd does not come up"])[-1][-500:]
 
 
-def _write_image(path: Path) -> None:
+def write_image(path: Path) -> None:
     """Write a root file system of this machine's own programs, libraries and python."""
     with tarfile.open(path, "w") as tar:
         for name in _FOLDERS:
@@ -307,6 +316,8 @@ def _path_in_image(place: Path) -> str:
 
 def _source_paths() -> set[Path]:
     found = {Path(path) for name in _PROGRAMS if (path := shutil.which(name, path="/usr/bin:/bin"))}
+    transports = (_GIT_PROGRAMS / name for name in _GIT_TRANSPORTS)
+    found |= {program for program in transports if program.exists()}
     return found | {library for program in found | set(_extensions()) for library in _libraries(program)}
 
 

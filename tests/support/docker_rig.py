@@ -20,8 +20,13 @@ from sandbox_rigs import RigFactory
 
 
 def engine_rig(name: str, directory: Path, *, kind: str = "docker", **settings: Any) -> ProviderRig:
-    """Return the provider on the tests' engine of a kind; skips where there can be none."""
+    """Return the provider on the tests' engine of a kind; skips where there can be none.
+
+    `DOVECOTE_TEST_ENGINE_USER` is the user of commands, for a rootless engine.
+    """
     engine = docker_engine.shared_engine(kind)
+    if user := os.environ.get("DOVECOTE_TEST_ENGINE_USER"):
+        settings = {"user": user, **settings}
     chosen = DockerSettings(host=engine.host, image=docker_engine.IMAGE, pull=False, **settings)
     return ProviderRig(
         name=name,

@@ -55,7 +55,7 @@ class GatewayProcess:
     """`dovecote serve` on a data directory; `url` and `key` once it is ready.
 
     `started` asks for the real command line where a forked process would do, and for a first start that
-    migrates its database itself.
+    migrates its database itself. `wrapper` are words before the command line, such as those of `unshare`.
     """
 
     def __init__(
@@ -66,8 +66,10 @@ class GatewayProcess:
         options: Sequence[str] = (),
         port: int = 0,
         started: bool = False,
+        wrapper: Sequence[str] = (),
     ) -> None:
         self.data = data
+        self.wrapper = wrapper
         self.env = dict(env or {})
         self.options = list(options)
         self.port = port
@@ -104,6 +106,7 @@ class GatewayProcess:
             stderr=STDOUT,
             limit=1 << 20,
             started=self.started,
+            wrapper=self.wrapper,
         )
         watch_jobs_of(self.data, lambda child=self._child: child.returncode is not None)  # type: ignore[misc]
         self._reader = asyncio.create_task(self._read(self._child))

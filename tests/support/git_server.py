@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,12 +45,17 @@ class GitServer:
 
     def create(self, name: str, content: bytes) -> None:
         """Create a repository with one file that accepts pushes."""
+        self.create_tree(name, {"file": content})
+
+    def create_tree(self, name: str, files: Mapping[str, bytes]) -> None:
+        """Create a repository with these files that accepts pushes."""
         bare, work = self.root / name, self.root / f"{name}.work"
         self._git("init", "--quiet", "--bare", "--initial-branch=main", str(bare))
         self._git("-C", str(bare), "config", "http.receivepack", "true")
         self._git("init", "--quiet", "--initial-branch=main", str(work))
-        (work / "file").write_bytes(content)
-        self._git("-C", str(work), "add", "file")
+        for path, content in files.items():
+            (work / path).write_bytes(content)
+        self._git("-C", str(work), "add", "--all")
         self._git("-C", str(work), "commit", "--quiet", "-m", "First")
         self._git("-C", str(work), "push", "--quiet", str(bare), "main")
 
@@ -57,6 +63,16 @@ class GitServer:
         """Return the authors of a branch's commits, newest first."""
         found = self._git("-C", str(self.root / name), "log", "--format=%an", f"refs/heads/{branch}")
         return found.decode().splitlines()
+
+    def commits(self, name: str, branch: str) -> list[str]:
+        """Return the ids of a branch's commits, newest first; none without the branch."""
+        words = ["git", "-C", str(self.root / name), "rev-list", f"refs/heads/{branch}", "--"]
+        found = subprocess.run(words, capture_output=True, check=False, env=_ENVIRONMENT)
+        return found.stdout.decode().splitlines()
+
+    def show(self, name: str, branch: str, path: str) -> bytes:
+        """Return a file of a branch."""
+        return self._git("-C", str(self.root / name), "show", f"refs/heads/{branch}:{path}")
 
     def log(self, name: str) -> list[str]:
         """Return the subjects of a repository's commits, newest first."""

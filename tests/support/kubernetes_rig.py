@@ -74,12 +74,25 @@ class OutsidePod(OutsideSandbox):
 async def outside_pod(settings: KubernetesSettings) -> AsyncIterator[OutsidePod]:
     """Run a pod that is none of a provider's, and delete it afterwards."""
     name, keep = f"somebody-elses-{secrets.token_hex(4)}", "while :; do sleep 1000; done"
-    container = {"name": "main", "image": settings.image, "command": ["bash", "-c", keep]}
+    container = {
+        "name": "main",
+        "image": settings.image,
+        "command": ["bash", "-c", keep],
+        "resources": {"limits": {"cpu": "1", "memory": "256Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "files", "mountPath": "/mnt/workspaces"}],
+    }
+    user = {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000, "runAsNonRoot": True}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": {"owner": "somebody-else"}},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+        "spec": {
+            "containers": [container],
+            "volumes": [{"name": "files", "emptyDir": {}}],
+            "securityContext": {**user, "seccompProfile": {"type": "RuntimeDefault"}},
+            "terminationGracePeriodSeconds": 0,
+        },
     }
     async with open_api(settings) as api:
         await api.create(collection(PODS, settings.namespace), pod)

@@ -1,18 +1,20 @@
-"""Give a command a network namespace that pasta connects, then become the command. Imports nothing of ours.
+"""Give a command a network namespace that pasta connects, then become the command. Imports one file of ours.
 
 A gateway that runs as root cannot start bubblewrap below pasta: pasta gives up root, or its user namespace
 keeps bubblewrap from making one. So this program makes the namespace, and pasta attaches to it from outside.
 Otherwise pasta runs this program inside its namespace. In both cases no route leads to link-local addresses,
 where clouds answer with credentials, nor to the other addresses of this machine.
 
-    attach_network.py outside PASTA OPTION… -- ADDRESSES COMMAND…    as root: make the namespace, attach pasta
-    attach_network.py inside ADDRESSES COMMAND…                      below pasta: only remove the routes
+    attach_network.py outside PASTA OPTION… -- ADDRESSES FILTER COMMAND…   as root: make it, attach pasta
+    attach_network.py inside ADDRESSES FILTER COMMAND…                     below pasta: only close it
 
-ADDRESSES are the further addresses to block, with commas.
+ADDRESSES are the further addresses to block, with commas. FILTER is a packet filter as netlink messages in
+base64, or nothing. Its rules hold for every program in the namespace, and none of them can change it.
 """
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import fcntl
 import os
@@ -21,8 +23,10 @@ import socket
 import subprocess
 import sys
 import time
+from importlib.machinery import SourceFileLoader
 from ipaddress import IPv4Network
 from pathlib import Path
+from types import ModuleType
 
 _CLONE_NEWNS, _CLONE_NEWNET = 0x0002_0000, 0x4000_0000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 12, 1 << 14, 1 << 18
@@ -36,6 +40,8 @@ _MOUNT_POINT = "/mnt"
 
 BLOCKED = ("169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32")
 """Addresses at which clouds serve credentials; the whole of link-local is among them."""
+
+_LOADER = Path(__file__).parents[2] / "network" / "load_filter.py"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -68,9 +74,11 @@ def main() -> None:
             end = rest.index("--")
             _attach(rest[:end])
             rest = rest[end + 1 :]
-        addresses, command = rest[0], rest[1:]
+        addresses, packet_filter, command = rest[0], rest[1], rest[2:]
         for network in (*BLOCKED, *filter(None, addresses.split(","))):
             _reject(IPv4Network(network))
+        if packet_filter:
+            _load(base64.b64decode(packet_filter))
         os.execv(command[0], command)  # noqa: S606 - the command is bubblewrap
     except OSError as error:
         sys.exit(f"the network namespace cannot be prepared: {error}")
@@ -130,6 +138,14 @@ def _reject(network: IPv4Network) -> None:
             fcntl.ioctl(control, _SIOCADDRT, bytes(entry))
         except FileExistsError:
             return
+
+
+def _load(messages: bytes) -> None:
+    """Load a packet filter; raises OSError where the kernel has none."""
+    loader = SourceFileLoader("load_filter", str(_LOADER))
+    module = ModuleType(loader.name)
+    loader.exec_module(module)
+    module.load(messages)
 
 
 def _check(result: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import signal
@@ -13,7 +14,9 @@ from functools import cache
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from egress.addresses import machine_addresses
+from egress.addresses import IpNetwork, machine_addresses
+from sandbox.host.settings import HostSettings
+from sandbox.network.network_filter import batch, parse_name_servers, rules
 
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin"
 _OPTIONS = ("--quiet", "--foreground", "--ipv4-only", "--config-net")
@@ -27,7 +30,8 @@ MAX_ERROR_LENGTH = 300
 
 REMEDY = (
     "install pasta (Debian: passt), let the gateway use /dev/net/tun, and see `dovecote doctor`; "
-    "or use network.mode deny-all, or another provider"
+    "or use network.mode deny-all, or another provider. The packet filter needs a kernel with nf_tables: "
+    "without it filter the network in the machine's firewall, and set `network_filter = false`"
 )
 
 
@@ -38,6 +42,8 @@ class Networking:
     pasta: tuple[str, ...] = ()
     is_root: bool = False
     resolver: Path | None = None
+    is_filtered: bool = True
+    reachable: tuple[IpNetwork, ...] = ()
     detail: str = "no pasta was found on this host (Debian: passt)"
 
     @property
@@ -47,10 +53,20 @@ class Networking:
 
     def wrapper(self) -> list[str]:
         """Return the command line before that of bubblewrap; it blocks the host's present addresses."""
-        blocked = ",".join(f"{address}/32" for address in own_addresses())
+        closed = (",".join(f"{address}/32" for address in own_addresses()), self._packet_filter())
         if self.is_root:
-            return [*_ATTACH, "outside", *self.pasta, "--runas", "0", "--netns-only", "--", blocked]
-        return [*self.pasta, "--", *_ATTACH, "inside", blocked]
+            return [*_ATTACH, "outside", *self.pasta, "--runas", "0", "--netns-only", "--", *closed]
+        return [*self.pasta, "--", *_ATTACH, "inside", *closed]
+
+    def _packet_filter(self) -> str:
+        """Return the messages that load the filter, in base64; nothing if the operator wants none."""
+        if not self.is_filtered:
+            return ""
+        named = self.resolver.read_text(encoding="utf-8", errors="replace") if self.resolver else ""
+        wanted = rules(
+            name_servers=parse_name_servers(named), reachable=self.reachable, machine=machine_addresses()
+        )
+        return base64.b64encode(batch(wanted)).decode()
 
 
 def own_addresses() -> tuple[str, ...]:
@@ -60,19 +76,40 @@ def own_addresses() -> tuple[str, ...]:
 
 
 @cache
-def find(chosen: Path | None, probe_command: tuple[str, ...]) -> Networking:
+def find(
+    chosen: Path | None,
+    probe_command: tuple[str, ...],
+    *,
+    is_filtered: bool = True,
+    reachable: tuple[IpNetwork, ...] = (),
+) -> Networking:
     """Return what this host offers for networked sandboxes, tested by running `probe_command`."""
     resolver = RESOLVER.resolve() if RESOLVER.exists() else None
     program = str(chosen) if chosen else shutil.which("pasta", path=_PATH)
     if program is None:
         return Networking(resolver=resolver)
     found = Networking(
-        pasta=(program, *_OPTIONS, *_NO_PORTS), is_root=os.getuid() == 0, resolver=resolver, detail=program
+        pasta=(program, *_OPTIONS, *_NO_PORTS),
+        is_root=os.getuid() == 0,
+        resolver=resolver,
+        is_filtered=is_filtered,
+        reachable=reachable,
+        detail=program,
     )
     problem = _probe_error(found.wrapper(), probe_command)
     if problem is not None:
         return Networking(resolver=resolver, detail=f"{program} does not work here: {problem}")
     return found
+
+
+def find_for(settings: HostSettings, probe_command: tuple[str, ...]) -> Networking:
+    """Return what this host offers for networked sandboxes, as the operator wants it."""
+    return find(
+        settings.network_helper,
+        probe_command,
+        is_filtered=settings.network_filter,
+        reachable=settings.reachable,
+    )
 
 
 def _probe_error(wrapper: list[str], probe_command: tuple[str, ...]) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,74 +14,29 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from credential_sandboxes import PASSWORD, CredentialAccount, echo_headers, run, sandboxes
 from delivery.database.engine import Database
-from docker_rig import engine_rig
 from egress.addresses import parse_networks
 from egress.policy import EgressPolicy
 from gateway.accounts import api_keys
 from gateway.accounts.vault import Vault
-from gateway.environments.credentials import Credentials
 from gateway.records.records import Records
-from gateway.store.accounts import audit_log
 from gateway.store.accounts import records as store
 from gateway.tools.git.git_tools import GIT_TOOLS
 from git_server import GitServer, is_git_server_possible
 from migrated import migrated_sqlite
 from public_hosts import OTHER, PUBLIC, PublicHosts
 from sandbox.host.isolation import bubblewrap
-from sandbox.model import BackgroundJob, ExecRequest, ExecResult, Network
-from sandbox.port import Provider, Sandbox
-from sandbox.testing.rig import TOKEN, ProviderRig
+from sandbox.model import BackgroundJob
+from sandbox.testing.rig import TOKEN
 from sandbox.testing.waiting import wait_for_job
-from sandbox_rigs import VARIANTS
 from tool_contexts import asked_context
 
 GIT, API = "git.example.org", "api.example.org"
-PASSWORD = "canary-password-of-the-account"
 
 pytestmark = pytest.mark.skipif(
     bubblewrap.probe(bubblewrap.find()) is not None, reason="no sandbox can be created on this machine"
 )
-
-
-class Account:
-    """An account with two agents and its credentials."""
-
-    def __init__(self, database: Database, records: Records) -> None:
-        self.database = database
-        self.records = records
-        self.id = ""
-        self.agents: dict[str, str] = {}
-
-    async def create(self) -> None:
-        """Create the account and its agents."""
-        async with self.database.begin() as connection:
-            account, _key = await api_keys.create_account(connection, "one")
-            self.id = account.id
-            for name in ("coder", "reader"):
-                made = await self.records.create(connection, self.id, "agent", name=name, config={})
-                self.agents[name] = made.record.id
-
-    async def add(self, name: str, host: str, kind: str, secret: Any, *agents: str) -> str:
-        """Create a credential and return its id."""
-        config = {"host": host, "kind": kind, "secret": secret, "agents": list(agents or ("coder",))}
-        async with self.database.begin() as connection:
-            made = await self.records.create(
-                connection, self.id, "credential", name=name, config=config, below=""
-            )
-        return made.record.id
-
-    async def delete(self, credential: str) -> None:
-        """Delete a credential."""
-        async with self.database.begin() as connection:
-            record = await self.records.get(connection, self.id, "credential", credential)
-            await self.records.delete(connection, record)
-
-    async def audit(self) -> list[str]:
-        """Return the objects of the audit log, oldest first."""
-        async with self.database.read() as connection:
-            found = await audit_log.list_entries(connection, self.id, before=None, limit=100)
-        return [f"{one.actor} {one.action} {one.object}" for one in reversed(found)]
 
 
 @pytest.fixture
@@ -95,73 +49,15 @@ def hosts(tmp_path: Path) -> PublicHosts:
 
 
 @pytest.fixture
-async def account(tmp_path: Path) -> AsyncIterator[Account]:
+async def account(tmp_path: Path) -> AsyncIterator[CredentialAccount]:
     """Return an account in a database of its own."""
     await migrated_sqlite(tmp_path / "gateway.db")
     database = Database(f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}")
     vault, policy = Vault(["v" * 40]), EgressPolicy(allow=parse_networks(["127.0.0.0/8"]))
-    made = Account(database, Records(vault, policy))
+    made = CredentialAccount(database, Records(vault, policy))
     await made.create()
     yield made
     await database.close()
-
-
-@asynccontextmanager
-async def sandboxes(
-    tmp_path: Path, hosts: PublicHosts, account: Account, provider: str = "host"
-) -> AsyncIterator[Sandboxes]:
-    """Open a provider with the credential proxy."""
-    host = VARIANTS["host"]["control_groups"](tmp_path)
-    rig = engine_rig("engine", tmp_path) if provider == "docker" else host
-    credentials = Credentials(account.database, account.records)
-    async with hosts.sockets(signer=credentials.signer) as rig.egress, rig.open() as opened_provider:
-        opened = Sandboxes(rig, opened_provider, account)
-        yield opened
-        for sandbox in opened.made:
-            await opened_provider.destroy(sandbox.id)
-
-
-class Sandboxes:
-    """The sandboxes of a test."""
-
-    def __init__(self, rig: ProviderRig, provider: Provider, account: Account) -> None:
-        self.made: list[Sandbox] = []
-        self.rig = rig
-        self._provider = provider
-        self._account = account
-
-    async def create(self, agent: str = "coder", *domains: str) -> Sandbox:
-        """Create a restricted sandbox of an agent; an empty name stands for one that agents share."""
-        spec = self.rig.spec(
-            label=f"{self.rig.label}:{agent}",
-            network=Network.RESTRICTED,
-            allow_domains=domains,
-            account=self._account.id,
-            agent=self._account.agents.get(agent, ""),
-        )
-        self.made.append(await self._provider.create(spec))
-        return self.made[-1]
-
-
-async def run(sandbox: Sandbox, script: str) -> ExecResult:
-    """Run a script with a generous time-out."""
-    return await sandbox.run(ExecRequest(script=script, timeout=60))
-
-
-async def echo_headers(request: web.BaseRequest) -> web.Response:
-    """Answer whether and how a request was signed, without its secret."""
-    kind, _, value = request.headers.get("Authorization", "none").partition(" ")
-    body = await request.read()
-    return web.json_response(
-        {
-            "kind": kind,
-            "signed": value == PASSWORD,
-            "key": request.headers.get("X-Key", ""),
-            "path": str(request.rel_url),
-            "body": len(body),
-            "method": request.method,
-        }
-    )
 
 
 ENCODED = base64.b64encode(f"ada:{PASSWORD}".encode()).decode()
@@ -173,8 +69,9 @@ grep -rlE "$pattern" . ~ /tmp /run /etc /opt 2>/dev/null | wc -l
 """
 
 
+@pytest.mark.parametrize("provider", ["host", "docker", "kubernetes"])
 async def test_git_clones_and_pushes_with_a_password(
-    tmp_path: Path, hosts: PublicHosts, account: Account
+    tmp_path: Path, hosts: PublicHosts, account: CredentialAccount, provider: str
 ) -> None:
     """Git works with a private repository as it is; the password is nowhere in the sandbox."""
     if not is_git_server_possible():
@@ -186,7 +83,7 @@ async def test_git_clones_and_pushes_with_a_password(
     credential = await account.add("github", GIT, "basic", {"username": "ada", "password": PASSWORD})
     async with (
         hosts.serve(server.handle, port=443, tls_name=GIT),
-        sandboxes(tmp_path, hosts, account) as opened,
+        sandboxes(tmp_path, hosts, account, provider) as opened,
     ):
         sandbox = await opened.create()
         script = (
@@ -212,7 +109,7 @@ async def test_git_clones_and_pushes_with_a_password(
 
 
 async def test_the_git_tools_clone_commit_and_push(
-    tmp_path: Path, hosts: PublicHosts, account: Account
+    tmp_path: Path, hosts: PublicHosts, account: CredentialAccount
 ) -> None:
     """The proxy logs in, the commit has the asker's name, and the password is nowhere in the sandbox."""
     if not is_git_server_possible():
@@ -244,9 +141,9 @@ async def test_the_git_tools_clone_commit_and_push(
         assert (await run(sandbox, SEARCH)).stdout.split() == [b"0", b"0", b"0"]
 
 
-@pytest.mark.parametrize("provider", ["host", "docker"])
+@pytest.mark.parametrize("provider", ["host", "docker", "kubernetes"])
 async def test_a_credential_is_for_its_agents_host_and_tls(
-    tmp_path: Path, hosts: PublicHosts, account: Account, provider: str
+    tmp_path: Path, hosts: PublicHosts, account: CredentialAccount, provider: str
 ) -> None:
     """Other agents, shared sandboxes, other hosts and plain HTTP go without it."""
     await account.add("key", API, "header", PASSWORD)
@@ -284,8 +181,30 @@ async def test_a_credential_is_for_its_agents_host_and_tls(
     assert PASSWORD.encode() not in trace.stdout + mine.stdout
 
 
+async def test_a_refusal_says_why_a_credential_is_not_used(
+    tmp_path: Path, hosts: PublicHosts, account: CredentialAccount
+) -> None:
+    """The remedy is that of the credential, and not a list of hosts without a login."""
+    await account.add("key", API, "header", PASSWORD)
+    async with (
+        hosts.serve(echo_headers, port=443, tls_name=GIT),
+        sandboxes(tmp_path, hosts, account) as opened,
+    ):
+        told = {}
+        for agent in ("coder", "reader", ""):
+            sandbox = await opened.create(agent)
+            asked = f"curl -sSv https://{API}/ https://{GIT}/ 2>&1; curl -sS http://{API}/"
+            told[agent] = (await run(sandbox, asked)).stdout.decode()
+    assert f"need https: use https://{API}/" in told["coder"]
+    assert told["reader"].count("The credential 'key' for api.example.org is not used") == 2
+    assert "Add this agent to `agents`" in told["reader"]
+    assert told[""].count("several agents share the sandbox") == 2
+    assert all("add 'git.example.org' to network.allowDomains" in text for text in told.values())
+    assert not any(PASSWORD in text for text in told.values())
+
+
 async def test_the_keep_alive_connection_sees_the_deletion(
-    tmp_path: Path, hosts: PublicHosts, account: Account
+    tmp_path: Path, hosts: PublicHosts, account: CredentialAccount
 ) -> None:
     """On one TLS connection the request after the deletion is refused in words."""
     credential = await account.add("key", API, "header", PASSWORD)
@@ -336,7 +255,9 @@ class TokenServer:
         )
 
 
-async def test_an_access_token_is_fetched_once(tmp_path: Path, hosts: PublicHosts, account: Account) -> None:
+async def test_an_access_token_is_fetched_once(
+    tmp_path: Path, hosts: PublicHosts, account: CredentialAccount
+) -> None:
     """A refresh token is exchanged outside the sandbox, once while its token holds; a new one is stored."""
     server = TokenServer()
     async with (
@@ -361,7 +282,7 @@ async def test_an_access_token_is_fetched_once(tmp_path: Path, hosts: PublicHost
 
 
 async def test_a_github_app_signs_git_and_api_requests(
-    tmp_path: Path, hosts: PublicHosts, account: Account
+    tmp_path: Path, hosts: PublicHosts, account: CredentialAccount
 ) -> None:
     """A token of the installation is a password for git and a bearer token elsewhere; a failure is told."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from kubernetes_objects import Object
 from kubernetes_service import TOKEN, TOKEN_WITHOUT_ROLE, KubernetesService, kubernetes_service
 from sandbox.config import SandboxConfig
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
 from sandbox.kubernetes import plugin
+from sandbox.kubernetes.settings import KubernetesSettings
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
 from sandbox.port import CallbackDirectories, Provider, ProviderContext, Sandbox
 
@@ -230,6 +232,31 @@ async def test_a_pod_has_no_rights_and_the_operators_settings(
     assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("fast", "3072Mi")
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("", {"type": "RuntimeDefault"}),
+        ("profiles/dovecote.json", {"type": "Localhost", "localhostProfile": "profiles/dovecote.json"}),
+    ],
+)
+async def test_pods_have_the_operators_seccomp_profile(
+    service: KubernetesService, tmp_path: Path, path: str, expected: dict[str, str]
+) -> None:
+    """A pod names the operator's profile on the nodes, or that of the runtime, and it runs."""
+    async with _open(service, tmp_path, seccomp_profile=path) as provider:
+        sandbox = await provider.create(_spec())
+        assert (await sandbox.run(ExecRequest(script="true"))).ok
+        security = _object(service, "pods", sandbox)["spec"]["securityContext"]
+        assert security["seccompProfile"] == expected
+
+
+@pytest.mark.parametrize("path", ["/etc/profile.json", "../profile.json", "a/../b.json", "a//b", "a b"])
+def test_a_seccomp_profile_is_below_the_kubelets_directory(path: str) -> None:
+    """A path that leads elsewhere is refused when the settings are read."""
+    with pytest.raises(ValidationError, match="seccomp_profile"):
+        KubernetesSettings.model_validate({"seccomp_profile": path})
+
+
 async def test_each_network_mode_has_its_policy(service: KubernetesService, tmp_path: Path) -> None:
     """Nothing comes in; out goes the callback in every mode, and besides it what the mode names."""
     async with _open(service, tmp_path, **CALLBACK) as provider:
@@ -335,8 +362,7 @@ def test_doctor_reports_cluster_controller_and_role(tmp_path: Path) -> None:
         ({"options": {"template": "base"}}, "/options/template"),
         ({"options": {"memoryGb": 2}}, "/options/memoryGb"),
         ({"options": {"image": "Not An Image"}}, "/options/image"),
-        ({"network": {"mode": "restricted"}}, "/network"),
-        ({"network": {"mode": "restricted", "allowDomains": ["pypi.org"]}}, "/network/allowDomains"),
+        ({"network": {"mode": "restricted", "allowDomains": ["*.org"]}}, "/network/allowDomains/0"),
         ({"network": {"mode": "restricted", "allowCidrs": ["everything"]}}, "/network/allowCidrs"),
         ({"persistent": True, "options": {"persistentHome": False}}, "/options/persistentHome"),
         ({"options": {"persistentDiskGb": 3}}, "/options/persistentDiskGb"),

@@ -22,7 +22,7 @@ from sandbox.model import BackgroundJob, ExecRequest, ExecResult, Network
 from sandbox.port import Sandbox
 from sandbox.testing.rig import TOKEN, ProviderRig
 from sandbox.testing.waiting import wait_for_job
-from sandbox_rigs import VARIANTS
+from sandbox_rigs import VARIANTS, variants_of
 
 NAME = "files.example.org"
 
@@ -39,8 +39,10 @@ def hosts(tmp_path: Path) -> PublicHosts:
 
 @pytest.fixture
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
-    """Return the host provider with control groups, unless a test names another variant."""
+    """Return the host provider with control groups, unless a test names another variant or provider."""
     variant = getattr(request, "param", "control_groups")
+    if variant == "kubernetes":
+        return next(iter(variants_of("kubernetes").values()))(tmp_path)
     return engine_rig("engine", tmp_path) if variant == "docker" else VARIANTS["host"][variant](tmp_path)
 
 
@@ -78,7 +80,7 @@ async def greet(request: web.BaseRequest) -> web.Response:
     return web.Response(text=f"{request.method} {request.headers['Host']} {request.rel_url}\n")
 
 
-@pytest.mark.parametrize("rig", ["control_groups", "rlimits", "docker"], indirect=True)
+@pytest.mark.parametrize("rig", ["control_groups", "rlimits", "docker", "kubernetes"], indirect=True)
 async def test_a_listed_host_is_reached_by_curl(rig: ProviderRig, hosts: PublicHosts) -> None:
     """Plain HTTP and HTTPS reach a listed host, by a wildcard too; so does a job, with the same variables."""
     hosts.add(NAME)
@@ -92,6 +94,39 @@ async def test_a_listed_host_is_reached_by_curl(rig: ProviderRig, hosts: PublicH
         await sandbox.spawn(BackgroundJob(id="job_1", script=script, token=TOKEN))
         assert (await wait_for_job(sandbox, "job_1")).output.count(b"GET") == 2
     assert {address for address, _ in hosts.connected} == {PUBLIC}
+
+
+@pytest.mark.parametrize("rig", ["kubernetes"], indirect=True)
+async def test_a_pod_connects_to_its_listed_networks_by_itself(rig: ProviderRig, hosts: PublicHosts) -> None:
+    """The network policy opens networks of `allowCidrs`, so programs do not ask the proxy for them."""
+    hosts.add(NAME)
+    async with opened(rig, hosts, NAME, cidrs=("192.0.2.0/24",)) as sandbox:
+        told = await run(sandbox, "curl -sS -m 1 http://192.0.2.1/ || echo $no_proxy $NO_PROXY")
+    assert told.stdout.count(b"192.0.2.0/24") == 2
+    assert hosts.connected == []
+
+
+@pytest.mark.parametrize("rig", ["kubernetes"], indirect=True)
+async def test_the_way_out_of_a_pod_is_made_again(rig: ProviderRig, hosts: PublicHosts) -> None:
+    """A killed program is started again; so is that of a pod that was suspended, and of a new gateway."""
+    hosts.add(NAME)
+    ask = f"until curl -sS http://{NAME}/a 2>errors; do sleep 0.1; done"
+    kill = "for d in /proc/[0-9]*; do grep -qa egress_tunne[l] $d/cmdline && kill -9 ${d#/proc/}; done; true"
+    spec = rig.spec(
+        network=Network.RESTRICTED, allow_domains=(NAME,), account="acc_1", persistent=True, label=rig.label
+    )
+    async with hosts.serve(greet), hosts.sockets() as rig.egress:
+        async with rig.open() as provider:
+            sandbox = await provider.create(spec)
+            assert b"GET" in (await run(sandbox, ask)).stdout
+            assert (await run(sandbox, kill)).ok
+            assert b"GET" in (await run(sandbox, ask)).stdout
+            await sandbox.suspend()
+            assert b"GET" in (await run(sandbox, ask)).stdout
+        async with rig.open() as provider:
+            again = await provider.connect(sandbox.id, spec)
+            assert b"GET" in (await run(again, ask)).stdout
+            await provider.destroy(again.id)
 
 
 async def test_a_job_of_git_and_pip_works(rig: ProviderRig, hosts: PublicHosts, tmp_path: Path) -> None:

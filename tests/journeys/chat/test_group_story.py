@@ -29,6 +29,7 @@ from group_model import (
 )
 from group_rooms import ADA, BOB, CAROL, GroupRoom, open_group_room
 from openai_server import OpenAIServer
+from process_calls import call, wait_until_settled
 
 PLATFORMS = ("telegram", "slack", "discord", "github", "zalo", "pancake")
 ADMIN = "an-admin-key-of-the-group-story-0123456789"
@@ -59,23 +60,6 @@ async def allow_commands(process: GatewayProcess) -> None:
     """Let the agent run commands without asking."""
     free = {"config": {"provider": "host", "permissionMode": "bypass"}}
     await call(process, "PATCH", "/accounts/me/sandboxes/default", json=free)
-
-
-async def call(process: GatewayProcess, method: str, path: str, **given: Any) -> dict[str, Any]:
-    """Call the gateway as the account."""
-    async with process.http() as session, session.request(method, path, **given) as response:
-        assert response.status < 300, await response.text()
-        return dict(await response.json()) if response.content_type == "application/json" else {}
-
-
-async def wait_until_settled(process: GatewayProcess) -> None:
-    """Wait until no delivery is open, so that a kill repeats nothing."""
-    async with asyncio.timeout(60):
-        while True:
-            states = {one["state"] for one in (await call(process, "GET", "/deliveries"))["items"]}
-            if states == {"delivered"}:
-                return
-            await asyncio.sleep(0.05)
 
 
 async def wait_until_fired(process: GatewayProcess) -> dict[str, Any]:

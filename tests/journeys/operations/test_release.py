@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from gateway_process import reserve_port
+from scripts.image_digests import named_images
 from scripts.release import NAMESPACE, ROOT, ReleaseFailed, bill_of_materials, locked, release
 
 BOUND = 90.0
@@ -34,7 +35,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("ssh-keygen is not installed")
     key = folder / "key"
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "release@example.com", "-f", str(key))
-    release(folder / "dist", key=key)
+    images = folder / "images.txt"
+    images.write_text("".join(f"{image}@sha256:{'a' * 64}\n" for image in named_images()))
+    release(folder / "dist", key=key, images=images)
     return folder
 
 
@@ -60,7 +63,7 @@ def test_checksums_and_signature_cover_every_file(made: Path) -> None:
         for file in dist.iterdir()
         if not file.name.startswith("SHA256SUMS")
     }
-    assert len(sums) == 3
+    assert len(sums) == 4
     signers = made / "signers"
     signers.write_text(f"release@example.com {(made / 'key.pub').read_text()}")
     verify = ("ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "release@example.com", "-n", NAMESPACE)
@@ -77,13 +80,26 @@ def test_nothing_is_overwritten(made: Path) -> None:
         release(made / "dist")
 
 
+def test_digests_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    """A release with a file that lacks an image is not made."""
+    images = tmp_path / "images.txt"
+    images.write_text(f"nats:1@sha256:{'a' * 64}\n")
+    with pytest.raises(ReleaseFailed, match="without a digest"):
+        release(tmp_path / "dist", images=images)
+    assert not (tmp_path / "dist").exists()
+
+
 def test_the_bill_of_materials_names_every_locked_package(made: Path) -> None:
-    """Each pinned package is a component with the hashes of its files."""
+    """Each pinned package is a component with the hashes of its files, and each image one with its digest."""
     bill = json.loads((made / "dist" / "dovecote.cdx.json").read_text())
     lock = (ROOT / "requirements.lock").read_text()
     pinned = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", lock, re.MULTILINE)
-    assert [(one["name"], one["version"]) for one in bill["components"]] == pinned
-    assert all(one["externalReferences"][0]["hashes"] for one in bill["components"])
+    images = [tuple(image.split(":")) for image in named_images()]
+    assert [(one["name"], one["version"]) for one in bill["components"]] == [*pinned, *images]
+    packages = bill["components"][: len(pinned)]
+    assert all(one["externalReferences"][0]["hashes"] for one in packages)
+    recorded = (made / "dist" / "images.txt").read_text().splitlines()
+    assert recorded == [f"{image}@sha256:{'a' * 64}" for image in named_images()]
     references = [one["bom-ref"] for one in bill["components"]]
     assert len(set(references)) == len(references)
     assert bill_of_materials(ROOT, 0)["serialNumber"] == bill["serialNumber"]

@@ -8,6 +8,7 @@ import pytest
 
 from sandbox.docker import seccomp_profile
 from sandbox.host.isolation import seccomp
+from scripts.reference import PROFILES, seccomp_file
 
 
 @pytest.mark.parametrize("machine", seccomp_profile.ARCHITECTURES)
@@ -23,6 +24,12 @@ def test_a_container_may_call_nothing_that_the_host_denies(machine: str) -> None
     }
     assert not allowed & {*seccomp.DENIED, "unshare", "clone", "clone3", "socket", "chroot"}
     assert seccomp_profile.FAMILIES == seccomp.FAMILIES
+
+
+@pytest.mark.parametrize("machine", seccomp_profile.ARCHITECTURES)
+def test_the_shipped_files_are_these_profiles(machine: str) -> None:
+    """Nodes of a cluster get the same filter: `python -m scripts.reference` writes the files."""
+    assert (PROFILES / f"{machine}.json").read_text() == seccomp_file(machine)
 
 
 def test_an_unknown_machine_has_no_profile() -> None:

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from egress.addresses import IpAddress, embedded_ipv4, is_public
 from sandbox.docker import container
-from sandbox.docker.network_filter import (
+from sandbox.docker.settings import DockerSettings
+from sandbox.errors import ProviderRefused
+from sandbox.model import Network, SandboxSpec
+from sandbox.network.network_filter import (
     ConnectionTest,
     Meta,
     MetaTest,
@@ -20,9 +23,6 @@ from sandbox.docker.network_filter import (
     parse_name_servers,
     rules,
 )
-from sandbox.docker.settings import DockerSettings
-from sandbox.errors import ProviderRefused
-from sandbox.model import Network, SandboxSpec
 
 UDP, TCP, ICMPV6 = 17, 6, 58
 MACHINE, SERVER = ipaddress.ip_address("44.1.2.3"), ipaddress.ip_address("10.9.9.9")

@@ -1,9 +1,10 @@
-"""Give the kernel the netlink messages of a packet filter: `python3 -I -S - < this file`, below a keeper.
+"""Give the kernel the netlink messages of a packet filter, in the network namespace of this process.
 
-    load_filter.py MESSAGES      MESSAGES in base64, as `sandbox.docker.network_filter.batch` returns them
+    load_filter.py MESSAGES      MESSAGES in base64, as `network_filter.batch` returns them
 
-It runs in a container of the engine, imports the standard library alone, and exits with 1 and the reason if
-the kernel refuses a message. The kernel carries out all messages or none.
+It runs in a container of an engine, or before a sandbox of the host begins. It imports the standard library
+alone, and exits with 1 and the reason if the kernel refuses a message. The kernel carries out all messages or
+none.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ _ANSWER_SECONDS = 10.0
 
 
 def main() -> None:
-    """Send the messages and wait for the answer to the last one."""
-    messages = base64.b64decode(sys.argv[1])
+    """Load the filter of the command line."""
+    load(base64.b64decode(sys.argv[1]))
+
+
+def load(messages: bytes) -> None:
+    """Send the messages and wait for the answer to the last one; raises OSError."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETFILTER) as netlink:
         netlink.settimeout(_ANSWER_SECONDS)
         netlink.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * len(messages))

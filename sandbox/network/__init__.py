@@ -1,0 +1,1 @@
+"""The packet filter of sandboxes whose network is open."""
