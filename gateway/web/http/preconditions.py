@@ -1,14 +1,15 @@
 """`ETag`, `If-Match` and `If-None-Match` (RFC 9110, 13): changes apply to the version that their author read.
 
 An entity tag is strong: the digest of what a GET of the resource returns. Secrets that are returned once are
-no part of it.
+no part of it, nor are fields that change by themselves (`ResponseModel.unversioned`): a GET of a resource
+with such fields ignores If-None-Match.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -31,7 +32,8 @@ def etag_of(resource: Resource) -> str:
     if isinstance(resource, bytes):
         content = resource
     else:  # databases do not keep the order of keys
-        content = json.dumps(_shown(resource), sort_keys=True).encode()
+        others: Collection[str] = getattr(resource, "unversioned", ())
+        content = json.dumps(_shown(resource, without=others), sort_keys=True).encode()
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
@@ -79,8 +81,8 @@ def _failed(present: Resource | None, etag: str | None) -> HttpProblem:
     return HttpProblem(412, detail, headers={ETAG: etag}, members=members)
 
 
-def _shown(resource: BaseModel) -> dict[str, Any]:
-    return resource.model_dump(mode="json", by_alias=True, exclude=_RETURNED_ONCE)
+def _shown(resource: BaseModel, *, without: Collection[str] = ()) -> dict[str, Any]:
+    return resource.model_dump(mode="json", by_alias=True, exclude={*_RETURNED_ONCE, *without})
 
 
 def _named_versions(

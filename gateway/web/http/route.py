@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -52,8 +52,9 @@ class RequestModel(BaseModel):
 
 
 class ResponseModel(BaseModel):
-    """Base of response models."""
+    """Base of response models. Fields that are `unversioned` are no part of the entity tag."""
 
+    unversioned: ClassVar[frozenset[str]] = frozenset()
     model_config = ConfigDict(frozen=True, populate_by_name=True, defer_build=True)
 
 
@@ -191,8 +192,10 @@ async def _handle(route: ApiRoute, call: ApiCall[Any, Any]) -> web.StreamRespons
     if not route.versioned or not isinstance(result, BaseModel):
         return to_response(route, result)
     etag = etag_of(result)
-    if route.method == "GET" and (unchanged := not_modified(call.request, etag, NO_STORE)) is not None:
-        return unchanged
+    if route.method == "GET" and not getattr(result, "unversioned", None):
+        unchanged = not_modified(call.request, etag, NO_STORE)
+        if unchanged is not None:
+            return unchanged
     response = to_response(route, result)
     response.headers[ETAG] = etag
     return response
