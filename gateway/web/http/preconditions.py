@@ -16,12 +16,18 @@ from typing import Any, Literal
 from aiohttp import web
 from pydantic import BaseModel
 
+from gateway.web.http.encodings import prefers_gzip
 from gateway.web.http.problems import HttpProblem
 
 ETAG = "ETag"
 _RETURNED_ONCE = {"secret", "webhook_secret"}
 _ANY = "*"
 _CONDITIONS: tuple[Literal["If-Match", "If-None-Match"], ...] = ("If-Match", "If-None-Match")
+
+VERSIONED = web.ResponseKey("versioned", bool)
+"""Marks the response with a resource, whose gzip form has an entity tag of its own."""
+
+_GZIP_FORM = "-gzip"
 
 Resource = BaseModel | bytes
 """What a GET returns: a response model, or the content of a file."""
@@ -35,6 +41,14 @@ def etag_of(resource: Resource) -> str:
         others: Collection[str] = getattr(resource, "unversioned", ())
         content = json.dumps(_shown(resource, without=others), sort_keys=True).encode()
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+def etag_for(request: web.Request, etag: str) -> str:
+    """Return the entity tag of the form that a request gets: forms with other bytes have other strong tags.
+
+    A condition may name either form.
+    """
+    return f'{etag[:-1]}{_GZIP_FORM}"' if prefers_gzip(request) else etag
 
 
 def has_conditions(request: web.Request) -> bool:
@@ -58,15 +72,19 @@ def ensure_preconditions(request: web.Request, present: Resource | None) -> None
     wanted, unwanted = (_named_versions(request, name) for name in _CONDITIONS)
     etag = None if present is None else etag_of(present)
     if wanted is not None and (etag is None or not _includes(wanted, etag, weakly=False)):
-        raise _failed(present, etag)
+        raise _failed(request, present, etag)
     if unwanted is not None and etag is not None and _includes(unwanted, etag, weakly=True):
         detail = (
             "this version, or any with *, is what If-None-Match excludes: leave the header out to replace it"
         )
-        raise HttpProblem(412, detail, headers={ETAG: etag})
+        raise HttpProblem(412, detail, headers={ETAG: _form(request, present, etag)})
 
 
-def _failed(present: Resource | None, etag: str | None) -> HttpProblem:
+def _form(request: web.Request, present: Resource | None, etag: str) -> str:
+    return etag_for(request, etag) if isinstance(present, BaseModel) else etag
+
+
+def _failed(request: web.Request, present: Resource | None, etag: str | None) -> HttpProblem:
     if present is None or etag is None:
         return HttpProblem(412, "there is nothing here any more, but If-Match names a version of it")
     changed_at = getattr(present, "updated_at", None)
@@ -78,7 +96,7 @@ def _failed(present: Resource | None, etag: str | None) -> HttpProblem:
     members: dict[str, Any] = (
         {"size": len(present)} if isinstance(present, bytes) else {"current": _shown(present)}
     )
-    return HttpProblem(412, detail, headers={ETAG: etag}, members=members)
+    return HttpProblem(412, detail, headers={ETAG: _form(request, present, etag)}, members=members)
 
 
 def _shown(resource: BaseModel, *, without: Collection[str] = ()) -> dict[str, Any]:
@@ -97,7 +115,7 @@ def _named_versions(
     parsed = request.if_match if name == "If-Match" else request.if_none_match
     if len(given) > 1 or not parsed:
         raise HttpProblem(400, f'{name} must be one header with * or entity tags such as "3f2a"')
-    return tuple((one.is_weak, f'"{one.value}"') for one in parsed)
+    return tuple((one.is_weak, f'"{one.value.removesuffix(_GZIP_FORM)}"') for one in parsed)
 
 
 def _includes(wanted: tuple[tuple[bool, str], ...], etag: str, *, weakly: bool) -> bool:

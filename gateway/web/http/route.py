@@ -26,7 +26,7 @@ from gateway.web.http.auth import (
 )
 from gateway.web.http.connection import raise_if_abandoned
 from gateway.web.http.context import WebContext
-from gateway.web.http.preconditions import ETAG, etag_of, not_modified
+from gateway.web.http.preconditions import ETAG, VERSIONED, etag_for, etag_of, not_modified
 from gateway.web.http.problems import HttpProblem, invalid, invalid_field
 from sandbox.config import ConfigProblem as Fault
 
@@ -195,9 +195,13 @@ async def _handle(route: ApiRoute, call: ApiCall[Any, Any]) -> web.StreamRespons
     if route.method == "GET" and not getattr(result, "unversioned", None):
         unchanged = not_modified(call.request, etag, NO_STORE)
         if unchanged is not None:
-            return unchanged
-    response = to_response(route, result)
-    response.headers[ETAG] = etag
+            return _with_version(call, unchanged, etag)
+    return _with_version(call, to_response(route, result), etag)
+
+
+def _with_version(call: ApiCall[Any, Any], response: web.StreamResponse, etag: str) -> web.StreamResponse:
+    response.headers[ETAG] = etag_for(call.request, etag)
+    response[VERSIONED] = True
     return response
 
 

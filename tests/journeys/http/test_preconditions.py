@@ -158,3 +158,20 @@ async def add_person(api: ApiServer) -> str:
     async with api.context.database.begin() as connection:
         seen = Sighting(account=account, platform="telegram", author="7", name="Ada")
         return (await see(connection, seen)).person
+
+
+async def test_the_gzip_form_of_a_resource_has_a_version_of_its_own(api: ApiServer) -> None:
+    """A record is compressed for who accepts that; a condition may name the version of either form."""
+    path = await create(api, "agents")
+    plain = await api.mine.call("GET", path, Accept_Encoding="identity")
+    packed = await api.mine.call("GET", path, Accept_Encoding="gzip")
+    tags = (plain.headers["ETag"], packed.headers["ETag"])
+    assert (packed.headers["Content-Encoding"], packed.body) == ("gzip", plain.body)
+    assert tags[1] == f'{tags[0][:-1]}-gzip"'
+    for named in tags:
+        for encoding, own in zip(("identity", "gzip"), tags, strict=True):
+            given = {"If_None_Match": named, "Accept_Encoding": encoding}
+            known = await api.mine.call("GET", path, **given)
+            assert (known.status, known.headers["ETag"]) == (304, own)
+    assert (await conditional(api.mine, "PATCH", path, {"name": "a"}, match=tags[1])).status == 200
+    assert (await conditional(api.mine, "PATCH", path, {"name": "b"}, match=tags[0])).status == 412
