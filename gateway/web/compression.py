@@ -8,8 +8,7 @@ from http import HTTPStatus
 
 from aiohttp import hdrs, web
 
-from gateway.web.http.encodings import GZIP, prefers_gzip
-from gateway.web.http.preconditions import VERSIONED
+from gateway.web.http.preconditions import GZIP, VERSIONED, prefers_gzip
 from gateway.web.http.problems import Handler
 
 MIN_BYTES = 1024

@@ -13,15 +13,15 @@ from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Literal
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from pydantic import BaseModel
 
-from gateway.web.http.encodings import prefers_gzip
 from gateway.web.http.problems import HttpProblem
 
 ETAG = "ETag"
 _RETURNED_ONCE = {"secret", "webhook_secret"}
 _ANY = "*"
+GZIP = "gzip"
 _CONDITIONS: tuple[Literal["If-Match", "If-None-Match"], ...] = ("If-Match", "If-None-Match")
 
 VERSIONED = web.ResponseKey("versioned", bool)
@@ -41,6 +41,25 @@ def etag_of(resource: Resource) -> str:
         others: Collection[str] = getattr(resource, "unversioned", ())
         content = json.dumps(_shown(resource, without=others), sort_keys=True).encode()
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+def prefers_gzip(request: web.Request) -> bool:
+    """Return whether a request gets compressed responses."""
+    return accepts_gzip(",".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())))
+
+
+def accepts_gzip(accepted: str) -> bool:
+    """Return whether an Accept-Encoding header allows gzip, by its name or by `*`, with a weight above 0."""
+    weights: dict[str, bool] = {}
+    for part in accepted.lower().split(","):
+        name, _, parameters = part.partition(";")
+        weights[name.strip()] = not _is_zero(parameters)
+    return weights.get(GZIP, weights.get("*", False))
+
+
+def _is_zero(parameters: str) -> bool:
+    name, _, weight = parameters.partition("=")
+    return name.strip() == "q" and weight.strip().strip("0") in ("", ".")
 
 
 def etag_for(request: web.Request, etag: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from gateway.web.compression import MIN_BYTES, compress_middleware
-from gateway.web.http.encodings import accepts_gzip
+from gateway.web.http.preconditions import accepts_gzip
 
 LONG = "swan " * 100_000
 
