@@ -17,6 +17,7 @@ from channels.message import (
     Command,
     DraftText,
     File,
+    Message,
     ReactionEmoji,
     Reply,
     SentMessage,
@@ -59,6 +60,8 @@ class ChannelFeature(StrEnum):
     """A repeated send with a known key is recognised and not carried out twice."""
     FIND = "find"
     """The platform can be asked whether a send with a key was carried out."""
+    CONFIDENTIAL = "confidential"
+    """Somebody who wrote in a room can be answered so that nobody else reads the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +241,14 @@ class Sender(Protocol):
 
         Only that user sees the reply where the platform supports it. Feature BUTTONS.
         """
+
+    async def reply_confidentially(self, to: Message | Command, text: str) -> None:
+        """Reply to a message or command of a room so that only its author reads it. Feature CONFIDENTIAL.
+
+        Where the author cannot be reached in this way it raises ChannelError, and nobody has seen the text.
+        """
+        del to, text
+        raise Unsupported
 
 
 ChannelPage = Literal["install", "oauth"]

@@ -35,7 +35,8 @@ from gateway.files.wiring import FileServices, open_file_services, speech_format
 from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_supervisor import ChannelSupervisor
-from gateway.ingress.commands import ChatCommands, ClientCommands
+from gateway.ingress.client_commands import ClientCommands
+from gateway.ingress.commands import ChatCommands
 from gateway.ingress.interactions.status_reactions import StatusReactions
 from gateway.ingress.receive import UpdateHandler
 from gateway.ingress.sandbox_commands import SandboxCommands
@@ -296,6 +297,7 @@ def _build_services(
     commands = ChatCommands(
         base.channel_supervisor.reply_privately,
         sandbox_commands,
+        reply_confidentially=base.channel_supervisor.reply_confidentially,
         limit=settings.queue_limit,
         schedules=schedule_settings(settings),
         operator_model=OperatorModel.from_settings(settings.agent),

@@ -49,6 +49,7 @@ plugin = ChannelPlugin(
             ChannelFeature.REACTIONS,
             ChannelFeature.FIND,
             ChannelFeature.IDEMPOTENT_SEND,
+            ChannelFeature.CONFIDENTIAL,
         }
     ),
     limits=ChannelLimits(

@@ -47,6 +47,7 @@ plugin = ChannelPlugin(
             ChannelFeature.REACT,
             ChannelFeature.REACTIONS,
             ChannelFeature.STREAM,
+            ChannelFeature.CONFIDENTIAL,
         }
     ),
     limits=ChannelLimits(

@@ -33,7 +33,7 @@ _numbers = count()
 STEP = ToolStep(id="call_1", title="bash: make")
 UNDECLARED = (
     *(ChannelFeature.REACT, ChannelFeature.STREAM, ChannelFeature.STEPS),
-    *(ChannelFeature.FIND, ChannelFeature.DELETE),
+    *(ChannelFeature.FIND, ChannelFeature.DELETE, ChannelFeature.CONFIDENTIAL),
 )
 """Features whose methods raise Unsupported if they are not declared."""
 
@@ -79,6 +79,7 @@ class ChannelFeatureContract:
             ChannelFeature.DELETE: lambda: channel.delete(address, user_message.platform_id),
             ChannelFeature.STEPS: lambda: channel.show_steps(address, steps),
             ChannelFeature.FIND: lambda: channel.find(address, new_key(), since=since),
+            ChannelFeature.CONFIDENTIAL: lambda: channel.reply_confidentially(user_message, "for you"),
         }
         with pytest.raises(Unsupported):
             await calls[feature]()
@@ -195,6 +196,24 @@ class ChannelFeatureContract:
         for _ in range(2):
             await channel.delete(address, status.platform_id)
         assert [one.text for one in rig.visible_messages()] == ["done"]
+
+    async def test_a_confidential_reply_is_for_one_person(
+        self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
+    ) -> None:
+        """A message and a command are answered so that the room sees nothing."""
+        needs(plugin, ChannelFeature.CONFIDENTIAL)
+        await rig.open_private_chat()
+        await connection.sender.reply_confidentially(user_message, "for you")
+        recorder = UpdateRecorder()
+        async with receiving(connection, recorder):
+            await rig.send_command("status")
+            command = await wait_for_update(recorder, Command)
+        assert isinstance(command, Command)
+        await connection.sender.reply_confidentially(command, "and this")
+        assert rig.confidential_texts() == ["for you", "and this"]
+        assert [
+            one for one in rig.visible_messages() if one.room == user_message.address.room and one.text
+        ] == []
 
     async def test_a_draft_ends_as_one_message(
         self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message

@@ -115,6 +115,13 @@ class ChannelRig(ABC):
         """Return the bot's reactions to a message, as the platform names them. Feature REACT."""
         raise NotImplementedError
 
+    async def open_private_chat(self) -> None:  # noqa: B027 - most platforms need none
+        """Begin a chat of the person with the bot, where the bot may not begin one. Feature CONFIDENTIAL."""
+
+    def confidential_texts(self) -> list[str]:
+        """Return what the bot has said so that only the person sees it. Feature CONFIDENTIAL."""
+        raise NotImplementedError
+
     async def send_file(self, content: bytes) -> None:
         """Send a file as the person. Features UPLOAD and DOWNLOAD."""
         raise NotImplementedError

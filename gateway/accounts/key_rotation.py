@@ -15,6 +15,7 @@ _REENCRYPT = (
     encrypted_columns.reencrypt_endpoints,
     encrypted_columns.reencrypt_channel_secrets,
     encrypted_columns.reencrypt_mcp_sign_ins,
+    encrypted_columns.reencrypt_ended_sign_ins,
     encrypted_columns.reencrypt_jobs,
     encrypted_columns.reencrypt_triggers,
     encrypted_columns.reencrypt_idempotency,

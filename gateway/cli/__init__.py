@@ -31,13 +31,19 @@ from gateway.cli.commands.webhooks import webhooks
 from gateway.cli.group import group, local, remote
 from gateway.cli.machine.apply import apply
 from gateway.cli.machine.backup import backup
-from gateway.cli.machine.config import config, migrate, version
+from gateway.cli.machine.config import Version, config, migrate, version
 from gateway.cli.machine.doctor import doctor, upgrade
 from gateway.cli.machine.init import init
 from gateway.cli.machine.logs import logs
 from gateway.cli.machine.serve import serve
 
 app: typer.Typer = group("Connects chat platforms to AI agents that run in sandboxes.")
+
+
+@app.callback()
+def handle_options(*, _version: Version = False) -> None:
+    """Handle the options that stand before a command."""
+
 
 local(app, "serve")(serve)
 remote(app, "chat")(chat)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from channels.message import Author
 from delivery.broker.port import WorkQueue
-from delivery.deliveries.transactions import Transaction, Transactions
+from delivery.deliveries.transactions import Transaction
 from gateway.accounts.usage_report import render_usage
 from gateway.conversations.approver_rules import DecisionContext
-from gateway.conversations.notices import post_notice
 from gateway.conversations.queue_policy import queue_policy
 from gateway.conversations.retry import retry_in
 from gateway.conversations.titles import rename
+from gateway.ingress.confidential_replies import ReplyConfidentially
 from gateway.ingress.interactions.approval_replies import ReplyPrivately, answer_by_command, decide_by_command
 from gateway.ingress.sandbox_commands import SandboxCommands, render_job
 from gateway.ingress.schedule_commands import execute_schedule_command
@@ -56,14 +56,6 @@ HELP = (
     "`/title TEXT` names this conversation in lists, `/help` shows this."
 )
 
-CLIENT_SOURCE = "command"
-"""The source of the keys of commands, so that a repeated one is executed once."""
-
-OTHER_NAME = (
-    "A new conversation has another name: `dovecote chat --conversation NAME`, *New* in the console, or "
-    "another `conversation` over the API."
-)
-
 MAX_QUOTED = 60
 """Characters of a message that are quoted in a status line."""
 
@@ -92,10 +84,14 @@ class ParsedCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """The result of a command: its reply (None: it follows later), and the turns to cancel."""
+    """The result of a command: its reply (None: it follows later), and the turns to cancel.
+
+    Only the person who gave the command may read a confidential reply.
+    """
 
     reply: str | None
     ended_turns: tuple[str, ...] = ()
+    is_confidential: bool = False
 
 
 def parse(text: str) -> ParsedCommand | None:
@@ -115,6 +111,7 @@ def to_command(name: str, args: Sequence[str]) -> ParsedCommand | None:
 class ChatCommands:
     """Executes commands. `reply_privately` answers a button press or slash command.
 
+    `reply_confidentially` answers a command of a room so that nobody else reads the answer.
     `limit`: how many turns may wait if neither the agent nor the conversation has a limit.
     """
 
@@ -126,11 +123,15 @@ class ChatCommands:
     ALWAYS = ("stop", "approve", "deny", "answer")
     """Commands that are executed over the rate limit, and in groups without a mention."""
 
+    CONFIDENTIAL = ("signin",)
+    """Commands whose replies are for the person alone who gave them."""
+
     def __init__(
         self,
         reply_privately: ReplyPrivately,
         sandbox_commands: SandboxCommands,
         *,
+        reply_confidentially: ReplyConfidentially,
         limit: int = QUEUE_LIMIT,
         schedules: ScheduleSettings = ScheduleSettings(),  # noqa: B008 - immutable
         operator_model: OperatorModel = OperatorModel(),  # noqa: B008 - immutable
@@ -138,6 +139,7 @@ class ChatCommands:
     ) -> None:
         self.sign_in_links = sign_in_links
         self.reply_privately = reply_privately
+        self.reply_confidentially = reply_confidentially
         self._sandbox_commands = sandbox_commands
         self._limit = limit
         self._schedules = schedules
@@ -197,7 +199,8 @@ class ChatCommands:
             "remind": lambda: self._schedule(tx, conversation, command, by),
         }
         reply = await replies[command.name]()
-        return CommandResult(reply=reply)
+        is_in_room = conversation.channel is not None and not conversation.direct
+        return CommandResult(reply=reply, is_confidential=is_in_room and command.name in self.CONFIDENTIAL)
 
     async def _schedule(
         self, tx: Transaction, conversation: Conversation, command: ParsedCommand, by: Author
@@ -295,66 +298,6 @@ class ChatCommands:
             return None
         self._sandbox_commands.stop_job(job.id)
         return f"Stopping job {job.id}."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutedCommand:
-    """A command that was executed; `reply` is None if it was a repetition, or if the reply follows later."""
-
-    name: str
-    reply: str | None
-
-
-class ClientCommands:
-    """Executes commands in conversations. `cancel` cancels a turn that runs in this process."""
-
-    def __init__(
-        self, transactions: Transactions, commands: ChatCommands, cancel: Callable[[str], None]
-    ) -> None:
-        self._transactions = transactions
-        self._commands = commands
-        self._cancel = cancel
-
-    async def execute(
-        self, account: str, conversation: str, text: str, *, by: str, key: str | None = None
-    ) -> ExecutedCommand | None:
-        """Execute a command and post its reply in the conversation; None if the text is no command.
-
-        `by` is the id of the API key that gives the command. The same `key` again changes nothing.
-        """
-        command = parse(text)
-        if command is None:
-            return None
-        async with self._transactions.begin("command") as tx:
-            found = await conversations.get(tx.connection, account, conversation)
-            if found is None or not await self._is_new(tx, found, key):
-                return ExecutedCommand(name=command.name, reply=None)
-            result = await self._result(tx, found, command, by)
-            if result.reply is not None:
-                await post_notice(tx, found.id, result.reply)
-        for turn in result.ended_turns:
-            self._cancel(turn)
-        return ExecutedCommand(name=command.name, reply=result.reply)
-
-    async def _result(
-        self, tx: Transaction, conversation: Conversation, command: ParsedCommand, by: str
-    ) -> CommandResult:
-        if command.name == "new" and conversation.address is None:
-            return CommandResult(reply=OTHER_NAME)
-        return await self._commands.execute(
-            tx, conversation, command, by=Author(id=by, name=""), decision_context=None
-        )
-
-    @staticmethod
-    async def _is_new(tx: Transaction, conversation: Conversation, key: str | None) -> bool:
-        return key is None or await conversations.record_event(
-            tx.connection,
-            account=conversation.account,
-            source=CLIENT_SOURCE,
-            event_key=f"{conversation.id} {key}",
-            message=key[:40],
-            turn=None,
-        )
 
 
 def render_queue(queue: Sequence[Turn], by: str) -> str:

@@ -10,6 +10,7 @@ from channels.message import Address, Attachment, Author, Command, Message, Room
 from gateway.conversations.message_frame import MessageOrigin
 from gateway.conversations.submission import Submitted
 from gateway.ingress.commands import ParsedCommand
+from gateway.ingress.confidential_replies import ConfidentialReply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,5 +72,6 @@ class AfterCommit:
     """The work to do once the transaction of an inbound message is committed."""
 
     reply: str | None = None
+    confidential: ConfidentialReply | None = None
     ended_turns: tuple[str, ...] = ()
     submitted: Submitted | None = None

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from channels.errors import ChannelError
-from channels.message import Address, ButtonPress, Command, StatusReaction
+from channels.errors import ChannelError, Unreachable
+from channels.message import Address, ButtonPress, Command, Message, StatusReaction
 from channels.port import (
     ChannelFeature,
     ChannelInstallations,
@@ -141,6 +141,13 @@ class OpenChannels:
             await task.connection.sender.reply_privately(to, text)
         except ChannelError as error:
             log.warning("channel.reply_failed", channel=task.record.name, error=str(error))
+
+    async def reply_confidentially(self, to: Message | Command, text: str) -> None:
+        """Reply to somebody in a room so that nobody else reads it; raises ChannelError if that fails."""
+        task = self._channels.get(to.address.channel)
+        if task is None or task.connection is None:
+            raise Unreachable("the channel is not open")
+        await task.connection.sender.reply_confidentially(to, text)
 
     def has_reactions(self) -> bool:
         """Return whether any open channel shows status reactions."""

@@ -19,9 +19,9 @@ from channels.message import (
 )
 from channels.port import Accept
 from delivery.database.clock import utc_now
-from delivery.deliveries import destinations, store
+from delivery.deliveries import destinations
 from delivery.deliveries import routes as delivery_store
-from delivery.deliveries.route import Route, RouteKind
+from delivery.deliveries.route import Route
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
 from delivery.fair_gate import working_for
@@ -37,11 +37,13 @@ from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_b
 from gateway.ingress.admission import Admission
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.ingress.commands import ChatCommands, parse, to_command
+from gateway.ingress.confidential_replies import ConfidentialReplies, ConfidentialReply
 from gateway.ingress.inbound import AfterCommit, InboundMessage
 from gateway.ingress.interactions.agent_reactions import AgentReactions
 from gateway.ingress.interactions.approval_replies import ApprovalReplies
 from gateway.ingress.interactions.status_reactions import StatusReactions
 from gateway.ingress.interactions.turn_buttons import TurnButtons, is_turn_button
+from gateway.ingress.moved_rooms import move_room
 from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
@@ -77,6 +79,9 @@ class UpdateHandler:
         self._approval_replies = ApprovalReplies(transactions, approvals, commands.reply_privately)
         self._agent_reactions = AgentReactions(transactions, submissions, self._approval_replies)
         self._turn_buttons = TurnButtons(transactions, commands.reply_privately, cancel)
+        self._confidential_replies = ConfidentialReplies(
+            transactions, commands.reply_confidentially, commands.reply_privately
+        )
         self._status_reactions = status_reactions
         self._admission = Admission(
             rate_limiter or SenderRateLimiter(),
@@ -184,7 +189,12 @@ class UpdateHandler:
             decision_context=context.decision_context(inbound.address),
         )
         after_commit.ended_turns = result.ended_turns
-        await self._reply(tx, conversation, inbound, result.reply, after_commit)
+        if result.is_confidential and result.reply is not None:
+            after_commit.confidential = ConfidentialReply(
+                conversation=conversation.id, command=inbound.command.name, text=result.reply
+            )
+        else:
+            await self._reply(tx, conversation, inbound, result.reply, after_commit)
 
     async def _find_conversation(
         self, tx: Transaction, context: ChannelContext, inbound: InboundMessage
@@ -266,6 +276,8 @@ class UpdateHandler:
                 self._status_reactions.on_received(account, inbound.address, platform_id)
         if after_commit.reply is not None and isinstance(inbound.update, Command):
             await self._commands.reply_privately(inbound.update, after_commit.reply)
+        if after_commit.confidential is not None:
+            await self._confidential_replies.send(inbound.update, after_commit.confidential)
 
     async def get_or_create_conversation(
         self, tx: Transaction, context: ChannelContext, address: Address, room: RoomKind
@@ -379,15 +391,5 @@ class UpdateHandler:
         async with self._transactions.begin("reception") as tx:
             if not await self._is_new(tx, context, migration.key):
                 return
-            connection, account = tx.connection, context.record.account
-            found = await conversations.get_by_address(connection, account, migration.old.key)
-            if found is None:
-                return
-            await conversations.change_address(
-                connection, found.id, address=migration.new.encode(), address_key=migration.new.key
-            )
-            await delivery_store.move_routes(
-                connection, kind=RouteKind.CHAT, old=migration.old.encode(), new=migration.new.encode()
-            )
-            await store.move(connection, old=migration.old, new=migration.new)
+            await move_room(tx.connection, context.record.account, migration)
         log.info("ingress.room_migrated", channel=context.record.name, at=utc_now().isoformat())

@@ -50,6 +50,7 @@ RULES: Mapping[str, str] = {
     "deliveries": "retention.deliveries; dead ones retention.turns",
     "destinations": "one row for each chat or endpoint",
     "drafts": "three days",
+    "ended_sign_ins": "until a gateway revokes its tokens, within a minute",
     "endpoints": CONFIGURED,
     "epochs": FIXED_SIZE,
     "erasures": "until the events are purged",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from delivery.database.clock import utc_now
@@ -49,6 +49,10 @@ class NewMemory:
     id: str | None = None
 
 
+def _accept(_present: Memory) -> None:
+    """Let a note be changed, whatever it is."""
+
+
 class Memories:
     """The notes of all accounts, in transactions of their own."""
 
@@ -86,13 +90,22 @@ class Memories:
             await store.insert_memory(connection, memory, index_text(memory.text))
         return memory
 
-    async def change(self, account: str, memory: str, text: str) -> Memory | None:
-        """Replace the text of a note; None if there is none. Raises StorageFull."""
+    async def change(
+        self, account: str, memory: str, text: str, *, check: Callable[[Memory], None] = _accept
+    ) -> Memory | None:
+        """Replace the text of a note; None if there is none. Raises StorageFull.
+
+        `check` gets the note before the change and may raise.
+        """
         text = storable(text)
         async with (
             self._quota.reserve(account, _size(text), at_least=ROW_BYTES),
             self._database.begin() as connection,
         ):
+            present = await store.get(connection, account, memory, locked=True)
+            if present is None:
+                return None
+            check(present)
             return await store.update_text(
                 connection, account, memory, content=text, words=index_text(text), now=utc_now()
             )

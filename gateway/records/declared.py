@@ -12,6 +12,7 @@ from gateway.config.settings import Settings
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
 from gateway.records.skill_folders import SkillFolder, read_skill_folders, write_files
+from gateway.store.accounts import mcp_sign_ins
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import Record, RecordKind
 from sandbox.config import ConfigProblem
@@ -170,6 +171,8 @@ async def _remove_others(
 
 async def _remove(connection: Connection, records: Records, record: Record) -> RecordChange:
     reason = await _reason_to_keep(connection, records, record)
+    if record.kind == "agent" and not reason:
+        await mcp_sign_ins.end_for_agent(connection, record.id)
     released = await records.release(connection, record)
     if reason:
         return RecordChange(change=ChangeKind.RELEASE, kind=record.kind, name=record.name, reason=reason)

@@ -37,6 +37,17 @@ mcp_sign_ins = Table(
 """Encrypted tokens of people at the MCP servers of agents. `person` is a subject; empty: the client that the
 gateway registered for all. Until `claimed_until` one process renews the token, and others wait for it."""
 
+ended_sign_ins = Table(
+    "ended_sign_ins",
+    metadata,
+    Column("agent", String(40), primary_key=True),
+    Column("server", String(40), primary_key=True),
+    Column("person", String(600), primary_key=True),
+    Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("sealed", Text, nullable=False),
+)
+"""The rows of `mcp_sign_ins` of agents that left the settings file, until a gateway revokes their tokens."""
+
 mcp_prompts = Table(
     "mcp_prompts",
     metadata,

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from http import HTTPStatus
 
 from aiohttp import hdrs, web
 
+from gateway.web.http.preconditions import GZIP, VERSIONED, prefers_gzip
 from gateway.web.http.problems import Handler
 
-GZIP = "gzip"
 MIN_BYTES = 1024
 """The smallest body that is compressed."""
 _IN_THREAD_ABOVE = 32 * 1024
 """Bytes that take the event loop longer than a thread's start."""
 _LEVEL = 5
-
-
-def accepts_gzip(accepted: str) -> bool:
-    """Return whether an Accept-Encoding header allows gzip, by its name or by `*`, with a weight above 0."""
-    weights: dict[str, bool] = {}
-    for part in accepted.lower().split(","):
-        name, _, parameters = part.partition(";")
-        weights[name.strip()] = not _is_zero(parameters)
-    return weights.get(GZIP, weights.get("*", False))
-
-
-def _is_zero(parameters: str) -> bool:
-    name, _, weight = parameters.partition("=")
-    return name.strip() == "q" and weight.strip().strip("0") in ("", ".")
 
 
 @web.middleware
@@ -38,7 +25,7 @@ async def compress_middleware(request: web.Request, handler: Handler) -> web.Str
     if not isinstance(response, web.Response) or not _is_compressible(response):
         return response
     _vary(response)
-    if not accepts_gzip(",".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ()))):
+    if not prefers_gzip(request) or response.status == HTTPStatus.NOT_MODIFIED:
         return response
     response.body = await _compress(response.body)
     response.headers[hdrs.CONTENT_ENCODING] = GZIP
@@ -46,7 +33,12 @@ async def compress_middleware(request: web.Request, handler: Handler) -> web.Str
 
 
 def _is_compressible(response: web.Response) -> bool:
-    """Return whether to compress a response; one with an ETag is the same for all clients."""
+    """Return whether to compress a response; a file with an ETag is the same for all clients.
+
+    A versioned resource has a tag for its gzip form, so that form does not depend on its size.
+    """
+    if VERSIONED in response:
+        return not response.prepared
     if response.prepared or not isinstance(response.body, bytes) or len(response.body) < MIN_BYTES:
         return False
     if any(name in response.headers for name in (hdrs.CONTENT_ENCODING, hdrs.ETAG, hdrs.CONTENT_RANGE)):

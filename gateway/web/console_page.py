@@ -8,7 +8,7 @@ from aiohttp import web
 from pydantic import Field, StrictStr
 
 from gateway import console
-from gateway.web.compression import accepts_gzip
+from gateway.web.http.preconditions import accepts_gzip
 from gateway.web.http.problems import not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 

@@ -12,7 +12,7 @@ _NAMES = '`*` or entity tags such as `"3f2a"`, separated by commas'
 
 def condition_parameters(route: ApiRoute) -> list[dict[str, Any]]:
     """Return the headers with which a request names versions of the resource."""
-    if not route.versioned:
+    if not route.versioned or _ignores_known_versions(route):
         return []
     if route.method == "GET":
         return [_header("If-None-Match", f"304 if the resource has one of these versions: {_NAMES}")]
@@ -24,7 +24,7 @@ def condition_parameters(route: ApiRoute) -> list[dict[str, Any]]:
 
 def condition_responses(route: ApiRoute, problem: dict[str, Any]) -> dict[str, Any]:
     """Return the responses to conditions that decide against the request's effect."""
-    if not route.versioned:
+    if not route.versioned or _ignores_known_versions(route):
         return {}
     if route.method == "GET":
         return {"304": {"description": "the resource has a version that If-None-Match names"}}
@@ -38,6 +38,11 @@ def version_header(route: ApiRoute) -> dict[str, Any]:
     if not route.versioned or route.method == "DELETE":
         return {}
     return {"headers": {"ETag": {"description": "the version of the resource", "schema": {"type": "string"}}}}
+
+
+def _ignores_known_versions(route: ApiRoute) -> bool:
+    """Return whether a GET has fields that are no part of the version."""
+    return route.method == "GET" and bool(getattr(route.response_model, "unversioned", None))
 
 
 def _header(name: str, description: str) -> dict[str, Any]:

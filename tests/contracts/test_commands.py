@@ -28,7 +28,8 @@ async def command(*words: str, directory: Path, started: bool, **env: str) -> Ru
 
 @both
 @pytest.mark.parametrize(
-    ("words", "code"), [("version", 0), ("no-such-command", 2), ("jobs list --url http://127.0.0.1:9", 3)]
+    ("words", "code"),
+    [("version", 0), ("--version", 0), ("no-such-command", 2), ("jobs list --url http://127.0.0.1:9", 3)],
 )
 async def test_exit_codes_and_pipes(tmp_path: Path, started: bool, words: str, code: int) -> None:
     """What is printed goes where it belongs, and the exit code is the command's."""

@@ -68,6 +68,13 @@ class _DiscordRig(WebhookRig):
     def reactions(self, platform_id: str) -> list[str]:
         return sorted(self._simulator.world.reactions.get(platform_id, set()))
 
+    def confidential_texts(self) -> list[str]:
+        direct = [post.text for post in self._simulator.messages() if post.chat == 7]
+        return [
+            *direct,
+            *(text for one in self._simulator.world.interactions.values() for text in one.notices),
+        ]
+
     async def send_file(self, content: bytes) -> None:
         await self._simulator.send_file(self.room, content, name="notes.txt", media_type="text/plain")
 

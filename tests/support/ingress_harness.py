@@ -185,7 +185,7 @@ async def open_ingress_harness(
     answered: list[str] = []
     cancelled: list[str] = []
 
-    async def answer(_to: ButtonPress | Command, text: str) -> None:
+    async def answer(_to: ButtonPress | Message | Command, text: str) -> None:
         answered.append(text)
 
     submissions = Submissions(transactions, limit=limit, cancel=cancelled.append)
@@ -193,6 +193,7 @@ async def open_ingress_harness(
     commands = ChatCommands(
         answer,
         SandboxCommands(cast("Transactions", None), cast("Jobs", None)),
+        reply_confidentially=answer,
         limit=limit,
         operator_model=operator_model or OperatorModel(),
     )

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +45,9 @@ class LoopbackAuthority(OAuthAuthorizationServerProvider[AuthorizationCode, Refr
     subject: str = "ann"
     lifetime: int = 3600
     """Seconds of the tokens that it gives out from now on."""
+
+    before_renewal: Callable[[], Awaitable[None]] | None = None
+    """What happens while a token is renewed."""
 
     denies: bool = False
     """Whether the person refuses."""
@@ -104,6 +107,8 @@ class LoopbackAuthority(OAuthAuthorizationServerProvider[AuthorizationCode, Refr
         if self.refresh.pop(refresh_token.token, None) is None:
             raise TokenError("invalid_grant")
         self.renewals += 1
+        if self.before_renewal is not None:
+            await self.before_renewal()
         return self._issue(client, scopes, refresh_token.resource)
 
     async def load_access_token(self, token: str) -> AccessToken | None:

@@ -64,6 +64,9 @@ class _SlackRig(WebhookRig):
         post = self.simulator.world.get_post(ROOM, platform_id)
         return [name for name, who in post.reactions.items() if BOT_USER in who] if post else []
 
+    def confidential_texts(self) -> list[str]:
+        return [notice["text"] for notice in self.simulator.world.notices if notice["user"] == "U0ADA"]
+
     def show_keys(self) -> None:
         """Slack's histories always show the metadata of messages."""
 

@@ -60,6 +60,12 @@ class _TelegramRig(WebhookRig):
         raw = self._simulator.world.posts[self.room, int(platform_id)].raw
         return [sign["emoji"] for sign in raw.get("reactions", [])]
 
+    async def open_private_chat(self) -> None:
+        self._simulator.world.room(7)
+
+    def confidential_texts(self) -> list[str]:
+        return [post.text for post in self._simulator.messages() if post.chat == 7]
+
     async def send_file(self, content: bytes) -> None:
         await self._simulator.send_file(self.room, content, name="notes.txt", media_type="text/plain", user=7)
 

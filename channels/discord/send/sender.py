@@ -16,19 +16,27 @@ import discord
 
 from channels.discord import payloads, text
 from channels.discord.api import Api
-from channels.discord.errors import AlreadyAcknowledged, MissingAccess, UnknownResource
-from channels.discord.payloads import CHANNEL_MESSAGE
+from channels.discord.errors import MissingAccess, UnknownResource
 from channels.discord.send import markup, rendering
+from channels.discord.send.confidential import REFERENCE_PARTS, ConfidentialMessages, parse_token
 from channels.discord.send.deferred_replies import DeferredReplies, DeferredReply
 from channels.discord.send.rendering import TEXT_LIMIT
 from channels.errors import Ambiguous, ChannelError, Rejected, Undeliverable, Unreachable, Unsupported
-from channels.message import Address, ButtonPress, Command, File, Reply, SentMessage, StatusReaction
+from channels.message import (
+    Address,
+    ButtonPress,
+    Command,
+    File,
+    Message,
+    Reply,
+    SentMessage,
+    StatusReaction,
+)
 from channels.port import Sender
 
 UPLOAD_LIMIT = 10 * 1024 * 1024
 DOWNLOAD_LIMIT = 100 * 1024 * 1024
 NONCE_LENGTH = 25
-REFERENCE_PARTS = 3
 PAGE_SIZE, MAX_PAGES = 100, 3
 EMOJI = {
     StatusReaction.SEEN: "\N{EYES}",
@@ -61,6 +69,7 @@ class DiscordSender(Sender):
     def __init__(self, api: Api, deferred: DeferredReplies, *, bot: payloads.Bot) -> None:
         self._api = api
         self._deferred = deferred
+        self._confidential = ConfidentialMessages(api, deferred)
         self._bot = bot
         self._reactions: OrderedDict[str, StatusReaction] = OrderedDict()
 
@@ -206,19 +215,17 @@ class DiscordSender(Sender):
 
         While the press or command is still being accepted, the answer is also its acknowledgement.
         """
-        parts = to.token.split("/")
-        if len(parts) != REFERENCE_PARTS or not (parts[0].isdecimal() and parts[1].isdecimal()):
-            raise Rejected("the token of this press or command is malformed")
-        response = {"type": CHANNEL_MESSAGE, "data": rendering.notice(text).payload}
-        if self._deferred.respond_to_post(parts[1], response, lambda: self._reply_later(to, parts, text)):
-            return
+        parts = parse_token(to.token)
         is_accepting = self._deferred.is_accepting(parts[1])
-        if is_accepting and await self._acknowledge(parts, text):
-            self._deferred.mark_acknowledged(parts[1])
+        if await self._confidential.respond(parts, text, lambda: self._reply_later(to, parts, text)):
             return
         await self._reply_later(to, parts, text)
         if is_accepting and isinstance(to, Command):
             self._deferred.mark_acknowledged(parts[1])  # "is thinking…" would stay below the answer
+
+    async def reply_confidentially(self, to: Message | Command, text: str) -> None:
+        """Answer a slash command in its initial response; write to the person's private conversation else."""
+        await self._confidential.reply(to, text)
 
     async def _reply_later(self, to: ButtonPress | Command, parts: list[str], text: str) -> None:
         """Answer after the initial response, or in its place if that was missed."""
@@ -233,7 +240,7 @@ class DiscordSender(Sender):
             follow_up = self._api.interactions.follow_up(parts[0], parts[2], rendering.notice(text))
             await self._api.call(follow_up, name="answer")
         except Rejected:
-            if not await self._acknowledge(parts, text):
+            if not await self._confidential.acknowledge(parts, text):
                 raise
 
     async def _reply_to_command(self, to: Command, parts: list[str], text: str) -> None:
@@ -245,26 +252,6 @@ class DiscordSender(Sender):
         except (Rejected, Unreachable):
             await self._send(to.address, reply, number)
         await self._deferred.resolve(number, rendering.channel_id_of(to.address))
-
-    async def _acknowledge(self, parts: list[str], text: str) -> bool:
-        """Send the answer as the initial response; False if that is not possible.
-
-        Repeat a failed call once: Discord refuses a second response, so the answer is never shown twice.
-        """
-        response = {"type": CHANNEL_MESSAGE, "data": rendering.notice(text).payload}
-        for is_repeated in (False, True):
-            respond = self._api.interactions.respond(parts[1], parts[2], response)
-            try:
-                await self._api.call(respond, name="answer")
-            except AlreadyAcknowledged:
-                return is_repeated
-            except Rejected:
-                return False
-            except (Ambiguous, Unreachable) as error:
-                log.info("discord.interaction_answer_failed: %s", error)
-            else:
-                return True
-        return False
 
     async def _fill_deferred(self, deferred: DeferredReply, reply: Reply) -> SentMessage:
         message = rendering.message(_render(reply.text), reply.buttons)

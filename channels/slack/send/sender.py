@@ -13,6 +13,7 @@ from channels.message import (
     Command,
     DraftText,
     File,
+    Message,
     Reply,
     SentMessage,
     StatusReaction,
@@ -104,8 +105,15 @@ class SlackSender(Sender):
 
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
         """Show a notice to that user only, by the interaction's response_url while it is valid."""
+        await self._show_to(to, to.token, text)
+
+    async def reply_confidentially(self, to: Message | Command, text: str) -> None:
+        """Show a text to that user only, in the thread; it is gone when Slack is loaded again."""
+        await self._show_to(to, to.token if isinstance(to, Command) else "", text)
+
+    async def _show_to(self, to: ButtonPress | Message | Command, token: str, text: str) -> None:
         notice = rendering.escape(text)[: rendering.TEXT_LIMIT]
-        if "://" in to.token and await self._respond(to.token, notice):
+        if "://" in token and await self._respond(token, notice):
             return
         parameters = {**rendering.target(to.address), "user": to.author.id, "text": notice}
         await self._api.call("chat.postEphemeral", parameters)

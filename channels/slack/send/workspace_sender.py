@@ -13,6 +13,7 @@ from channels.message import (
     Command,
     DraftText,
     File,
+    Message,
     Reply,
     SentMessage,
     StatusReaction,
@@ -81,6 +82,10 @@ class WorkspaceSender(Sender):
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
         """Show a notice to one user."""
         await (await self._sender(to.address)).reply_privately(to, text)
+
+    async def reply_confidentially(self, to: Message | Command, text: str) -> None:
+        """Show a text to one user."""
+        await (await self._sender(to.address)).reply_confidentially(to, text)
 
     async def _sender(self, address: Address) -> SlackSender:
         """Return the sender of the address's workspace, with its present token."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from channels.errors import Rejected
+from channels.errors import Rejected, Undeliverable
 from channels.message import (
     Address,
     ButtonPress,
     Command,
     DraftText,
     File,
+    Message,
     Reply,
     SentMessage,
     StatusReaction,
@@ -24,7 +25,7 @@ from channels.telegram.send.drafts import DraftPreviews
 from channels.telegram.send.reactions import Reactions
 from channels.telegram.send.rendering import inline_keyboard, message_fields, reply_parameters, target
 from channels.telegram.send.uploads import Uploads
-from channels.telegram.text import measure, replace_surrogates
+from channels.telegram.text import is_group, measure, replace_surrogates
 
 TEXT_LIMIT = 4096
 DOWNLOAD_LIMIT = 20_000_000
@@ -107,6 +108,12 @@ class TelegramSender(Sender):
             return
         notice = replace_surrogates(text)[:CALLBACK_TEXT_LIMIT]
         await self._api.call("answerCallbackQuery", {"callback_query_id": to.token, "text": notice})
+
+    async def reply_confidentially(self, to: Message | Command, text: str) -> None:
+        """Write to the person's private chat, which must have begun; a group or channel has none."""
+        if is_group(to.author.id):
+            raise Undeliverable("the message was written in the name of a chat")
+        await self._send_text("sendMessage", {"chat_id": to.author.id}, text)
 
     async def _send_text(self, method: str, target: Mapping[str, Any], text: str) -> Any:
         fields = _render(text)

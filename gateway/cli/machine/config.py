@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
@@ -48,6 +49,17 @@ def version() -> None:
     from importlib.metadata import version as installed
 
     typer.echo(installed("dovecote"))
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - a callback of the option
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+]
 
 
 @local(migrate, "up")

@@ -5,7 +5,7 @@ import { addressOf } from "../core/places.js";
 import { Form, Remove } from "../parts/forms.js";
 import { Empty, html, Trouble, usePolled } from "../parts/parts.js";
 import { McpServers } from "./mcp_servers.js";
-import { useRecordChanges } from "./record_changes.js";
+import { useRecordChanges } from "../parts/record_changes.js";
 import { Skills } from "./skills.js";
 
 const RECORDS = "accounts/me/agents";

@@ -7,7 +7,7 @@ import { PlatformMark } from "../parts/icons.js";
 import { Badge, Empty, html, Moment, Trouble, usePolled } from "../parts/parts.js";
 import { useMemo, useState } from "../vendor/hooks.mjs";
 import { KINDS } from "./channel_kinds.js";
-import { FIELDS, SETTINGS, useRecordChanges } from "./record_changes.js";
+import { FIELDS, SETTINGS, useRecordChanges } from "../parts/record_changes.js";
 
 const RECORDS = "accounts/me/channels";
 const EVERY = 5000;

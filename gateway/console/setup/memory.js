@@ -4,6 +4,7 @@ import { call, session } from "../core/api.js";
 import { Form, Remove } from "../parts/forms.js";
 import { Empty, html, Moment, Trouble, useGrowing } from "../parts/parts.js";
 import { useState } from "../vendor/hooks.mjs";
+import { FIELDS, useRecordChanges } from "../parts/record_changes.js";
 
 const RECORDS = "accounts/me/memories";
 const SCOPES = [["account", "the account"], ["agent", "an agent"], ["person", "a person"], ["room", "a room"]];
@@ -34,13 +35,13 @@ export function View() {
 
 function Note({ note, refresh }) {
   const [editing, setEditing] = useState(false);
+  const { save: change, reload, round } = useRecordChanges(`${RECORDS}/${note.id}`, note, refresh, FIELDS);
   const save = async ({ text }) => {
-    await call("PATCH", `${RECORDS}/${note.id}`, { body: { text } });
+    await change({ text });
     setEditing(false);
-    await refresh();
   };
   return html`<li class="entry" data-memory=${note.id}>
-    ${editing ? html`<${Form} fields=${[{ name: "text", label: "Note", kind: "area", required: true, value: note.text }]} action="Save" onSend=${save} keeps=${true} needs="chat" />` : html`<p class="wrap">${note.text}</p>`}
+    ${editing ? html`<${Form} fields=${[{ name: "text", label: "Note", kind: "area", required: true, value: note.text }]} action="Save" onSend=${save} onReload=${reload} keeps=${true} needs="chat" key=${round} />` : html`<p class="wrap">${note.text}</p>`}
     <p class="quiet">${note.scope} · ${note.subject} · <${Moment} time=${note.updated_at} /></p>
     <p class="row">${session.may("chat") && html`<button type="button" onClick=${() => setEditing(!editing)}>${editing ? "Cancel" : "Edit"}</button>`} <${Remove} needs="chat" onRemove=${() => call("DELETE", `${RECORDS}/${note.id}`).then(refresh)} /></p></li>`;
 }

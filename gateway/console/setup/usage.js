@@ -1,15 +1,18 @@
 // Usage: what models and sandboxes took, by agent and by reason, against the budget.
 
-import { call, list } from "../core/api.js";
+import { call, list, versionOf } from "../core/api.js";
 import { Form } from "../parts/forms.js";
 import { bytes, html, Trouble, usePolled } from "../parts/parts.js";
+import { useRef, useState } from "../vendor/hooks.mjs";
+import { changedMeanwhile, FIELDS } from "../parts/record_changes.js";
 
 const EVERY = 15_000;
+const BUDGET = "accounts/me/budget";
 
 export function View() {
   const { value, problem, refresh } = usePolled(async () => {
-    const [usage, storage, agents] = await Promise.all([call("GET", "accounts/me/usage"), call("GET", "accounts/me/storage"), list("accounts/me/agents")]);
-    return { usage, storage, names: new Map(agents.map(({ id, name }) => [id, name])) };
+    const [usage, storage, budget, agents] = await Promise.all([call("GET", "accounts/me/usage"), call("GET", "accounts/me/storage"), call("GET", BUDGET), list("accounts/me/agents")]);
+    return { usage, storage, budget, names: new Map(agents.map(({ id, name }) => [id, name])) };
   }, EVERY);
   return html`<section class="view">
     <h1>Usage</h1>
@@ -17,7 +20,7 @@ export function View() {
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value && html`<${Budget} usage=${value.usage} storage=${value.storage} />
       <${Periods} budgets=${value.usage.budgets} names=${value.names} />
-      <${PersonBudgets} budget=${value.usage.budget} refresh=${refresh} />
+      <${PersonBudgets} budget=${value.budget} refresh=${refresh} />
       <h2>By agent</h2><${Table} label="Usage by agent" first="Agent" rows=${Object.entries(value.usage.agents).map(([id, amount]) => [value.names.get(id) ?? id, amount])} />
       <h2>By model and reason</h2><${Table} label="Usage by model and reason" first="What" rows=${value.usage.parts.map((part) => [`${part.what || part.kind} for ${part.reason}`, part])} />`}
   </section>`;
@@ -39,18 +42,29 @@ function Budget({ usage, storage }) {
 
 const LIMITS = [["requests", "Model requests"], ["tokens", "Tokens"], ["cost", "Cost"]];
 
-/** What each person of the account may use; a field of nothing is no limit. */
+/** What each person of the account may use; a field of nothing is no limit. `shown` is what the form began with. */
 function PersonBudgets({ budget, refresh }) {
+  const shown = useRef(budget);
+  const [round, setRound] = useState(0);
   const periods = [["person_day", "per day"], ["person_month", "per month"]];
-  const fields = periods.flatMap(([period, words]) => LIMITS.map(([kind, title]) => ({ name: `${period}/${kind}`, pointer: `/${period}/${kind}`, label: `${title} ${words}`, kind: "number", value: budget[period][kind] || "" })));
+  const fields = periods.flatMap(([period, words]) => LIMITS.map(([kind, title]) => ({ name: `${period}/${kind}`, pointer: `/${period}/${kind}`, label: `${title} ${words}`, kind: "number", value: shown.current[period][kind] || "" })));
   const save = async (values) => {
     const limits = ([period]) => [period, Object.fromEntries(LIMITS.map(([kind]) => [kind, Number(values[`${period}/${kind}`] || 0)]))];
-    await call("PUT", "accounts/me/budget", { body: Object.fromEntries(periods.map(limits)) });
+    shown.current = await call("PUT", BUDGET, { body: Object.fromEntries(periods.map(limits)), match: versionOf(shown.current) }).catch((problem) => {
+      if (problem.status !== 412) throw problem;
+      const before = shown.current;
+      shown.current = problem.current;
+      throw changedMeanwhile(problem.current, Object.keys(before).filter((key) => JSON.stringify(before[key]) !== JSON.stringify(problem.current[key])), FIELDS);
+    });
     await refresh();
+  };
+  const reload = async () => {
+    shown.current = await call("GET", BUDGET);
+    setRound((known) => known + 1);
   };
   return html`<details><summary>Budget of each person</summary>
     <p class="quiet">What one person may use in all conversations; nothing means no limit.</p>
-    <${Form} label="Budget of each person" fields=${fields} action="Save" onSend=${save} keeps=${true} /></details>`;
+    <${Form} label="Budget of each person" fields=${fields} action="Save" onSend=${save} onReload=${reload} keeps=${true} key=${round} /></details>`;
 }
 
 function Periods({ budgets, names }) {

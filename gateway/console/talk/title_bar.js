@@ -1,15 +1,16 @@
 // The title of a conversation: where it is, and what can be done with it.
 
 import { call } from "../core/api.js";
+import { changeRecord, FIELDS } from "../parts/record_changes.js";
 import { PlatformMark } from "../parts/icons.js";
 import { Badge, html, Trouble, useAction } from "../parts/parts.js";
-import { useState } from "../vendor/hooks.mjs";
+import { useRef, useState } from "../vendor/hooks.mjs";
 import { nameOf, placeOf } from "./names.js";
 
 export function TitleBar({ id, talk, refresh }) {
   const [wanted, setWanted] = useState(null);
   if (talk === null) return html`<header class="title" />`;
-  if (wanted !== null) return html`<${Rename} id=${id} wanted=${wanted} setWanted=${setWanted} refresh=${refresh} />`;
+  if (wanted !== null) return html`<${Rename} id=${id} talk=${talk} wanted=${wanted} setWanted=${setWanted} refresh=${refresh} />`;
   return html`<header class="title">
     <a class="back button" href="#/inbox" aria-label="← Conversations">←</a>
     <${PlatformMark} kind=${talk.kind} />
@@ -23,9 +24,16 @@ export function TitleBar({ id, talk, refresh }) {
   </header>`;
 }
 
-function Rename({ id, wanted, setWanted, refresh }) {
+/** A title that somebody else gave meanwhile is shown first; pressed again, the button replaces it. */
+function Rename({ id, talk, wanted, setWanted, refresh }) {
+  const seen = useRef(talk);
   const [rename, { busy, problem }] = useAction(async (title) => {
-    await call("PATCH", `conversations/${encodeURIComponent(id)}`, { body: { title: title.trim() || null } });
+    try {
+      await changeRecord(`conversations/${encodeURIComponent(id)}`, seen.current, { title: title.trim() || null }, FIELDS);
+    } catch (refusal) {
+      seen.current = refusal.now ?? seen.current;
+      throw refusal;
+    }
     setWanted(null);
     await refresh();
   });

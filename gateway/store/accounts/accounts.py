@@ -133,9 +133,14 @@ async def get_key_by_digest(connection: Connection, digest: bytes) -> ApiKey | N
     return _key(row) if row else None
 
 
-async def get_key(connection: Connection, account: str, id_or_name: str) -> ApiKey | None:
-    """Return a live key of the account, by id or else by name (the oldest of that name)."""
-    rows = await connection.execute(
+async def get_key(
+    connection: Connection, account: str, id_or_name: str, *, locked: bool = False
+) -> ApiKey | None:
+    """Return a live key of the account, by id or else by name (the oldest of that name).
+
+    A `locked` one is changed by no other transaction until this one ends.
+    """
+    query = (
         select(keys)
         .where(
             keys.c.account == account,
@@ -143,9 +148,9 @@ async def get_key(connection: Connection, account: str, id_or_name: str) -> ApiK
             (keys.c.id == id_or_name) | (keys.c.name == id_or_name),
         )
         .order_by((keys.c.id != id_or_name), keys.c.id)
-        .limit(1),
-        {"now": utc_now()},
+        .limit(1)
     )
+    rows = await connection.execute(query.with_for_update() if locked else query, {"now": utc_now()})
     row = rows.one_or_none()
     return _key(row) if row else None
 

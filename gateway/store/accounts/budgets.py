@@ -114,6 +114,11 @@ async def get_limits(connection: Connection, account: str) -> BudgetLimits:
     return BudgetLimits(budgets=row.limits or {}, timezone=row.timezone, has_person_budgets=bool(row.people))
 
 
+async def lock(connection: Connection, account: str) -> None:
+    """Let no other transaction change the budgets of an account until this one ends, if it locks them too."""
+    await connection.execute(select(accounts.c.id).where(accounts.c.id == account).with_for_update())
+
+
 async def set_budget(connection: Connection, account: str, limits: Mapping[str, Any]) -> None:
     """Set the budgets of an account; counters without a limit are not kept, so a new limit begins anew.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import select, update
+from sqlalchemy import Table, select, update
 
 from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import endpoints
 from gateway.store.channel_tables import channel_secrets
-from gateway.store.key_tables import mcp_sign_ins
+from gateway.store.key_tables import ended_sign_ins, mcp_sign_ins
 from gateway.store.schedule_tables import triggers
 from gateway.store.tables import jobs, marks, records, replies
 
@@ -101,7 +101,19 @@ async def reencrypt_mcp_sign_ins(
     connection: Connection, after: str, reencrypt: Reencrypt
 ) -> tuple[str | None, int]:
     """Renew the sign-ins at the MCP servers of a batch of agents after this id."""
-    table = mcp_sign_ins
+    return await _reencrypt_sign_ins(connection, after, reencrypt, mcp_sign_ins)
+
+
+async def reencrypt_ended_sign_ins(
+    connection: Connection, after: str, reencrypt: Reencrypt
+) -> tuple[str | None, int]:
+    """Renew the sign-ins of a batch of agents that left the settings file."""
+    return await _reencrypt_sign_ins(connection, after, reencrypt, ended_sign_ins)
+
+
+async def _reencrypt_sign_ins(
+    connection: Connection, after: str, reencrypt: Reencrypt, table: Table
+) -> tuple[str | None, int]:
     agents = (
         select(table.c.agent)
         .where(table.c.agent > after)

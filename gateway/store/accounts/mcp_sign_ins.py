@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, String, bindparam, delete, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, String, bindparam, delete, insert, or_, select, tuple_, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
+from gateway.store.key_tables import ended_sign_ins
 from gateway.store.key_tables import mcp_sign_ins as table
 from gateway.store.tables import account_of_record
 
@@ -40,6 +41,15 @@ class SignInKey:
     def field(self) -> str:
         """Return the name of the encrypted field in the agent's row."""
         return f"{self.server}:{self.person}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedSignIn:
+    """A sign-in of an agent that left the settings file, with its envelope."""
+
+    key: SignInKey
+    account: str
+    sealed: str = field(repr=False)
 
 
 def _is(key: SignInKey) -> ColumnElement[bool]:
@@ -75,13 +85,17 @@ async def replace(connection: Connection, key: SignInKey, old: str, new: str) ->
     return bool(replaced.rowcount)
 
 
-async def claim(connection: Connection, key: SignInKey, sealed: str, *, until: datetime) -> bool:
-    """Claim the renewal of this envelope; one process gets it until that time."""
+async def claim(connection: Connection, key: SignInKey, sealed: str, *, until: datetime) -> str | None:
+    """Claim the renewal of this envelope; one process gets it until that time, and the agent's account."""
     free = or_(table.c.claimed_until.is_(None), table.c.claimed_until < utc_now())
     claimed = await connection.execute(
-        update(table).where(_is(key), table.c.sealed == sealed, free).values(claimed_until=until)
+        update(table)
+        .where(_is(key), table.c.sealed == sealed, free)
+        .values(claimed_until=until)
+        .returning(table.c.account)
     )
-    return bool(claimed.rowcount)
+    account: str | None = claimed.scalar_one_or_none()
+    return account
 
 
 async def release(connection: Connection, key: SignInKey, sealed: str) -> None:
@@ -103,6 +117,32 @@ async def take(connection: Connection, key: SignInKey) -> str | None:
     """Delete a sign-in and return its envelope, or None if there was none."""
     taken = await connection.execute(delete(table).where(_is(key)).returning(table.c.sealed))
     return taken.scalar_one_or_none()
+
+
+async def end_for_agent(connection: Connection, agent: str) -> None:
+    """Move the sign-ins of people of an agent to the ended ones."""
+    names = ("agent", "server", "person", "account", "sealed")
+    mine = select(*(table.c[name] for name in names)).where(table.c.agent == agent, table.c.person != NOBODY)
+    await connection.execute(insert(ended_sign_ins).from_select(names, mine))
+    await connection.execute(delete(table).where(table.c.agent == agent))
+
+
+async def take_ended(connection: Connection, limit: int) -> list[EndedSignIn]:
+    """Delete ended sign-ins, at most so many, and return them."""
+    ended = ended_sign_ins.c
+    columns = (ended.agent, ended.server, ended.person)
+    first = select(*columns).where(ended.agent > "").order_by(*columns).limit(limit)
+    taken = await connection.execute(
+        delete(ended_sign_ins).where(tuple_(*columns).in_(first)).returning(ended_sign_ins)
+    )
+    return [
+        EndedSignIn(
+            key=SignInKey(agent=row.agent, server=row.server, person=row.person),
+            account=row.account,
+            sealed=row.sealed,
+        )
+        for row in taken
+    ]
 
 
 async def list_servers(connection: Connection, agent: str, person: str) -> list[str]:

@@ -60,11 +60,10 @@ async def get_subject(connection: Connection, account: str, identity: str) -> st
     return found.scalar_one_or_none()
 
 
-async def get(connection: Connection, account: str, person: str) -> Person | None:
-    """Return a person of an account."""
-    rows = await connection.execute(
-        select(*_PERSON).where(persons.c.account == account, persons.c.id == person)
-    )
+async def get(connection: Connection, account: str, person: str, *, locked: bool = False) -> Person | None:
+    """Return a person of an account, `locked` to change it."""
+    query = select(*_PERSON).where(persons.c.account == account, persons.c.id == person)
+    rows = await connection.execute(query.with_for_update() if locked else query)
     row = rows.mappings().first()
     return None if row is None else Person(**row)
 

@@ -110,10 +110,12 @@ async def insert_conversation(
     )
 
 
-async def get(connection: Connection, account: str, name_or_id: str) -> Conversation | None:
-    """Return an account's conversation by its id or its own name."""
+async def get(
+    connection: Connection, account: str, name_or_id: str, *, locked: bool = False
+) -> Conversation | None:
+    """Return an account's conversation by its id or its own name, `locked` to change it."""
     column = conversations.c.id if name_or_id.startswith("cnv_") else conversations.c.name
-    return await _one(connection, conversations.c.account == account, column == name_or_id)
+    return await _one(connection, conversations.c.account == account, column == name_or_id, locked=locked)
 
 
 async def get_by_address(connection: Connection, account: str, address_key: str) -> Conversation | None:
@@ -128,8 +130,9 @@ async def get_by_id(connection: Connection, conversation: str) -> Conversation |
     return Conversation(**row) if row else None
 
 
-async def _one(connection: Connection, *conditions: Any) -> Conversation | None:
-    row = (await connection.execute(select(*COLUMNS).where(*conditions))).mappings().first()
+async def _one(connection: Connection, *conditions: Any, locked: bool = False) -> Conversation | None:
+    query = select(*COLUMNS).where(*conditions)
+    row = (await connection.execute(query.with_for_update() if locked else query)).mappings().first()
     return Conversation(**row) if row else None
 
 

@@ -149,11 +149,10 @@ async def insert_memory(connection: Connection, memory: Memory, words: str) -> N
     )
 
 
-async def get(connection: Connection, account: str, memory: str) -> Memory | None:
-    """Return a note of an account."""
-    row = (
-        await connection.execute(_select().where(table.c.account == account, table.c.id == memory))
-    ).first()
+async def get(connection: Connection, account: str, memory: str, *, locked: bool = False) -> Memory | None:
+    """Return a note of an account, `locked` to change it."""
+    query = _select().where(table.c.account == account, table.c.id == memory)
+    row = (await connection.execute(query.with_for_update() if locked else query)).first()
     return None if row is None else _memory(row)
 
 

@@ -12,22 +12,23 @@ from gateway.store.turns import approvals
 from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.sign_ins import person_in
 
-ONLY_DIRECT = "Write `/signin` to me in a direct chat: the link is for you alone."
+MAX_LINKS = 4
+"""Links in one reply, so that no platform cuts it."""
 
 
 async def execute_sign_in_command(
     tx: Transaction, conversation: Conversation, links: SignInLinks | None, *, by: str
 ) -> str:
     """Return the links that wait for this person in any conversation, or the servers of present sign-ins."""
-    if conversation.channel is not None and not conversation.direct:
-        return ONLY_DIRECT
     person = await person_in(tx.connection, conversation, by)
     waiting = await approvals.list_pending_for_tool(tx.connection, conversation.account, SIGN_IN)
     mine = [one for one in waiting if person and one.args["person"] == person]
     if mine and links is not None:
-        return "\n".join(
-            f"{one.args['server']}: {links.link(one.account, one.turn, one.call)}" for one in mine
-        )
+        lines = [
+            f"{one.args['server']}: {links.link(one.account, one.turn, one.call)}" for one in mine[:MAX_LINKS]
+        ]
+        more = [f"{len(mine) - MAX_LINKS} more: `/signin` again afterwards."] if mine[MAX_LINKS:] else []
+        return "\n".join([*lines, *more])
     servers = await mcp_sign_ins.list_servers(tx.connection, conversation.agent, person)
     if not servers:
         return "Nothing waits for you to sign in."

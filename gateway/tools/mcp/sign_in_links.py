@@ -193,7 +193,8 @@ class SignInLinks:
                         await stop.wait()
 
     async def end_unused(self) -> None:
-        """End the sign-ins at servers that were removed, for example from the settings file."""
+        """End the sign-ins at servers and of agents that were removed, for example from the settings file."""
+        await self.sign_ins.revoke_ended()
         async with self.database.read() as connection:
             used = await mcp_sign_ins.list_used_servers(connection)
             agents = {one: await record_store.get_by_id(connection, one) for one in {one for one, _ in used}}

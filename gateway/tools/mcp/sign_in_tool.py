@@ -65,7 +65,7 @@ def _question(
         args["question"] = f"Please sign in to {server}, so that I can use it for you: {args['url']}"
     else:
         args["question"] = (
-            f"The person who asked must sign in to {server}. Write `/signin` to me in a direct chat: "
-            "I answer with a link that is only for you."
+            f"The person who asked must sign in to {server}. Write `/signin` here or in a direct chat: "
+            "I answer with a link that nobody else sees."
         )
     return replace(call, name=SIGN_IN, args=args)

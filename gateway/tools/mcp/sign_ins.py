@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,13 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
 from delivery.deliveries.transactions import Transaction
 from delivery.events.event import new_id
-from egress.guard import EgressGuard
+from egress.guard import TRUSTED, EgressGuard
 from egress.policy import EgressPolicy
 from gateway.accounts.persons import platform_of, subject_of
 from gateway.accounts.vault import AssociatedData, DecryptionFailed, Vault, associated_data
 from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.sign_in.token_revocation import TokenRevocation, TokenRevocations
-from gateway.store.accounts import audit_log, mcp_prompts, records
+from gateway.store.accounts import audit_log, mcp_prompts
 from gateway.store.accounts import mcp_sign_ins as store
 from gateway.store.accounts.audit_log import AuditRow
 from gateway.store.accounts.mcp_sign_ins import NOBODY, SignInKey
@@ -36,6 +36,9 @@ log = structlog.get_logger(__name__)
 
 CLAIM = timedelta(seconds=60)
 """How long a process may take to renew a token; one that died is then succeeded by another."""
+
+MAX_ENDED = 50
+"""Sign-ins of agents that left the settings file which are revoked at a time, below the queue's limit."""
 
 POLL_SECONDS = 0.2
 WAIT_SECONDS = 70.0
@@ -85,6 +88,16 @@ class SignInPlace:
     is_private: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Renewal:
+    """A renewal that this process has claimed."""
+
+    key: SignInKey
+    account: str
+    sealed: str = field(repr=False)
+    grant: SignInGrant
+
+
 class McpSignIns:
     """The sign-ins of all people. `base_url` returns the address at which browsers reach the gateway."""
 
@@ -132,18 +145,19 @@ class McpSignIns:
                         return grant.access_token
                     if not grant.is_renewable:
                         return None if is_refused else grant.access_token
-                    if await self._claim(key, sealed):
-                        return await self._renew(key, sealed, grant, config, guard)
+                    account = await self._claim(key, sealed)
+                    if account is not None:
+                        renewal = _Renewal(key=key, account=account, sealed=sealed, grant=grant)
+                        return await self._renew(renewal, config, guard)
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise SignInUnavailable("another process has not renewed the token yet") from None
 
-    async def _renew(
-        self, key: SignInKey, sealed: str, grant: SignInGrant, config: McpServerConfig, guard: EgressGuard
-    ) -> str | None:
+    async def _renew(self, claimed: _Renewal, config: McpServerConfig, guard: EgressGuard) -> str | None:
         """Renew a claimed token; one that is refused is deleted, one of nobody any more is revoked."""
+        key, sealed = claimed.key, claimed.sealed
         try:
-            renewed = await self.flow(config, guard).renew(grant)
+            renewed = await self.flow(config, guard).renew(claimed.grant)
         except GrantRefused as error:
             log.info("mcp.sign_in_ended", agent=key.agent, server=key.server, error=str(error))
             async with self._database.begin() as connection:
@@ -156,9 +170,8 @@ class McpSignIns:
         async with self._database.begin() as connection:
             fresh = self._vault.encrypt(_context(key), renewed.to_text())
             is_kept = await store.replace(connection, key, sealed, fresh)
-            agent = None if is_kept else await records.get_by_id(connection, key.agent)
-        if agent is not None:  # the person has signed out
-            self._revoke_soon(agent.account, renewed, guard)
+        if not is_kept:  # the person has signed out, or the agent is gone
+            self._revoke_soon(claimed.account, renewed, guard)
         return renewed.access_token if is_kept else None
 
     def flow(
@@ -213,6 +226,15 @@ class McpSignIns:
 
         return revoke
 
+    async def revoke_ended(self) -> None:
+        """Revoke tokens of agents that left the settings file; their servers were the operator's choice."""
+        async with self._database.begin() as connection:
+            ended = await store.take_ended(connection, MAX_ENDED)
+        for one in ended:
+            grant = self._open(one.key, one.sealed)
+            if grant is not None and grant.tokens:
+                self._revoke_soon(one.account, grant, TRUSTED)
+
     def _revoke_soon(self, account: str, grant: SignInGrant, guard: EgressGuard) -> None:
         if grant.revocation_endpoint is not None:
             revocation = TokenRevocation(
@@ -250,7 +272,7 @@ class McpSignIns:
         async with self._database.read() as connection:
             return await store.get(connection, key)
 
-    async def _claim(self, key: SignInKey, sealed: str) -> bool:
+    async def _claim(self, key: SignInKey, sealed: str) -> str | None:
         async with self._database.begin() as connection:
             return await store.claim(connection, key, sealed, until=utc_now() + CLAIM)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from delivery.database.engine import Database
+from delivery.database.engine import Connection, Database
 from gateway.accounts import api_keys
 from gateway.accounts.api_keys import ALL_SCOPES
 from gateway.config.setting_types import TimeZone
@@ -21,6 +21,7 @@ from gateway.web.admin.records import end_sign_ins
 from gateway.web.api.files import workspace_files
 from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.preconditions import ensure_preconditions
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
@@ -206,8 +207,8 @@ async def get_key(call: ApiCall[NoContent, NoContent]) -> KeyResponse:
 async def update_key(call: ApiCall[KeyUpdate, NoContent]) -> KeyResponse:
     """Rename a key or replace its scopes."""
     _check_scopes(call, call.body.scopes or ())
-    key = await _require_key(call.context.database, call.account, call.path["id"])
     async with call.context.database.begin() as connection:
+        key = await _get_key_to_change(call, connection)
         await store.update_key(connection, key.id, name=call.body.name, scopes=call.body.scopes)
     call.context.api_key_authenticator.evict(lambda principal: principal.key == key.id)
     return key_to_response(await _require_key(call.context.database, call.account, key.id))
@@ -215,13 +216,28 @@ async def update_key(call: ApiCall[KeyUpdate, NoContent]) -> KeyResponse:
 
 async def revoke_key(call: ApiCall[NoContent, NoContent]) -> None:
     """Revoke a key and close the WebSockets it opened."""
-    key = await _require_key(call.context.database, call.account, call.path["id"])
-    await call.context.api_key_authenticator.revoke(key.id)
+    async with call.context.database.begin() as connection:
+        key = await _get_key_to_change(call, connection)
+        await store.revoke_key(connection, key.id)
+    call.context.api_key_authenticator.forget(key.id)
+
+
+async def _get_key_to_change(call: ApiCall[Any, Any], connection: Connection) -> ApiKey:
+    """Return the key of the path, locked; raises for one that this request may not change."""
+    key = await store.get_key(connection, call.account, call.path["id"], locked=True)
+    if key is None:
+        raise _unknown_key()
+    ensure_preconditions(call.request, key_to_response(key))
+    return key
 
 
 async def _require_key(database: Database, account: str, id_or_name: str) -> ApiKey:
     async with database.read() as connection:
         key = await store.get_key(connection, account, id_or_name)
     if key is None:
-        raise not_found("there is no such key in this account")
+        raise _unknown_key()
     return key
+
+
+def _unknown_key() -> HttpProblem:
+    return not_found("there is no such key in this account")

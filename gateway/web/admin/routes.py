@@ -121,7 +121,7 @@ def _accounts() -> tuple[ApiRoute, ...]:
             query_model=PageQuery,
             response_model=ListPage[a.KeyResponse],
         ),
-        get_route(key, ADMIN, a.get_key, "show a key", response_model=a.KeyResponse),
+        get_route(key, ADMIN, a.get_key, "show a key", response_model=a.KeyResponse, versioned=True),
         patch_route(
             key,
             ADMIN,
@@ -129,8 +129,9 @@ def _accounts() -> tuple[ApiRoute, ...]:
             "rename a key or reduce its scopes",
             request_model=a.KeyUpdate,
             response_model=a.KeyResponse,
+            versioned=True,
         ),
-        delete_route(key, ADMIN, a.revoke_key, "revoke a key"),
+        delete_route(key, ADMIN, a.revoke_key, "revoke a key", versioned=True),
     )
 
 

@@ -17,7 +17,7 @@ from gateway.store.accounts.usage import Amount
 from gateway.web.admin.operator_accounts import require_account
 from gateway.web.api.persons import BudgetCost, BudgetCount, PeriodBudget
 from gateway.web.http.auth import AdminAccess, KeyAccess
-from gateway.web.http.context import WebContext
+from gateway.web.http.preconditions import ensure_preconditions
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
 
 
@@ -150,22 +150,39 @@ async def _usage(call: ApiCall[NoContent, NoContent], account: str) -> UsageResp
     )
 
 
+async def get_own_budget(call: ApiCall[NoContent, NoContent]) -> BudgetResponse:
+    """Return the budget of the request's account."""
+    return await _budget(call, call.account)
+
+
+async def get_budget(call: ApiCall[NoContent, NoContent]) -> BudgetResponse:
+    """Return an account's budget, for the operator."""
+    return await _budget(call, (await require_account(call)).id)
+
+
+async def _budget(call: ApiCall[NoContent, NoContent], account: str) -> BudgetResponse:
+    async with call.context.database.read() as connection:
+        return BudgetResponse.model_validate(dict((await budgets.get_limits(connection, account)).budgets))
+
+
 async def set_budget(call: ApiCall[BudgetUpdate, NoContent]) -> BudgetResponse:
     """Set an account's budget, for the operator."""
-    return await _change_budget(call.context, (await require_account(call)).id, call.body)
+    return await _change_budget(call, (await require_account(call)).id)
 
 
 async def set_person_budgets(call: ApiCall[PersonBudgetsUpdate, NoContent]) -> BudgetResponse:
     """Set what each person of the account may use."""
-    return await _change_budget(call.context, call.account, call.body)
+    return await _change_budget(call, call.account)
 
 
 async def _change_budget(
-    context: WebContext, account: str, changed: BudgetUpdate | PersonBudgetsUpdate
+    call: ApiCall[BudgetUpdate, NoContent] | ApiCall[PersonBudgetsUpdate, NoContent], account: str
 ) -> BudgetResponse:
-    async with context.database.begin() as connection:
+    async with call.context.database.begin() as connection:
+        await budgets.lock(connection, account)
         present = (await budgets.get_limits(connection, account)).budgets
-        limits = {**present, **changed.model_dump()}
+        ensure_preconditions(call.request, BudgetResponse.model_validate(dict(present)))
+        limits = {**present, **call.body.model_dump()}
         await budgets.set_budget(connection, account, limits)
     return BudgetResponse.model_validate(limits)
 
@@ -181,6 +198,16 @@ ROUTES = (
         tag="usage",
     ),
     ApiRoute(
+        method="GET",
+        path="/accounts/me/budget",
+        access=KeyAccess("read"),
+        handler=get_own_budget,
+        summary="show the account's budget",
+        response_model=BudgetResponse,
+        versioned=True,
+        tag="usage",
+    ),
+    ApiRoute(
         method="PUT",
         path="/accounts/me/budget",
         access=KeyAccess("admin"),
@@ -188,6 +215,7 @@ ROUTES = (
         summary="set what each person of the account may use per day and per month",
         request_model=PersonBudgetsUpdate,
         response_model=BudgetResponse,
+        versioned=True,
         tag="usage",
     ),
     ApiRoute(
@@ -200,6 +228,16 @@ ROUTES = (
         tag="usage",
     ),
     ApiRoute(
+        method="GET",
+        path="/accounts/{id}/budget",
+        access=AdminAccess(),
+        handler=get_budget,
+        summary="show an account's budget",
+        response_model=BudgetResponse,
+        versioned=True,
+        tag="usage",
+    ),
+    ApiRoute(
         method="PUT",
         path="/accounts/{id}/budget",
         access=AdminAccess(),
@@ -207,6 +245,7 @@ ROUTES = (
         summary="set an account's budget",
         request_model=BudgetUpdate,
         response_model=BudgetResponse,
+        versioned=True,
         tag="usage",
     ),
 )

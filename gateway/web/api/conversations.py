@@ -9,31 +9,21 @@ from pydantic import Field, StrictStr, field_validator, model_validator
 
 from channels.message import Address
 from delivery.database.engine import Connection
-from delivery.errors import DeliveryError
-from delivery.events import outbox
-from gateway.accounts.author_names import name_rooms, read_named_previews, read_names_in
+from gateway.accounts.author_names import name_rooms, read_named_previews
 from gateway.conversations import titles
 from gateway.conversations.titles import LONGEST_TITLE, derive_title
 from gateway.store.conversations import conversations as store
 from gateway.store.conversations import listing
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.listing import ConversationState, ConversationView
-from gateway.store.conversations.messages import visible_attachment as file_shown
 from gateway.store.conversations.previews import Preview
 from gateway.store.turn_state import QueueMode
-from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import branches as branch_store
-from gateway.store.turns import jobs as job_store
 from gateway.store.turns.branches import Branch
-from gateway.web.api.approvals import ApprovalResponse
-from gateway.web.api.approvals import to_response as approval_shown
-from gateway.web.api.jobs import JobDetail
-from gateway.web.api.jobs import to_detail as job_shown
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
-from gateway.web.http.problems import not_found
+from gateway.web.http.preconditions import ensure_preconditions, has_conditions
+from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
-
-SNAPSHOT_LIMIT = 100
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -140,6 +130,8 @@ class ConversationResponse(ResponseModel):
     are those that were left, and are shown of a single conversation.
     """
 
+    unversioned = frozenset({"active_at", "preview", "branches"})
+
     id: str
     name: str | None
     title: str | None
@@ -152,30 +144,6 @@ class ConversationResponse(ResponseModel):
     branches: list[BranchResponse] | None = None
     created_at: datetime
     active_at: datetime
-
-
-class MessageResponse(ResponseModel):
-    """A message of a conversation; `author_name` is null if the author is not known by a name."""
-
-    id: str
-    role: str
-    author: str
-    author_name: str | None
-    text: str
-    turn: str | None
-    files: list[dict[str, Any]]
-    created_at: datetime
-
-
-class ConversationSnapshot(ResponseModel):
-    """A conversation's state; read events from `seq` on. `epoch` is null while NATS is unavailable."""
-
-    conversation: str
-    messages: list[MessageResponse]
-    jobs: list[JobDetail]
-    approvals: list[ApprovalResponse]
-    seq: int
-    epoch: str | None
 
 
 class ConversationQuery(PageQuery):
@@ -260,14 +228,14 @@ async def require_conversation(connection: Connection, account: str, id_or_name:
     """Return an account's conversation; 404 when it has none of this id or name."""
     conversation = await store.get(connection, account, id_or_name)
     if conversation is None:
-        raise not_found("there is no such conversation in this account")
+        raise _unknown()
     return conversation
 
 
 async def _require_view(connection: Connection, account: str, id_or_name: str) -> ConversationResponse:
     view = await listing.get(connection, account, id_or_name)
     if view is None:
-        raise not_found("there is no such conversation in this account")
+        raise _unknown()
     (named,) = await name_rooms(connection, account, [view])
     return to_response(named)
 
@@ -330,6 +298,7 @@ async def delete_conversation(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete a conversation with all its data; running jobs are stopped first."""
     async with call.context.database.read() as connection:
         conversation = await require_conversation(connection, call.account, call.path["id"])
+        await _ensure_version(call, connection, conversation)
     await call.services.conversation_deletion.delete(call.account, conversation.id)
 
 
@@ -337,7 +306,10 @@ async def update_conversation(call: ApiCall[ConversationUpdate, NoContent]) -> C
     """Change the title, or how input that arrives while a turn runs is handled."""
     changed = call.body.model_fields_set
     async with call.context.database.begin() as connection:
-        conversation = await require_conversation(connection, call.account, call.path["id"])
+        conversation = await store.get(connection, call.account, call.path["id"], locked=True)
+        if conversation is None:
+            raise _unknown()
+        await _ensure_version(call, connection, conversation)
         if "queue" in changed:
             wanted = call.body.queue or QueueUpdate()
             await store.set_queue(connection, conversation.id, mode=wanted.mode, limit=wanted.limit)
@@ -346,55 +318,11 @@ async def update_conversation(call: ApiCall[ConversationUpdate, NoContent]) -> C
         return await _require_view(connection, call.account, conversation.id)
 
 
-async def get_snapshot(call: ApiCall[NoContent, NoContent]) -> ConversationSnapshot:
-    """Return messages, jobs and open approvals with the cursor from which events continue them."""
-    async with call.context.database.read() as connection:
-        conversation = await require_conversation(connection, call.account, call.path["id"])
-        published = await outbox.last_position(connection, conversation.id)
-    seq, epoch = await _cursor(call, conversation.id, published[1] if published else 0)
-    async with call.context.database.read() as connection:
-        messages = await store.list_messages(connection, conversation.id)
-        names = await read_names_in(connection, conversation, {one.author for one in messages})
-        jobs = await job_store.list_for_account(
-            connection, call.account, conversation=conversation.id, limit=SNAPSHOT_LIMIT
-        )
-        approvals = await approval_store.list_for_account(
-            connection, call.account, conversation=conversation.id, limit=SNAPSHOT_LIMIT
-        )
-        left = await call.services.file_services.collector.list_for_jobs(
-            connection, conversation.id, [job.id for job in jobs]
-        )
-    return ConversationSnapshot(
-        conversation=conversation.id,
-        messages=[
-            MessageResponse(
-                id=one.id,
-                role=one.role,
-                author=one.author,
-                author_name=names.get(one.author),
-                text=one.text,
-                turn=one.turn,
-                files=[file_shown(file) for file in one.attachments],
-                created_at=one.created_at,
-            )
-            for one in messages
-        ],
-        jobs=[job_shown(job, left.get(job.id, [])) for job in reversed(jobs)],
-        approvals=[approval_shown(one) for one in reversed(approvals)],
-        seq=seq,
-        epoch=epoch,
-    )
+async def _ensure_version(call: ApiCall[Any, Any], connection: Connection, present: Conversation) -> None:
+    """Raise the 412 for a request that names another version of a conversation."""
+    if has_conditions(call.request):
+        ensure_preconditions(call.request, await _require_view(connection, call.account, present.id))
 
 
-async def _cursor(
-    call: ApiCall[NoContent, NoContent], conversation: str, stored_seq: int
-) -> tuple[int, str | None]:
-    """Return a position that is not after what the snapshot contains, nor after the stream's end.
-
-    The position in SQL can be behind the stream; a recreated stream is behind the position in SQL.
-    """
-    try:
-        extent = await call.services.stream.bounds(conversation, account=call.account)
-    except DeliveryError:
-        return stored_seq, None
-    return min(stored_seq, extent.last_seq), extent.epoch
+def _unknown() -> HttpProblem:
+    return not_found("there is no such conversation in this account")

@@ -16,6 +16,7 @@ from gateway.store.conversations import conversations
 from gateway.store.conversations import memories as store
 from gateway.store.conversations.memories import Memory, MemoryFilter, MemoryScope, MemorySubject
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.preconditions import ensure_preconditions
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
@@ -102,9 +103,22 @@ async def list_memories(call: ApiCall[NoContent, MemoryQuery]) -> ListPage[Memor
     return ListPage[MemoryResponse](items=[to_response(one) for one in best], next=None)
 
 
+async def get(call: ApiCall[NoContent, NoContent]) -> MemoryResponse:
+    """Return one note."""
+    async with call.context.database.read() as connection:
+        found = await store.get(connection, call.account, call.path["id"])
+    if found is None:
+        raise _unknown()
+    return to_response(found)
+
+
 async def update(call: ApiCall[MemoryUpdate, NoContent]) -> MemoryResponse:
     """Change the text of a note."""
-    changed = await call.services.memories.change(call.account, call.path["id"], call.body.text)
+
+    def check(present: Memory) -> None:
+        ensure_preconditions(call.request, to_response(present))
+
+    changed = await call.services.memories.change(call.account, call.path["id"], call.body.text, check=check)
     if changed is None:
         raise _unknown()
     return to_response(changed)
@@ -113,8 +127,11 @@ async def update(call: ApiCall[MemoryUpdate, NoContent]) -> MemoryResponse:
 async def delete(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete a note."""
     async with call.context.database.begin() as connection:
-        if not await store.delete_memory(connection, call.account, call.path["id"]):
+        present = await store.get(connection, call.account, call.path["id"], locked=True)
+        if present is None:
             raise _unknown()
+        ensure_preconditions(call.request, to_response(present))
+        await store.delete_memory(connection, call.account, present.id)
 
 
 def _unknown() -> HttpProblem:

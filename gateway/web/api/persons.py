@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, StrictStr
 
+from delivery.database.engine import Connection
 from gateway.accounts.persons import CannotLink, link, unlink
 from gateway.config.setting_types import MAX_BUDGET, MAX_BUDGET_COST
 from gateway.store.accounts import budgets
 from gateway.store.accounts import persons as store
 from gateway.store.accounts.persons import Identity, Person
-from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.preconditions import ensure_preconditions
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
 from gateway.web.http.route_table import ADMIN, ME, READ, delete_route, get_route, post_route, route
@@ -120,25 +121,35 @@ async def unlink_identity(call: ApiCall[NoContent, NoContent]) -> None:
         raise _unknown()
 
 
+async def get_person_budget(call: ApiCall[NoContent, NoContent]) -> PersonResponse:
+    """Return a person with the budget."""
+    async with call.context.database.read() as connection:
+        return await _show(connection, await store.get(connection, call.account, call.path["id"]))
+
+
 async def set_person_budget(call: ApiCall[PersonBudgetUpdate, NoContent]) -> PersonResponse:
     """Give a person a budget of its own."""
-    return await _change_budget(call.context, call.account, call.path["id"], call.body.model_dump())
+    return await _change_budget(call, call.body.model_dump())
 
 
 async def remove_person_budget(call: ApiCall[NoContent, NoContent]) -> PersonResponse:
     """Give a person what the account gives to everybody."""
-    return await _change_budget(call.context, call.account, call.path["id"], None)
+    return await _change_budget(call, None)
 
 
-async def _change_budget(
-    context: WebContext, account: str, person_id: str, budget: Mapping[str, Any] | None
-) -> PersonResponse:
-    async with context.database.begin() as connection:
-        await budgets.set_person_budget(connection, account, person_id, budget)
-        person = await store.get(connection, account, person_id)
-        if person is None:
-            raise _unknown()
-        return _to_response(person, await store.list_identities(connection, [person.id]))
+async def _change_budget(call: ApiCall[Any, NoContent], budget: Mapping[str, Any] | None) -> PersonResponse:
+    account, person = call.account, call.path["id"]
+    async with call.context.database.begin() as connection:
+        present = await _show(connection, await store.get(connection, account, person, locked=True))
+        ensure_preconditions(call.request, present)
+        await budgets.set_person_budget(connection, account, person, budget)
+        return await _show(connection, await store.get(connection, account, person))
+
+
+async def _show(connection: Connection, person: Person | None) -> PersonResponse:
+    if person is None:
+        raise _unknown()
+    return _to_response(person, await store.list_identities(connection, [person.id]))
 
 
 def _unknown() -> HttpProblem:
@@ -164,6 +175,14 @@ ROUTES: tuple[ApiRoute, ...] = (
         response_model=PersonResponse,
         error_responses={409: "the code was given to the same person"},
     ),
+    get_route(
+        f"{_COLLECTION}/{{id}}/budget",
+        READ,
+        get_person_budget,
+        "show a person with the budget",
+        response_model=PersonResponse,
+        versioned=True,
+    ),
     route(
         "PUT",
         f"{_COLLECTION}/{{id}}/budget",
@@ -172,6 +191,7 @@ ROUTES: tuple[ApiRoute, ...] = (
         "set what a person may use per day and per month",
         request_model=PersonBudgetUpdate,
         response_model=PersonResponse,
+        versioned=True,
     ),
     route(
         "DELETE",
@@ -180,6 +200,7 @@ ROUTES: tuple[ApiRoute, ...] = (
         remove_person_budget,
         "give a person the budget of everybody",
         response_model=PersonResponse,
+        versioned=True,
     ),
     delete_route(
         f"{_COLLECTION}/{{id}}/identities/{{identity}}",

@@ -15,6 +15,7 @@ from gateway.web.api import (
     memories,
     persons,
     schedules,
+    snapshots,
     trace,
     triggers,
     turn_continue,
@@ -105,7 +106,9 @@ def _conversations() -> tuple[ApiRoute, ...]:
             query_model=query,
             response_model=page,
         ),
-        get_route(one, READ, c.get_conversation, "show a conversation", response_model=response),
+        get_route(
+            one, READ, c.get_conversation, "show a conversation", response_model=response, versioned=True
+        ),
         patch_route(
             one,
             CHAT,
@@ -113,9 +116,14 @@ def _conversations() -> tuple[ApiRoute, ...]:
             "change a conversation's title, or how it queues messages",
             request_model=c.ConversationUpdate,
             response_model=response,
+            versioned=True,
         ),
         delete_route(
-            one, ADMIN, c.delete_conversation, "delete a conversation with its events, files and jobs"
+            one,
+            ADMIN,
+            c.delete_conversation,
+            "delete a conversation with its events, files and jobs",
+            versioned=True,
         ),
         post_route(
             f"{one}/handover",
@@ -128,9 +136,9 @@ def _conversations() -> tuple[ApiRoute, ...]:
         get_route(
             f"{one}/snapshot",
             READ,
-            c.get_snapshot,
+            snapshots.get_snapshot,
             "show a conversation's messages, jobs and approvals",
-            response_model=c.ConversationSnapshot,
+            response_model=snapshots.ConversationSnapshot,
         ),
         get_route(
             "/approvals",
@@ -251,6 +259,7 @@ def _memories() -> tuple[ApiRoute, ...]:
             query_model=m.MemoryQuery,
             response_model=page,
         ),
+        get_route(one, READ, m.get, "show a memory", response_model=response, versioned=True),
         patch_route(
             one,
             CHAT,
@@ -259,8 +268,9 @@ def _memories() -> tuple[ApiRoute, ...]:
             request_model=m.MemoryUpdate,
             response_model=response,
             error_responses={413: full[413]},
+            versioned=True,
         ),
-        delete_route(one, CHAT, m.delete, "delete a memory"),
+        delete_route(one, CHAT, m.delete, "delete a memory", versioned=True),
     )
 
 

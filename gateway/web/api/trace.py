@@ -1,8 +1,12 @@
-"""The trace of a message: every step from its acceptance to the platform's message id."""
+"""The trace of a message: every step from its acceptance to the platform's message id.
+
+A turn's spans continue below the span of its caller, which the `traceparent` header names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from delivery.database.engine import Connection
@@ -18,6 +22,15 @@ from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
 
 DETAIL_LENGTH = 200
 """Characters of a text that a step repeats."""
+
+TRACEPARENT = "traceparent"
+
+MAX_TRACEPARENT = 256
+"""Characters of a header; version 00 has 55, later versions may have more."""
+
+_TRACEPARENT = re.compile(
+    r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
+)
 
 
 class TraceStep(ResponseModel):
@@ -94,6 +107,22 @@ def _delivery_steps(delivery: DeliveryView, attempts: Iterable[AttemptView]) -> 
     there = f"platform id {delivery.platform_id}" if delivery.platform_id else delivery.error or ""
     detail = f"{delivery.event_type} {there}".strip()
     yield TraceStep(time=delivery.updated_at, what=what, id=delivery.id, state=delivery.state, detail=detail)
+
+
+def parse_traceparent(values: Sequence[str]) -> str | None:
+    """Return W3C's header in the form of version 00; None if it is missing, repeated or invalid.
+
+    The specification demands that an invalid header is ignored, so it is no error.
+    https://www.w3.org/TR/trace-context/#traceparent-header
+    """
+    if len(values) != 1 or len(values[0]) > MAX_TRACEPARENT:
+        return None
+    found = _TRACEPARENT.fullmatch(values[0])
+    if found is None or found["version"] == "ff" or (found["version"] == "00" and found["more"]):
+        return None
+    if not found["trace"].strip("0") or not found["span"].strip("0"):
+        return None
+    return f"00-{found['trace']}-{found['span']}-{found['flags']}"
 
 
 ROUTES = tuple(

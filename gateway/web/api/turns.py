@@ -24,10 +24,10 @@ from gateway.store.turns import lineage, turn_queue
 from gateway.store.turns import turns as store
 from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import StepRow, Turn
-from gateway.web.api import trace_context
 from gateway.web.api.conversations import require_conversation
 from gateway.web.api.deliveries import DeliveryResponse, to_responses
 from gateway.web.api.handover import OperatorMessageSent, send_as_operator
+from gateway.web.api.trace import TRACEPARENT, parse_traceparent
 from gateway.web.http import idempotency
 from gateway.web.http.attachments import (
     AttachmentCreate,
@@ -240,7 +240,7 @@ async def submit(call: ApiCall[Any, Any], submission: Submission, secret: str | 
 
 async def queue_turn(call: ApiCall[Any, Any], submission: Submission) -> Submitted:
     """Queue a turn below the caller's span, if there is one; raises HttpProblem when it is refused."""
-    traceparent = trace_context.parse(call.request.headers.getall(trace_context.HEADER, ()))
+    traceparent = parse_traceparent(call.request.headers.getall(TRACEPARENT, ()))
     try:
         async with call.services.file_services.quota.reserve(
             submission.account, len(submission.text.encode()), at_least=MESSAGE_BYTES

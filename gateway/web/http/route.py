@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -26,7 +26,7 @@ from gateway.web.http.auth import (
 )
 from gateway.web.http.connection import raise_if_abandoned
 from gateway.web.http.context import WebContext
-from gateway.web.http.preconditions import ETAG, etag_of, not_modified
+from gateway.web.http.preconditions import ETAG, VERSIONED, etag_for, etag_of, not_modified
 from gateway.web.http.problems import HttpProblem, invalid, invalid_field
 from sandbox.config import ConfigProblem as Fault
 
@@ -52,8 +52,9 @@ class RequestModel(BaseModel):
 
 
 class ResponseModel(BaseModel):
-    """Base of response models."""
+    """Base of response models. Fields that are `unversioned` are no part of the entity tag."""
 
+    unversioned: ClassVar[frozenset[str]] = frozenset()
     model_config = ConfigDict(frozen=True, populate_by_name=True, defer_build=True)
 
 
@@ -191,10 +192,16 @@ async def _handle(route: ApiRoute, call: ApiCall[Any, Any]) -> web.StreamRespons
     if not route.versioned or not isinstance(result, BaseModel):
         return to_response(route, result)
     etag = etag_of(result)
-    if route.method == "GET" and (unchanged := not_modified(call.request, etag, NO_STORE)) is not None:
-        return unchanged
-    response = to_response(route, result)
-    response.headers[ETAG] = etag
+    if route.method == "GET" and not getattr(result, "unversioned", None):
+        unchanged = not_modified(call.request, etag, NO_STORE)
+        if unchanged is not None:
+            return _with_version(call, unchanged, etag)
+    return _with_version(call, to_response(route, result), etag)
+
+
+def _with_version(call: ApiCall[Any, Any], response: web.StreamResponse, etag: str) -> web.StreamResponse:
+    response.headers[ETAG] = etag_for(call.request, etag)
+    response[VERSIONED] = True
     return response
 
 

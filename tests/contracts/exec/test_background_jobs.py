@@ -21,9 +21,13 @@ from sandbox.testing.callbacks import CallbackServer
 from sandbox.testing.processes import processes_with, unique_sleep_seconds
 from sandbox.testing.waiting import until
 
-TOKEN = "the-job-token"
-JOB, OTHER_JOB = f"job_1_{os.getpid()}", f"job_2_{os.getpid()}"
-"""Boxes here share this machine's processes, which are found by their job's id: each worker has its own."""
+
+def own(name: str) -> str:
+    """Return a name that this process alone has: processes of the machine are found by their jobs' names.
+
+    It is made when it is used, because the workers of a run are forked after this module was imported.
+    """
+    return f"{name}-{os.getpid()}"
 
 
 def _program(name: str) -> Path:
@@ -76,7 +80,7 @@ async def script_host(tmp_path: Path) -> AsyncIterator[ScriptHost]:
     """Return a sandbox; its jobs are ended afterwards."""
     sandbox = ScriptHost(tmp_path)
     yield sandbox
-    for job_id in (JOB, OTHER_JOB):
+    for job_id in (own("job_1"), own("job_2")):
         await BackgroundJobs(run=sandbox.run).stop(job_id)
 
 
@@ -86,8 +90,9 @@ def jobs(script_host: ScriptHost) -> BackgroundJobs:
     return BackgroundJobs(run=script_host.run)
 
 
-async def wait_for_exit(jobs: BackgroundJobs, job_id: str = JOB) -> tuple[int | None, bytes, bool]:
-    """Return exit code, output and whether it is cut, once the job has ended."""
+async def wait_for_exit(jobs: BackgroundJobs, job_id: str = "") -> tuple[int | None, bytes, bool]:
+    """Return exit code, output and whether it is cut, once the job (the first, unless named) has ended."""
+    job_id = job_id or own("job_1")
 
     async def over() -> bool:
         return (await jobs.report(job_id)).state is not BackgroundJobState.RUNNING
@@ -102,7 +107,7 @@ async def wait_for_output(jobs: BackgroundJobs, text: bytes = b"begun") -> None:
     """Wait until the job's output holds these words."""
 
     async def holds() -> bool:
-        return text in (await jobs.report(JOB)).output
+        return text in (await jobs.report(own("job_1"))).output
 
     await until(holds)
 
@@ -110,9 +115,9 @@ async def wait_for_output(jobs: BackgroundJobs, text: bytes = b"begun") -> None:
 async def test_a_job_runs_on_and_tells_its_end(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """Output is readable while a job runs, and its exit code and both streams at its end."""
     script = "echo begun; echo bad >&2; while ! test -e go; do sleep 0.02; done; exit 4"
-    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script))
+    await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script=script))
     await wait_for_output(jobs, b"bad\n")
-    assert (await jobs.report(JOB)).state is BackgroundJobState.RUNNING
+    assert (await jobs.report(own("job_1"))).state is BackgroundJobState.RUNNING
     assert await jobs.count_running() == 1
     (script_host.home / "go").touch()
     assert await wait_for_exit(jobs) == (4, b"begun\nbad\n", False)
@@ -121,14 +126,14 @@ async def test_a_job_runs_on_and_tells_its_end(script_host: ScriptHost, jobs: Ba
 
 async def test_an_id_is_started_once(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """Spawning an id many times at once, and again after its end, starts it once; others are unknown."""
-    job = BackgroundJob(id=JOB, token=TOKEN, script="echo once >> runs")
+    job = BackgroundJob(id=own("job_1"), token=own("job-token"), script="echo once >> runs")
     await asyncio.gather(*(jobs.spawn(job) for _ in range(5)))
     await wait_for_exit(jobs)
     await jobs.spawn(job)
     assert (script_host.home / "runs").read_text() == "once\n"
-    assert not list(script_host.directory(JOB).glob("order*"))
-    assert (await jobs.report(OTHER_JOB)).state is BackgroundJobState.UNKNOWN
-    await jobs.stop(OTHER_JOB)
+    assert not list(script_host.directory(own("job_1")).glob("order*"))
+    assert (await jobs.report(own("job_2"))).state is BackgroundJobState.UNKNOWN
+    await jobs.stop(own("job_2"))
 
 
 @pytest.mark.parametrize("amount", [1000, 999, 1001, 5_000_000])
@@ -137,24 +142,24 @@ async def test_the_end_of_the_output_is_kept(
 ) -> None:
     """The last bytes stay, whole where they fit, and the disk never holds more than twice of them."""
     script = f"head -c {amount - 5} /dev/zero; printf '\\377last'"
-    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script, output_limit=1000))
+    await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script=script, output_limit=1000))
     code, output, truncated = await wait_for_exit(jobs)
     assert (code, len(output), truncated) == (0, min(amount, 1000), amount > 1000)
     assert output.endswith(b"\0\xfflast")
-    assert (script_host.directory(JOB) / "log").stat().st_size <= 2000
+    assert (script_host.directory(own("job_1")) / "log").stat().st_size <= 2000
 
 
 async def test_an_endless_flood_is_bounded(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """`yes` fills no disk while it runs."""
-    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="yes"))
+    await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script="yes"))
 
     async def cut() -> bool:
-        return (script_host.directory(JOB) / "truncated").exists()
+        return (script_host.directory(own("job_1")) / "truncated").exists()
 
     await until(cut)
-    sizes = [file.stat().st_size for file in script_host.directory(JOB).glob("log*")]
+    sizes = [file.stat().st_size for file in script_host.directory(own("job_1")).glob("log*")]
     assert sum(sizes) <= 4 * OUTPUT_CAP
-    await jobs.stop(JOB)
+    await jobs.stop(own("job_1"))
     assert (await wait_for_exit(jobs))[0] == 128 + signal.SIGTERM
 
 
@@ -162,11 +167,11 @@ async def test_stopping_asks_first(jobs: BackgroundJobs) -> None:
     """TERM lets a job clean up, and its own exit code is reported."""
     nap = unique_sleep_seconds()
     script = f"trap 'echo cleaned; exit 3' TERM; echo begun; sleep {nap} & wait"
-    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script))
+    await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script=script))
     await wait_for_output(jobs)
-    await jobs.stop(JOB)
+    await jobs.stop(own("job_1"))
     assert await wait_for_exit(jobs) == (3, b"begun\ncleaned\n", False)
-    await jobs.stop(JOB)
+    await jobs.stop(own("job_1"))
     assert processes_with(nap) == []
 
 
@@ -178,9 +183,9 @@ async def test_stopping_insists(jobs: BackgroundJobs) -> None:
         f"trap '' TERM; setsid sleep {nap} & env -i setsid bash -c 'sleep {nap}; :' & "
         f"(setsid sleep {nap} &); echo begun; while true; do sleep 0.1; done"
     )
-    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script))
+    await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script=script))
     await wait_for_output(jobs)
-    await jobs.stop(JOB)
+    await jobs.stop(own("job_1"))
     assert (await wait_for_exit(jobs))[0] == 137
     assert processes_with(nap) == []
 
@@ -188,7 +193,9 @@ async def test_stopping_insists(jobs: BackgroundJobs) -> None:
 async def test_a_time_out_ends_a_job(jobs: BackgroundJobs) -> None:
     """A job past its own time-out gets TERM."""
     nap = unique_sleep_seconds()
-    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=f"sleep {nap}", timeout=0.3))
+    await jobs.spawn(
+        BackgroundJob(id=own("job_1"), token=own("job-token"), script=f"sleep {nap}", timeout=0.3)
+    )
     assert (await wait_for_exit(jobs))[0] == 143
     assert processes_with(nap) == []
 
@@ -196,27 +203,29 @@ async def test_a_time_out_ends_a_job(jobs: BackgroundJobs) -> None:
 async def test_what_a_job_leaves_behind_goes_with_it(jobs: BackgroundJobs) -> None:
     """A daemon of a job dies with the job."""
     nap = unique_sleep_seconds()
-    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=f"(setsid sleep {nap} &); echo done"))
+    await jobs.spawn(
+        BackgroundJob(id=own("job_1"), token=own("job-token"), script=f"(setsid sleep {nap} &); echo done")
+    )
     assert await wait_for_exit(jobs) == (0, b"done\n", False)
     assert processes_with(nap) == []
 
 
 async def test_a_killed_supervisor_is_told_as_137(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """A job whose supervisor is dead did not end by itself."""
-    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="sleep 30"))
-    os.kill(int((script_host.directory(JOB) / "started").readlink().name.split()[0]), signal.SIGKILL)
+    await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script="sleep 30"))
+    os.kill(int((script_host.directory(own("job_1")) / "started").readlink().name.split()[0]), signal.SIGKILL)
     assert (await wait_for_exit(jobs))[0] == 137
 
 
 async def test_another_life_of_the_box_is_told(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """A job of an earlier boot is gone with it; a process that happens to have its number is not it."""
-    directory = script_host.directory(JOB)
+    directory = script_host.directory(own("job_1"))
     directory.mkdir(parents=True)
     (directory / "log").write_bytes(b"so far\n")
     (directory / "started").symlink_to("1 1 another-boot:1")
-    report = await jobs.report(JOB)
+    report = await jobs.report(own("job_1"))
     assert (report.state, report.output) == (BackgroundJobState.RECREATED, b"so far\n")
-    await jobs.stop(JOB)
+    await jobs.stop(own("job_1"))
 
 
 @pytest.fixture
@@ -233,11 +242,15 @@ async def test_the_end_is_told_over_a_socket(script_host: ScriptHost, short_dire
     callback = CompletionCallback(socket=str(gateway.socket("one")))
     jobs = BackgroundJobs(run=script_host.run, callback=callback)
     async with gateway.listening():
-        await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="printf 'r\\303\\266\\377\"\\n'; exit 9"))
+        await jobs.spawn(
+            BackgroundJob(
+                id=own("job_1"), token=own("job-token"), script="printf 'r\\303\\266\\377\"\\n'; exit 9"
+            )
+        )
         for _ in range(2):
             told = await gateway.next()
-            assert (told.job_id, told.exit_code, told.output) == (JOB, 9, 'rö\ufffd"\n')
-            assert told.authorization == f"Bearer {TOKEN}"
+            assert (told.job_id, told.exit_code, told.output) == (own("job_1"), 9, 'rö\ufffd"\n')
+            assert told.authorization == f"Bearer {own('job-token')}"
 
 
 MINIMAL_PROGRAMS = (
@@ -255,12 +268,12 @@ async def test_the_end_is_told_by_what_there_is(tmp_path: Path, poster: str, lim
     taken: asyncio.Queue[tuple[str, object, bool]] = asyncio.Queue()
 
     async def complete(request: web.Request) -> web.Response:
-        shown = bool(processes_with(TOKEN))
+        shown = bool(processes_with(own("job-token")))
         await taken.put((request.headers["Authorization"], await request.json(), shown))
         return web.Response()
 
     application = web.Application()
-    application.router.add_post(f"/under/sandbox-jobs/{JOB}/complete", complete)
+    application.router.add_post(f"/under/sandbox-jobs/{own('job_1')}/complete", complete)
     runner = web.AppRunner(application)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -270,14 +283,16 @@ async def test_the_end_is_told_by_what_there_is(tmp_path: Path, poster: str, lim
     jobs = BackgroundJobs(run=ScriptHost(tmp_path, *MINIMAL_PROGRAMS, poster).run, callback=callback)
     try:
         script = "printf 'a\\t\"b\\\\\\n\\nend'; exit 2"
-        await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script, output_limit=limit))
+        await jobs.spawn(
+            BackgroundJob(id=own("job_1"), token=own("job-token"), script=script, output_limit=limit)
+        )
         async with asyncio.timeout(20):
             told = await taken.get()
     finally:
         await runner.cleanup()
     whole = 'a\t"b\\\n\nend'
     more = {"truncated": True} if limit < len(whole) else {}
-    assert told == (f"Bearer {TOKEN}", {"exit_code": 2, "output": whole[-limit:], **more}, False)
+    assert told == (f"Bearer {own('job-token')}", {"exit_code": 2, "output": whole[-limit:], **more}, False)
 
 
 async def test_a_box_without_a_poster_keeps_its_job(tmp_path: Path) -> None:
@@ -285,7 +300,7 @@ async def test_a_box_without_a_poster_keeps_its_job(tmp_path: Path) -> None:
     jobs = BackgroundJobs(
         run=ScriptHost(tmp_path, *MINIMAL_PROGRAMS).run, callback=CompletionCallback(url="http://127.0.0.1:9")
     )
-    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="echo fine"))
+    await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script="echo fine"))
     assert await wait_for_exit(jobs) == (0, b"fine\n", False)
 
 
@@ -293,10 +308,10 @@ async def test_what_cannot_be_passed_on_is_refused(jobs: BackgroundJobs) -> None
     """NUL, scripts that are too long and invalid tokens are refused early; a full one gives the reason."""
     for script in ("a\0b", "x" * 200_000):
         with pytest.raises(UnsafePath):
-            await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script))
+            await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script=script))
     with pytest.raises(UnsafePath):
         await BackgroundJobs(run=jobs.run, callback=CompletionCallback(url="http://x")).spawn(
-            BackgroundJob(id=JOB, token='a"\nb', script="true")
+            BackgroundJob(id=own("job_1"), token='a"\nb', script="true")
         )
     with pytest.raises(ProviderRefused):
         await BackgroundJobs(run=jobs.run, directory="/proc/nowhere").spawn(

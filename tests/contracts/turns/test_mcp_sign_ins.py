@@ -20,14 +20,15 @@ from egress.policy import EgressPolicy
 from gateway.agents.port import PendingToolCall
 from gateway.conversations import approvals
 from gateway.conversations.questions import SIGN_IN
+from gateway.records.declared import DeclaredRecords, apply_declared
 from gateway.records.records import Records
-from gateway.store.accounts import mcp_sign_ins
+from gateway.store.accounts import mcp_sign_ins, records
 from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.store.conversations import conversations
 from gateway.store.tables import conversations as table
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns.turns import Turn
-from gateway.tools.mcp.chat_command import ONLY_DIRECT, execute_sign_in_command
+from gateway.tools.mcp.chat_command import execute_sign_in_command
 from gateway.tools.mcp.mcp_tools import McpTools
 from gateway.tools.mcp.sign_in_links import SignInLinks, SignInNotPossible
 from gateway.tools.mcp.sign_ins import McpSignIns
@@ -171,7 +172,7 @@ async def test_a_turn_of_nobody_is_told_that_nobody_can_sign_in(
 async def test_a_question_in_a_room_has_no_link(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
-    """Others in the room get no link, neither by reading nor by `/signin`."""
+    """Others in the room get no link by reading; `/signin` is what the person who asked can write."""
     replica = Replica(harness)
     await replica.configure(service.url)
     async with harness.database.begin() as connection:
@@ -182,11 +183,6 @@ async def test_a_question_in_a_room_has_no_link(
     question = await replica.ask(turn)
     assert "ticket" not in str(question.args)
     assert "/signin" in question.args["question"]
-    async with harness.transactions.begin("command") as tx:
-        room = await conversations.get_by_id(tx.connection, harness.conversation)
-        assert room is not None
-        said = await execute_sign_in_command(tx, room, replica.links, by=ASKER)
-    assert said == ONLY_DIRECT
 
 
 async def _make_room(connection: Connection, conversation: str) -> None:
@@ -310,3 +306,54 @@ async def test_the_tokens_of_a_deleted_agent_are_revoked(
         assert {await service.authority.revoked.get() for _token in given} == given
     stop.set()
     await running
+
+
+async def test_the_tokens_of_an_agent_that_left_the_file_are_revoked(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """Whoever applied the file without the agent: a gateway that runs afterwards revokes its tokens."""
+    replica = Replica(harness)
+    account = harness.agent.account
+    notes = {"mcp": {"notes": {"url": service.url, "approval": "never"}}}
+    async with harness.database.begin() as connection:
+        await apply_declared(connection, replica.records, account, DeclaredRecords(agents={"helper": notes}))
+        helper = await records.get(connection, account, "agent", "helper")
+    assert helper is not None
+    harness.agent = helper
+    turn = replace(await replica.add_turn(), agent=helper.id)
+    await replica.sign_in(await replica.ask(turn))
+    given = {*service.authority.access, *service.authority.refresh}
+    async with harness.database.begin() as connection:
+        await apply_declared(connection, replica.records, account, DeclaredRecords())
+    await expect_revoked(Replica(harness), service, given)
+    async with harness.database.begin() as connection:
+        assert await mcp_sign_ins.take_ended(connection, 10) == []
+
+
+async def expect_revoked(replica: Replica, service: ProtectedMcpService, tokens: set[str]) -> None:
+    """Run a replica until these tokens are revoked, and no others."""
+    stop = asyncio.Event()
+    running = asyncio.create_task(replica.links.run(stop))
+    async with asyncio.timeout(20):
+        assert {await service.authority.revoked.get() for _token in tokens} == tokens
+    stop.set()
+    await running
+
+
+async def test_a_token_that_was_renewed_while_its_agent_was_deleted_is_revoked(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """The renewal finds nobody to keep the new tokens for."""
+    service.authority.lifetime = 1
+    replica = await signed_in(harness, service)
+    service.authority.lifetime = 3600
+
+    async def delete_agent() -> None:
+        async with harness.database.begin() as connection:
+            await records.delete_record(connection, harness.agent.account, harness.agent.id)
+
+    service.authority.before_renewal = delete_agent
+    assert await replica.token() is None
+    (access,) = [one for one, token in service.authority.access.items() if token.expires_at is not None][-1:]
+    (refresh,) = service.authority.refresh
+    await expect_revoked(replica, service, {access, refresh})

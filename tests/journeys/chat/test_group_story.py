@@ -27,7 +27,8 @@ from group_model import (
     GroupModel,
     question_of,
 )
-from group_rooms import ADA, BOB, CAROL, GroupRoom, open_group_room
+from group_room import ADA, BOB, CAROL, GroupRoom
+from group_rooms import open_group_room
 from openai_server import OpenAIServer
 from process_calls import call, wait_until_settled
 

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from client_programs import clients_gateway, prepare, run_program
+from client_programs import PATIENCE, clients_gateway, prepare, run_program
+
+pytestmark = pytest.mark.timeout(PATIENCE + 60)
 
 PYTHON = os.environ.get("CLIENT_PYTHON", "")
 MODULES = os.environ.get("CLIENT_MODULES", "")
@@ -37,8 +39,8 @@ async def test_a_python_client(tmp_path: Path, name: str) -> None:
         ("ai_sdk", ALL),
         ("agui_client", ALL),
         ("mcp_typescript", {"answer", "tools", "kill"}),
-        ("mcp_inspector", {"answer", "tools"}),
-        ("open_webui", {"answer", "stream", "title"}),
+        ("mcp_inspector", {"answer", "tools", "kill"}),
+        ("open_webui", {"answer", "stream", "title", "kill"}),
     ],
 )
 async def test_a_javascript_client(tmp_path: Path, name: str, features: set[str]) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-import aiohttp
 import pytest
 import pytest_asyncio
 from yarl import URL
@@ -15,23 +14,12 @@ from yarl import URL
 from api_server import ApiClient
 from gateway_process import GatewayProcess, gateway
 from mcp_oauth import ProtectedMcpService, protected_mcp_service
-from openai_server import OpenAIServer, ScriptedTurn, ToolCall
+from mcp_sign_in_steps import LINK, Browser, whoami_model
+from openai_server import OpenAIServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LINK = "/sign-in/mcp?"
 PATIENCE = 60.0
-
-
-def model(body: dict[str, Any]) -> ScriptedTurn:
-    """Ask for a sign-in while the server's tool is missing, then use the tool, then repeat its result."""
-    offered = {tool["function"]["name"] for tool in body.get("tools", ())}
-    results = [one["content"] for one in body["messages"] if one["role"] == "tool"]
-    since = body["messages"][-1]
-    if since["role"] == "tool" and ("you are" in since["content"] or "notes_whoami" not in offered):
-        return ScriptedTurn(text=f"the tool said: {results[-1]}")
-    name = "notes_whoami" if "notes_whoami" in offered else "notes_sign_in"
-    return ScriptedTurn(calls=[ToolCall(name=name, args={})])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +74,7 @@ class SignInGateway:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def signing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SignInGateway]:
     """Run a gateway, a loopback model, and a protected MCP server."""
-    async with OpenAIServer(model) as server, protected_mcp_service() as service:
+    async with OpenAIServer(whoami_model) as server, protected_mcp_service() as service:
         env = {
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
             "DOVECOTE_AGENT__BASE_URL": server.base_url,
@@ -99,35 +87,6 @@ async def signing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sig
             changed = await mine.call("PATCH", "/accounts/me/agents/default", {"config": config})
             assert changed.status == 200, changed.body
             yield SignInGateway(process=process, service=service, mine=mine)
-
-
-class Browser:
-    """A browser with its own cookies, which follows no redirect by itself."""
-
-    def __init__(self) -> None:
-        """Begin without cookies."""
-        self._session = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
-
-    async def __aenter__(self) -> Self:
-        """Open it."""
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Close it."""
-        await self._session.close()
-
-    async def open(self, url: str | URL) -> tuple[int, str, str]:
-        """Return a page's status, its text, and where it redirects to."""
-        async with self._session.get(url, allow_redirects=False) as answer:
-            return answer.status, await answer.text(), answer.headers.get("Location", "")
-
-    async def begin(self, link: str) -> str:
-        """Open a link, go on, sign in at the server, and return the URL to which that leads back."""
-        status, _text, authorize = await self.open(URL(link).update_query(go="1"))
-        assert status == 302, _text
-        status, _text, back = await self.open(URL(authorize, encoded=True))
-        assert status in {302, 303}, _text
-        return back
 
 
 async def test_a_turn_waits_for_the_sign_in_over_a_kill_and_goes_on(signing: SignInGateway) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from api_server import ApiClient, ApiResponse, ApiServer, open_api_server
+from gateway.accounts.persons import Sighting, see
 
 ME = "/accounts/me"
 STALE = '"0123456789abcdef0123456789abcdef"'
@@ -24,6 +25,7 @@ RESOURCES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"paused": True},
     ),
     "webhooks": ({"url": "https://example.org/hook"}, {"ordered": True}),
+    "keys": ({"name": "one", "scopes": ["read"]}, {"name": "two"}),
 }
 """What creates a resource of each collection, and what changes it."""
 
@@ -131,3 +133,45 @@ async def test_a_file_is_replaced_and_deleted_by_its_version(api: ApiServer) -> 
     assert (await conditional(api.mine, "DELETE", file, match=stale.headers["ETag"])).status == 404
     foreign = await conditional(api.other, "DELETE", f"{ME}/workspaces/none/files/plan.json", match="*")
     assert foreign.status == 404
+
+
+async def test_budgets_are_replaced_by_their_version(api: ApiServer) -> None:
+    """Of ten changes of one version of the people's budget one is made; so it is with one person's."""
+    path, wanted = f"{ME}/budget", {"person_day": {"requests": 5}}
+    first = (await api.mine.call("GET", path)).headers["ETag"]
+    done = await asyncio.gather(*(conditional(api.mine, "PUT", path, wanted, match=first) for _ in range(10)))
+    assert Counter(one.status for one in done) == {200: 1, 412: 9}
+    now = await conditional(api.mine, "GET", path, none_match=first)
+    assert (now.status, now.body["person_day"]["requests"]) == (200, 5)
+    assert (await conditional(api.mine, "GET", path, none_match=now.headers["ETag"])).status == 304
+    other = f"{ME}/persons/{await add_person(api)}/budget"
+    seen = (await api.mine.call("GET", other)).headers["ETag"]
+    given = await conditional(api.mine, "PUT", other, {"day": {"tokens": 7}}, match=seen)
+    assert (given.status, given.body["budget"]["day"]["tokens"]) == (200, 7)
+    assert (await conditional(api.mine, "DELETE", other, match=seen)).status == 412
+    assert (await conditional(api.mine, "DELETE", other, match=given.headers["ETag"])).body["budget"] is None
+
+
+async def add_person(api: ApiServer) -> str:
+    """Let a person be seen in the account of `mine`, and return the id."""
+    account = (await api.mine.call("GET", ME)).body["id"]
+    async with api.context.database.begin() as connection:
+        seen = Sighting(account=account, platform="telegram", author="7", name="Ada")
+        return (await see(connection, seen)).person
+
+
+async def test_the_gzip_form_of_a_resource_has_a_version_of_its_own(api: ApiServer) -> None:
+    """A record is compressed for who accepts that; a condition may name the version of either form."""
+    path = await create(api, "agents")
+    plain = await api.mine.call("GET", path, Accept_Encoding="identity")
+    packed = await api.mine.call("GET", path, Accept_Encoding="gzip")
+    tags = (plain.headers["ETag"], packed.headers["ETag"])
+    assert (packed.headers["Content-Encoding"], packed.body) == ("gzip", plain.body)
+    assert tags[1] == f'{tags[0][:-1]}-gzip"'
+    for named in tags:
+        for encoding, own in zip(("identity", "gzip"), tags, strict=True):
+            given = {"If_None_Match": named, "Accept_Encoding": encoding}
+            known = await api.mine.call("GET", path, **given)
+            assert (known.status, known.headers["ETag"]) == (304, own)
+    assert (await conditional(api.mine, "PATCH", path, {"name": "a"}, match=tags[1])).status == 200
+    assert (await conditional(api.mine, "PATCH", path, {"name": "b"}, match=tags[0])).status == 412

@@ -12,7 +12,8 @@ import pytest
 import docker_engine
 from code_hosts import API_HOST, GIT_HOST, CodeHosts, code_hosts
 from gateway_process import GatewayProcess, channel_env, reserve_port
-from group_rooms import ADA, GroupRoom, open_group_room
+from group_room import ADA, GroupRoom
+from group_rooms import open_group_room
 from kubernetes_rig import IMAGE, KUBECONFIG
 from kubernetes_service import TOKEN
 from openai_server import OpenAIServer

@@ -34,14 +34,25 @@ def test_a_block_is_shell_and_most_run() -> None:
     assert sum(runs for runs, *_ in blocks()) == 7
 
 
+def end_session(leader: int) -> None:
+    """Kill the processes of a session, in all of its process groups."""
+    for number in [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(number) == leader:
+                os.kill(number, signal.SIGKILL)
+
+
 @pytest.mark.timeout(300)
 def test_the_tutorial_works(tmp_path: Path) -> None:
-    """A shell runs the blocks in an empty home directory; a command that fails ends it."""
+    """A shell runs the blocks in an empty home directory; a command that fails ends it.
+
+    It has job control (-m) as a reader's shell has: each pipeline is a process group of its own.
+    """
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "dovecote").write_text(PROGRAM)
     (programs / "dovecote").chmod(0o755)
-    script = "set -eux\n" + "\n".join(text for runs, _, text in blocks() if runs)
+    script = "set -eumx\n" + "\n".join(text for runs, _, text in blocks() if runs)
     environment = {
         "HOME": str(tmp_path),
         "PATH": f"{programs}:{os.environ['PATH']}",
@@ -60,8 +71,7 @@ def test_the_tutorial_works(tmp_path: Path) -> None:
     try:
         stdout, stderr = shell.communicate(timeout=240)
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(shell.pid, signal.SIGKILL)
+        end_session(shell.pid)
     log = tmp_path / "dovecote.log"
     assert shell.returncode == 0, stderr[-3000:] + (log.read_text()[-3000:] if log.exists() else "")
     assert "hello from a sandbox" in stdout

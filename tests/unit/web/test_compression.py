@@ -9,7 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.web.compression import MIN_BYTES, accepts_gzip, compress_middleware
+from gateway.web.compression import MIN_BYTES, compress_middleware
+from gateway.web.http.preconditions import accepts_gzip
 
 LONG = "swan " * 100_000
 

@@ -22,10 +22,11 @@ from channels.discord.receive.identify_pace import (
 )
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
-from channels.errors import ChannelError, Unauthorized
+from channels.errors import ChannelError, Unauthorized, Undeliverable
 from channels.message import ButtonPress, Command, Message
 from channels.port import Connection, WebhookRequest
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from channels.testing.features import wait_for_update
 
 CHAT = 4004
 
@@ -227,6 +228,24 @@ async def test_a_command_that_cannot_be_acknowledged_is_answered_in_the_channel(
         await simulator.wait_for_messages(1, chat=CHAT)
     assert [post.text for post in simulator.messages()] == ["all is well"]
     assert sum(name == "callback" for name, _, _ in simulator.calls) == 2
+
+
+async def test_a_confidential_answer_that_is_late_goes_to_the_private_conversation(
+    simulator: Simulator, discord: Connection
+) -> None:
+    """It never fills the placeholder that everybody sees, nor is it sent to the channel."""
+    recorder = UpdateRecorder()
+    async with receiving(discord, recorder):
+        await simulator.wait_until(lambda: simulator.sessions.identified == 1)
+        asked = await simulator.command(CHAT, "signin")
+        command = await wait_for_update(recorder, Command)
+        await simulator.wait_until(lambda: asked.response_type is not None)
+    assert isinstance(command, Command)
+    await discord.sender.reply_confidentially(command, "for you")
+    assert [(post.chat, post.text) for post in simulator.messages() if post.text] == [(7, "for you")]
+    await simulator.fail(403, code=50007, name="create", message="Cannot send messages to this user")
+    with pytest.raises(Undeliverable):
+        await discord.sender.reply_confidentially(command, "for you")
 
 
 async def test_a_command_is_answered_in_its_place_or_by_the_bot(

@@ -36,7 +36,8 @@ function isSame(one, other) {
   return JSON.stringify(one ?? null) === JSON.stringify(other ?? null);
 }
 
-function changedMeanwhile(now, keys, { read, below }) {
+/** The Problem that somebody else changed these keys; `now` is what the record is. */
+export function changedMeanwhile(now, keys, { read, below }) {
   const errors = keys.map((key) => ({ pointer: `${below}/${key}`, detail: `was changed meanwhile, to ${shown(read(now)[key])}` }));
   return Object.assign(new Problem({ title: "Somebody else changed this meanwhile", errors }), { now });
 }
