@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[3]
 UNUSED = {
     "alembic": "the schema is current",
     "anthropic": "models are called by clients of our own",
+    "channels.discord": "there is no such channel",
+    "channels.slack": "there is no such channel",
     "cryptography.x509": "no sandbox has a restricted network",
     "gateway.cli.app": "no other command runs",
     "gateway.web.routes": "there was no request but for health and metrics",
@@ -26,6 +28,8 @@ UNUSED = {
     "pydantic_ai": "no model needs it",
     "pygments.lexer": "a part of rich",
     "rich.console": "the log is plain",
+    "sandbox.docker": "no agent uses it",
+    "sandbox.kubernetes": "no agent uses it",
     "sqlalchemy.orm": "statements are written with Core",
     "sqlalchemy.dialects.postgresql": "the database is SQLite",
     "telegram": "there is no such channel",
