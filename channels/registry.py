@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
@@ -32,26 +32,45 @@ def _load(entry: EntryPoint) -> ChannelPlugin:
     return plugin
 
 
-@cache
-def installed() -> dict[str, ChannelPlugin]:
-    """Return the installed adapters by name; raises BrokenChannelPlugin."""
-    return _load_all(entry_points(group=GROUP))
+class InstalledChannels(Mapping[str, ChannelPlugin]):
+    """Adapters by name. Each is loaded when it is first asked for, which raises BrokenChannelPlugin."""
+
+    def __init__(self, entries: Iterable[EntryPoint]) -> None:
+        self._entries: dict[str, EntryPoint] = {}
+        self._loaded: dict[str, ChannelPlugin] = {}
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.name in self._entries:
+                raise BrokenChannelPlugin(f"two installed packages both register the channel {entry.name!r}")
+            self._entries[entry.name] = entry
+
+    def __getitem__(self, name: str) -> ChannelPlugin:
+        if name not in self._loaded:
+            self._loaded[name] = _load(self._entries[name])
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 @cache
-def built_in() -> dict[str, ChannelPlugin]:
-    """Return the adapters that Dovecote itself registers, by name; other packages' are not loaded."""
+def installed() -> InstalledChannels:
+    """Return the installed adapters by name; raises BrokenChannelPlugin if two have the same name."""
+    return InstalledChannels(entry_points(group=GROUP))
+
+
+@cache
+def built_in() -> InstalledChannels:
+    """Return the adapters that Dovecote itself registers, by name."""
     found = entry_points(group=GROUP)
-    return _load_all(entry for entry in found if entry.dist is not None and entry.dist.name == DISTRIBUTION)
-
-
-def _load_all(entries: Iterable[EntryPoint]) -> dict[str, ChannelPlugin]:
-    plugins: dict[str, ChannelPlugin] = {}
-    for entry in sorted(entries, key=lambda entry: entry.name):
-        if entry.name in plugins:
-            raise BrokenChannelPlugin(f"two installed packages both register the channel {entry.name!r}")
-        plugins[entry.name] = _load(entry)
-    return plugins
+    return InstalledChannels(
+        entry for entry in found if entry.dist is not None and entry.dist.name == DISTRIBUTION
+    )
 
 
 def plugin(kind: str) -> ChannelPlugin:

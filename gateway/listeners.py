@@ -30,7 +30,7 @@ from gateway.sign_in.fetching import ProviderConnection
 from gateway.sign_in.oidc_sign_in import OidcSignIn
 from gateway.sign_in.provider import IdentityProvider
 from gateway.store.accounts import accounts
-from gateway.web.http.callback_connection import CallbackRunner
+from gateway.web.callback_connection import CallbackRunner
 from gateway.web.http.connection_limit import LimitedAppRunner
 from gateway.web.http.context import WebContext, WebLimits
 from gateway.web.server import build, build_callbacks

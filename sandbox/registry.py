@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
@@ -32,28 +32,47 @@ def _load(entry: EntryPoint) -> ProviderPlugin:
     return plugin
 
 
-@cache
-def installed() -> dict[str, ProviderPlugin]:
-    """Return the installed providers by name; raises BrokenProviderPlugin."""
-    return _load_all(entry_points(group=GROUP))
+class InstalledProviders(Mapping[str, ProviderPlugin]):
+    """Providers by name. Each is loaded when it is first asked for, which raises BrokenProviderPlugin."""
+
+    def __init__(self, entries: Iterable[EntryPoint]) -> None:
+        self._entries: dict[str, EntryPoint] = {}
+        self._loaded: dict[str, ProviderPlugin] = {}
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.name in self._entries:
+                raise BrokenProviderPlugin(
+                    f"two installed packages both register the sandbox provider {entry.name!r}"
+                )
+            self._entries[entry.name] = entry
+
+    def __getitem__(self, name: str) -> ProviderPlugin:
+        if name not in self._loaded:
+            self._loaded[name] = _load(self._entries[name])
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 @cache
-def built_in() -> dict[str, ProviderPlugin]:
-    """Return the providers that Dovecote itself registers, by name; other packages' are not loaded."""
+def installed() -> InstalledProviders:
+    """Return the installed providers by name; raises BrokenProviderPlugin if two have the same name."""
+    return InstalledProviders(entry_points(group=GROUP))
+
+
+@cache
+def built_in() -> InstalledProviders:
+    """Return the providers that Dovecote itself registers, by name."""
     found = entry_points(group=GROUP)
-    return _load_all(entry for entry in found if entry.dist is not None and entry.dist.name == DISTRIBUTION)
-
-
-def _load_all(entries: Iterable[EntryPoint]) -> dict[str, ProviderPlugin]:
-    found: dict[str, ProviderPlugin] = {}
-    for entry in sorted(entries, key=lambda entry: entry.name):
-        if entry.name in found:
-            raise BrokenProviderPlugin(
-                f"two installed packages both register the sandbox provider {entry.name!r}"
-            )
-        found[entry.name] = _load(entry)
-    return found
+    return InstalledProviders(
+        entry for entry in found if entry.dist is not None and entry.dist.name == DISTRIBUTION
+    )
 
 
 def plugin(name: str) -> ProviderPlugin:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gateway.cli import command
+from gateway.cli.app import command
 from sandbox.docker.seccomp_profile import ARCHITECTURES, profile
 from scripts import settings_table
 

@@ -19,10 +19,10 @@ from sqlalchemy import BindParameter, ColumnElement, Executable, SelectBase, Upd
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.result import SimpleResultMetaData
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.visitors import replacement_traverse
 
+from delivery.database.async_engine import AsyncConnection, AsyncEngine
 from delivery.database.direct_result import DirectResult
 from delivery.database.sqlite import InlineSqliteConnection
 

@@ -10,9 +10,9 @@ from sqlalchemy import MetaData, Table, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from delivery.database import sqlite
+from delivery.database.async_engine import AsyncConnection, AsyncEngine, create_async_engine
 from delivery.database.direct_execution import DirectConnection, DirectEngine
 from delivery.database.group_commit import BatchAborted, GroupCommit
 from delivery.errors import Remedy

@@ -20,10 +20,10 @@ import structlog
 from sqlalchemy import column, func, select, table
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from delivery.background import log_errors
+from delivery.database.async_engine import AsyncConnection, create_async_engine
 
 log = structlog.get_logger(__name__)
 

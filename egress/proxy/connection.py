@@ -8,14 +8,13 @@ import ssl
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import structlog
 from aiohttp.abc import AbstractResolver
 
 from egress.policy import EgressRefused
-from egress.proxy.certificate_authority import CertificateAuthority
 from egress.proxy.client_hello import NotClientHello
 from egress.proxy.dialer import BUFFER_BYTES, HostUnreachable, connect
 from egress.proxy.forwarding import ConnectionServer, Forwarder
@@ -41,6 +40,9 @@ from egress.proxy.tunnel import (
     refuse_tls,
 )
 from egress.sessions import SocketFactory, open_session
+
+if TYPE_CHECKING:
+    from egress.proxy.certificate_authority import CertificateAuthority
 
 log = structlog.get_logger(__name__)
 

@@ -36,6 +36,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Url = Annotated[str | None, typer.Option(help="The gateway's address (DOVECOTE_URL).")]
 Key = Annotated[str | None, typer.Option(help="An API key (DOVECOTE_KEY).", show_default=False)]
 
+ABOUT = "Connects chat platforms to AI agents that run in sandboxes."
+"""The first line of `dovecote --help`."""
+
 GATEWAY_OPTIONS = {"url": Url, "key": Key, "data": Data, "config": ClientConfig}
 """The options of every command that calls a running gateway."""
 

@@ -8,7 +8,7 @@ from delivery.fair_gate import FairGate
 from delivery.webhooks.egress import fair_resolver
 from gateway.environments.credentials import Credentials
 from gateway.infra.backing_services import BackingServices
-from gateway.infra.egress_authority import open_authority, write_bundle
+from gateway.infra.egress_authority import trust_opener
 from gateway.infra.egress_sockets import EgressOptions, EgressSockets
 from gateway.records.records import Records
 
@@ -19,15 +19,11 @@ CONNECTIONS = 512
 async def open_egress(backing: BackingServices, records: Records, stack: AsyncExitStack) -> EgressSockets:
     """Return the egress sockets of this process; they are closed with the stack."""
     settings = backing.settings
-    directory = settings.data_dir / "egress"
-    authority = open_authority(directory, backing.vault)
-    bundle = write_bundle(directory, authority)
     options = EgressOptions(
         resolver=fair_resolver(),
         places=FairGate(settings.pool(CONNECTIONS)),
         private=settings.sandbox.allow.private_networks,
-        authority=authority if bundle else None,
-        bundle=bundle,
+        open_trust=trust_opener(settings.data_dir / "egress", backing.vault),
         signer=Credentials(backing.database, records).signer,
     )
     return await stack.enter_async_context(EgressSockets(options).serving())

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from aiohttp.abc import AbstractResolver
@@ -22,7 +23,6 @@ from aiohttp.abc import AbstractResolver
 from delivery.background import log_errors
 from delivery.fair_gate import FairGate, working_for
 from egress.addresses import IpNetwork
-from egress.proxy.certificate_authority import CertificateAuthority
 from egress.proxy.connection import EgressProxy
 from egress.proxy.request_head import refusal_response
 from egress.proxy.rules import EgressRules
@@ -32,6 +32,9 @@ from egress.sessions import SocketFactory
 from gateway.infra.callback_sockets import listen_on
 from sandbox.model import Network, SandboxSpec
 from sandbox.port import CA_BUNDLE, EGRESS_SOCKET, EgressProxies
+
+if TYPE_CHECKING:
+    from egress.proxy.certificate_authority import CertificateAuthority
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +52,15 @@ def no_credentials(_spec: SandboxSpec) -> RequestSigner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EgressTrust:
+    """The certificates that sandboxes trust. Without them no request is signed with a credential."""
+
+    authority: CertificateAuthority | None = None
+    bundle: Path | None = None
+    """The file of the certificates; it is linked into the directories of sandboxes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EgressOptions:
     """What all proxies share."""
 
@@ -57,9 +69,8 @@ class EgressOptions:
     """The connections of all accounts that are served at once."""
     private: tuple[IpNetwork, ...] = ()
     """Private networks that the operator lets records list."""
-    authority: CertificateAuthority | None = None
-    bundle: Path | None = None
-    """The file of the certificates that sandboxes trust; it is linked into their directories."""
+    open_trust: Callable[[], EgressTrust] = EgressTrust
+    """Opens the certificates for the first sandbox with a restricted network."""
     signer: SignerFactory = no_credentials
     budget: EgressBudget = field(default_factory=EgressBudget)
     make_socket: SocketFactory = socket.socket
@@ -82,7 +93,7 @@ class _SandboxProxy:
         self._account = ""
         self.task: asyncio.Task[None] | None = None
 
-    def configure(self, spec: SandboxSpec, rules: EgressRules) -> None:
+    def configure(self, spec: SandboxSpec, rules: EgressRules, trust: EgressTrust) -> None:
         """Serve by these rules from the next connection on; connections of other rules are closed."""
         self._account = spec.account
         if self._proxies and self._proxies[-1].rules == rules:
@@ -94,7 +105,7 @@ class _SandboxProxy:
             rules=rules,
             resolver=self._options.resolver,
             signer=self._options.signer(spec),
-            authority=self._options.authority,
+            authority=trust.authority,
             budget=self._options.budget,
             make_socket=self._options.make_socket,
             tls=self._options.tls,
@@ -173,6 +184,7 @@ class EgressSockets(EgressProxies):
     def __init__(self, options: EgressOptions, *, limit: int | None = None) -> None:
         self._options = options
         self._limit = limit or resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
+        self._trust: EgressTrust | None = None
         self._proxies: dict[str, _SandboxProxy] = {}
         self._closing = set[asyncio.Task[None]]()
 
@@ -192,8 +204,9 @@ class EgressSockets(EgressProxies):
                 log.warning("egress_socket.limit_reached", limit=self._limit, remedy="raise LimitNOFILE")
                 return
             found = self._proxies[directory.name] = _SandboxProxy(directory, self._options)
-        found.configure(spec, rules)
-        self._link_bundle(directory)
+        trust = self._trust = self._trust or self._options.open_trust()
+        found.configure(spec, rules, trust)
+        _link_bundle(directory, trust.bundle)
         found.listen()
 
     def close(self, directory: Path) -> None:
@@ -216,13 +229,14 @@ class EgressSockets(EgressProxies):
             await asyncio.gather(*self._closing, return_exceptions=True)
             await self._options.resolver.close()
 
-    def _link_bundle(self, directory: Path) -> None:
-        """Put the certificates into a sandbox's directory, without a copy of them."""
-        bundle, link = self._options.bundle, directory / CA_BUNDLE
-        if bundle is None or _identity(bundle) == _identity(link):
-            return
-        link.unlink(missing_ok=True)
-        os.link(bundle, link)
+
+def _link_bundle(directory: Path, bundle: Path | None) -> None:
+    """Put the certificates into a sandbox's directory, without a copy of them."""
+    link = directory / CA_BUNDLE
+    if bundle is None or _identity(bundle) == _identity(link):
+        return
+    link.unlink(missing_ok=True)
+    os.link(bundle, link)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, event, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
+
+from delivery.database.async_engine import AsyncConnection, AsyncEngine, create_async_engine
 
 if TYPE_CHECKING:
     from alembic.config import Config

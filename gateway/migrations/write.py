@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 from sqlalchemy import Connection
-from sqlalchemy.ext.asyncio import create_async_engine
 
+from delivery.database.async_engine import create_async_engine
 from gateway.migrations import configuration
 
 

@@ -6,7 +6,6 @@ import re
 
 from gateway import console
 from gateway.web import asyncapi, console_page, mcp_sign_in_page, openapi, sign_in_page
-from gateway.web.admin import health
 from gateway.web.admin.routes import ADMIN_ROUTES
 from gateway.web.api.routes import API_ROUTES
 from gateway.web.compat import mcp, openai_routes
@@ -16,30 +15,13 @@ from gateway.web.compat.ui import routes as ui_routes
 from gateway.web.http.auth import OneTimeCodeAccess
 from gateway.web.http.route import ApiRoute
 from gateway.web.http.route_table import PUBLIC, get_route, post_route
+from gateway.web.status_routes import STATUS_ROUTES
 from gateway.web.stream import handlers, live_view, tickets
 
 
 def _public() -> tuple[ApiRoute, ...]:
     files = f"/{{file:{'|'.join(re.escape(name) for name in console.FILES)}|}}"
-    unready = {503: "not ready"}
     return (
-        get_route(
-            "/healthz",
-            PUBLIC,
-            health.liveness,
-            "check that the process is alive",
-            response_model=health.LivenessResponse,
-        ),
-        get_route(
-            "/readyz",
-            PUBLIC,
-            health.readiness,
-            "check that the gateway is ready",
-            query_model=health.ReadinessQuery,
-            response_model=health.ReadinessResponse,
-            error_responses=unready,
-        ),
-        get_route("/metrics", PUBLIC, health.metrics, "metrics for Prometheus", media_type="text/plain"),
         get_route(
             "/openapi.json",
             PUBLIC,
@@ -82,5 +64,6 @@ ROUTES: tuple[ApiRoute, ...] = (
     *asyncapi.ROUTES,
     *sign_in_page.ROUTES,
     *mcp_sign_in_page.ROUTES,
+    *STATUS_ROUTES,
     *_public(),
 )

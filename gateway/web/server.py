@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiohttp import web
+from aiohttp.web_urldispatcher import UrlDispatcher
 
 from gateway.web import cors
 from gateway.web.admin import audit
@@ -13,17 +14,32 @@ from gateway.web.compression import compress_middleware
 from gateway.web.http import request_metrics
 from gateway.web.http.auth import RATE_LIMIT, Authenticator, PublicAccess, SignedLinkAccess
 from gateway.web.http.context import WebContext
+from gateway.web.http.deferred_routes import DeferredRoutes
 from gateway.web.http.problems import problem_middleware
 from gateway.web.http.route import AUTHENTICATOR, CONTEXT, ApiRoute, endpoint
-from gateway.web.routes import ROUTES
-from gateway.web.stream import handlers
+from gateway.web.status_routes import STATUS_ROUTES
+from gateway.web.stream import live_view, readers
 
 
 def build(context: WebContext) -> web.Application:
-    """Return the gateway's public web application."""
-    application = assemble(context, ROUTES)
-    handlers.install(application, context)
+    """Return the gateway's public web application.
+
+    Its start loads the routes of health and metrics only; the first other request loads all of them.
+    """
+    application = assemble(context, STATUS_ROUTES)
+    live_view.install(application, readers.install(application, context))
+    authenticator = application[AUTHENTICATOR]
+    application.router.register_resource(DeferredRoutes(lambda router: _add_routes(router, authenticator)))
     return application
+
+
+def _add_routes(router: UrlDispatcher, authenticator: Authenticator) -> None:
+    """Import the URL table and add its routes, except those that are served from the start."""
+    from gateway.web.routes import ROUTES
+
+    for route in ROUTES:
+        if route not in STATUS_ROUTES:
+            _add_route(router, authenticator, route)
 
 
 def build_callbacks(context: WebContext) -> web.Application:
@@ -59,7 +75,7 @@ def assemble(
     application[CONTEXT] = context
     application[AUTHENTICATOR] = authenticator
     for route in routes:
-        _mount(application, authenticator, route)
+        _add_route(application.router, authenticator, route)
     return application
 
 
@@ -73,11 +89,9 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
     cors.set_headers(request, response, request.config_dict[CONTEXT])
 
 
-def _mount(application: web.Application, authenticator: Authenticator, route: ApiRoute) -> None:
+def _add_route(router: UrlDispatcher, authenticator: Authenticator, route: ApiRoute) -> None:
     handler = endpoint(route)
-    made = application.router.add_route(route.method, route.path, handler)
+    made = router.add_route(route.method, route.path, handler)
     authenticator.access_by_route[made] = route.access
     if route.method == "GET" and isinstance(route.access, PublicAccess | SignedLinkAccess):
-        authenticator.access_by_route[application.router.add_route("HEAD", route.path, handler)] = (
-            route.access
-        )
+        authenticator.access_by_route[router.add_route("HEAD", route.path, handler)] = route.access

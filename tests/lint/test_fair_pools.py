@@ -50,6 +50,7 @@ ALLOWED = {
     "gateway/observability/tracing/span_recorder.py Queue": "spans, which are dropped when it is full",
     "gateway/sign_in/provider.py Lock": "the metadata and keys of the one identity provider",
     "gateway/web/api/files/workspace_files.py Lock": "the changes of one file of a workspace",
+    "gateway/web/http/deferred_routes.py Lock": "the one import of the URL table",
     "sandbox/aws_lambda/capabilities.py ThreadPoolExecutor": "one question of `doctor`",
     "sandbox/aws_lambda/sandbox_records.py Semaphore": "the requests of one listing",
     "sandbox/desktop/cdp.py Lock": "the requests to one browser, in its sandbox",

@@ -22,7 +22,13 @@ from delivery.fair_scheduler import PoolSize
 from egress.proxy.certificate_authority import CertificateAuthority
 from egress.proxy.tunnel import EgressBudget
 from egress.sessions import Resolver
-from gateway.infra.egress_sockets import EgressOptions, EgressSockets, SignerFactory, no_credentials
+from gateway.infra.egress_sockets import (
+    EgressOptions,
+    EgressSockets,
+    EgressTrust,
+    SignerFactory,
+    no_credentials,
+)
 
 PUBLIC, OTHER = "93.184.215.14", "151.101.1.69"
 """Addresses of the internet for which servers on loopback stand."""
@@ -118,8 +124,7 @@ class PublicHosts:
         found = EgressOptions(
             resolver=Resolver(executor=ThreadPoolExecutor(2), look_up=self.look_up),
             places=places or FairGate(PoolSize(places=64)),
-            authority=self.gateway_authority,
-            bundle=self.bundle,
+            open_trust=lambda: EgressTrust(authority=self.gateway_authority, bundle=self.bundle),
             signer=signer,
             budget=budget or EgressBudget(),
             make_socket=self.make_socket,

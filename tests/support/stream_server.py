@@ -17,7 +17,8 @@ from gateway.web.http.problems import HttpProblem, problem_middleware
 from gateway.web.http.rate_limit import RequestRateLimiter
 from gateway.web.stream import sse, websocket
 from gateway.web.stream.frames import ApproveFrame, CancelFrame, ProtocolError, SendFrame
-from gateway.web.stream.readers import StreamReaders, StreamServices, SubmittedMessage
+from gateway.web.stream.readers import StreamReaders
+from gateway.web.stream.services import StreamServices, SubmittedMessage
 from gateway.web.stream.sse import EventQuery
 
 KEY = "good"

@@ -42,7 +42,8 @@ ALSO = ("alembic.command", "alembic.runtime.migration", "aiosqlite", "nats.aio.c
 
 
 PREPARED = {
-    "gateway.cli": "command",
+    "gateway.cli.app": "command",
+    "gateway.cli.machine.serve": "command",
     "gateway.config.installed": "read_installed",
     "channels.registry": "installed",
     "sandbox.registry": "installed",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.main import get_command
 
 from gateway.cli.errors import print_error
-from gateway.cli.group import Config, Data, load_settings, require_models
+from gateway.cli.group import ABOUT, Config, Data, group, load_settings, local, require_models
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -29,13 +32,20 @@ def _import_log() -> None:
 
 
 def _import_gateway() -> Callable[[Settings], int]:
-    """Import the gateway, and exclude what that creates from garbage collection."""
-    gc.disable()
     from gateway.app import run
 
-    gc.freeze()
-    gc.enable()
     return run
+
+
+@contextmanager
+def _collection_deferred() -> Iterator[None]:
+    """Collect no garbage in the block, and exclude what it creates: modules live as long as the process."""
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def _log_start(settings: Settings) -> None:
@@ -67,19 +77,33 @@ def serve(
     ] = False,
 ) -> None:
     """Run the gateway until it is stopped."""
-    _import_log()
-    settings = load_settings(
-        config,
-        data_dir=data,
-        host=host,
-        port=port,
-        roles=roles,
-        allow_unsandboxed_host=allow_unsandboxed_host or None,
-        allow_shared_host=allow_shared_host or None,
-    )
-    require_models(settings)
-    _log_start(settings)
-    run = _import_gateway()
+    with _collection_deferred():
+        _import_log()
+        settings = load_settings(
+            config,
+            data_dir=data,
+            host=host,
+            port=port,
+            roles=roles,
+            allow_unsandboxed_host=allow_unsandboxed_host or None,
+            allow_shared_host=allow_shared_host or None,
+        )
+        require_models(settings)
+        _log_start(settings)
+        run = _import_gateway()
     for warning in settings.warnings():
         print_error(f"warning: {warning}")
     raise typer.Exit(run(settings))
+
+
+@cache
+def command() -> Callable[..., object]:
+    """Return a command line that has this command alone, built once in a process."""
+    app: typer.Typer = group(ABOUT)
+    app.callback()(_be_a_group)
+    local(app, "serve")(serve)
+    return get_command(app)
+
+
+def _be_a_group() -> None:
+    """Do nothing: with a callback the command keeps its name, although it has no other beside it."""

@@ -36,7 +36,7 @@ from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment, in
 from gateway.web.http.problems import HttpProblem
 from gateway.web.http.route import ApiCall, ResponseModel
 from gateway.web.stream.frames import encode_json
-from gateway.web.stream.handlers import READERS
+from gateway.web.stream.readers import READERS
 from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
 from gateway.web.stream.turn_events import (
     TurnEnded,

@@ -22,6 +22,7 @@ from gateway.records.errors import (
     RecordNameTaken,
     RecordNotFound,
 )
+from gateway.web.http.deferred_routes import all_resources
 from sandbox.config import ConfigProblem as Fault
 
 log = logging.getLogger("dovecote.web")
@@ -184,7 +185,7 @@ async def problem_middleware(request: web.Request, handler: Handler) -> web.Stre
 async def _allowed_methods(request: web.Request) -> str:
     """Return the methods of the most specific path that matches; others may match by a parameter."""
     methods_by_path: dict[str, set[str]] = {}
-    for resource in request.app.router.resources():
+    for resource in all_resources(request.app):
         _match, methods = await resource.resolve(request)
         if methods:
             methods_by_path.setdefault(resource.canonical, set()).update(methods)

@@ -1,4 +1,4 @@
-"""The stream's routes, and the services that stream connections use."""
+"""The stream's routes, and what they ask the gateway's services for."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from gateway.web.http import attachments
 from gateway.web.http.auth import Authenticator, SocketAccess, TicketAccess, bearer_token, key_client
 from gateway.web.http.context import WebContext
 from gateway.web.http.route import AUTHENTICATOR, ApiCall, ApiRoute, NoContent
-from gateway.web.stream import live_view, sse, subprotocols, tickets, websocket
+from gateway.web.stream import sse, subprotocols, tickets, websocket
 from gateway.web.stream.frames import ApproveFrame, CancelFrame, ProtocolError, SendFrame
-from gateway.web.stream.readers import StreamReaders, StreamServices, SubmittedMessage
+from gateway.web.stream.readers import READERS
+from gateway.web.stream.services import StreamServices, SubmittedMessage
 from gateway.web.stream.sse import EventPage, EventQuery
-
-READERS = web.AppKey("readers", StreamReaders)
 
 _NEW_CONVERSATION_NAME = re.compile(r"(?!cnv_)\w[\w.:@#+ -]{0,198}\w|\w")
 """Names of conversations that a subscription may create; others need a message first."""
@@ -54,17 +53,6 @@ async def read_events(call: ApiCall[NoContent, EventQuery]) -> web.StreamRespons
         readers = request.app[READERS]
         return await sse.serve_sse(request, services, readers, call.principal, asked, seconds=seconds)
     return await sse.serve_page(services, asked)
-
-
-def install(application: web.Application, context: WebContext) -> None:
-    """Track an application's stream connections, and close them when it stops."""
-    readers = application[READERS] = StreamReaders()
-    context.api_key_authenticator.on_revoked.append(readers.close_for_key)
-    application.on_shutdown.append(readers.close_all)
-    live_view.install(application, readers)
-    application.cleanup_ctx.append(
-        lambda _application: readers.running(context.api_key_authenticator.list_valid)
-    )
 
 
 def stream_services(context: WebContext, services: Services, authenticator: Authenticator) -> StreamServices:

@@ -1,4 +1,4 @@
-"""The services of stream connections, and the registry of open ones."""
+"""The registry of open stream connections, which closes those of revoked keys."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from aiohttp import web
 
 from delivery.database.engine import DatabaseUnavailable
-from delivery.events.port import EventStream
 from gateway.accounts.api_keys import Principal
+from gateway.web.http.context import WebContext
 from gateway.web.http.problems import HttpProblem
-from gateway.web.http.rate_limit import RateLimitState
-from gateway.web.stream.frames import ApproveFrame, CancelFrame, SendFrame
 
 _log = logging.getLogger(__name__)
 
@@ -23,43 +20,6 @@ KEY_CHECK_SECONDS = 2.0
 
 ListValidKeys = Callable[[Collection[str]], Awaitable[set[str]]]
 """Return which keys, by id, are still valid."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubmittedMessage:
-    """The turn and conversation of an accepted message; a command has no turn, but its name and reply."""
-
-    turn: str | None
-    conversation: str
-    command: str | None = None
-    reply: str | None = None
-
-    def frame(self, message: str) -> dict[str, object]:
-        """Return the frame that accepts a message of this id."""
-        shape: dict[str, object] = {
-            "type": "accepted",
-            "id": message,
-            "turn": self.turn,
-            "conversation": self.conversation,
-        }
-        return shape if self.command is None else shape | {"command": self.command, "reply": self.reply}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamServices:
-    """The services of a connection; commands raise ProtocolError, `authenticate` raises HttpProblem.
-
-    `count_frame` counts a frame for the rate limit of the key, as a request is counted.
-    """
-
-    stream: EventStream
-    authenticate: Callable[[web.Request, str], Awaitable[Principal]]
-    count_frame: Callable[[Principal], RateLimitState]
-    find_conversation: Callable[[Principal, str], Awaitable[str | None]]
-    get_or_create_conversation: Callable[[Principal, str], Awaitable[str | None]]
-    submit: Callable[[Principal, SendFrame], Awaitable[SubmittedMessage]]
-    decide: Callable[[Principal, ApproveFrame], Awaitable[None]]
-    cancel: Callable[[Principal, CancelFrame], Awaitable[None]]
 
 
 class StreamReader:
@@ -157,3 +117,17 @@ class StreamReaders:
         yield
         stop.set()
         await watching
+
+
+READERS = web.AppKey("readers", StreamReaders)
+
+
+def install(application: web.Application, context: WebContext) -> StreamReaders:
+    """Track an application's stream connections, and close them when it stops."""
+    readers = application[READERS] = StreamReaders()
+    context.api_key_authenticator.on_revoked.append(readers.close_for_key)
+    application.on_shutdown.append(readers.close_all)
+    application.cleanup_ctx.append(
+        lambda _application: readers.running(context.api_key_authenticator.list_valid)
+    )
+    return readers

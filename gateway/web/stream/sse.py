@@ -19,8 +19,9 @@ from gateway.accounts.api_keys import Principal
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.route import RequestModel, ResponseModel
 from gateway.web.stream.frames import StreamCursor, control_frame, encode_json, parse_cursor
-from gateway.web.stream.readers import StreamReader, StreamReaders, StreamServices
+from gateway.web.stream.readers import StreamReader, StreamReaders
 from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
+from gateway.web.stream.services import StreamServices
 
 HEARTBEAT_SECONDS = 15.0
 MAX_PAGE = 1000

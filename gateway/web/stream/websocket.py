@@ -35,8 +35,9 @@ from gateway.web.stream.frames import (
     parse,
     parse_cursor,
 )
-from gateway.web.stream.readers import StreamReader, StreamReaders, StreamServices
+from gateway.web.stream.readers import StreamReader, StreamReaders
 from gateway.web.stream.send_buffer import ClientTooSlow, SendBuffer
+from gateway.web.stream.services import StreamServices
 
 FRAME_BYTES = 64 * 1024
 SUBSCRIPTIONS = 16

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from gateway.infra.callback_sockets import CallbackBudget, CallbackSockets, RefillingAllowance
-from gateway.web.http.callback_connection import CallbackRunner
+from gateway.web.callback_connection import CallbackRunner
 
 WITHIN = 60.0
 POST = b"POST / HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n\r\n"

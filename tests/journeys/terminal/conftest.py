@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fake_gateway import FakeGateway, fake_gateway
-from gateway.cli import app
+from gateway.cli.app import app
 
 Run = Callable[..., Result]
 

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from channels.telegram.simulator import simulate
-from gateway.cli import app
+from gateway.cli.app import app
 from gateway.config.load import load
 from openai_server import OpenAIServer, ScriptedTurn
 

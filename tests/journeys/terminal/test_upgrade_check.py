@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fake_gateway import fake_gateway
-from gateway.cli import app
+from gateway.cli.app import app
 from gateway.cli.doctor.upgrade import revision_titles, running_check
 from gateway.migrations import newest
 

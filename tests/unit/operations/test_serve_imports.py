@@ -14,6 +14,11 @@ ROOT = Path(__file__).parents[3]
 UNUSED = {
     "alembic": "the schema is current",
     "anthropic": "models are called by clients of our own",
+    "channels.discord": "there is no such channel",
+    "channels.slack": "there is no such channel",
+    "cryptography.x509": "no sandbox has a restricted network",
+    "gateway.cli.app": "no other command runs",
+    "gateway.web.routes": "there was no request but for health and metrics",
     "httpx": "no channel needs it",
     "httpx2": "models are called by clients of our own",
     "jwt": "no credential of a GitHub App is used",
@@ -23,9 +28,15 @@ UNUSED = {
     "pydantic_ai": "no model needs it",
     "pygments.lexer": "a part of rich",
     "rich.console": "the log is plain",
+    "sandbox.docker": "no agent uses it",
+    "sandbox.kubernetes": "no agent uses it",
+    "sqlalchemy.orm": "statements are written with Core",
     "sqlalchemy.dialects.postgresql": "the database is SQLite",
     "telegram": "there is no such channel",
 }
+
+MOST_MODULES = 1400
+"""A start imports about 1,350 modules. Each hundred takes 2 MB and 30 ms of CPU."""
 
 
 async def test_a_gateway_on_a_current_schema_imports_no_library_that_it_does_not_use(tmp_path: Path) -> None:
@@ -58,3 +69,4 @@ async def test_a_gateway_on_a_current_schema_imports_no_library_that_it_does_not
     imported = {line.rpartition("|")[2].strip() for line in log.splitlines() if "import time:" in line}
     assert "gateway.app" in imported
     assert sorted(set(UNUSED) & imported) == []
+    assert len(imported) <= MOST_MODULES
