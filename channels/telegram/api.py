@@ -1,7 +1,12 @@
-"""Call Bot API methods by name: raw results, the port's errors, files in chunks. Nothing is retried."""
+"""Call Bot API methods by name: raw results, the port's errors, files in chunks.
+
+python-telegram-bot makes the calls through `http_client.py` and retries nothing. Its error classes are not
+used: it reports every 404 as a bad token and does not keep which 5xx it received.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,8 +17,9 @@ import aiohttp
 from channels.errors import Ambiguous
 from channels.message import SentMessage
 from channels.telegram import payloads
-from channels.telegram.errors import BotApiError, TelegramError, translate_error
+from channels.telegram.errors import BotApiError, translate_error
 from channels.telegram.http_client import TIMEOUT_SECONDS, HttpClient
+from channels.telegram.library import LibraryBot, TelegramError
 from channels.telegram.settings import TelegramSettings
 from egress.guard import EgressGuard
 from egress.sessions import open_session
@@ -22,16 +28,24 @@ CONNECTIONS = 64
 KEEPALIVE_SECONDS = 5.0
 
 
-class Api:
-    """The Bot API by method name, with raw results and the port's errors."""
+class Api(LibraryBot):
+    """The Bot API by method name, with raw results and the port's errors; its repr shows no token."""
 
-    __slots__ = ("_client", "_file_url", "_url")
+    __slots__ = ("_files",)
 
     def __init__(self, settings: TelegramSettings, session: aiohttp.ClientSession) -> None:
-        token = settings.token.get_secret_value()
-        self._client = HttpClient(session)
-        self._url = f"{settings.base_url}/bot{token}"
-        self._file_url = f"{settings.file_url}/bot{token}"
+        request = HttpClient(session)
+        super().__init__(
+            settings.token.get_secret_value(),
+            base_url=f"{settings.base_url}/bot",
+            base_file_url=f"{settings.file_url}/bot",
+            request=request,
+            get_updates_request=request,
+        )
+        self._files = request
+
+    def __repr__(self) -> str:
+        return "Api(<token hidden>)"
 
     async def call(
         self, method: str, parameters: Mapping[str, Any], *, timeout: float = TIMEOUT_SECONDS
@@ -49,12 +63,12 @@ class Api:
             raise translate_error(error, method=method) from error
 
     async def _call_once(self, method: str, parameters: Mapping[str, Any], timeout: float) -> Any:
-        return await self._client.call(f"{self._url}/{method}", parameters, timeout=timeout)
+        return await self._post(method, dict(parameters), read_timeout=timeout)
 
     async def fetch(self, path: str) -> AsyncIterator[bytes]:
         """Yield the bytes of a file that `getFile` named."""
         try:
-            async for chunk in self._client.stream(f"{self._file_url}/{quote(path)}"):
+            async for chunk in self._files.stream(f"{self.base_file_url}/{quote(path)}"):
                 yield chunk
         except TelegramError as error:
             raise translate_error(error, method="download") from error
@@ -70,6 +84,8 @@ class Api:
 @asynccontextmanager
 async def connect(settings: TelegramSettings, guard: EgressGuard) -> AsyncIterator[Api]:
     """Yield the Bot API and close it on exit."""
+    logger = logging.getLogger("telegram")
+    logger.setLevel(max(logger.level, logging.WARNING))  # at DEBUG it logs every message
     async with open_session(guard, limit=CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS) as session:
         yield Api(settings, session)
 

@@ -19,6 +19,7 @@ from channels.errors import (
     Unreachable,
     parse_wait,
 )
+from channels.telegram.library import NetworkError, TelegramError
 from egress.policy import refusal
 
 _BY_STATUS: dict[int, type[ChannelError]] = {
@@ -76,18 +77,6 @@ _SEND_RIGHTS = {
 
 DEFAULT_WAIT_SECONDS = 5.0
 """The wait after a 429 that names none."""
-
-
-class TelegramError(Exception):
-    """A call failed. Its text is no secret: URLs, which contain the token, are not in it."""
-
-    __slots__ = ()
-
-
-class NetworkError(TelegramError):
-    """There was no complete response, so Telegram may have done what was asked."""
-
-    __slots__ = ()
 
 
 class BotApiError(TelegramError):

@@ -11,7 +11,7 @@ from channels.markup import split
 from channels.message import Address, File, Reply, SentMessage
 from channels.telegram.api import Api, parse_sent
 from channels.telegram.errors import is_about_markup
-from channels.telegram.form import Upload
+from channels.telegram.library import InputFile
 from channels.telegram.send import markup
 from channels.telegram.send.rendering import target
 from channels.telegram.text import measure, replace_surrogates
@@ -105,7 +105,7 @@ class Uploads:
         self, method: tuple[str, str], address: Address, file: File, caption_fields: dict[str, Any]
     ) -> SentMessage:
         name, field = method
-        content = Upload(name=file.name, content=file.content)
+        content = InputFile(file.content, filename=file.name)
         return parse_sent(
             name, await self._api.call(name, {**target(address), **caption_fields, field: content})
         )

@@ -18,7 +18,8 @@ from channels.errors import (
     Undeliverable,
     Unreachable,
 )
-from channels.telegram.errors import BotApiError, NetworkError, NotSent, translate_error
+from channels.telegram.errors import BotApiError, NotSent, translate_error
+from channels.telegram.library import NetworkError
 from channels.telegram.settings import TelegramSettings
 
 

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from channels.errors import Ambiguous, Unreachable
 from channels.telegram.api import Api, connect
-from channels.telegram.form import Upload
 from channels.telegram.http_client import MAX_RESPONSE_BYTES
+from channels.telegram.library import InputFile
 from channels.telegram.settings import TelegramSettings
 from egress.guard import TRUSTED
 
@@ -144,7 +144,7 @@ async def test_a_file_keeps_its_name_and_adds_no_field(name: str, sent: str) -> 
     server = FakeServer()
     async with bot(server) as api:
         content = b"x" * 1_500_000
-        assert await api.call("upload", {"chat_id": 7, "document": Upload(name=name, content=content)})
+        assert await api.call("upload", {"chat_id": 7, "document": InputFile(content, filename=name)})
     assert (server.names, server.sizes) == ([sent], [1_500_000])
 
 
@@ -164,3 +164,13 @@ def test_bots_share_one_tls_context() -> None:
     )
     one, many = done.stdout.split()
     assert one == many
+
+
+def test_a_bot_does_not_import_httpx() -> None:
+    """python-telegram-bot is imported without it, and its own client still works if somebody uses it."""
+    code = (
+        "import sys; import channels.telegram.api; print('httpx' in sys.modules);"
+        "from telegram.request import HTTPXRequest; HTTPXRequest(); print('httpx' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
