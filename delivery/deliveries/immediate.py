@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from delivery.database.engine import Connection
+from delivery.deliveries.ordering import is_urgent
 from delivery.deliveries.store import NewDelivery
 
 
@@ -46,9 +47,9 @@ class DeliveryClaims(Protocol):
 async def claim_first(
     claims: DeliveryClaims, connection: Connection, planned: Sequence[NewDelivery]
 ) -> dict[str, ImmediateWork]:
-    """Claim the first delivery to each destination; return the work by the ids of those claimed."""
+    """Claim the delivery that each destination gets first; return the work by the ids of those claimed."""
     first: dict[str, NewDelivery] = {}
-    for one in planned:
+    for one in sorted(planned, key=lambda one: not is_urgent(one.sequence)):
         first.setdefault(one.destination, one)
     works = {one.id: await claims.claim(connection, one) for one in first.values()}
     return {delivery: work for delivery, work in works.items() if work is not None}

@@ -50,11 +50,12 @@ class ClaimedChat:
     points: FaultPointRecorder
     conversation: str
 
-    async def say(self, *texts: str) -> None:
-        """Emit messages in one transaction."""
+    async def say(self, *texts: str, urgent: str = "") -> None:
+        """Emit messages in one transaction, the last one as an urgent notice."""
         async with self.worker.transactions.begin("turn.settle") as tx:
-            for text in texts:
-                data = {"role": "assistant", "text": text, "message": new_id("msg")}
+            for text in [*texts, *([urgent] if urgent else [])]:
+                data: dict[str, object] = {"role": "assistant", "text": text, "message": new_id("msg")}
+                data |= {"urgent": True} if text == urgent else {}
                 tx.emit(Event.now(EventType.MESSAGE_COMPLETED, self.conversation, data))
 
     async def wait_until_delivered(self) -> list[str]:
@@ -118,6 +119,14 @@ async def test_several_messages_of_a_transaction_keep_their_order(chat: ClaimedC
         await chat.worker.wait_until_idle(ROOM)
         await chat.say("one", "two", "three")
         assert await chat.wait_until_delivered() == ["one", "two", "three"]
+
+
+async def test_an_urgent_notice_is_claimed_before_what_was_said_before_it(chat: ClaimedChat) -> None:
+    """A person who pressed a button is answered before the others read what was decided."""
+    async with chat.worker.running():
+        await chat.worker.wait_until_idle(ROOM)
+        await chat.say("decided", urgent="answered")
+        assert await chat.wait_until_delivered() == ["answered", "decided"]
 
 
 async def test_nothing_passes_an_unfinished_delivery(chat: ClaimedChat) -> None:
