@@ -54,19 +54,25 @@ def broker_of(process: GatewayProcess) -> str:
     return str(address).replace("://", f"://{token}@")
 
 
-async def fill(url: str, conversation: str, count: int) -> None:
+async def account_of(process: GatewayProcess) -> str:
+    """Return the id of the default account, which is part of the subjects of its events."""
+    async with process.http() as session, session.get("/accounts/me") as answer:
+        return str((await answer.json())["id"])
+
+
+async def fill(url: str, account: str, conversation: str, count: int) -> None:
     """Put events into a conversation's stream."""
     async with (
         connect(url) as nats_connection,
         jetstream_events.open_events(nats_connection, epoch="bench") as stream,
     ):
-        tail = await stream.tail(conversation, account="acc")
+        tail = await stream.tail(conversation, account=account)
         seq, n = (tail.seq, tail.n) if tail else (0, 0)
         for number in range(n + 1, count + 1):
             event = Event.now(
                 EventType.MESSAGE_COMPLETED, conversation, {"text": "x" * 100, "role": "assistant"}
             )
-            seq = await stream.append(event.numbered(number), expected=seq, account="acc")
+            seq = await stream.append(event.numbered(number), expected=seq, account=account)
 
 
 async def conversation_of(process: GatewayProcess, name: str) -> str:
@@ -95,12 +101,12 @@ async def replay(socket: aiohttp.ClientWebSocketResponse, conversation: str, *, 
     return numbers
 
 
-async def read_directly(client: Client, conversation: str, count: int) -> int:
-    """Read the events by batched direct get; returns how many came."""
+async def read_directly(client: Client, subject: str, count: int) -> int:
+    """Read the events of a subject by batched direct get; returns how many came."""
     inbox, got, after = client.new_inbox(), 0, 0
     subscription = await client.subscribe(inbox)
     while got < count:
-        request = {"seq": after + 1, "batch": BATCH, "next_by_subj": lasting_subject("acc", conversation)}
+        request = {"seq": after + 1, "batch": BATCH, "next_by_subj": subject}
         await client.publish(f"$JS.API.DIRECT.GET.{EVENTS}", json.dumps(request).encode(), reply=inbox)
         while True:
             message = await subscription.next_msg(timeout=10)
@@ -116,12 +122,13 @@ async def read_directly(client: Client, conversation: str, count: int) -> int:
 async def measure(process: GatewayProcess, client: Client, conversation: str, given: Any) -> list[ReplayRow]:
     """Read the conversation in every way, in turn."""
     count = len(await process_events(process, conversation))
+    subject = lasting_subject(await account_of(process), conversation)
     taken: dict[str, list[float]] = {"raw limit": [], "batch": [], "one by one": []}
     wrong = dict.fromkeys(taken, 0)
     async with process.http() as session:
         for _ in range(given.rounds):
             begun = time.perf_counter()
-            wrong["raw limit"] += abs(await read_directly(client, conversation, count) - count)
+            wrong["raw limit"] += abs(await read_directly(client, subject, count) - count)
             taken["raw limit"].append(time.perf_counter() - begun)
             for name, batch in (("batch", True), ("one by one", False)):
                 async with session.ws_connect("/ws", max_msg_size=0) as socket:
@@ -162,14 +169,14 @@ async def run(given: Any) -> tuple[list[ReplayRow], float]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         env = {"DOVECOTE_LOG_LEVEL": "error"}
         process = await stack.enter_async_context(gateway(directory / "data", env=env))
-        url = broker_of(process)
+        url, account = broker_of(process), await account_of(process)
         client = await nats.connect(url)
         stack.push_async_callback(client.close)
         rows: list[ReplayRow] = []
         for count in COUNTS:
             conversation = await conversation_of(process, f"of {count}")
             await asyncio.sleep(1.0)  # what was said there is relayed
-            await fill(url, conversation, count)
+            await fill(url, account, conversation, count)
             rows += await measure(process, client, conversation, given)
         return rows, await idle(process, conversation, given.idle)
 
