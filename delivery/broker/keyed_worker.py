@@ -41,7 +41,7 @@ class ReservedKey:
         self._worker.start_reserved(self._account, self._key, work)
 
     def release(self) -> None:
-        """Give the place back; a wake-up that came meanwhile is repeated."""
+        """Give the place back, and wake the key: the transaction may have been committed all the same."""
         self._worker.release_reserved(self._account, self._key)
 
 
@@ -96,8 +96,9 @@ class KeyedWorker:
         self._place_freed.set()
 
     def release_reserved(self, account: str, key: str) -> None:
-        """Give back the place of a reserved key."""
+        """Give back the place of a reserved key, and wake it."""
         self._reserved -= 1
+        self._wake_again[key].set()
         self._finish(account, key)
 
     def woken(self, key: str) -> asyncio.Event:

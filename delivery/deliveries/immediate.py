@@ -30,7 +30,10 @@ class ImmediateWork(Protocol):
 
     @abstractmethod
     def release(self) -> None:
-        """Give the place back: the transaction was rolled back."""
+        """Give the place back: the transaction was rolled back, or nobody knows whether it was committed.
+
+        A task that is cancelled while its transaction is being written does not know it.
+        """
 
 
 class DeliveryClaims(Protocol):

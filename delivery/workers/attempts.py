@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,9 @@ from delivery.fair_gate import ahead_of_accounts
 from delivery.workers import reports
 from delivery.workers.send_receipts import SendReceipt, SendReceipts
 from delivery.workers.sink_config import SinkConfig
+
+MAX_NEVER_SENT = 1000
+"""Deliveries of which this process remembers that it has not sent them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,13 @@ class Attempts:
         self._transactions = transactions
         self._checkpoint = checkpoint
         self._receipts = receipts
+        self._never_sent: OrderedDict[str, None] = OrderedDict()
+
+    def abandon(self, delivery: str) -> None:
+        """Remember that the first attempt of a delivery, if it is recorded, was not made."""
+        self._never_sent[delivery] = None
+        if len(self._never_sent) > MAX_NEVER_SENT:
+            self._never_sent.popitem(last=False)
 
     async def attempt(self, due: DueDelivery, lease: Lease) -> bool:
         """Attempt one delivery; return whether anything may be unfinished at its destination."""
@@ -78,7 +89,7 @@ class Attempts:
 
         Deliveries that an earlier process was sending may turn out to need no other attempt.
         """
-        dues = [due for due in dues if await self._needs_attempt(due)]
+        dues = [due for due in map(self._without_abandoned, dues) if await self._needs_attempt(due)]
         if not dues:
             return []
         prepared = await self._prepare_all(dues)
@@ -145,9 +156,15 @@ class Attempts:
         )
         return True
 
+    def _without_abandoned(self, due: DueDelivery) -> DueDelivery:
+        """Return a delivery whose only attempt was not made as one that cannot have arrived."""
+        if due.delivery.id not in self._never_sent or due.delivery.attempt > 1:
+            return due
+        return replace(due, was_sent=False, delivery=replace(due.delivery, uncertain=False))
+
     async def _needs_attempt(self, due: DueDelivery) -> bool:
         """Decide about a delivery that a crashed worker was sending; return whether to send it."""
-        if due.state is not DeliveryState.SENDING:
+        if due.state is not DeliveryState.SENDING or not due.was_sent:
             return True
         return not await self.settle_from_receipt(due) and await self._recover(due)
 

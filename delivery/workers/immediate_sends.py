@@ -21,26 +21,41 @@ class ImmediateSend(ImmediateWork):
 
     step = "delivery.claim"
 
-    def __init__(self, place: ReservedKey, due: DueDelivery, send: SendFirst) -> None:
+    def __init__(
+        self, place: ReservedKey, due: DueDelivery, send: SendFirst, abandon: Callable[[str], None]
+    ) -> None:
         self._place = place
         self._due = due
         self._send = send
+        self._abandon = abandon
 
     def start(self) -> None:
         """Send the delivery."""
         self._place.start(partial(self._send, self._due))
 
     def release(self) -> None:
-        """Give the place back."""
+        """Give the place back; if the delivery was inserted after all, its first attempt was none."""
+        self._abandon(self._due.delivery.id)
         self._place.release()
 
 
 class ImmediateSends(DeliveryClaims):
-    """Claims deliveries of a worker whose destinations have an order, for a process without replicas."""
+    """Claims deliveries of a worker whose destinations have an order, for a process without replicas.
 
-    def __init__(self, worker: KeyedWorker, send: SendFirst, bot_destination: Callable[[str], str]) -> None:
+    `abandon` receives the ids of deliveries whose attempt was recorded, perhaps, and never made.
+    """
+
+    def __init__(
+        self,
+        worker: KeyedWorker,
+        send: SendFirst,
+        *,
+        abandon: Callable[[str], None],
+        bot_destination: Callable[[str], str],
+    ) -> None:
         self._worker = worker
         self._send = send
+        self._abandon = abandon
         self._bot_destination = bot_destination
 
     async def claim(self, connection: Connection, planned: NewDelivery) -> ImmediateWork | None:
@@ -56,7 +71,7 @@ class ImmediateSends(DeliveryClaims):
         if due is None:
             place.release()
             return None
-        return ImmediateSend(place, due, self._send)
+        return ImmediateSend(place, due, self._send, self._abandon)
 
     async def _begin(self, connection: Connection, planned: NewDelivery) -> DueDelivery | None:
         now, bot = utc_now(), self._bot_destination(planned.destination)

@@ -82,7 +82,12 @@ class DeliveryWorker:
 
     def immediate_sends(self) -> ImmediateSends:
         """Return the claims of a worker with an order, whose leases no other process can hold."""
-        return ImmediateSends(self._keyed_worker, self._send_first, self._config.bot_destination)
+        return ImmediateSends(
+            self._keyed_worker,
+            self._send_first,
+            abandon=self._attempts.abandon,
+            bot_destination=self._config.bot_destination,
+        )
 
     async def _send_first(self, due: DueDelivery, destination: str) -> None:
         """Send a delivery whose first attempt is recorded, and then what else is due."""

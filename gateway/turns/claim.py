@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -73,6 +74,9 @@ class Quarantined:
     is_delayed: bool = False
 
 
+MAX_ABANDONED = 1000
+"""Turns of which this process remembers that it has claimed them, perhaps, and not begun."""
+
 Claim = ClaimedTurn | EndedUnrun | Quarantined
 """What became of the next turn of a conversation."""
 
@@ -94,6 +98,7 @@ class TurnClaimer:
         self._worker_id = worker_id
         self._interruptions: dict[str, Interruption] = {}
         """How quarantined turns were interrupted; after a restart of this process that is the cause."""
+        self._abandoned: OrderedDict[str, None] = OrderedDict()
 
     async def next(
         self,
@@ -150,10 +155,20 @@ class TurnClaimer:
         interruption = self._interruptions.pop(claim.turn.id, claim.interruption)
         return replace(claim, interruption=interruption)
 
+    def abandon(self, claim: Claim) -> None:
+        """Remember that a turn, if its claim was committed, has not begun to run."""
+        if isinstance(claim, ClaimedTurn):
+            self._abandoned[claim.turn.id] = None
+            if len(self._abandoned) > MAX_ABANDONED:
+                self._abandoned.popitem(last=False)
+
     def _interruption(self, turn: Turn) -> Interruption:
-        if turn.state is not TurnState.RUNNING:
+        if turn.state is not TurnState.RUNNING or self._was_abandoned(turn):
             return Interruption.NONE
         return Interruption.LOST if turn.runner == self._worker_id else Interruption.CRASH
+
+    def _was_abandoned(self, turn: Turn) -> bool:
+        return turn.id in self._abandoned and turn.attempt == 1
 
     def _waited_through_crash(self, turn: Turn) -> bool:
         return turn.state is TurnState.QUEUED and turn.runner not in (None, self._worker_id)
@@ -240,7 +255,8 @@ class ImmediateTurn(ImmediateWork):
         self._place.start(partial(self._run, self._claimer.committed(self._claim)))
 
     def release(self) -> None:
-        """Give the place back."""
+        """Give the place back; if the turn was claimed after all, nothing has interrupted it."""
+        self._claimer.abandon(self._claim)
         self._place.release()
 
 

@@ -170,12 +170,10 @@ class DeliveryWorkerHarness:
 
     async def wait_until_idle(self, address: Address) -> None:
         """Wait until the worker runs and has nothing to do for a chat."""
+        worker = self._worker._keyed_worker
         async with asyncio.timeout(20):
-            while (  # noqa: ASYNC110 - the worker reports no end
-                place := self._worker._keyed_worker.reserve(ACCOUNT, address.destination)
-            ) is None:
+            while worker._group is None or address.destination in worker._wake_again:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
-        place.release()
 
     async def list_deliveries(self, conversation: str) -> list[DeliveryView]:
         """Return a conversation's deliveries, in order."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import asyncio
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from channels.message import Address
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.deliveries import destinations, routes
+from delivery.deliveries.attempt import AmbiguityPolicy
 from delivery.deliveries.route import Route
 from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
@@ -32,10 +34,16 @@ class FaultPointRecorder:
 
     reached: list[str] = field(default_factory=list)
     failing: str = ""
+    cancelling: str = ""
 
     def reach(self, point: str) -> None:
-        """Record a fault point."""
+        """Record a fault point; at `cancelling` the task that reaches it is cancelled, once."""
         self.reached.append(point)
+        if point == self.cancelling:
+            self.cancelling = ""
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
         if point == self.failing:
             self.failing = ""
             raise RolledBack
@@ -79,7 +87,7 @@ async def chat(database: Database) -> ClaimedChat:
         await routes.add_route(connection, route)
     worker = DeliveryWorkerHarness(
         database=database,
-        bots={"chn_1": make_bot(channel, frozenset())},
+        bots={"chn_1": replace(make_bot(channel, frozenset()), policy=AmbiguityPolicy.AT_MOST_ONCE)},
         checkpoint=points.reach,
         claims_at_once=True,
     )
@@ -100,17 +108,34 @@ async def test_the_transaction_that_creates_a_delivery_claims_it(chat: ClaimedCh
 
 
 async def test_a_rolled_back_transaction_gives_its_place_back(chat: ClaimedChat) -> None:
-    """What it would have sent is not sent, and the next transaction claims again."""
+    """What it would have sent is not sent, and what comes next is."""
     async with chat.worker.running():
         await chat.worker.wait_until_idle(ROOM)
         chat.points.failing = "delivery.claim.before_commit"
         with pytest.raises(RolledBack):
             await chat.say("lost")
         await chat.worker.wait_until_idle(ROOM)
-        chat.points.reached.clear()
         await chat.say("hello")
         assert await chat.wait_until_delivered() == ["hello"]
-    assert chat.claims == CLAIM
+
+
+async def test_a_delivery_whose_transaction_was_cancelled_during_its_commit_is_sent_once(
+    chat: ClaimedChat,
+) -> None:
+    """Its first attempt is recorded and was never made, so it cannot have arrived, whatever the policy."""
+    async with chat.worker.running():
+        await chat.worker.wait_until_idle(ROOM)
+        chat.points.cancelling = "delivery.claim.before_commit"
+        saying = asyncio.create_task(chat.say("hello"))
+        await asyncio.wait({saying})
+        assert saying.cancelled()
+        async with chat.worker.database.begin():
+            pass  # the commit in progress is over
+        await chat.worker.wake_worker(ROOM)
+        await chat.wait_until_delivered()
+    found = await chat.worker.list_deliveries(chat.conversation)
+    assert chat.channel.texts("42") == ["hello"] * len(found)
+    assert len(found) <= 1
 
 
 async def test_several_messages_of_a_transaction_keep_their_order(chat: ClaimedChat) -> None:
