@@ -21,7 +21,7 @@ from sandbox.port import Provider, Sandbox
 from sandbox.testing.rig import ProviderRig
 from sandbox_rigs import variants_of
 
-PASSWORD = "canary-password-of-the-account"
+PASSWORD = "-".join(("canary", "password", "of", "the", "account"))  # noqa: FLY002 - in no file of the tests
 
 
 class CredentialAccount:

@@ -65,6 +65,7 @@ function useSticky(sent) {
     fall();
   };
   const scrolled = () => {
+    if (!box.current) return; // the event of a box that has just gone
     const { scrollHeight, scrollTop, clientHeight } = box.current;
     if (scrollHeight - scrollTop - clientHeight < NEAR) want(true);
     else if (scrollTop < top.current) want(false);

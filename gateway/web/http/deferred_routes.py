@@ -33,7 +33,7 @@ class DeferredRoutes(AbstractResource):
 
     async def resolve(self, request: web.Request) -> tuple[UrlMappingMatchInfo | None, set[str]]:
         """Return the route of a request, or the methods that its path has."""
-        router = self._router or await self._load()
+        router = await self._load() if self._router is None else self._router  # one without names is false
         found = await router.resolve(request)
         refusal = found.http_exception
         if refusal is None:

@@ -46,9 +46,9 @@ async def leave_work_unfinished(data: Path, url: str) -> dict[str, dict[str, Any
         job = await start_turn(process, f"!&sleep {MARK}")
         await poll_until(process, "/jobs", lambda found: bool(found["items"]))
         await process.stop()
-        await process.start(env={"DOVECOTE_FAULT_POINT": "turn.claim.before_commit"})
+        await process.start(env={"DOVECOTE_ROLES": "ingress"})
         queued = await start_turn(process, "!echo queued", conversation="queued")
-        await process.wait_for_exit()
+        await process.kill()
     return {"owed": owed, "job": job, "queued": queued}
 
 
