@@ -195,14 +195,22 @@ async def open_neighbours(directory: Path, *, connections: int) -> AsyncIterator
         "DOVECOTE_LOG_LEVEL": "error",
         "DOVECOTE_REQUESTS_PER_MINUTE": "1000000",
     }
-    connector = aiohttp.TCPConnector(limit=0)
-    async with gateway(directory, env=env) as process, aiohttp.ClientSession(connector=connector) as session:
+    async with (
+        gateway(directory, env=env) as process,
+        _client_session("127.0.0.1") as session,
+        _client_session("127.0.0.2") as quiet_session,
+    ):
         operator = ApiClient(session=session, url=process.url, key=ADMIN_KEY)
         made = await operator.call("POST", "/accounts", {"name": "quiet"})
         busy = ApiClient(session=session, url=process.url, key=process.key)
-        quiet = ApiClient(session=session, url=process.url, key=made.body["key"])
+        quiet = ApiClient(session=quiet_session, url=process.url, key=made.body["key"])
         agents = {client.key: await _add_agent(client) for client in (busy, quiet)}
         yield Neighbours(busy=busy, quiet=quiet, agents=agents, connections=connections)
+
+
+def _client_session(address: str) -> aiohttp.ClientSession:
+    """Open a session of a client with this address: connections are limited by address."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, local_addr=(address, 0)))
 
 
 Samples = dict[tuple[str, str], list[float]]

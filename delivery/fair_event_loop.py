@@ -34,7 +34,7 @@ from delivery.fair_gate import ahead_of_accounts, scheduling_account
 HEAD_START_SECONDS = 0.05
 """The time of this loop by which an account that begins to work is ahead of those that always work."""
 
-SLICE_SECONDS = 0.001
+SLICE_SECONDS = 0.0005
 """Seconds after which sockets, timers and shared work are looked at, while callbacks of accounts wait."""
 
 MAX_TRACKED = 4096

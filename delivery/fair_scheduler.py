@@ -109,8 +109,8 @@ class FairScheduler(Generic[Work]):
         return account, work
 
     def start_at_once(self, account: str) -> bool:
-        """Give a free place to an account while nobody waits; return whether it got one."""
-        if self._waiting or not self.may_start(account):
+        """Give a free place to an account if nobody who waits may have it; return whether it got one."""
+        if account in self._waiting or not self.may_start(account) or any(map(self.may_start, self._waiting)):
             return False
         self._held[account] += 1
         self._used += 1

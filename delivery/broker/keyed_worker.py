@@ -79,7 +79,7 @@ class KeyedWorker:
     def reserve(self, account: str, key: str) -> ReservedKey | None:
         """Take a place for a key at once, for work that a transaction of this process claims.
 
-        None if its work is in progress, others wait for places, or this worker does not run.
+        None if its work is in progress, the account has no place now, or this worker does not run.
         """
         if self._group is None or self._stop.is_set() or key in self._wake_again:
             return None

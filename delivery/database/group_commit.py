@@ -3,9 +3,11 @@
 The first writer of a batch needs no savepoint: if it fails, the whole transaction is rolled back, and the
 next writer begins another one. Each further writer has its own savepoint, so that a failure rolls back only
 its own changes. A writer continues once the whole batch is on disk. A batch is committed after as many
-writers as were waiting when it began (but not more than `MAX_BATCH`), or immediately after an urgent one. The
-accounts of the waiting writers take turns, so that many writers of one account delay a writer of another by
-one batch at most.
+writers as were waiting when it began (but not more than `MAX_BATCH`), or immediately after an urgent one.
+
+The accounts of the waiting writers take turns. A batch with writers of several accounts is also committed
+once it has been open for as long as the commit before it took. So many writers of one account delay a writer
+of another by two commits at most, and the disk is used for half of the time at most.
 
 The commit is one call in the connection's thread. It belongs to no task: the last writer of a batch starts
 it, the lock stays held meanwhile, and its end is a callback that resumes the writers. So a writer that is
@@ -19,11 +21,12 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
+from time import perf_counter
 
 from delivery.database import sqlite
 from delivery.database.direct_execution import DirectConnection, as_database_error
 from delivery.database.fair_lock import FairLock
-from delivery.fair_gate import ahead_of_accounts
+from delivery.fair_gate import ahead_of_accounts, current_account
 
 MAX_BATCH = 32
 """Writers whose changes are committed together; a longer batch saves little and delays all of them."""
@@ -36,12 +39,18 @@ class BatchAborted(RuntimeError):
 
 
 class _Batch:
-    """An open transaction, and the writers that wait until it is on disk."""
+    """An open transaction, and the writers that wait until it is on disk.
 
-    def __init__(self, connection: DirectConnection, *, size: int) -> None:
+    `size`: writers after which it ends; `shared_seconds`: the time after which it ends if it has writers of
+    several accounts.
+    """
+
+    def __init__(self, connection: DirectConnection, *, size: int, shared_seconds: float) -> None:
         self.connection = connection
         self.missing = size
         self.aborted = False
+        self._accounts: set[str] = set()
+        self._shared_until = perf_counter() + shared_seconds
         self._entered = False
         self._has_savepoint = False
         self._driver = connection.driver
@@ -50,10 +59,12 @@ class _Batch:
     @property
     def is_full(self) -> bool:
         """Return whether the batch ends now."""
-        return self.aborted or self.missing <= 0
+        is_shared = len(self._accounts) > 1
+        return self.aborted or self.missing <= 0 or (is_shared and perf_counter() >= self._shared_until)
 
     def enter(self, *, urgent: bool) -> None:
-        """Begin the changes of one writer."""
+        """Begin the changes of one writer, for the account of the current task."""
+        self._accounts.add(current_account())
         self.missing = 0 if urgent else self.missing - 1
         self._has_savepoint, self._entered = self._entered, True
         if self._has_savepoint:
@@ -123,6 +134,7 @@ class GroupCommit:
         self._translate_errors = translate_errors
         self._connection: DirectConnection | None = None
         self._is_sound = True
+        self._commit_seconds = 0.0
         self._lock = FairLock(before_unlock=self._end_batch)
         self._batch: _Batch | None = None
 
@@ -164,11 +176,12 @@ class GroupCommit:
         """Commit the open batch, if there is one; the lock is released when that is over."""
         batch, self._batch = self._batch, None
         if batch is not None:
-            batch.end(partial(self._ended, batch))
+            batch.end(partial(self._ended, batch, perf_counter()))
         return batch is not None
 
-    def _ended(self, batch: _Batch, error: Exception | None) -> None:
-        """Resume the writers of a batch, and then those that wait for the lock."""
+    def _ended(self, batch: _Batch, begun: float, error: Exception | None) -> None:
+        """Resume the writers of a batch, whose commit has begun then, and those that wait for the lock."""
+        self._commit_seconds = perf_counter() - begun
         if isinstance(error, sqlite3.Error):
             error = as_database_error(error, "COMMIT", batch.connection.dialect)
         self._is_sound = error is None
@@ -185,7 +198,8 @@ class GroupCommit:
             if isinstance(error, sqlite3.Error):
                 raise as_database_error(error, sqlite.BEGIN, connection.dialect) from error
             raise
-        return _Batch(connection, size=min(MAX_BATCH, 1 + self._lock.waiters))
+        size = min(MAX_BATCH, 1 + self._lock.waiters)
+        return _Batch(connection, size=size, shared_seconds=self._commit_seconds)
 
     async def _idle_connection(self) -> DirectConnection:
         """Return the writers' connection, without what SQLAlchemy remembers of the batch before."""

@@ -118,6 +118,29 @@ async def test_many_writers_of_one_account_delay_another_by_one_batch(database: 
     assert len(written(database)) == 201
 
 
+async def test_a_batch_of_several_accounts_ends_before_all_of_them_have_written(database: Database) -> None:
+    """Slow writers of one account wait with one of another, who is on the disk before the last of them.
+
+    A commit that takes as long as all the slow writers leaves the batch open: then they wait again.
+    """
+
+    async def write_slowly(word: str) -> None:
+        async with database.begin() as connection:
+            await connection.exec_driver_sql("INSERT INTO words VALUES (?)", (word,))
+            await asyncio.sleep(0.02)
+
+    for trial in range(20):
+        with working_for("busy"):
+            busy = [asyncio.create_task(write_slowly(f"busy{trial}-{number}")) for number in range(10)]
+        await asyncio.sleep(0)
+        with working_for("quiet"):
+            seen = await asyncio.create_task(write(database, f"quiet{trial}"))
+        await asyncio.gather(*busy)
+        if sum(f"{trial}-" in word for word in seen) < 5:
+            return
+    pytest.fail("the writer of another account waited for all the slow ones")
+
+
 @pytest.mark.parametrize("urgent", [False, True])
 async def test_a_lone_writer_needs_no_savepoint_and_leaves_nothing_when_it_fails(
     database: Database, *, urgent: bool

@@ -176,11 +176,15 @@ async def test_a_stop_waits_for_reserved_keys(harness: KeyedWorkerHarness) -> No
     assert harness.worker.reserve("acc_1", "key") is None
 
 
-async def test_no_key_is_reserved_while_others_wait_for_places(harness: KeyedWorkerHarness) -> None:
-    """Work that a transaction claims passes nobody."""
+async def test_no_key_is_reserved_in_a_place_for_which_others_wait(harness: KeyedWorkerHarness) -> None:
+    """Work that a transaction claims passes nobody; an account at its ceiling leaves places to others."""
     async with harness.running():
         await harness.wake("busy", *(f"key{number}" for number in range(PLACES)))
         await harness.wait_for_started("busy", PLACES - 1)
         while not harness.worker._scheduler.waiting("busy"):  # noqa: ASYNC110 - woken by the broker
             await asyncio.sleep(0.01)
-        assert harness.worker.reserve("quiet", "key") is None
+        assert harness.worker.reserve("busy", "key") is None
+        reserved = harness.worker.reserve("quiet", "key")
+        assert reserved is not None
+        assert harness.worker.reserve("quiet", "other") is None
+        reserved.release()

@@ -115,6 +115,17 @@ def test_a_single_place_is_taken_in_turn() -> None:
     assert order == ["ann", "bob", "ann", "bob", "ann", "ann"]
 
 
+def test_an_account_starts_at_once_while_another_waits_at_its_ceiling() -> None:
+    """The places that a busy account leaves are free for others, but not for the busy account."""
+    scheduler = FairScheduler[int](PoolSize(places=8))
+    for work in range(20):
+        scheduler.add("busy", work)
+    started(scheduler)
+    assert scheduler.waiting("busy")
+    assert scheduler.start_at_once("quiet")
+    assert not scheduler.start_at_once("busy")
+
+
 def test_work_that_no_longer_waits_is_not_started() -> None:
     """Discarded work takes no place, and discarding what does not wait changes nothing."""
     scheduler = FairScheduler[int](PoolSize(places=4))
