@@ -19,164 +19,64 @@ import os
 import platform
 import resource
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 
 from api_server import ADMIN_KEY, ApiClient
+from bench.busy_account import LOADS, queue_turn, wait_for_end
 from gateway_process import gateway
 
 QUIET_TURNS = {"reply": "hello", "command": "!echo pig''eon"}
-ENDS = ("completed", "failed", "cancelled")
 POLL_SECONDS = 0.02
+SETTLING_SECONDS = 5.0
+CONNECTIONS_PER_SECOND = 400
+"""How long a load runs before the quiet account is measured: some seconds, and the time to connect."""
+
 TURN_SECONDS = 120.0
-DEPTH = 50_000
-HOSTILE_TEXTS = (
-    "(" * DEPTH,
-    "!" + "$(" * DEPTH,
-    "!echo " + "'\"" * DEPTH,
-    "/" + "a" * DEPTH,
-    "**_`" * DEPTH,
-    "[" * DEPTH + "](" * DEPTH,
-    "\u202e\u200b" * DEPTH,
-)
-"""Texts that are made for slow parsers."""
-HOSTILE_FRAMES = (
-    "[" * DEPTH,
-    "{" * DEPTH,
-    '{"type":"subscribe","conversation":"' + "x" * DEPTH + '"}',
-    '{"type":"send","text":' + "9" * DEPTH + "}",
-)
-"""WebSocket frames of the same kind."""
+ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbours:
-    """A gateway with a busy account, which has a load to run, and a quiet one, which is measured."""
+    """A gateway with a busy account, which another process uses, and a quiet one, which is measured."""
 
     busy: ApiClient
     quiet: ApiClient
     agents: dict[str, str]
-    connections: int
-    """WebSockets that the busy account wants to hold."""
-    open_sockets: set[object] = field(default_factory=set)
-
-    async def post_turn(self, client: ApiClient, text: str) -> str:
-        """Queue a turn in a conversation of its own; returns its id, or nothing if it is refused."""
-        made = await client.call("POST", f"/agents/{self.agents[client.key]}/turns", {"input": text})
-        return str(made.body["turnId"]) if made.status == 202 else ""
-
-    async def wait_for_end(self, client: ApiClient, turn: str, *, poll: float) -> None:
-        """Wait until a turn has ended; returns at once if it was refused."""
-        while turn and (await client.call("GET", f"/status/{turn}")).body.get("state") not in ENDS:  # noqa: ASYNC110 - over HTTP
-            await asyncio.sleep(poll)
 
     async def time_turn(self, text: str) -> float:
         """Return the seconds from the request of the quiet account to the end of its turn."""
         begun = time.perf_counter()
-        turn = await self.post_turn(self.quiet, text)
+        turn = await queue_turn(self.quiet, self.agents[self.quiet.key], text)
         async with asyncio.timeout(TURN_SECONDS):
-            await self.wait_for_end(self.quiet, turn, poll=POLL_SECONDS)
+            await wait_for_end(self.quiet, turn, poll=POLL_SECONDS)
         return time.perf_counter() - begun
 
-
-Load = Callable[[Neighbours, int], Coroutine[None, None, None]]
-
-
-async def run_commands(neighbours: Neighbours, turns: int) -> None:
-    """Keep so many turns in the gateway that each run a short command in a sandbox."""
-    await asyncio.gather(*(_repeat_turn(neighbours, "!true") for _ in range(turns)))
-
-
-async def run_replies(neighbours: Neighbours, turns: int) -> None:
-    """Keep so many turns in the gateway that each reply at once."""
-    await asyncio.gather(*(_repeat_turn(neighbours, "hello") for _ in range(turns)))
-
-
-async def _repeat_turn(neighbours: Neighbours, text: str) -> None:
-    busy = neighbours.busy
-    while True:
-        with suppress(aiohttp.ClientError, OSError):
-            turn = await neighbours.post_turn(busy, text)
-            await neighbours.wait_for_end(busy, turn, poll=1.0)
-        await asyncio.sleep(0.1)
-
-
-async def hold_connections(neighbours: Neighbours, turns: int) -> None:
-    """Queue sleeping turns, hold WebSockets, and send hostile bodies without a pause."""
-    for _ in range(turns):
-        await neighbours.post_turn(neighbours.busy, "!sleep 60")
-    await asyncio.gather(_hold_sockets(neighbours), *_hostile_requests(neighbours))
-
-
-async def load_everything(neighbours: Neighbours, turns: int) -> None:
-    """Keep turns of both kinds in the gateway, hold WebSockets, and send every hostile text and frame."""
-    await asyncio.gather(
-        run_commands(neighbours, turns // 2),
-        run_replies(neighbours, turns - turns // 2),
-        _hold_sockets(neighbours),
-        *_hostile_requests(neighbours),
-        *(_repeat_turn(neighbours, text) for text in HOSTILE_TEXTS),
-        *(_repeat_frame(neighbours, frame) for frame in HOSTILE_FRAMES),
-    )
-
-
-async def _hold_sockets(neighbours: Neighbours) -> None:
-    await asyncio.gather(*(_hold_socket(neighbours) for _ in range(neighbours.connections)))
-
-
-async def _hold_socket(neighbours: Neighbours) -> None:
-    while True:
-        with suppress(aiohttp.ClientError, OSError):
-            async with _socket(neighbours) as socket:
-                neighbours.open_sockets.add(socket)
-                try:
-                    async for _ in socket:
-                        pass
-                finally:
-                    neighbours.open_sockets.discard(socket)
-        await asyncio.sleep(1.0)
-
-
-def _socket(neighbours: Neighbours) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
-    headers = {"Authorization": f"Bearer {neighbours.busy.key}"}
-    return neighbours.busy.session.ws_connect(f"{neighbours.busy.url}/ws", headers=headers)
-
-
-def _hostile_requests(neighbours: Neighbours) -> Sequence[Coroutine[None, None, None]]:
-    path = f"/agents/{neighbours.agents[neighbours.busy.key]}/turns"
-    return [_repeat_request(neighbours, path, {"input": [["a"] * 10_000]}) for _ in range(4)]
-
-
-async def _repeat_request(neighbours: Neighbours, path: str, body: object) -> None:
-    while True:
-        with suppress(aiohttp.ClientError, OSError):
-            await neighbours.busy.call("POST", path, body)
-
-
-async def _repeat_frame(neighbours: Neighbours, frame: str) -> None:
-    """Send a frame, on a new connection each time that the gateway closes it."""
-    while True:
-        with suppress(aiohttp.ClientError, OSError):
-            async with _socket(neighbours) as socket:
-                while not socket.closed:
-                    await socket.send_str(frame)
-                    await socket.receive()
-        await asyncio.sleep(0.1)
-
-
-LOADS: dict[str, Load] = {
-    "replies": run_replies,
-    "commands": run_commands,
-    "connections and hostile requests": hold_connections,
-    "everything": load_everything,
-}
+    @asynccontextmanager
+    async def load(self, name: str, turns: int, connections: int) -> AsyncIterator[list[int]]:
+        """Run a load during the block; afterwards the list has the number of WebSockets that were open."""
+        agent = self.agents[self.busy.key]
+        arguments = ["-m", "bench.busy_account", self.busy.url, agent, name, str(turns), str(connections)]
+        pipe = asyncio.subprocess.PIPE
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, stdin=pipe, stdout=pipe, cwd=ROOT
+        )
+        assert child.stdin is not None
+        child.stdin.write(f"{self.busy.key}\n".encode())
+        open_sockets = list[int]()
+        try:
+            yield open_sockets
+        finally:
+            told, _ = await child.communicate(b"")
+            open_sockets.append(int(told))
 
 
 async def _add_agent(client: ApiClient) -> str:
@@ -186,7 +86,7 @@ async def _add_agent(client: ApiClient) -> str:
 
 
 @asynccontextmanager
-async def open_neighbours(directory: Path, *, connections: int) -> AsyncIterator[Neighbours]:
+async def open_neighbours(directory: Path) -> AsyncIterator[Neighbours]:
     """Run a gateway with its default pools and two accounts, whose requests are not limited by rate."""
     env = {
         "DOVECOTE_ADMIN_KEY": ADMIN_KEY,
@@ -205,7 +105,7 @@ async def open_neighbours(directory: Path, *, connections: int) -> AsyncIterator
         busy = ApiClient(session=session, url=process.url, key=process.key)
         quiet = ApiClient(session=quiet_session, url=process.url, key=made.body["key"])
         agents = {client.key: await _add_agent(client) for client in (busy, quiet)}
-        yield Neighbours(busy=busy, quiet=quiet, agents=agents, connections=connections)
+        yield Neighbours(busy=busy, quiet=quiet, agents=agents)
 
 
 def _client_session(address: str) -> aiohttp.ClientSession:
@@ -228,18 +128,13 @@ async def measure_load(load: str, *, rounds: int, samples: int, turns: int, conn
     taken: Samples = defaultdict(list)
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as directory:
-            async with open_neighbours(Path(directory) / "data", connections=connections) as neighbours:
+            async with open_neighbours(Path(directory) / "data") as neighbours:
                 await _measure(neighbours, "warm-up", 1, defaultdict(list))
                 await _measure(neighbours, "idle", samples, taken)
-                running = asyncio.ensure_future(LOADS[load](neighbours, turns))
-                try:
-                    await asyncio.sleep(5.0)
+                async with neighbours.load(load, turns, connections) as open_sockets:
+                    await asyncio.sleep(SETTLING_SECONDS + connections / CONNECTIONS_PER_SECOND)
                     await _measure(neighbours, load, samples, taken)
-                finally:
-                    taken[load, "sockets"].append(len(neighbours.open_sockets))
-                    running.cancel()
-                    with suppress(asyncio.CancelledError, aiohttp.ClientError):
-                        await running
+                taken[load, "sockets"] += open_sockets
     return taken
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, literal_column, select, text
+from sqlalchemy import Row, bindparam, delete, literal_column, select, text
 
 from delivery.database.engine import Connection
 from delivery.database.tables import IS_OPEN, SENT_MESSAGES, attempts, deliveries, endpoints, outbox, streams
@@ -61,6 +61,12 @@ _SEEN = [deliveries.c[name] for name in ("position", "id", "state", "created_at"
 _FAILED = (str(DeliveryState.DEAD), str(DeliveryState.AMBIGUOUS))
 
 _COLUMNS = [deliveries.c[name] for name in DeliveryView.__dataclass_fields__]
+_OF_TURN = (
+    select(*_COLUMNS)
+    .where(deliveries.c.account == bindparam("whose"), deliveries.c.turn == bindparam("turn_of"))
+    .order_by(deliveries.c.position)
+    .limit(200)
+)
 _ATTEMPT_COLUMNS = [attempts.c[name] for name in AttemptView.__dataclass_fields__]
 
 
@@ -106,6 +112,12 @@ async def list_for_turns(connection: Connection, account: str, turns: Iterable[s
         .order_by(deliveries.c.position)
         .limit(200)
     )
+    return [_view(row) for row in rows]
+
+
+async def list_for_turn(connection: Connection, account: str, turn: str) -> list[DeliveryView]:
+    """Return the deliveries of a turn's events, in order (at most 200)."""
+    rows = await connection.execute(_OF_TURN, {"whose": account, "turn_of": turn})
     return [_view(row) for row in rows]
 
 
@@ -200,9 +212,10 @@ async def list_attempts(connection: Connection, delivery: str) -> list[AttemptVi
 
 async def get_endpoint_urls(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
     """Return the URLs of endpoints by id."""
-    rows = await connection.execute(
-        select(endpoints.c.id, endpoints.c.url).where(endpoints.c.id.in_(list(ids)))
-    )
+    wanted = list(ids)
+    if not wanted:
+        return {}
+    rows = await connection.execute(select(endpoints.c.id, endpoints.c.url).where(endpoints.c.id.in_(wanted)))
     return {row.id: row.url for row in rows}
 
 

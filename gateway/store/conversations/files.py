@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Executable, bindparam, case, delete, func, or_, select, text, update
+from sqlalchemy import Executable, bindparam, case, delete, func, or_, select, text, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
@@ -79,6 +79,16 @@ _STAGED_BY_TURNS = (
     )
     .order_by(files.c.created_at, files.c.id)
 )
+
+
+_EMITTED = (
+    select(*_COLUMNS)
+    .where(files.c.conversation == bindparam("of"), files.c.state == str(FileState.EMITTED))
+    .order_by(files.c.created_at, files.c.id)
+)
+_IS_OF_TURN = (files.c.turn == bindparam("turn_of")) & files.c.job.is_(None)
+_EMITTED_BY_TURN = _EMITTED.where(_IS_OF_TURN)
+_EMITTED_BY_FOLLOW_UP = _EMITTED.where(or_(_IS_OF_TURN, files.c.job == bindparam("job_of")))
 
 
 _NOTES = (
@@ -176,24 +186,18 @@ async def list_for_turn(
     connection: Connection, conversation: str, turn: str, job: str | None = None
 ) -> list[FileRow]:
     """Return the published files of a turn, and of the job whose end it answers, in order."""
-    own = (files.c.turn == turn) & files.c.job.is_(None)
-    return await _list_emitted(connection, conversation, or_(own, files.c.job == job) if job else own)
+    given = {"of": conversation, "turn_of": turn}
+    rows: list[FileRow] = await (
+        _all(connection, _EMITTED_BY_FOLLOW_UP, {**given, "job_of": job})
+        if job
+        else _all(connection, _EMITTED_BY_TURN, given)
+    )
+    return rows
 
 
 async def list_for_jobs(connection: Connection, conversation: str, jobs: Sequence[str]) -> list[FileRow]:
     """Return the published files of jobs, in order."""
-    return await _list_emitted(connection, conversation, files.c.job.in_(jobs))
-
-
-async def _list_emitted(
-    connection: Connection, conversation: str, owned: ColumnElement[bool]
-) -> list[FileRow]:
-    query = (
-        select(*_COLUMNS)
-        .where(files.c.conversation == conversation, files.c.state == str(FileState.EMITTED), owned)
-        .order_by(files.c.created_at, files.c.id)
-    )
-    rows: list[FileRow] = await _all(connection, query)
+    rows: list[FileRow] = await _all(connection, _EMITTED.where(files.c.job.in_(jobs)), {"of": conversation})
     return rows
 
 

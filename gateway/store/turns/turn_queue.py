@@ -10,9 +10,11 @@ from sqlalchemy import bindparam, func, insert, select, update
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.tables import IS_OPEN, inputs, turns
-from gateway.store.turn_state import TurnState
+from gateway.store.turn_state import OPEN, TurnState
 from gateway.store.turns.turns import TURN_COLUMNS, Turn, to_turn
 
+_ITSELF = turns.alias()
+_ITS_POSITION = select(_ITSELF.c.position).where(_ITSELF.c.id == bindparam("turn")).scalar_subquery()
 _STEERING = (
     select(*TURN_COLUMNS)
     .where(
@@ -26,6 +28,11 @@ _STEERING = (
         turns.c.trigger == "message",
     )
     .order_by(turns.c.position)
+)
+_COUNT_BEFORE = (
+    select(func.count())
+    .select_from(turns)
+    .where(turns.c.conversation == bindparam("of"), IS_OPEN, turns.c.position < _ITS_POSITION)
 )
 
 
@@ -55,21 +62,11 @@ async def set_input(
     return changed.rowcount == 1
 
 
-async def queue_position(connection: Connection, turn: str) -> int | None:
+async def queue_position(connection: Connection, turn: Turn) -> int | None:
     """Return how many turns of its conversation end before an open one; None when it has ended."""
-    own = select(turns.c.position, turns.c.conversation).where(turns.c.id == turn, IS_OPEN)
-    row = (await connection.execute(own)).first()
-    if row is None:
+    if turn.state not in OPEN:
         return None
-    counted = await connection.execute(
-        select(func.count())
-        .select_from(turns)
-        .where(
-            turns.c.conversation == row.conversation,
-            IS_OPEN,
-            turns.c.position < row.position,
-        )
-    )
+    counted = await connection.execute(_COUNT_BEFORE, {"of": turn.conversation, "turn": turn.id})
     return int(counted.scalar_one())
 
 

@@ -287,8 +287,8 @@ async def get_status(call: ApiCall[NoContent, NoContent]) -> TurnStatus | JobSta
     async with call.context.database.read() as connection:
         turn = await store.get(connection, call.account, wanted)
         if turn is not None:
-            owed = await queries.list_for_turns(connection, call.account, [turn.id])
-            place = await turn_queue.queue_position(connection, turn.id)
+            owed = await queries.list_for_turn(connection, call.account, turn.id)
+            place = await turn_queue.queue_position(connection, turn)
             shown = _turn_status(turn, await to_responses(connection, owed), place)
             files = await call.services.file_services.collector.list_for_turn(connection, turn)
             return shown.model_copy(update={"files": tuple(files)})
@@ -297,7 +297,7 @@ async def get_status(call: ApiCall[NoContent, NoContent]) -> TurnStatus | JobSta
             raise not_found("there is no such turn or job in this account")
         follow_up = await lineage.get_follow_up_turn(connection, job.id)
         owed = await queries.list_for_job(connection, call.account, job.turn, job.id)
-        owed += await queries.list_for_turns(connection, call.account, [follow_up] if follow_up else [])
+        owed += await queries.list_for_turn(connection, call.account, follow_up) if follow_up else []
         files = await call.services.file_services.collector.list_for_job(connection, job)
         ended = _job_status(job, follow_up, await to_responses(connection, owed))
         return ended.model_copy(update={"files": tuple(files)})
@@ -356,9 +356,9 @@ async def cancel_turn(call: ApiCall[NoContent, NoContent]) -> TurnStatus:
             tx.wake(WorkQueue.TURN, turn.conversation, account=turn.account)
     core.turn_worker.cancel_local(turn.id)
     async with call.context.database.read() as connection:
-        now = await store.get(connection, call.account, turn.id)
-        place = await turn_queue.queue_position(connection, turn.id)
-    return _turn_status(now or turn, [], place)
+        turn = await store.get(connection, call.account, turn.id) or turn
+        place = await turn_queue.queue_position(connection, turn)
+    return _turn_status(turn, [], place)
 
 
 async def get_log(call: ApiCall[NoContent, NoContent]) -> ListPage[StepResponse]:

@@ -124,7 +124,7 @@ async def test_followup_gives_each_message_a_turn(harness: IngressHarness) -> No
     assert queued == [0, 1, 2]
     line = await harness.list_open_turns()
     async with harness.database.read() as connection:
-        assert [await turn_queue.queue_position(connection, turn.id) for turn in line] == [0, 1, 2]
+        assert [await turn_queue.queue_position(connection, turn) for turn in line] == [0, 1, 2]
 
 
 async def test_collect_makes_one_next_turn_of_what_a_person_says(harness: IngressHarness) -> None:
