@@ -2,18 +2,21 @@
 
 A revision file is never edited after it was committed: `checksums.txt` holds the SHA-256 of each, and a test
 compares them. A change of the schema is a new revision (`python -m gateway.migrations.write NUMBER MESSAGE`).
+An empty SQLite database gets the newest schema at once (`newest_schema`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Connection, event, text
 from sqlalchemy.pool import NullPool
 
 from delivery.database.async_engine import AsyncConnection, AsyncEngine, create_async_engine
+from gateway.migrations import newest_schema
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -80,7 +83,10 @@ def _use_one_transaction(engine: AsyncEngine) -> None:
     )
 
 
-async def _run_in_transaction(database_url: str, work: Any) -> Any:
+Result = TypeVar("Result")
+
+
+async def _run_in_transaction(database_url: str, work: Callable[[Connection], Result]) -> Result:
     engine = create_async_engine(database_url, poolclass=NullPool)
     _use_one_transaction(engine)
     try:
@@ -104,7 +110,9 @@ def _is_newest(connection: Connection) -> bool:
 
 
 def _upgrade_if_older(connection: Connection) -> None:
-    if not _is_newest(connection):
+    if newest_schema.is_empty(connection):
+        newest_schema.create(connection, newest())
+    elif not _is_newest(connection):
         _upgrade(connection)
 
 
@@ -113,7 +121,16 @@ async def migrate_up(database_url: str) -> None:
     await _run_in_transaction(database_url, _upgrade_if_older)
 
 
+async def apply_revisions(database_url: str, inspect: Callable[[Connection], Result]) -> Result:
+    """Apply the missing revisions one after the other, and return what `inspect` finds afterwards."""
+
+    def upgrade_and_inspect(connection: Connection) -> Result:
+        _upgrade(connection)
+        return inspect(connection)
+
+    return await _run_in_transaction(database_url, upgrade_and_inspect)
+
+
 async def status(database_url: str) -> Status:
     """Return the revision of a database without changing it."""
-    current: Status = await _run_in_transaction(database_url, _read_status)
-    return current
+    return await _run_in_transaction(database_url, _read_status)

@@ -1,6 +1,7 @@
 """Write a new revision from the tables in the code: `python -m gateway.migrations.write NUMBER MESSAGE`.
 
-Afterwards format the file and add its line to `checksums.txt` (`sha256sum`, run in the folder `versions`).
+Afterwards format the file, add its line to `checksums.txt` (`sha256sum`, run in the folder `versions`), and
+write the newest schema: `python -m gateway.migrations.write schema`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from delivery.database.async_engine import create_async_engine
-from gateway.migrations import configuration
+from gateway.migrations import apply_revisions, configuration, newest_schema
 
 
 def _write(connection: Connection, number: str, message: str) -> None:
@@ -33,5 +34,12 @@ async def write(number: str, message: str) -> None:
         await engine.dispose()
 
 
+async def write_schema() -> None:
+    """Write the schema to which all revisions lead."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite+aiosqlite:///{Path(folder) / 'empty.db'}"
+        newest_schema.FILE.write_text(await apply_revisions(url, newest_schema.describe), "utf-8")
+
+
 if __name__ == "__main__":
-    asyncio.run(write(sys.argv[1], sys.argv[2]))
+    asyncio.run(write_schema() if sys.argv[1:] == ["schema"] else write(sys.argv[1], sys.argv[2]))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from alembic.autogenerate import compare_metadata
@@ -12,7 +15,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import gateway.store.tables  # noqa: F401  (registers its tables, and delivery's)
 from delivery.database.engine import metadata
-from gateway.migrations import migrate_up, newest, status
+from gateway.migrations import apply_revisions, migrate_up, newest, newest_schema, status
 from gateway.store.memory_tables import is_described
 
 OPTIONS: dict[str, Any] = {"compare_type": True, "render_as_batch": True, "include_name": is_described}
@@ -59,3 +62,27 @@ async def test_processes_that_start_together_take_turns(database_url: str) -> No
     """Several migrations of one empty database at once end with one schema and no error."""
     await asyncio.gather(*(migrate_up(database_url) for _ in range(3)))
     assert (await status(database_url)).up_to_date
+
+
+def _statements(schema: str) -> list[list[str]]:
+    """Return the lines of each statement in one order: Alembic's copies of tables have several."""
+    return [sorted(line.rstrip(",") for line in one.splitlines()) for one in schema.split(";\n\n")]
+
+
+def _inserts(file: Path) -> list[str]:
+    with closing(sqlite3.connect(file)) as connection:
+        return sorted(line for line in connection.iterdump() if line.startswith("INSERT INTO"))
+
+
+async def test_the_newest_schema_is_what_the_revisions_lead_to(tmp_path: Path) -> None:
+    """An empty SQLite file gets the tables, indexes and rows that all revisions make, one after the other."""
+    stepwise, at_once = tmp_path / "stepwise.db", tmp_path / "at_once.db"
+    by_revisions = await apply_revisions(f"sqlite+aiosqlite:///{stepwise}", newest_schema.describe)
+    expected = _statements(by_revisions)
+    assert _statements(newest_schema.FILE.read_text()) == expected, (
+        "run `python -m gateway.migrations.write schema`"
+    )
+    await migrate_up(f"sqlite+aiosqlite:///{at_once}")
+    found = await apply_revisions(f"sqlite+aiosqlite:///{at_once}", newest_schema.describe)
+    assert _statements(found) == expected
+    assert _inserts(at_once) == _inserts(stepwise) != []
