@@ -41,6 +41,8 @@ class LatencyRow:
     p50: float
     p99: float
     cpu: float
+    cpu_of_ended: float
+    """The part of `cpu` that processes used which have ended: commands in sandboxes."""
     lost: int
     doubled: int
 
@@ -60,12 +62,13 @@ async def measure(name: str, pid: int, ask: Ask, answers: Callable[[], int], giv
             continue
         taken.append((time.perf_counter() - begun) * 1000)
         await asyncio.sleep(given.pause)
-    cpu = (meters.read(pid).cpu - before.cpu) * 1000 / given.count
+    after = meters.read(pid)
     return LatencyRow(
         name=name,
         p50=meters.percentile(taken, 50),
         p99=meters.percentile(taken, 99),
-        cpu=cpu,
+        cpu=(after.cpu - before.cpu) * 1000 / given.count,
+        cpu_of_ended=(after.ended - before.ended) * 1000 / given.count,
         lost=lost,
         doubled=max(0, answers() - replies - given.count + lost),
     )

@@ -17,6 +17,8 @@ class Reading:
 
     cpu: float
     megabytes: float
+    ended: float
+    """The CPU seconds of the processes below it that have ended; `cpu` has them too."""
 
 
 def read(pid: int) -> Reading:
@@ -26,6 +28,7 @@ def read(pid: int) -> Reading:
     return Reading(
         cpu=(sum(_times(one)[0] + _times(one)[1] for one in tree) + ended) / _TICKS,
         megabytes=sum(_resident(one) for one in tree) / 1024,
+        ended=ended / _TICKS,
     )
 
 
