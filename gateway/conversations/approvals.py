@@ -33,7 +33,7 @@ from gateway.environments.resolver import Environment
 from gateway.store.accounts import accounts
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store
-from gateway.store.turns import turns
+from gateway.store.turns import turn_steps, turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 
@@ -195,7 +195,7 @@ async def list_outdated(
         if approval.state == "approved"
         and approval.digest
         != call_digest(approval.tool, approval.args, sandbox_fingerprint, targets(call).address)
-        and await turns.get_step(tx.connection, approval.turn, approval.call) is None
+        and await turn_steps.get(tx.connection, approval.turn, approval.call) is None
     ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, delete, func, or_, select, update
+from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 
 from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.sandbox_tables import installations, sandbox_leases, sandboxes
@@ -18,6 +18,7 @@ from sandbox.lifecycle.reservations import Reservation, ReservationStatus
 _OWNER = ("account", "scope", "conversation", "agent", "person", "record", "workspace")
 _OWN = tuple(name for name in Reservation.__dataclass_fields__ if name != "owner")
 _COLUMNS = [sandboxes.c[name] for name in (*_OWNER, *_OWN)]
+_OF_LABEL = select(*_COLUMNS).where(sandboxes.c.label == bindparam("of"))
 
 
 def _row(found: Mapping[Any, Any]) -> Reservation:
@@ -31,8 +32,10 @@ def _values(row: Reservation) -> dict[str, Any]:
     return owner | {name: getattr(row, name) for name in _OWN} | {"status": str(row.status)}
 
 
-async def _all(connection: Connection, query: Any) -> list[Reservation]:
-    return [_row(found) for found in (await connection.execute(query)).mappings()]
+async def _all(
+    connection: Connection, query: Any, given: Mapping[str, Any] | None = None
+) -> list[Reservation]:
+    return [_row(found) for found in (await connection.execute(query, given or {})).mappings()]
 
 
 async def get_or_create_installation(connection: Connection, new_id: str) -> str:
@@ -44,7 +47,7 @@ async def get_or_create_installation(connection: Connection, new_id: str) -> str
 
 async def get(connection: Connection, label: str) -> Reservation | None:
     """Return the row of a label."""
-    found = await _all(connection, select(*_COLUMNS).where(sandboxes.c.label == label))
+    found = await _all(connection, _OF_LABEL, {"of": label})
     return found[0] if found else None
 
 

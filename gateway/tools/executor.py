@@ -21,8 +21,8 @@ from gateway.conversations.approver_rules import may_approve_own_turn
 from gateway.conversations.file_change import FileChange
 from gateway.conversations.questions import ANSWERED
 from gateway.environments.fingerprint import fingerprint_all
-from gateway.store.turns import approvals, turns
-from gateway.store.turns.turns import StepRow
+from gateway.store.turns import approvals, turn_steps
+from gateway.store.turns.turn_steps import StepRow
 from gateway.tools.ask_person import ask_person
 from gateway.tools.async_status import async_status
 from gateway.tools.bash import bash
@@ -280,7 +280,7 @@ class ToolExecutor(Tools):
         if self._context.turn.attempt <= 1 and self._context.turn.paused is None:
             return None
         async with self._context.jobs.read() as connection:
-            return await turns.get_step(connection, self._context.turn.id, call)
+            return await turn_steps.get(connection, self._context.turn.id, call)
 
     async def _may_repeat(self, tool: Tool, args: Mapping[str, Any], call: str) -> bool:
         """Return whether an interrupted call can be executed again: without harm, or to find its job."""
@@ -295,7 +295,7 @@ class ToolExecutor(Tools):
     async def _begin_step(self, call: str, name: str, args: Mapping[str, Any]) -> None:
         turn = self._context.turn
         async with self._begin_transaction("step.begin") as tx:
-            await turns.begin_step(tx.connection, turn.id, call, tool=name, args=args)
+            await turn_steps.begin(tx.connection, turn.id, call, tool=name, args=args)
             tx.emit(
                 Event.now(
                     EventType.TOOL_CALLED,
@@ -343,7 +343,7 @@ class ToolExecutor(Tools):
         turn = self._context.turn
         recorded = {"ok": result.ok, "content": result.content, "detail": dict(result.detail)}
         async with self._begin_transaction("step.end") as tx:
-            await turns.end_step(tx.connection, turn.id, call, recorded)
+            await turn_steps.end(tx.connection, turn.id, call, recorded)
             tx.emit(
                 Event.now(
                     EventType.TOOL_COMPLETED,

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.agents.port import ToolResult
 from gateway.store.turn_state import Interruption
-from gateway.store.turns.turns import StepRow
+from gateway.store.turns.turn_steps import StepRow
 
 MAX_EVENT_OUTPUT = 128 * 1024
 """Characters of output in an event; the step's row has the full output."""

@@ -21,7 +21,7 @@ from delivery.events.event import Event, EventType
 from gateway.agents.port import ModelRequestEnded, TurnInput
 from gateway.observability.tracing import spans
 from gateway.observability.tracing.spans import ModelRequestTiming, Span
-from gateway.store.turns import jobs, turns
+from gateway.store.turns import jobs, turn_steps, turns
 from gateway.store.turns import lineage as lineage_store
 
 log = structlog.get_logger(__name__)
@@ -114,7 +114,9 @@ async def spans_for(connection: Connection, event: Event | ModelRequestTiming) -
     if lineage is None or turn is None:
         return []
     events = await outbox.list_for_turn(connection, event.turn)
-    return spans.turn_spans(lineage, turn, events, await turns.list_steps(connection, event.turn), event.time)
+    return spans.turn_spans(
+        lineage, turn, events, await turn_steps.list_for_turn(connection, event.turn), event.time
+    )
 
 
 async def _job_spans(connection: Connection, job_id: str, now: datetime) -> list[Span]:

@@ -22,7 +22,8 @@ from delivery.deliveries.queries import AttemptView, DeliveryView
 from delivery.events.event import Event, EventType
 from gateway.store.turns.jobs import Job
 from gateway.store.turns.lineage import Lineage
-from gateway.store.turns.turns import StepRow, Turn
+from gateway.store.turns.turn_steps import StepRow
+from gateway.store.turns.turns import Turn
 
 STARTS = frozenset({EventType.TURN_STARTED, EventType.TURN_RESTARTED})
 ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})

@@ -75,6 +75,15 @@ _BY_ADDRESS = select(*COLUMNS).where(
     conversations.c.account == bindparam("whose"), conversations.c.address_key == bindparam("at")
 )
 _BY_ID = select(*COLUMNS).where(conversations.c.id == bindparam("of"))
+_BY_ID_OF_ACCOUNT = _BY_ID.where(conversations.c.account == bindparam("whose"))
+_BY_NAME = select(*COLUMNS).where(
+    conversations.c.account == bindparam("whose"), conversations.c.name == bindparam("of")
+)
+_RECORDED_EVENT = select(inbox.c.message, inbox.c.turn).where(
+    inbox.c.account == bindparam("whose"),
+    inbox.c.source == bindparam("from"),
+    inbox.c.event_key == bindparam("key"),
+)
 _RAISE_FENCE = (
     update(conversations)
     .where(conversations.c.id == bindparam("of"))
@@ -114,8 +123,11 @@ async def get(
     connection: Connection, account: str, name_or_id: str, *, locked: bool = False
 ) -> Conversation | None:
     """Return an account's conversation by its id or its own name, `locked` to change it."""
-    column = conversations.c.id if name_or_id.startswith("cnv_") else conversations.c.name
-    return await _one(connection, conversations.c.account == account, column == name_or_id, locked=locked)
+    query = _BY_ID_OF_ACCOUNT if name_or_id.startswith("cnv_") else _BY_NAME
+    given = {"whose": account, "of": name_or_id}
+    rows = await connection.execute(query.with_for_update() if locked else query, given)
+    row = rows.mappings().first()
+    return Conversation(**row) if row else None
 
 
 async def get_by_address(connection: Connection, account: str, address_key: str) -> Conversation | None:
@@ -127,12 +139,6 @@ async def get_by_address(connection: Connection, account: str, address_key: str)
 async def get_by_id(connection: Connection, conversation: str) -> Conversation | None:
     """Return a conversation whosever it is; for the gateway's own workers."""
     row = (await connection.execute(_BY_ID, {"of": conversation})).mappings().first()
-    return Conversation(**row) if row else None
-
-
-async def _one(connection: Connection, *conditions: Any, locked: bool = False) -> Conversation | None:
-    query = select(*COLUMNS).where(*conditions)
-    row = (await connection.execute(query.with_for_update() if locked else query)).mappings().first()
     return Conversation(**row) if row else None
 
 
@@ -306,13 +312,8 @@ async def get_recorded_event(
     connection: Connection, *, account: str, source: str, event_key: str
 ) -> tuple[str | None, str | None] | None:
     """Return (message, turn) that an event led to, or None when it is new."""
-    row = (
-        await connection.execute(
-            select(inbox.c.message, inbox.c.turn).where(
-                inbox.c.account == account, inbox.c.source == source, inbox.c.event_key == event_key[:300]
-            )
-        )
-    ).first()
+    given = {"whose": account, "from": source, "key": event_key[:300]}
+    row = (await connection.execute(_RECORDED_EVENT, given)).first()
     return (row[0], row[1]) if row else None
 
 

@@ -1,4 +1,4 @@
-"""SQL of turns and their steps."""
+"""SQL of turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import and_, bindparam, case, func, insert, literal_column, sele
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.database.partial_indexes import has_others
-from gateway.store.tables import IS_OPEN, conversations, steps, turns
+from gateway.store.tables import IS_OPEN, conversations, turns
 from gateway.store.turn_state import OPEN, TurnState
 
 
@@ -336,64 +336,3 @@ async def count_by_state(connection: Connection) -> dict[str, int]:
         select(turns.c.state, func.count()).where(IS_OPEN).group_by(turns.c.state)
     )
     return {row[0]: row[1] for row in rows}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRow:
-    """A tool call's checkpoint."""
-
-    step_key: str
-    tool: str
-    args: Mapping[str, Any]
-    state: str
-    result: Mapping[str, Any] | None
-    started_at: datetime
-    finished_at: datetime | None
-
-
-_STEP = [steps.c[name] for name in StepRow.__dataclass_fields__]
-
-
-async def get_step(connection: Connection, turn: str, step_key: str) -> StepRow | None:
-    """Return a tool call's checkpoint."""
-    rows = (
-        await connection.execute(select(*_STEP).where(steps.c.turn == turn, steps.c.step_key == step_key))
-    ).mappings()
-    row = rows.first()
-    return StepRow(**row) if row else None
-
-
-async def list_steps(connection: Connection, turn: str) -> list[StepRow]:
-    """Return a turn's tool calls in the order they began."""
-    rows = (
-        await connection.execute(select(*_STEP).where(steps.c.turn == turn).order_by(steps.c.position))
-    ).mappings()
-    return [StepRow(**row) for row in rows]
-
-
-async def begin_step(
-    connection: Connection, turn: str, step_key: str, *, tool: str, args: Mapping[str, Any]
-) -> None:
-    """Record that a tool call is about to happen."""
-    place = select(func.count()).select_from(steps).where(steps.c.turn == turn).scalar_subquery()
-    await connection.execute(
-        insert(steps).values(
-            turn=turn,
-            account=select(turns.c.account).where(turns.c.id == turn).scalar_subquery(),
-            step_key=step_key,
-            position=place,
-            tool=tool,
-            args=dict(args),
-            state="running",
-            started_at=utc_now(),
-        )
-    )
-
-
-async def end_step(connection: Connection, turn: str, step_key: str, result: Mapping[str, Any]) -> None:
-    """Record the result of a tool call."""
-    await connection.execute(
-        update(steps)
-        .where(steps.c.turn == turn, steps.c.step_key == step_key)
-        .values(state="done", result=dict(result), finished_at=utc_now())
-    )

@@ -20,10 +20,11 @@ from gateway.records.fields import HookUrl, Name, Whsec
 from gateway.store.job_state import JobState
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import jobs as job_store
-from gateway.store.turns import lineage, turn_queue
+from gateway.store.turns import lineage, turn_queue, turn_steps
 from gateway.store.turns import turns as store
 from gateway.store.turns.jobs import Job
-from gateway.store.turns.turns import StepRow, Turn
+from gateway.store.turns.turn_steps import StepRow
+from gateway.store.turns.turns import Turn
 from gateway.web.api.conversations import require_conversation
 from gateway.web.api.deliveries import DeliveryResponse, to_responses
 from gateway.web.api.handover import OperatorMessageSent, send_as_operator
@@ -367,7 +368,7 @@ async def get_log(call: ApiCall[NoContent, NoContent]) -> ListPage[StepResponse]
         turn = await store.get(connection, call.account, call.path["id"])
         if turn is None:
             raise not_found("there is no such turn in this account")
-        steps = await store.list_steps(connection, turn.id)
+        steps = await turn_steps.list_for_turn(connection, turn.id)
     return ListPage[StepResponse](items=[_step_to_response(step) for step in steps])
 
 

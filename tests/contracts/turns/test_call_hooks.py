@@ -24,7 +24,7 @@ from gateway.agents.custom.turn import AgentTurn
 from gateway.agents.port import AgentError, Delta, Finished, MessageCompleted, PendingToolCall
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
-from gateway.store.turns import turns
+from gateway.store.turns import turn_steps
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.external.external_tools import no_external_tools
 from gateway.tools.external.functions import function_tool, tool
@@ -100,7 +100,7 @@ async def test_a_function_denies_changes_and_annotates(harness: TurnWorkerHarnes
     assert changed.content == "ADA FLIES\ndoves are called ada here"
     assert plain.content == "carrier flies"
     async with harness.database.read() as connection:
-        steps = {one.step_key: one for one in await turns.list_steps(connection, turn.id)}
+        steps = {one.step_key: one for one in await turn_steps.list_for_turn(connection, turn.id)}
     assert steps["call-2"].args == {"bird": "ada"}
     assert steps["call-1"].state == "done"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delivery.database.engine import Database
-from gateway.store.turns import turns
+from gateway.store.turns import turn_steps
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.external.external_tools import no_external_tools
 from gateway.tools.external.functions import BrokenTool, CallInfo, function_tool, tool
@@ -72,7 +72,7 @@ async def test_a_function_is_described_called_and_recorded(harness: TurnWorkerHa
     assert result.ok
     assert f'"turn": "{turn.id}"' in result.content
     async with harness.database.read() as connection:
-        assert [one.tool for one in await turns.list_steps(connection, turn.id)] == ["roost"]
+        assert [one.tool for one in await turn_steps.list_for_turn(connection, turn.id)] == ["roost"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from delivery.database.engine import Database
 from gateway.agents.port import PendingToolCall
 from gateway.records.errors import InvalidRecord
-from gateway.store.turns import turns
+from gateway.store.turns import turn_steps
 from gateway.tools.mcp.reads import READ_TOOLS
 from mcp_agents import Agents
 from mcp_services import McpService, mcp_service, session_service
@@ -72,7 +72,7 @@ async def test_a_call_is_checkpointed_and_sends_the_headers(
     assert service.calls == [("add", {"a": 2, "b": 3})]
     assert {one.get("authorization") for one in service.headers} == {f"Bearer {SECRET}"}
     async with harness.database.read() as connection:
-        steps = await turns.list_steps(connection, turn.id)
+        steps = await turn_steps.list_for_turn(connection, turn.id)
     assert [(step.tool, step.state) for step in steps] == [("sums_add", "done")]
 
 
@@ -84,7 +84,7 @@ async def test_an_interrupted_call_is_reported_and_not_repeated(
     await agents.configure(sums={"url": service.url})
     turn = await harness.add_turn(running=True)
     async with harness.database.begin() as connection:
-        await turns.begin_step(connection, turn.id, "call-1", tool="sums_add", args={"a": 1, "b": 1})
+        await turn_steps.begin(connection, turn.id, "call-1", tool="sums_add", args={"a": 1, "b": 1})
     async with agents.tools(replace(turn, attempt=2)) as tools:
         result = await tools.call("sums_add", {"a": 1, "b": 1}, call="call-1")
     assert not result.ok

@@ -15,7 +15,7 @@ from delivery.events.event import new_id
 from gateway.agents.port import PendingToolCall
 from gateway.conversations.approvals import call_digest, request
 from gateway.environments.fingerprint import fingerprint
-from gateway.store.turns import approvals, turns
+from gateway.store.turns import approvals, turn_steps
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.tools.external.external_tools import MAX_NAME
@@ -59,9 +59,9 @@ async def test_tools_may_have_names_as_long_as_models_accept(harness: TurnWorker
     turn = await harness.add_turn(running=True)
     call = PendingToolCall(id="call-1", name="t" * MAX_NAME, args={})
     async with harness.transactions.begin("test") as tx:
-        await turns.begin_step(tx.connection, turn.id, call.id, tool=call.name, args=call.args)
+        await turn_steps.begin(tx.connection, turn.id, call.id, tool=call.name, args=call.args)
         await request(tx, turn, [call], "")
-        (step,) = await turns.list_steps(tx.connection, turn.id)
+        (step,) = await turn_steps.list_for_turn(tx.connection, turn.id)
         (asked,) = await approvals.list_for_turn(tx.connection, turn.id)
     assert {step.tool, asked.tool} == {call.name}
 
@@ -89,7 +89,7 @@ async def test_an_approval_covers_no_other_arguments(
     assert not result.ok
     assert "must approve this call" in result.content
     async with harness.database.read() as connection:
-        assert await turns.list_steps(connection, turn.id) == []
+        assert await turn_steps.list_for_turn(connection, turn.id) == []
 
 
 async def test_an_approval_covers_no_other_sandbox_configuration(harness: TurnWorkerHarness) -> None:
@@ -108,8 +108,8 @@ async def test_a_finished_call_is_replayed_after_a_crash(harness: TurnWorkerHarn
     """The second attempt gets the recorded result; the command does not run again."""
     turn = await harness.add_turn(running=True)
     async with harness.database.begin() as connection:
-        await turns.begin_step(connection, turn.id, "call-1", tool="bash", args=APPROVED)
-        await turns.end_step(connection, turn.id, "call-1", RECORDED)
+        await turn_steps.begin(connection, turn.id, "call-1", tool="bash", args=APPROVED)
+        await turn_steps.end(connection, turn.id, "call-1", RECORDED)
     tools = await harness.tools(replace(turn, attempt=2))
     result = await tools.call("bash", APPROVED, call="call-1")
     assert {"ok": result.ok, "content": result.content, "detail": dict(result.detail)} == RECORDED
@@ -119,7 +119,7 @@ async def test_an_unfinished_call_is_reported_as_interrupted(harness: TurnWorker
     """A command that may have run in part is not repeated; the result says what to check."""
     turn = await harness.add_turn(running=True)
     async with harness.database.begin() as connection:
-        await turns.begin_step(connection, turn.id, "call-1", tool="bash", args=APPROVED)
+        await turn_steps.begin(connection, turn.id, "call-1", tool="bash", args=APPROVED)
     tools = await harness.tools(replace(turn, attempt=2))
     result = await tools.call("bash", APPROVED, call="call-1")
     assert not result.ok
