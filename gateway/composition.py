@@ -73,6 +73,7 @@ from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.wiring import open_sign_in_links
 from gateway.turns.budget_warnings import open_usage_meter
 from gateway.turns.room_verbosity import RoomVerbosity
+from gateway.turns.turn_end import EndedTurns
 from gateway.turns.worker import TurnWorker
 
 CHANNEL_ROLES = frozenset({Role.INGRESS, Role.TURNS, Role.DELIVERY})
@@ -182,7 +183,12 @@ def _build_foundation(backing: BackingServices) -> _Foundation:
         acceptors=acceptors,
         channel_supervisor=channels,
         transactions=transactions,
-        drafts=Drafts(get_bot=channels.get_bot, database=backing.database, get_verbosity=verbosity),
+        drafts=Drafts(
+            get_bot=channels.get_bot,
+            database=backing.database,
+            get_verbosity=verbosity,
+            get_ended_turns=EndedTurns(backing.database).get,
+        ),
         status_reactions=StatusReactions(
             backing.database, channels.react, channels.has_reactions, channels.has_single_reactions
         ),

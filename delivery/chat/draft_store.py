@@ -47,6 +47,30 @@ class DraftWrite:
     busy_until: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMessage:
+    """A message that shows the steps of a turn."""
+
+    turn: str
+    target: str
+    platform_id: str
+
+
+STEPS_RUN, STEPS_ENDED = "steps", "ended"
+"""What the row of a step message shows."""
+
+_STEPS_SUFFIX = ".steps"
+_RUNNING_STEPS = (
+    select(drafts.c.message, drafts.c.target, drafts.c.platform_id)
+    .where(
+        drafts.c.turn == "",
+        drafts.c.shown == STEPS_RUN,
+        drafts.c.platform_id.is_not(None),
+        drafts.c.created_at < bindparam("before"),
+    )
+    .order_by(drafts.c.created_at.desc())
+    .limit(1000)
+)
 _GET = select(drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown, drafts.c.created_at).where(
     drafts.c.message == bindparam("of"), drafts.c.target == bindparam("at")
 )
@@ -99,6 +123,27 @@ async def set_platform_id(connection: Connection, message: str, target: str, pla
 async def extend_write(connection: Connection, message: str, target: str, *, until: datetime) -> None:
     """Record that a call for a draft is still in progress."""
     await connection.execute(_update_one(message, target).values(busy_until=until))
+
+
+def steps_row(turn: str) -> str:
+    """Return the name of the row of a turn's step message."""
+    return f"{turn}{_STEPS_SUFFIX}"
+
+
+async def set_steps_state(connection: Connection, turn: str, target: str, state: str) -> None:
+    """Record whether a step message runs or has ended: STEPS_RUN or STEPS_ENDED."""
+    await connection.execute(_update_one(steps_row(turn), target).values(shown=state))
+
+
+async def list_running_steps(connection: Connection, *, before: datetime) -> list[StepMessage]:
+    """Return the latest step messages, at most 1,000, that began before a moment and have not ended."""
+    rows = await connection.execute(_RUNNING_STEPS, {"before": before})
+    return [
+        StepMessage(
+            turn=row.message.removesuffix(_STEPS_SUFFIX), target=row.target, platform_id=row.platform_id
+        )
+        for row in rows
+    ]
 
 
 async def withdraw(connection: Connection, message: str, target: str) -> None:

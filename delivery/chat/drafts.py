@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -34,7 +34,14 @@ from delivery.chat.draft_store import DraftRow
 from delivery.chat.draft_writer import WRITE_SECONDS, Draft, DraftWriter, draft_key, first_part
 from delivery.chat.rate_limit import SendPriority
 from delivery.chat.sink import ClaimedDraft, ConnectedBot, GetBot
-from delivery.chat.step_messages import GetVerbosity, StepBuffer, StepMessages, default_verbosity
+from delivery.chat.step_messages import (
+    GetEndedTurns,
+    GetVerbosity,
+    StepBuffer,
+    StepMessages,
+    default_verbosity,
+    no_ended_turns,
+)
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries import routes as route_store
@@ -104,7 +111,8 @@ class DraftBuffer:
 class Drafts:
     """Shows drafts in chats; `draft_delay`: the seconds after which an incomplete message gets a draft.
 
-    `step_delay`: the seconds after a turn's first tool call when its tool calls are shown.
+    `step_delay`: the seconds after a turn's first tool call when its tool calls are shown. `abandoned_delay`:
+    the seconds after the start when the step messages of a killed process are ended.
     """
 
     def __init__(
@@ -117,7 +125,9 @@ class Drafts:
         update_interval: float = 1.0,
         write_seconds: float = WRITE_SECONDS,
         step_delay: float = 2.0,
+        abandoned_delay: float = 20.0,
         get_verbosity: GetVerbosity = default_verbosity,
+        get_ended_turns: GetEndedTurns = no_ended_turns,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._get_bot = get_bot
@@ -130,10 +140,12 @@ class Drafts:
             delay=step_delay,
             update_interval=update_interval,
             get_verbosity=get_verbosity,
+            get_ended_turns=get_ended_turns,
         )
         self._draft_delay = draft_delay
         self._typing_delay = typing_delay
         self._update_interval = update_interval
+        self._abandoned_delay = abandoned_delay
         self._clock = clock
         self._group: asyncio.TaskGroup | None = None
         self.started = asyncio.Event()
@@ -145,6 +157,7 @@ class Drafts:
         async with asyncio.TaskGroup() as group:
             self._group = group
             self.started.set()
+            group.create_task(self._end_abandoned_steps(stop))
             while not stop.is_set():
                 await self._delete_old()
                 try:
@@ -156,6 +169,16 @@ class Drafts:
             self._writer.hurry()
             for buffer in self._buffers.values():
                 buffer.close()
+
+    async def _end_abandoned_steps(self, stop: asyncio.Event) -> None:
+        """End the step messages of killed processes, once the bots are connected."""
+        started_at = utc_now()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._abandoned_delay):
+                await stop.wait()
+        if not stop.is_set():
+            with log_errors("drafts.abandoned_steps"):
+                await self._step_messages.end_abandoned(started_at)
 
     async def _delete_old(self) -> None:
         with log_errors("drafts.cleanup"):

@@ -5,7 +5,8 @@
 
 A turn whose calls end within the delay has none. The message's platform id is a row of drafts under the
 turn's name, so that the next attempt continues the message. If it is unknown whether the first call arrived,
-the turn shows no steps any more.
+the turn shows no steps any more. A process that was killed may leave a message that has not ended, of a turn
+that has: the next process ends it.
 
 A platform with the feature STEPS shows them by calls of its own, unless the room does not want that. Where
 the bot can edit and delete its messages, they are a message that is edited and at last deleted, if the room
@@ -15,9 +16,9 @@ wants that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from channels.errors import RateLimited, Unreachable
 from channels.message import Address, Reply, SentMessage, ToolStep, ToolSteps
@@ -39,7 +40,8 @@ CALL_SECONDS = 20.0
 MAX_FAILURES = 5
 """Calls that may fail one after the other before the message is left as it is."""
 
-_ROW_TEXT = "steps"
+GetEndedTurns = Callable[[Sequence[str]], Awaitable[Collection[str]]]
+"""Return which of these turns have ended."""
 
 GetVerbosity = Callable[[Address], Awaitable[bool | None]]
 """Return whether a room wants to see tool calls; None: the platform's default."""
@@ -48,6 +50,11 @@ GetVerbosity = Callable[[Address], Awaitable[bool | None]]
 async def default_verbosity(_address: Address) -> bool | None:
     """Leave it to the platform."""
     return None
+
+
+async def no_ended_turns(_turns: Sequence[str]) -> Collection[str]:
+    """Take every turn for one that may go on."""
+    return ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,7 +93,9 @@ class StepMessages:
         delay: float,
         update_interval: float,
         get_verbosity: GetVerbosity = default_verbosity,
+        get_ended_turns: GetEndedTurns = no_ended_turns,
     ) -> None:
+        self._get_ended_turns = get_ended_turns
         self._get_verbosity = get_verbosity
         self._get_bot = get_bot
         self._database = database
@@ -100,7 +109,7 @@ class StepMessages:
         bot = self._get_bot(address.channel)
         if bot is None or await buffer.wait_closed(self._delay) or not await self._is_shown(bot, address):
             return
-        key = draft_key(_row_name(buffer), target)
+        key = draft_key(draft_store.steps_row(buffer.turn), target)
         shown: ToolSteps | None = ToolSteps(key=key, steps=(), recipient_id=buffer.asker)
         failures = 0
         while shown is not None and failures < MAX_FAILURES:
@@ -114,6 +123,21 @@ class StepMessages:
             if buffer.closed.is_set():
                 await asyncio.sleep(self._update_interval)
             await buffer.wait_closed(self._update_interval)
+
+    async def end_abandoned(self, before: datetime) -> None:
+        """End the messages from before a moment whose turns have ended; one call for each."""
+        async with self._database.read() as connection:
+            running = await draft_store.list_running_steps(connection, before=before)
+        ended_turns = await self._get_ended_turns([one.turn for one in running])
+        for one in running:
+            if one.turn not in ended_turns:
+                continue
+            address = Address.decode(one.target)
+            bot = self._get_bot(address.channel)
+            if bot is not None:
+                key = draft_key(draft_store.steps_row(one.turn), one.target)
+                ended = ToolSteps(key=key, steps=(), platform_id=one.platform_id, has_ended=True)
+                await self._update(bot, address, StepBuffer(turn=one.turn), ended)
 
     async def _is_shown(self, bot: ConnectedBot, address: Address) -> bool:
         """Return whether the platform can show steps and the room wants them."""
@@ -149,10 +173,13 @@ class StepMessages:
         self, buffer: StepBuffer, target: str, steps: ToolSteps, sent: SentMessage | None
     ) -> ToolSteps | None:
         """Record the message's id for the next attempt; without a message nothing more is shown."""
-        row = _row_name(buffer)
+        row = draft_store.steps_row(buffer.turn)
         if sent is None and steps.has_ended:
             async with self._database.begin() as connection:
                 await draft_store.forget(connection, row, target)
+        elif sent is not None and steps.has_ended:
+            async with self._database.begin() as connection:
+                await draft_store.set_steps_state(connection, buffer.turn, target, draft_store.STEPS_ENDED)
         elif sent is not None and steps.platform_id is None:
             async with self._database.begin() as connection:
                 await draft_store.set_platform_id(connection, row, target, sent.platform_id)
@@ -162,7 +189,7 @@ class StepMessages:
         self, bot: ConnectedBot, address: Address, buffer: StepBuffer, target: str
     ) -> str | None:
         """Record that the message begins; return the one of an earlier attempt, "" or None: show none."""
-        now, row = utc_now(), _row_name(buffer)
+        now, row = utc_now(), draft_store.steps_row(buffer.turn)
         async with self._database.begin() as connection:
             destination = address.destination
             state = await destinations.get_state(connection, destination, bot=bot_destination(destination))
@@ -170,13 +197,14 @@ class StepMessages:
                 return None
             earlier = await draft_store.get(connection, row, target)
             if earlier is not None:
+                await draft_store.set_steps_state(connection, buffer.turn, target, draft_store.STEPS_RUN)
                 return earlier.platform_id
             write = DraftWrite(
                 account=bot.account,
                 message=row,
                 target=target,
                 turn="",
-                text=_ROW_TEXT,
+                text=draft_store.STEPS_RUN,
                 now=now,
                 busy_until=now + timedelta(seconds=CALL_SECONDS),
             )
@@ -206,7 +234,3 @@ async def _show(bot: ConnectedBot, address: Address, steps: ToolSteps) -> SentMe
     if steps.platform_id is None:
         return await bot.sender.send(address, reply)
     return await bot.sender.edit(address, steps.platform_id, reply)
-
-
-def _row_name(buffer: StepBuffer) -> str:
-    return f"{buffer.turn}.steps"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from delivery.database.engine import Connection
+from delivery.database.engine import Connection, Database
 from delivery.deliveries.transactions import Transaction
 from delivery.events import outbox
 from delivery.events.event import Event, EventType
@@ -24,6 +24,18 @@ END_KINDS: dict[TurnState, EventType] = {
     TurnState.FAILED: EventType.TURN_FAILED,
     TurnState.CANCELLED: EventType.TURN_CANCELLED,
 }
+
+
+class EndedTurns:
+    """Tells which turns have ended."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, ids: Sequence[str]) -> Collection[str]:
+        """Return those of these turns that have ended."""
+        async with self._database.read() as connection:
+            return await turns.list_ended(connection, ids)
 
 
 async def end_turn(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,6 +42,7 @@ class DraftHarness:
     limits: ChannelLimits = HIGH_LIMITS
     verbosity: bool | None = None
     verbosity_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    abandoned_checked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def get_verbosity(self, _address: Address) -> bool | None:
         """Return what the room wants."""
@@ -59,8 +60,17 @@ class DraftHarness:
         )
 
     @asynccontextmanager
-    async def drafts(self, *, after: float = 0, typing_after: float = 0) -> AsyncIterator[Drafts]:
+    async def drafts(
+        self, *, after: float = 0, typing_after: float = 0, ended_turns: Collection[str] = ()
+    ) -> AsyncIterator[Drafts]:
         """Run the drafts of one process."""
+
+        self.abandoned_checked = asyncio.Event()
+
+        async def get_ended_turns(_turns: Sequence[str]) -> Collection[str]:
+            self.abandoned_checked.set()
+            return ended_turns
+
         found = Drafts(
             get_bot={"chn_1": self.bot(self.limits)}.get,
             database=self.database,
@@ -69,6 +79,8 @@ class DraftHarness:
             update_interval=0,
             step_delay=after,
             get_verbosity=self.get_verbosity,
+            get_ended_turns=get_ended_turns,
+            abandoned_delay=0,
         )
         stop = asyncio.Event()
         async with asyncio.timeout(30), asyncio.TaskGroup() as group:

@@ -64,6 +64,8 @@ class StepPlans:
         await answer_of(stop(channel=address.room, ts=ts, chunks=_chunks(steps), **metadata))
 
     async def _replace(self, address: Address, ts: str, steps: ToolSteps) -> None:
+        if not steps.steps:
+            return
         lines = [f"{_MARKS[step.state]} {_title(step)}" for step in steps.steps[-MAX_TASKS:]]
         content = {"text": rendering.escape("\n".join(lines))[: rendering.TEXT_LIMIT], "blocks": []}
         place = {"channel": address.room, "ts": ts}

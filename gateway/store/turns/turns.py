@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -327,6 +327,12 @@ async def list_cancelled(connection: Connection, running: list[str]) -> list[str
     rows = await connection.execute(
         select(turns.c.id).where(turns.c.id.in_(running), turns.c.cancel.is_(True))
     )
+    return [row[0] for row in rows]
+
+
+async def list_ended(connection: Connection, ids: Sequence[str]) -> list[str]:
+    """Return which of these turns have ended."""
+    rows = await connection.execute(select(turns.c.id).where(turns.c.id.in_(ids), turns.c.state.not_in(OPEN)))
     return [row[0] for row in rows]
 
 

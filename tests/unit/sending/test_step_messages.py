@@ -78,6 +78,39 @@ async def test_the_next_attempt_continues_the_message(harness: DraftHarness) -> 
     assert harness.visible_texts == ["bash: make running", "made"]
 
 
+async def leave_running(harness: DraftHarness) -> None:
+    """Show a step, and let the process be killed before the end of its turn is shown."""
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as display:
+        assert display is not None
+        display.show_step(BASH)
+        await harness.channel.until(lambda: bool(harness.visible_texts))
+        harness.channel.errors += [Ambiguous("killed")]
+
+
+@pytest.mark.parametrize("features", [STEPS, STATUS_LINE])
+async def test_the_message_of_a_killed_process_is_ended_once_its_turn_has_ended(
+    harness: DraftHarness, features: frozenset[ChannelFeature]
+) -> None:
+    """The next process ends it, the one after finds nothing to do; a turn that goes on keeps its message."""
+    harness.features, harness.verbosity = features, True
+    await leave_running(harness)
+    calls = len(harness.platform_calls)
+    async with harness.drafts():
+        await harness.abandoned_checked.wait()
+    assert len(harness.platform_calls) == calls
+    async with harness.drafts(ended_turns=["trn_1"]):
+        await harness.channel.until(lambda: len(harness.platform_calls) > calls)
+    calls = len(harness.platform_calls)
+    if features is STEPS:
+        last = harness.channel.step_updates[-1]
+        assert (last.platform_id, last.has_ended) == ("steps 1", True)
+    else:
+        assert harness.visible_texts == []
+    async with harness.drafts(ended_turns=["trn_1"]):
+        await harness.abandoned_checked.wait()
+    assert len(harness.platform_calls) == calls
+
+
 async def test_a_lost_first_answer_ends_the_steps(harness: DraftHarness) -> None:
     """Nothing is shown twice: not by this attempt, and not by the next."""
     harness.channel.errors.append(Ambiguous("lost"))
