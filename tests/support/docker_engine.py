@@ -109,6 +109,8 @@ try:
     engine.wait(20)
 except subprocess.TimeoutExpired:
     engine.kill()
+if os.path.exists("/sys/class/net/" + fields["bridge"]):
+    subprocess.run(["ip", "link", "delete", fields["bridge"]])
 for line in open("/proc/self/mounts"):
     place = line.split()[1]
     if place.startswith(fields["directory"]):
@@ -219,9 +221,25 @@ def open_network(engine: EngineProcess) -> str:
 
 def _docker_argv(at: Path, host: str) -> list[str]:
     argv = ["dockerd", "--host", host, "--data-root", f"{at}/data", "--exec-root", f"{at}/exec"]
-    argv += ["--pidfile", f"{at}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false"]
+    argv += ["--pidfile", f"{at}/pid", f"--bridge={_bridge(at)}"]
+    argv += ["--iptables=false", "--ip6tables=false"]
     (at / "config/none.json").write_text("{}")
     return [*argv, "--ip-forward=false", "--ip-masq=false", "--config-file", f"{at}/config/none.json"]
+
+
+def _bridge_name(at: Path) -> str:
+    return f"dvc{hashlib.sha256(str(at).encode()).hexdigest()[:8]}"
+
+
+def _bridge(at: Path) -> str:
+    """Return a bridge of the engine's own beside docker0, which dockerd without a bridge removes."""
+    if not Path("/sys/class/net/docker0").exists():
+        return "none"
+    name, number = _bridge_name(at), int(_bridge_name(at)[3:7], 16) & 0xFFFC
+    address = f"169.254.{number >> 8}.{number & 255 | 1}/30"
+    for words in (("link", "add", name, "type", "bridge"), ("address", "add", address, "dev", name)):
+        subprocess.run(["ip", *words], capture_output=True, check=True)
+    return name
 
 
 def _podman_argv(at: Path, host: str) -> list[str]:
@@ -238,6 +256,7 @@ def _start(engine: EngineProcess, owner: int, argv_of: Callable[[Path, str], lis
     (at / "config").mkdir(exist_ok=True)
     argv = argv_of(at, engine.host)
     fields = {"run": owner, "argv": argv, "log": f"{at}/log", "directory": str(at), "network": NETWORK}
+    fields["bridge"] = _bridge_name(at)
     subprocess.Popen(
         [sys.executable, "-c", _WATCHDOG_PROGRAM, json.dumps(fields)],
         stdin=subprocess.DEVNULL,

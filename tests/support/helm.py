@@ -31,6 +31,18 @@ with helm.Chart.load(chart_path) as chart:
 json.dump(answers, sys.stdout)
 """
 
+_INSTALL = """
+import json, sys
+import helm_python as helm
+
+given = json.load(sys.stdin)
+with helm.Config(kubeconfig_path=given["kubeconfig"], namespace=given["namespace"]) as config:
+    if given["values"] is None:
+        config.uninstall(given["name"], ignore_not_found=True)
+    else:
+        config.install(given["chart"], given["name"], given["values"], namespace=given["namespace"])
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedChart:
@@ -56,6 +68,20 @@ def render_chart(*cases: dict[str, Any]) -> list[RenderedChart]:
         timeout=120,
     )
     return [_rendered(answer) for answer in json.loads(done.stdout)]
+
+
+def install_chart(kubeconfig: str, name: str, namespace: str, values: dict[str, Any] | None) -> None:
+    """Install the chart in a cluster, as `helm install` does; without values, uninstall it."""
+    given = {"kubeconfig": kubeconfig, "name": name, "namespace": namespace, "values": values}
+    done = subprocess.run(
+        [sys.executable, "-c", _INSTALL],
+        input=json.dumps({**given, "chart": str(CHART)}),
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def _rendered(answer: dict[str, Any]) -> RenderedChart:

@@ -1,6 +1,7 @@
 """Open the Kubernetes provider in a test: on a small API server on loopback, or on a real cluster.
 
 `DOVECOTE_TEST_KUBECONFIG` names the kubeconfig of a cluster, which then replaces the loopback one.
+`DOVECOTE_TEST_KUBERNETES_SECCOMP` names the profile of system calls on its node, if it has one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from service_processes import service_url
 
 KUBECONFIG = os.environ.get("DOVECOTE_TEST_KUBECONFIG", "")
 IMAGE = os.environ.get("DOVECOTE_TEST_KUBERNETES_IMAGE", "python:3.12-slim")
+SECCOMP = os.environ.get("DOVECOTE_TEST_KUBERNETES_SECCOMP", "")
 LOOPBACK_WORDS = (
     "a loopback API server written from the vendor's documents, whose pods are processes of this machine"
 )
@@ -113,9 +115,17 @@ def _loopback(module: str) -> RigFactory:
     return lambda directory: _rig(module, directory, api_url=service_url(module), token=TOKEN)
 
 
-def _cluster(controller: str) -> RigFactory:
-    chosen = {"kubeconfig": KUBECONFIG, "image": IMAGE, "controller": controller}
+def _cluster(controller: str, **settings: str) -> RigFactory:
+    chosen = {"kubeconfig": KUBECONFIG, "image": IMAGE, "controller": controller, **settings}
     return lambda directory: _rig(f"cluster_{controller}", directory, **chosen)
+
+
+def attacked_variants() -> dict[str, RigFactory]:
+    """Return rigs for hostile attempts, which only a real cluster can hold, by filter of system calls."""
+    if not KUBECONFIG:
+        return {}
+    profiles = {"runtime_filter": "", **({"own_filter": SECCOMP} if SECCOMP else {})}
+    return {name: _cluster("off", seccomp_profile=profile) for name, profile in profiles.items()}
 
 
 LOOPBACK = {"pods": _loopback("kubernetes_pods_service")}

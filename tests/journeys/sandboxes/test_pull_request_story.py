@@ -123,6 +123,8 @@ async def test_a_chat_gets_its_pull_request(provider: str, tmp_path: Path) -> No
         await wait_until_settled(process)
         known = str(containers_of(data)) if provider == "docker" else ""
         (sandbox,) = (await call(process, "GET", "/sandboxes"))["items"]
+        if provider == "kubernetes":  # nobody ends a cluster with the tests
+            await call(process, "DELETE", f"/sandboxes/{sandbox['id']}")
 
     assert sandbox["provider"] == provider
     assert opened.text.endswith(f"{WEB}/{REPOSITORY}/pull/1")
