@@ -64,7 +64,6 @@ class DraftHarness:
         self, *, after: float = 0, typing_after: float = 0, ended_turns: Collection[str] = ()
     ) -> AsyncIterator[Drafts]:
         """Run the drafts of one process."""
-
         self.abandoned_checked = asyncio.Event()
 
         async def get_ended_turns(_turns: Sequence[str]) -> Collection[str]:
