@@ -137,7 +137,10 @@ def render_tool_call(about: Mapping[str, Any]) -> str:
     """Return a tool call as its name with its command or arguments."""
     args = about.get("args") or {}
     command = about.get("command") or args.get("command") or (args or "")
-    return f"{about.get('name') or about.get('tool') or 'tool'} {short(command, 200)}".rstrip()
+    name = about.get("name") or about.get("tool") or "tool"
+    if str(command).startswith(f"{name} {{"):  # an approval's command has the name of a tool before JSON
+        return short(command, 200)
+    return f"{name} {short(command, 200)}".rstrip()
 
 
 def render_decision_command(event: Event) -> str:

@@ -165,14 +165,21 @@ def test_chat_prints_the_reply_to_a_command(gateway: FakeGateway, tmp_path: Path
 
 
 async def _request_approval(socket: ClientSocket) -> None:
-    """Ask for approval and act on the decision."""
+    """Ask for approval of a command and act on the decision."""
+    await _request_approval_of(socket, tool="bash", args={"command": "rm x"}, command="rm x")
+
+
+async def _request_approval_of_a_tool(socket: ClientSocket) -> None:
+    """Ask for approval of a call with arguments, as the gateway writes it, and act on the decision."""
+    await _request_approval_of(socket, tool="flight_time", args={"km": 9}, command='flight_time {"km": 9}')
+
+
+async def _request_approval_of(socket: ClientSocket, **call: object) -> None:
     await socket.receive("subscribe")
     await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
     sent = await socket.receive("send")
     await socket.send_control("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
-    await socket.send_event(
-        "approval.requested", approval="apr_1", tool="bash", args={"command": "rm x"}, command="rm x"
-    )
+    await socket.send_event("approval.requested", approval="apr_1", **call)
     decided = await socket.receive("approve")
     await socket.send_event("approval.resolved", approval="apr_1", decision=decided["decision"])
     await socket.send_event("message.completed", role="assistant", text=f"you said {decided['decision']}")
@@ -205,6 +212,14 @@ def test_a_person_at_a_terminal_is_asked(gateway: FakeGateway, tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert done.stderr == "approve bash rm x? y/n "
     assert "you said approve" in done.stdout
+
+
+def test_a_tool_call_is_asked_for_with_its_name_once(gateway: FakeGateway, tmp_path: Path) -> None:
+    """An approval's command begins with the name of the tool, and the question does not repeat it."""
+    gateway.scripts = [_request_approval_of_a_tool]
+    done = command(gateway, tmp_path, "chat", "please", typed="")
+    (line,) = done.stderr.splitlines()
+    assert 'waits for approval of flight_time {"km": 9}: dovecote' in line
 
 
 async def _commanded_at_terminal(*words: str, directory: Path) -> Done:
