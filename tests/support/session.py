@@ -16,6 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+MEMORY, MEMORY_BYTES = Path("/dev/shm"), 4 << 30
+"""A file system in memory, and how much must be free there: PostgreSQL's databases need less than 1 GiB."""
+
 VARIABLE = "TESTS_OF_DOVECOTE"
 """Names the session's directory; settings of the product have another prefix."""
 
@@ -28,6 +31,12 @@ def running() -> bool:
 def directory() -> Path:
     """Return the directory of the session."""
     return Path(os.environ[VARIABLE])
+
+
+def fast_disk() -> str | None:
+    """Return a directory whose files are in memory, or None where there is none: `tempfile` has a default."""
+    is_large = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
+    return str(MEMORY) if is_large else None
 
 
 def zygote() -> str:
@@ -55,7 +64,7 @@ class Session:
     """A test run, from its first process."""
 
     def __init__(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="dovecote-tests-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="dovecote-tests-", dir=fast_disk()))
         self._directory.chmod(0o711)  # PostgreSQL runs as somebody else below it
         os.environ[VARIABLE] = str(self._directory)
         self._zygote = subprocess.Popen(
