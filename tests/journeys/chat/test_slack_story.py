@@ -58,6 +58,7 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
                 found = (await answer.json())["items"]
             if sum(one["state"] == "delivered" for one in found) >= count:
                 return
+            await asyncio.sleep(0.05)
 
 
 async def wait_until_settled(process: GatewayProcess) -> None:
@@ -67,6 +68,7 @@ async def wait_until_settled(process: GatewayProcess) -> None:
         while states != {"delivered"}:
             async with session.get("/deliveries") as answer:
                 states = {one["state"] for one in (await answer.json())["items"]}
+            await asyncio.sleep(0.05)
 
 
 async def until_recorded(data: Path) -> None:
