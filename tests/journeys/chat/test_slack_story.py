@@ -95,6 +95,11 @@ async def wait_for_bot_message(platform: Simulator, text: str) -> Post:
     return found()[-1]
 
 
+def streaming(platform: Simulator) -> list[Post]:
+    """Return the messages whose streams have not ended."""
+    return [post for post in platform.messages(ROOM) if post.streaming]
+
+
 def files(platform: Simulator) -> list[tuple[str, bytes, str | None]]:
     """Return (name, content, thread) of every file that the bot attached anywhere."""
     return [
@@ -139,13 +144,15 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
             await wait_for_bot_message(platform, "It is under way.")
             await platform.wait_until(lambda: question.buttons == [], seconds=30)
             await until_delivered(process, 3)
+            # A turn longer than two seconds shows its steps in a stream, which ends after its text is sent.
+            await platform.wait_until(lambda: not streaming(platform), seconds=30)
             await kill_and_restart(process)
             await wait_for_bot_message(platform, "The job said: pigeon")
             await platform.wait_until(lambda: bool(files(platform)), seconds=30)
             await wait_until_settled(process)
     texts = [post.text for post in platform.messages(ROOM)]
     assert (story.text, texts.count(FULL_STORY)) == (FULL_STORY, 1)
-    assert not [post for post in platform.messages(ROOM) if post.streaming]
+    assert streaming(platform) == []
     assert "Approved by" in question.text
     assert "but only once" in question.text
     assert [sum(words in text for text in texts) for words in ("under way", "The job said")] == [1, 1]
