@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,10 @@ SLOW = 4
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> ProviderRig:
-    """Return the provider on the tests' engine, with small files."""
-    return engine_rig("attacked", tmp_path, max_file_bytes=64 << 20)
+def rig() -> Iterator[ProviderRig]:
+    """Return the provider on the tests' engine, with small files, on a disk: files in memory would count."""
+    with tempfile.TemporaryDirectory(prefix="dovecote-") as disk:
+        yield engine_rig("attacked", Path(disk), max_file_bytes=64 << 20)
 
 
 @pytest.fixture

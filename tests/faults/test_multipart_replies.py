@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from itertools import groupby
@@ -95,6 +96,7 @@ async def test_a_dead_chat_stays_dead_through_a_kill_at(
                 ended = (await answer.json())["items"]
             if len(ended) > 1 and len(ended) == len(await deliveries(process)) - 1:
                 break
+            await asyncio.sleep(0.05)
     assert platform.messages(CHAT) == []
     assert {"blocked" in one["error"] for one in ended} == {True}
     assert [name for name, sent in platform.calls if sent.get("chat_id") == str(CHAT)].count(

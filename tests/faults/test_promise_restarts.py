@@ -141,6 +141,7 @@ async def _measure_handover(
             async with session.get("/deliveries", params={"state": "retrying"}) as answer:
                 if (await answer.json())["items"]:
                     break
+            await asyncio.sleep(0.05)
     await first.kill()
     await second.start(wait=False)
     await second.until_ready(60)

@@ -55,12 +55,15 @@ DELIVERY = Delivery(
 
 @asynccontextmanager
 async def open_sink(
-    *script: Behaviour, tls: ssl.SSLContext | None = None, secrets: tuple[str, ...] = (SECRET,)
+    *script: Behaviour,
+    tls: ssl.SSLContext | None = None,
+    secrets: tuple[str, ...] = (SECRET,),
+    total_seconds: float = 0.5,
 ) -> AsyncIterator[tuple[WebhookSink, WebhookReceiver]]:
     """Yield a webhook sink and the receiver it posts to."""
     async with (
         webhook_receiver(*script, tls=tls) as receiver,
-        Egress(EgressPolicy.parse("127.0.0.0/8"), total_seconds=0.5) as egress,
+        Egress(EgressPolicy.parse("127.0.0.0/8"), total_seconds=total_seconds) as egress,
     ):
         known = WebhookTarget(url=receiver.url, secrets=secrets)
 
@@ -175,7 +178,10 @@ async def test_a_retry_after_of_another_status_is_not_obeyed() -> None:
 )
 async def test_what_is_not_a_success_is_tried_again(behaviour: Behaviour) -> None:
     """Silence, a cut connection and every other status lead to a second attempt after five seconds."""
-    async with open_sink(behaviour) as (sink, receiver):
+    async with open_sink(behaviour, total_seconds=5.0) as (
+        sink,
+        receiver,
+    ):  # the second must not take as long
         outcomes, delays, judged = await run_delivery(sink)
     assert judged.state is DeliveryState.DELIVERED
     assert outcomes[0].kind is OutcomeKind.RETRY

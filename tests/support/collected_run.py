@@ -3,7 +3,8 @@
     python collected_run.py WORKERS PYTEST-ARGUMENTS...
 
 A worker of pytest-xdist imports all test modules, which takes ten seconds. A forked one finds them imported,
-and shares their memory with the others.
+and shares their memory with the others. Stand-ins of cloud services are forked from it too. The tests' files
+are in memory if it is large enough, and are gone afterwards; `--basetemp DIRECTORY` keeps them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from service_processes import COLLECTED
+from session import fast_disk
 from zygote import Zygote, run
 
 HERE = Path(__file__).resolve().parent
@@ -42,13 +45,16 @@ def collect(arguments: list[str]) -> None:
 def main(workers: str, arguments: list[str]) -> int:
     """Collect, and run pytest with workers that are forked from here; returns its exit code."""
     collect(arguments)
-    with tempfile.TemporaryDirectory(prefix="dovecote-workers-") as directory:
-        place = f"{directory}/socket"
+    disk = fast_disk()
+    with tempfile.TemporaryDirectory("", "dovecote-workers-", disk, ignore_cleanup_errors=True) as directory:
+        place = os.environ[COLLECTED] = f"{directory}/socket"
         read, write = os.pipe()
         worker = f"popen//python={sys.executable} {HERE / 'forked_worker.py'} {place}"
         zygote = Zygote(place, lambda: None, until=read)
+        data = ["--basetemp", f"{directory}/data"] if disk else []
         tests = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *arguments, "--tx", f"{workers}*{worker}"], pass_fds=[write]
+            [sys.executable, "-m", "pytest", *data, *arguments, "--tx", f"{workers}*{worker}"],
+            pass_fds=[write],
         )
         os.close(write)
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -11,7 +11,10 @@ from playwright.async_api import Browser, Dialog, Error, Page, async_playwright,
 
 from gateway_process import GatewayProcess
 
-CHROMIUM = Path("/usr/bin/chromium")
+_BROWSERS = (Path("/usr/bin/chromium-headless-shell"), Path("/usr/bin/chromium"))
+"""The first draws the same pages without the browser's own windows, in half the processor time."""
+
+CHROMIUM = next((browser for browser in _BROWSERS if browser.exists()), _BROWSERS[-1])
 SWITCHES = (
     "--no-sandbox",
     "--disable-gpu",

@@ -16,6 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+MEMORY, MEMORY_BYTES = Path("/dev/shm"), 12 << 30
+"""A file system in memory, and how many bytes must be free.
+
+At the end of a run it has 3 GiB of PostgreSQL's databases and 1.5 GiB of other files. Processes need memory
+too.
+"""
+
 VARIABLE = "TESTS_OF_DOVECOTE"
 """Names the session's directory; settings of the product have another prefix."""
 
@@ -28,6 +35,18 @@ def running() -> bool:
 def directory() -> Path:
     """Return the directory of the session."""
     return Path(os.environ[VARIABLE])
+
+
+def fast_disk() -> str | None:
+    """Return a directory whose files are in memory, or None where there is none: `tempfile` has a default."""
+    is_large = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
+    return str(MEMORY) if is_large and _free_memory() >= MEMORY_BYTES else None
+
+
+def _free_memory() -> int:
+    """Return the bytes that processes may still use, from proc(5)."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
 
 
 def zygote() -> str:
@@ -55,7 +74,7 @@ class Session:
     """A test run, from its first process."""
 
     def __init__(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="dovecote-tests-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="dovecote-tests-", dir=fast_disk()))
         self._directory.chmod(0o711)  # PostgreSQL runs as somebody else below it
         os.environ[VARIABLE] = str(self._directory)
         self._zygote = subprocess.Popen(

@@ -34,6 +34,7 @@ async def wait_until_delivered(process: GatewayProcess) -> None:
         while states != {"delivered"}:
             async with session.get("/deliveries") as answer:
                 states = {one["state"] for one in (await answer.json())["items"]}
+            await asyncio.sleep(0.05)
 
 
 async def wait_for_approval_message(

@@ -53,6 +53,7 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
                 found = (await answer.json())["items"]
             if sum(one["state"] == "delivered" for one in found) >= count:
                 return
+            await asyncio.sleep(0.05)
 
 
 async def wait_until_settled(process: GatewayProcess) -> None:
@@ -62,6 +63,7 @@ async def wait_until_settled(process: GatewayProcess) -> None:
         while states != {"delivered"}:
             async with session.get("/deliveries") as answer:
                 states = {one["state"] for one in (await answer.json())["items"]}
+            await asyncio.sleep(0.05)
 
 
 async def until_recorded(data: Path) -> None:
@@ -238,6 +240,7 @@ async def test_a_missing_permission_is_told_to_the_operator(
             async with session.get("/deliveries") as answer:
                 found = (await answer.json())["items"]
             error = next((str(one) for one in found if "Send Messages" in str(one)), "")
+            await asyncio.sleep(0.05)
     assert "grant it" in error
 
 

@@ -221,6 +221,7 @@ async def until_settled(process: GatewayProcess) -> None:
                 found = (await answer.json())["items"]
             if found and all(one["state"] == "delivered" for one in found):
                 return
+            await asyncio.sleep(0.05)
 
 
 async def test_a_job_s_file_comes_home_through_kill_9(chat: ChatDriver, running: GatewayProcess) -> None:

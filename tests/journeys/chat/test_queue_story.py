@@ -48,6 +48,7 @@ async def wait_until_accepted(process: GatewayProcess, text: str) -> None:
             for item in items:
                 async with session.get(f"/conversations/{item['id']}/snapshot") as answer:
                     said += [one["text"] for one in (await answer.json())["messages"]]
+            await asyncio.sleep(0.05)
 
 
 async def patched(process: GatewayProcess, path: str, change: dict[str, Any]) -> dict[str, Any]:

@@ -116,8 +116,8 @@ async def deleted_before_its_time(process: GatewayProcess) -> None:
     assert status == 201
     assert (await call(process, "DELETE", f"/conversations/{made['conversation']}"))[0] in {202, 204}
     async with asyncio.timeout(60):
-        while (await call(process, "GET", f"{PATH}/{made['id']}"))[0] != 404:
-            pass
+        while (await call(process, "GET", f"{PATH}/{made['id']}"))[0] != 404:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
     await asyncio.sleep(max((due - datetime.now(UTC)).total_seconds(), 0))
     status, problem = await call(process, "POST", f"{PATH}/{made['id']}/run")
     assert (status, problem["status"]) == (404, 404)

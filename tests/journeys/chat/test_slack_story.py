@@ -58,6 +58,7 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
                 found = (await answer.json())["items"]
             if sum(one["state"] == "delivered" for one in found) >= count:
                 return
+            await asyncio.sleep(0.05)
 
 
 async def wait_until_settled(process: GatewayProcess) -> None:
@@ -67,6 +68,7 @@ async def wait_until_settled(process: GatewayProcess) -> None:
         while states != {"delivered"}:
             async with session.get("/deliveries") as answer:
                 states = {one["state"] for one in (await answer.json())["items"]}
+            await asyncio.sleep(0.05)
 
 
 async def until_recorded(data: Path) -> None:
@@ -91,6 +93,11 @@ async def wait_for_bot_message(platform: Simulator, text: str) -> Post:
         texts = [post.text for post in platform.messages(ROOM)]
         raise AssertionError(f"nobody said {text!r}: {texts}") from None
     return found()[-1]
+
+
+def streaming(platform: Simulator) -> list[Post]:
+    """Return the messages whose streams have not ended."""
+    return [post for post in platform.messages(ROOM) if post.streaming]
 
 
 def files(platform: Simulator) -> list[tuple[str, bytes, str | None]]:
@@ -137,6 +144,8 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
             await wait_for_bot_message(platform, "It is under way.")
             await platform.wait_until(lambda: question.buttons == [], seconds=30)
             await until_delivered(process, 3)
+            # A turn longer than two seconds shows its steps in a stream, which ends after its text is sent.
+            await platform.wait_until(lambda: not streaming(platform), seconds=30)
             await kill_and_restart(process)
             await wait_for_bot_message(platform, "The job said: pigeon")
             await platform.wait_until(lambda: bool(files(platform)), seconds=30)

@@ -59,6 +59,7 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
                 found = (await answer.json())["items"]
             if sum(one["state"] == "delivered" for one in found) >= count:
                 return
+            await asyncio.sleep(0.05)
 
 
 async def test_a_topics_job_comes_home_to_its_topic_through_kill_9(

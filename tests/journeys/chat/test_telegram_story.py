@@ -38,6 +38,7 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
                 found = (await answer.json())["items"]
             if sum(one["state"] == "delivered" for one in found) >= count:
                 return
+            await asyncio.sleep(0.05)
 
 
 async def test_a_command_is_answered_in_its_chat(platform: Simulator, running: GatewayProcess) -> None:

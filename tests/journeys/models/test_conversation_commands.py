@@ -56,12 +56,13 @@ class Talk:
                 if status["state"] not in {"queued", "running"}:
                     assert status["state"] == "completed", status
                     return str(status["output"])
+                await asyncio.sleep(0.05)
 
     async def wait_for_text(self, text: str) -> None:
         """Wait for a message of the conversation."""
         async with asyncio.timeout(60):
-            while not [one for one in await self.events() if one["data"].get("text") == text]:
-                pass
+            while not [one for one in await self.events() if one["data"].get("text") == text]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
     async def events(self) -> list[dict[str, Any]]:
         """Return the conversation's events."""

@@ -35,9 +35,11 @@ async def test_a_turn_is_answered_once_its_model_is_back(tmp_path: Path) -> None
                 while state not in {"completed", "failed", "cancelled"}:
                     async with session.get(queued["statusUrl"]) as answer:
                         state = (await answer.json())["state"]
+                    await asyncio.sleep(0.05)
             events = await process.events(queued["conversationId"])
             while not any(event["data"].get("role") == "assistant" for event in events):
                 events = await process.events(queued["conversationId"])
+                await asyncio.sleep(0.05)
     kinds = [event["type"] for event in events]
     assert state == "completed"
     assert kinds.count("turn.started") >= 2

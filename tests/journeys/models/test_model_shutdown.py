@@ -48,6 +48,7 @@ async def _assert_answered(process: GatewayProcess, queued: dict[str, Any], text
         while state not in FINAL:
             async with session.get(queued["statusUrl"]) as response:
                 state = (await response.json())["state"]
+            await asyncio.sleep(0.05)
     events = await process.events(queued["conversationId"])
     assert state == "completed", [event["data"].get("error") for event in events]
     assert "turn.failed" not in [event["type"] for event in events]

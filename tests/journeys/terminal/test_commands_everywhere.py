@@ -77,6 +77,7 @@ async def begin(process: GatewayProcess, conversation: str) -> None:
         while state != "completed":
             async with session.get(queued["statusUrl"]) as answer:
                 state = (await answer.json())["state"]
+            await asyncio.sleep(0.05)
 
 
 async def test_every_command_has_an_expected_reply() -> None:
