@@ -40,6 +40,7 @@ class ConversationClient:
         self._conversation = conversation
         self._after = after
         self._epoch: object = None
+        self._was_connected = False
         self._unaccepted: dict[str, dict[str, Any]] = {}
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._subscribed = False
@@ -76,7 +77,10 @@ class ConversationClient:
             await self._socket.send_json(frame)
 
     async def frames(self) -> AsyncGenerator[Frame]:
-        """Yield every frame, events one by one, across reconnects; raises Unreachable when all fail."""
+        """Yield every frame, events one by one, across reconnects.
+
+        Raises GatewayUnreachable if the first connection fails, or all attempts after a disconnect.
+        """
         failures = 0
         while True:
             try:
@@ -84,7 +88,7 @@ class ConversationClient:
                     failures = 0
                     yield frame
             except GatewayUnreachable as error:
-                is_passing = isinstance(error, _TemporarilyUnavailable) or self._epoch is not None
+                is_passing = isinstance(error, _TemporarilyUnavailable) or self._was_connected
                 if not is_passing or failures == len(RETRY_DELAYS):
                     raise
             if failures < len(RETRY_DELAYS):
@@ -94,7 +98,7 @@ class ConversationClient:
     async def _connection_frames(self) -> AsyncIterator[Frame]:
         """Yield the frames of one connection until it ends."""
         async with self._gateway.socket() as socket:
-            self._socket, self._subscribed = socket, False
+            self._socket, self._subscribed, self._was_connected = socket, False, True
             await self._subscribe()
             for waiting in list(self._unaccepted.values()):
                 await socket.send_json(waiting)

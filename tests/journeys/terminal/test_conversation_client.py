@@ -1,0 +1,70 @@
+"""The conversation client of the command line, at a gateway that is killed at the worst moments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from gateway.cli.client import open_gateway
+from gateway.cli.errors import GatewayUnreachable
+from gateway.cli.terminal.conversation_client import ConversationClient
+from nats_servers import free_ports
+
+SUBSCRIBED = {"type": "subscribed", "conversation": "cnv_1", "epoch": "one", "last_seq": 0}
+
+
+@asynccontextmanager
+async def socket_server(port: int, opened: asyncio.Event, *, answers: bool) -> AsyncIterator[None]:
+    """Serve a WebSocket that answers a subscription, or never answers; its end cuts all connections."""
+
+    async def serve(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.receive_json()
+        assert request.transport is not None
+        connections.append(request.transport)
+        opened.set()
+        if answers:
+            await socket.send_json(SUBSCRIBED)
+        await socket.receive()
+        return socket
+
+    connections: list[asyncio.Transport] = []
+    app = web.Application()
+    app.router.add_get("/ws", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield
+    finally:
+        for connection in connections:
+            connection.abort()
+        await runner.cleanup()
+
+
+async def test_a_gateway_killed_before_it_answers_is_asked_again() -> None:
+    """The client had a connection, so it waits for the next gateway, although none was subscribed to."""
+    (port,) = free_ports(1)
+    async with open_gateway(f"http://127.0.0.1:{port}", None) as gateway:
+        frames = ConversationClient(gateway, "cnv_1").frames()
+        first, second = asyncio.Event(), asyncio.Event()
+        async with socket_server(port, first, answers=False):
+            waiting = asyncio.ensure_future(anext(frames))
+            await first.wait()
+        await asyncio.sleep(0.3)  # the client finds the port closed
+        async with socket_server(port, second, answers=True):
+            assert (await waiting)["epoch"] == "one"
+        await frames.aclose()
+
+
+async def test_a_gateway_that_never_answered_is_told_at_once() -> None:
+    """A wrong address is an error of the person, who need not wait for reconnections."""
+    (port,) = free_ports(1)
+    async with open_gateway(f"http://127.0.0.1:{port}", None) as gateway:
+        with pytest.raises(GatewayUnreachable):
+            await anext(ConversationClient(gateway, "cnv_1").frames())
