@@ -9,6 +9,7 @@ import pty
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,7 +175,7 @@ async def _request_approval_of_a_tool(socket: ClientSocket) -> None:
     await _request_approval_of(socket, tool="flight_time", args={"km": 9}, command='flight_time {"km": 9}')
 
 
-async def _request_approval_of(socket: ClientSocket, **call: object) -> None:
+async def _request_approval_of(socket: ClientSocket, **call: Any) -> None:
     await socket.receive("subscribe")
     await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
     sent = await socket.receive("send")
