@@ -23,15 +23,34 @@ SLOW_SECONDS = 4.0
 PATIENCE = 180.0
 
 
-def model(body: dict[str, Any]) -> ScriptedTurn:
-    """Echo a text, slowly if it says so; call the client's tool, and repeat its result."""
-    last = body["messages"][-1]
-    if last["role"] == "tool":
-        return ScriptedTurn(text=f"the tool said: {last['content']}")
-    text = last_text(body)
-    if "weather" in text:
-        return ScriptedTurn(calls=[ToolCall(name="get_weather", args={"city": "Paris"})])
-    return ScriptedTurn(text=f"echo: {text}", delay=SLOW_SECONDS if "slow" in text else 0.0)
+class ClientsModel:
+    """Echoes a text, slowly if it says so; calls the client's tool, and repeats its result."""
+
+    def __init__(self) -> None:
+        self.slow_requests = 0
+        self.is_slow = asyncio.Event()
+
+    def __call__(self, body: dict[str, Any]) -> ScriptedTurn:
+        """Answer one request."""
+        last = body["messages"][-1]
+        if last["role"] == "tool":
+            return ScriptedTurn(text=f"the tool said: {last['content']}")
+        text = last_text(body)
+        if "weather" in text:
+            return ScriptedTurn(calls=[ToolCall(name="get_weather", args={"city": "Paris"})])
+        if "slow" not in text:
+            return ScriptedTurn(text=f"echo: {text}")
+        self.slow_requests += 1
+        self.is_slow.set()
+        return ScriptedTurn(text=f"echo: {text}", delay=SLOW_SECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientsGateway:
+    """A running gateway and its model."""
+
+    process: GatewayProcess
+    model: ClientsModel
 
 
 @dataclass(kw_only=True)
@@ -40,6 +59,8 @@ class ProgramReport:
 
     lines: list[str] = field(default_factory=list)
     code: int | None = None
+    was_interrupted: bool = False
+    """Whether the kill interrupted a turn, for which the model was asked again."""
 
     @property
     def features(self) -> set[str]:
@@ -48,12 +69,13 @@ class ProgramReport:
 
 
 @asynccontextmanager
-async def clients_gateway(data: Path) -> AsyncIterator[GatewayProcess]:
+async def clients_gateway(data: Path) -> AsyncIterator[ClientsGateway]:
     """Run a gateway with a loopback model."""
+    model = ClientsModel()
     async with OpenAIServer(model) as server:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": server.base_url}
         async with gateway(data, env=env) as process:
-            yield process
+            yield ClientsGateway(process=process, model=model)
 
 
 def prepare(folder: Path, modules: str) -> None:
@@ -64,8 +86,12 @@ def prepare(folder: Path, modules: str) -> None:
         (folder / "node_modules").symlink_to(Path(modules).resolve())
 
 
-async def run_program(process: GatewayProcess, interpreter: str, program: Path) -> ProgramReport:
-    """Run a program to its end; the gateway is killed and started again once it says `begun`."""
+async def run_program(gateway: ClientsGateway, interpreter: str, program: Path) -> ProgramReport:
+    """Run a program to its end.
+
+    Once it says `begun` and its turn waits for the model, the gateway is killed and started again.
+    """
+    process, model = gateway.process, gateway.model
     child = await asyncio.create_subprocess_exec(
         interpreter,
         program.name,
@@ -82,7 +108,9 @@ async def run_program(process: GatewayProcess, interpreter: str, program: Path) 
         async for raw in child.stdout:
             report.lines.append(raw.decode(errors="replace").rstrip())
             if report.lines[-1] == "begun":
+                await model.is_slow.wait()
                 await process.kill()
                 await process.start()
         report.code = await child.wait()
+    report.was_interrupted = model.slow_requests > 1
     return report

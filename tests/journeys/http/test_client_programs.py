@@ -26,9 +26,10 @@ ANSWERS, ALL = {"answer", "stream", "tools"}, {"answer", "stream", "tools", "kil
 async def test_a_python_client(tmp_path: Path, name: str) -> None:
     """It gets answers and streams, executes its own tools, and has its answer after a kill."""
     prepare(tmp_path, "")
-    async with clients_gateway(tmp_path / "data") as process:
-        report = await run_program(process, PYTHON, tmp_path / f"{name}.py")
+    async with clients_gateway(tmp_path / "data") as gateway:
+        report = await run_program(gateway, PYTHON, tmp_path / f"{name}.py")
     assert (report.code, report.features) == (0, ALL), "\n".join(report.lines)
+    assert report.was_interrupted
 
 
 @pytest.mark.skipif(not MODULES, reason="wants CLIENT_MODULES")
@@ -46,6 +47,7 @@ async def test_a_python_client(tmp_path: Path, name: str) -> None:
 async def test_a_javascript_client(tmp_path: Path, name: str, features: set[str]) -> None:
     """It does what its row of the table in `docs/reference/clients.md` says."""
     prepare(tmp_path, MODULES)
-    async with clients_gateway(tmp_path / "data") as process:
-        report = await run_program(process, f"{MODULES}/node/bin/node", tmp_path / f"{name}.mjs")
+    async with clients_gateway(tmp_path / "data") as gateway:
+        report = await run_program(gateway, f"{MODULES}/node/bin/node", tmp_path / f"{name}.mjs")
     assert (report.code, report.features) == (0, features), "\n".join(report.lines)
+    assert report.was_interrupted
