@@ -56,7 +56,7 @@ class StepMessage:
     platform_id: str
 
 
-STEPS_RUN, STEPS_ENDED = "steps", "ended"
+STEPS_RUNNING, STEPS_ENDED = "steps", "ended"
 """What the row of a step message shows."""
 
 _STEPS_SUFFIX = ".steps"
@@ -64,7 +64,7 @@ _RUNNING_STEPS = (
     select(drafts.c.message, drafts.c.target, drafts.c.platform_id)
     .where(
         drafts.c.turn == "",
-        drafts.c.shown == STEPS_RUN,
+        drafts.c.shown == STEPS_RUNNING,
         drafts.c.platform_id.is_not(None),
         drafts.c.created_at < bindparam("before"),
     )
@@ -131,7 +131,7 @@ def steps_row(turn: str) -> str:
 
 
 async def set_steps_state(connection: Connection, turn: str, target: str, state: str) -> None:
-    """Record whether a step message runs or has ended: STEPS_RUN or STEPS_ENDED."""
+    """Record whether a step message runs or has ended: STEPS_RUNNING or STEPS_ENDED."""
     await connection.execute(_update_one(steps_row(turn), target).values(shown=state))
 
 

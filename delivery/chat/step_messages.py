@@ -197,14 +197,14 @@ class StepMessages:
                 return None
             earlier = await draft_store.get(connection, row, target)
             if earlier is not None:
-                await draft_store.set_steps_state(connection, buffer.turn, target, draft_store.STEPS_RUN)
+                await draft_store.set_steps_state(connection, buffer.turn, target, draft_store.STEPS_RUNNING)
                 return earlier.platform_id
             write = DraftWrite(
                 account=bot.account,
                 message=row,
                 target=target,
                 turn="",
-                text=draft_store.STEPS_RUN,
+                text=draft_store.STEPS_RUNNING,
                 now=now,
                 busy_until=now + timedelta(seconds=CALL_SECONDS),
             )

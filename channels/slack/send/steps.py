@@ -64,7 +64,7 @@ class StepPlans:
         await answer_of(stop(channel=address.room, ts=ts, chunks=_chunks(steps), **metadata))
 
     async def _replace(self, address: Address, ts: str, steps: ToolSteps) -> None:
-        if not steps.steps:
+        if not steps.steps:  # those of a killed process are not known: what the message shows stays
             return
         lines = [f"{_MARKS[step.state]} {_title(step)}" for step in steps.steps[-MAX_TASKS:]]
         content = {"text": rendering.escape("\n".join(lines))[: rendering.TEXT_LIMIT], "blocks": []}

@@ -144,15 +144,11 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
             await wait_for_bot_message(platform, "It is under way.")
             await platform.wait_until(lambda: question.buttons == [], seconds=30)
             await until_delivered(process, 3)
-            # A turn longer than two seconds shows its steps in a stream, which ends after its text is sent.
-            await platform.wait_until(lambda: not streaming(platform), seconds=30)
             await kill_and_restart(process)
             await wait_for_bot_message(platform, "The job said: pigeon")
             await platform.wait_until(lambda: bool(files(platform)), seconds=30)
             await wait_until_settled(process)
-            await platform.wait_until(
-                lambda: not any(post.streaming for post in platform.messages(ROOM)), seconds=60
-            )
+            await platform.wait_until(lambda: not streaming(platform), seconds=60)
     texts = [post.text for post in platform.messages(ROOM)]
     assert (story.text, texts.count(FULL_STORY)) == (FULL_STORY, 1)
     assert "Approved by" in question.text

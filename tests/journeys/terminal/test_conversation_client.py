@@ -5,16 +5,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
+import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.cli.client import open_gateway
+from gateway.cli.client import GatewayClient, open_gateway
 from gateway.cli.errors import GatewayUnreachable
 from gateway.cli.terminal.conversation_client import ConversationClient
 from nats_servers import free_ports
 
 SUBSCRIBED = {"type": "subscribed", "conversation": "cnv_1", "epoch": "one", "last_seq": 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedClient(GatewayClient):
+    """A client of a gateway; `refused` is set when nobody answers."""
+
+    refused: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @asynccontextmanager
+    async def socket(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open the WebSocket."""
+        try:
+            async with super().socket() as socket:
+                yield socket
+        except GatewayUnreachable:
+            self.refused.set()
+            raise
 
 
 @asynccontextmanager
@@ -51,12 +70,13 @@ async def test_a_gateway_killed_before_it_answers_is_asked_again() -> None:
     """The client had a connection, so it waits for the next gateway, although none was subscribed to."""
     (port,) = free_ports(1)
     async with open_gateway(f"http://127.0.0.1:{port}", None) as gateway:
-        frames = ConversationClient(gateway, "cnv_1").frames()
+        watched = WatchedClient(url=gateway.url, session=gateway.session)
+        frames = ConversationClient(watched, "cnv_1").frames()
         first, second = asyncio.Event(), asyncio.Event()
         async with socket_server(port, first, answers=False):
             waiting = asyncio.ensure_future(anext(frames))
             await first.wait()
-        await asyncio.sleep(0.3)  # the client finds the port closed
+        await watched.refused.wait()
         async with socket_server(port, second, answers=True):
             assert (await waiting)["epoch"] == "one"
         await frames.aclose()
