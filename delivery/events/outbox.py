@@ -71,6 +71,7 @@ _RECORD = insert(outbox)
 _LAST_POSITION = select(streams.c.relayed_n, streams.c.last_seq, streams.c.account).where(
     streams.c.conversation == bindparam("of")
 )
+_UNPUBLISHED_UP_TO = select(streams.c.last_n).where(streams.c.conversation == bindparam("of"), IS_BEHIND)
 _MARK = (
     update(streams)
     .where(streams.c.conversation == bindparam("of"), streams.c.relayed_n < bindparam("n"))
@@ -172,6 +173,12 @@ async def published_n(connection: Connection, conversation: str) -> int:
     """Return the n up to which all events of a conversation are known to have been published."""
     rows = await connection.execute(select(streams.c.relayed_n).where(streams.c.conversation == conversation))
     return rows.scalar_one_or_none() or 0
+
+
+async def unpublished_up_to(connection: Connection, conversation: str) -> int | None:
+    """Return the n of the last recorded event, or None if all are known to have been published."""
+    rows = await connection.execute(_UNPUBLISHED_UP_TO, {"of": conversation})
+    return rows.scalar_one_or_none()
 
 
 async def mark_published(connection: Connection, marks: Iterable[tuple[str, int, int]]) -> None:

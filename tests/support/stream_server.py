@@ -37,6 +37,7 @@ class StreamServer:
     cancelled: list[CancelFrame] = field(default_factory=list)
     rate_limiter: RequestRateLimiter = field(default_factory=lambda: RequestRateLimiter(60_000))
     url: str = ""
+    unpublished: list[Event] = field(default_factory=list)
 
     async def authenticate(self, _request: web.Request, key: str) -> Principal:
         """Know the valid keys."""
@@ -53,6 +54,13 @@ class StreamServer:
         if named == "mine":
             return "cnv_mine"
         return named if named.startswith("cnv_") else None
+
+    async def _publish_recorded(self, account: str, conversation: str) -> None:
+        """Append what a test has left unpublished, as a relay does while a page waits for it."""
+        for event in self.unpublished:
+            tail = await self.events.tail(conversation, account=account)
+            await self.events.append(event, account=account, expected=tail.seq if tail else 0)
+        self.unpublished.clear()
 
     async def _submit(self, _principal: Principal, said: SendFrame) -> SubmittedMessage:
         if said.text == "too much":
@@ -72,6 +80,7 @@ class StreamServer:
             stream=self.events,
             authenticate=self.authenticate,
             count_frame=lambda principal: self.rate_limiter.try_acquire(principal.key),
+            wait_until_published=self._publish_recorded,
             find_conversation=self._find,
             get_or_create_conversation=self._find,
             submit=self._submit,

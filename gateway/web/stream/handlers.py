@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from delivery.broker.port import WorkQueue
+from delivery.events.read_barrier import wait_until_published
 from gateway.accounts.api_keys import Principal
 from gateway.conversations import submission as submissions
 from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
@@ -26,6 +28,9 @@ from gateway.web.stream.frames import ApproveFrame, CancelFrame, ProtocolError, 
 from gateway.web.stream.readers import READERS
 from gateway.web.stream.services import StreamServices, SubmittedMessage
 from gateway.web.stream.sse import EventPage, EventQuery
+
+PUBLISHED_SECONDS = 2.0
+"""Seconds that a page waits for recorded events to be published; it has what is there after that."""
 
 _NEW_CONVERSATION_NAME = re.compile(r"(?!cnv_)\w[\w.:@#+ -]{0,198}\w|\w")
 """Names of conversations that a subscription may create; others need a message first."""
@@ -85,12 +90,22 @@ def stream_services(context: WebContext, services: Services, authenticator: Auth
         stream=services.stream,
         authenticate=authenticator.authenticate,
         count_frame=lambda principal: authenticator.rate_limiter.try_acquire(key_client(principal)),
+        wait_until_published=_read_barrier(context, services),
         find_conversation=find_conversation,
         get_or_create_conversation=enter_conversation,
         submit=submit,
         decide=decide,
         cancel=cancel,
     )
+
+
+def _read_barrier(context: WebContext, services: Services) -> Callable[[str, str], Awaitable[bool]]:
+    def wait(account: str, conversation: str) -> Awaitable[bool]:
+        return wait_until_published(
+            context.database, services.stream, conversation, account=account, timeout=PUBLISHED_SECONDS
+        )
+
+    return wait
 
 
 async def _submit(services: Services, principal: Principal, frame: SendFrame) -> SubmittedMessage:

@@ -126,10 +126,14 @@ class _PageBuilder:
 
 
 async def serve_page(services: StreamServices, event_request: EventRequest) -> web.Response:
-    """Return one page; `next` is the cursor of the following page, null at the live edge."""
+    """Return one page; `next` is the cursor of the following page, null at the live edge.
+
+    The page has every event that was recorded before the request.
+    """
     found = _PageBuilder()
     source = _frames(services, event_request, cursor=event_request.cursor or StreamCursor(0), live=False)
     try:
+        await services.wait_until_published(event_request.account, event_request.conversation)
         async with aclosing(source) as given:
             async for frame in given:
                 if found.items and isinstance(frame, Gap):

@@ -14,6 +14,7 @@ from delivery.database.tables import streams
 from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
 from delivery.events.port import Tail
+from delivery.events.read_barrier import wait_until_published
 from delivery.events.relay import Relay
 from delivery.fair_gate import working_for
 
@@ -104,6 +105,24 @@ async def _record_and_enqueue(
         numbered = (await outbox.record(connection, {conversation: events}))[conversation].events
     with working_for(account):
         relay.enqueue(numbered)
+
+
+async def test_a_reader_waits_for_what_is_recorded_and_not_yet_published(database: Database) -> None:
+    """The barrier opens when the stream has the last recorded event, and gives up after its time-out."""
+    stream = MemoryEvents()
+    relay = Relay(database, stream, lambda _point: None)
+    conversation = await _record_unpublished(database, ["a", "b"])
+    assert not await wait_until_published(database, stream, conversation, account="acc", timeout=0.05)
+    waiting = asyncio.create_task(
+        wait_until_published(database, stream, conversation, account="acc", timeout=60.0)
+    )
+    async with _run_relay(relay):
+        await _wait_until_published(database, relay)
+    assert await waiting
+    assert await _published_texts(stream, conversation) == ["a", "b"]
+    empty = MemoryEvents()
+    assert await wait_until_published(database, empty, conversation, account="acc", timeout=60.0)
+    assert await wait_until_published(database, empty, "cnv_deleted", account="acc", timeout=60.0)
 
 
 class TailCounter(MemoryEvents):

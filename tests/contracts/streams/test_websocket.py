@@ -1,4 +1,4 @@
-"""What the WebSocket and the event stream promise to their clients."""
+"""What the WebSocket promises to its clients."""
 
 from __future__ import annotations
 
@@ -289,98 +289,6 @@ async def test_a_stopping_gateway_says_that_it_restarts(events: MemoryEvents) ->
         await send_and_receive(socket, {"type": "subscribe", "conversation": "mine"})
         await face.readers.close_all()
         assert await wait_closed(socket) == 1012
-
-
-async def test_pages_lead_to_the_live_edge(server: StreamServer, events: MemoryEvents) -> None:
-    """A page holds its events, the extent, and where to go on; the last one leads nowhere."""
-    seqs = await append_events(events, 5)
-    async with server.http() as session:
-        async with session.get("/conversations/cnv_a/events", params={"after": 0, "limit": 3}) as answer:
-            page = await answer.json()
-        assert [item["seq"] for item in page["items"]] == seqs[:3]
-        assert (page["next"], page["first_seq"], page["last_seq"], page["epoch"]) == (
-            seqs[2],
-            seqs[0],
-            seqs[4],
-            "e1",
-        )
-        async with session.get("/conversations/cnv_a/events", params={"after": page["next"]}) as answer:
-            page = await answer.json()
-        assert [item["seq"] for item in page["items"]] == seqs[3:]
-        assert page["next"] is None
-
-
-async def test_pages_tell_of_gaps_and_resets(server: StreamServer, events: MemoryEvents) -> None:
-    """What a page cannot give is named in it."""
-    await append_events(events, RETAINED + 3)
-    async with server.http() as session:
-        async with session.get("/conversations/cnv_a/events?after=1") as answer:
-            assert (await answer.json())["gap"]["to"] == 3
-        async with session.get("/conversations/cnv_a/events?after=e0-5") as answer:
-            assert (await answer.json())["reset"]["epoch"] == "e1"
-        for wrong in ("x", "-1", "1.5", "e1-"):
-            async with session.get("/conversations/cnv_a/events", params={"after": wrong}) as answer:
-                assert answer.status == 422
-
-
-class SseReader:
-    """A reader of server-sent events."""
-
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self._answer = answer
-
-    async def next(self) -> tuple[str, str, dict[str, Any]]:
-        """Return id, event and data of the next event."""
-        fields: dict[str, str] = {}
-        async with asyncio.timeout(10):
-            while "data" not in fields:
-                async for raw in self._answer.content:
-                    line = raw.decode().rstrip("\n")
-                    if not line:
-                        break
-                    name, _, value = line.partition(": ")
-                    fields[name] = value
-        return fields.get("id", ""), fields["event"], json.loads(fields["data"])
-
-
-async def test_server_sent_events_resume_by_their_id(server: StreamServer, events: MemoryEvents) -> None:
-    """The id of an event is the cursor to come back with."""
-    seqs = await append_events(events, 3)
-    path, accept = "/conversations/cnv_a/events", {"Accept": "text/event-stream"}
-    async with server.http() as session:
-        async with session.get(path, params={"after": 0}, headers=accept) as answer:
-            assert answer.content_type == "text/event-stream"
-            mark, kind, first = await SseReader(answer).next()
-        assert (mark, kind, first["seq"]) == (f"e1-{seqs[0]}", "job.started", seqs[0])
-        async with session.get(path, headers=accept | {"Last-Event-ID": mark}) as answer:
-            sent = SseReader(answer)
-            assert [(await sent.next())[2]["seq"] for _ in range(2)] == seqs[1:]
-            assert (await sent.next())[1] == "caught_up"
-            later = await append_events(events, 1)
-            assert (await sent.next())[0] == f"e1-{later[0]}"
-            events.begin_epoch("e2")
-            assert (await sent.next())[1:] == (
-                "reset",
-                {
-                    "type": "reset",
-                    "epoch": "e2",
-                    "snapshot": "/conversations/cnv_a/snapshot",
-                    "conversation": "cnv_a",
-                },
-            )
-            assert (await sent.next())[0] == f"e2-{seqs[0]}"
-
-
-async def test_server_sent_events_end_with_their_key(server: StreamServer, events: MemoryEvents) -> None:
-    """A revoked key ends the stream."""
-    async with (
-        server.http() as session,
-        session.get("/conversations/cnv_a/events", headers={"Accept": "text/event-stream"}) as answer,
-    ):
-        assert (await SseReader(answer).next())[1] == "caught_up"
-        server.valid.discard(KEY)
-        async with asyncio.timeout(5):
-            await answer.content.read()
 
 
 async def test_an_absent_broker_is_told_over_http_and_waited_for_on_the_socket(
