@@ -1,6 +1,7 @@
 """Print the table of performance targets beside the raw limit of the same run.
 
-    python -m bench.targets [--only one-by-one chats ...] [--count 100] [--turns 1000] [--rounds 3]
+    python -m bench.targets [--only one-by-one chats ...] [--count 100] [--turns 1000]
+        [--rows 1000000] [--rounds 3]
 
 The raw limit (`bench.baseline`) does what durability costs at least: three commits, six acknowledged
 publishes, one streamed model call, one call to Telegram. CPU by layer is sampled in the gateway's process.
@@ -16,8 +17,9 @@ from typing import Any
 
 from bench.targets import context, messages, others
 from bench.targets.report import TargetRow, print_layers, print_targets
+from bench.targets.rows import measure_rows
 
-PARTS = ("one-by-one", "chats", "growth", "kill", "start", "replay", "webhooks", "command", "context")
+PARTS = ("one-by-one", "chats", "growth", "rows", "kill", "start", "replay", "webhooks", "command", "context")
 
 
 async def measure(given: Any) -> tuple[list[TargetRow], Mapping[str, Mapping[str, float]]]:
@@ -29,6 +31,7 @@ async def measure(given: Any) -> tuple[list[TargetRow], Mapping[str, Mapping[str
     measurements: Mapping[str, Callable[[], Awaitable[list[TargetRow]]]] = {
         "chats": lambda: messages.measure_many_chats(given.messages),
         "growth": lambda: messages.measure_growth(given.turns),
+        "rows": lambda: measure_rows(given.count, given.rows),
         "kill": others.measure_recovery,
         "start": lambda: others.measure_start(given.rounds),
         "replay": lambda: others.measure_replay(given.rounds),
@@ -51,6 +54,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--messages", type=int, default=5)
     parser.add_argument("--turns", type=int, default=1000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     rows, layers = asyncio.run(measure(parser.parse_args()))
     print_targets(rows)

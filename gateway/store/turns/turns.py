@@ -12,6 +12,7 @@ from sqlalchemy import and_, bindparam, case, func, insert, literal_column, sele
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.database.partial_indexes import has_others
+from delivery.database.tables import UtcDateTime
 from gateway.store.tables import IS_OPEN, conversations, turns
 from gateway.store.turn_state import OPEN, TurnState
 
@@ -108,7 +109,7 @@ _CLAIM = _UPDATE_OWNED.values(
     attempt=turns.c.attempt + 1,
     crashes=bindparam("crashed"),
     runner=bindparam("by"),
-    started_at=func.coalesce(turns.c.started_at, bindparam("now")),
+    started_at=func.coalesce(turns.c.started_at, bindparam("now", type_=UtcDateTime)),
 ).returning(turns.c.input)
 _SETTLE = _UPDATE_OWNED.values(
     state=bindparam("to"),

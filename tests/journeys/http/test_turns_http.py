@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
+import sqlite3
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,27 @@ from gateway_process import GatewayProcess, gateway
 ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
 UNUSED_URL = f"http://{socket.gethostname()}/hook"
 """A name of this machine: only the connection shows that its address is refused."""
+
+
+SQLITE_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}")
+"""SQLite compares moments as texts, so all must have one format."""
+
+
+def stored_moments(database: Path) -> list[tuple[str, str]]:
+    """Return every moment that a SQLite database holds, with its table and column."""
+    with closing(sqlite3.connect(database)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        columns = [
+            (table, column)
+            for (table,) in tables
+            for _, column, kind, *_ in connection.execute(f"PRAGMA table_info({table})")
+            if kind == "DATETIME"
+        ]
+        return [
+            (f"{table}.{column}", text)
+            for table, column in columns
+            for (text,) in connection.execute(f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL")
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +97,9 @@ async def test_a_turn_is_asked_for_and_its_log_kept(turns_gateway: TurnsGateway)
     log = (await turns_gateway.mine.call("GET", f"/turns/{done.body['id']}/log")).body["items"]
     assert [(step["tool"], step["state"]) for step in log] == [("bash", "done")]
     assert log[0]["args"]["command"] == "echo over http"
+    moments = stored_moments(turns_gateway.process.data / "dovecote.db")
+    assert "turns.started_at" in {where for where, _ in moments}
+    assert not [(where, text) for where, text in moments if not SQLITE_MOMENT.fullmatch(text)]
 
 
 async def test_the_same_turn_twice_is_one_turn(turns_gateway: TurnsGateway) -> None:

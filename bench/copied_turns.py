@@ -1,0 +1,83 @@
+"""Copies of a conversation with one finished turn: fill the SQLite database of a stopped gateway with them.
+
+Every row that belongs to the conversation is copied, in every table, with ids of its own: its turn, messages,
+history, deliveries and usage. Events are not copied: published ones are deleted within hours.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+NOT_COPIED = {"outbox", "attempts"}
+AT_ONCE = 20_000
+CHAT = 1
+"""The Telegram chat of the conversation that is copied; each copy is of another chat."""
+
+_ID = re.compile(r"\b(?:cnv|trn|msg|evt|dlv|rte)_[0-9a-z]{26}")
+_CHAT = f'"{CHAT}"'
+_FIRST_CHAT = 10_000_000
+
+Row = tuple[object, ...]
+
+
+def copy_turns(database: Path, count: int) -> int:
+    """Copy the conversation with the fewest turns so many times; returns the number of turns afterwards."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA cache_size = -500000"
+        )
+        (conversation,) = connection.execute(
+            "SELECT conversation FROM turns GROUP BY conversation ORDER BY count(*)"
+        ).fetchone()
+        templates = {name: rows for name, rows in _rows_of(connection, conversation) if rows}
+        for first in range(0, count, AT_ONCE):
+            with connection:
+                for name, (columns, rows) in templates.items():
+                    places = ", ".join("?" * len(columns))
+                    statement = f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({places})"
+                    copies = _copies(rows, range(first, min(first + AT_ONCE, count)))
+                    connection.executemany(statement, copies)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (turns,) = connection.execute("SELECT count(*) FROM turns").fetchone()
+    return int(turns)
+
+
+def _rows_of(
+    connection: sqlite3.Connection, conversation: str
+) -> Iterator[tuple[str, tuple[list[str], list[Row]]]]:
+    """Yield each table with the columns to copy and the rows of a conversation, parents first."""
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    tables.sort(key=lambda name: name != "conversations")
+    for name in tables:
+        every = [row[1] for row in connection.execute(f"PRAGMA table_info({name})")]
+        key = "id" if name == "conversations" else "conversation"
+        if name in NOT_COPIED or key not in every:
+            continue
+        columns = [column for column in every if column != "position"]  # numbered by the database
+        rows = connection.execute(
+            f"SELECT {', '.join(columns)} FROM {name} WHERE {key} = ?",
+            [conversation],
+        ).fetchall()
+        yield name, (columns, rows)
+
+
+def _copies(rows: list[Row], numbers: range) -> Iterator[Row]:
+    for number in numbers:
+        rename = _renamer(number)
+        for row in rows:
+            yield tuple(rename(value) for value in row)
+
+
+def _renamer(number: int) -> Callable[[object], object]:
+    suffix, chat = f"{number:08d}", f'"{_FIRST_CHAT + number}"'
+
+    def rename(value: object) -> object:
+        if isinstance(value, str):
+            return _ID.sub(lambda found: found[0][:-8] + suffix, value).replace(_CHAT, chat)
+        return value
+
+    return rename
