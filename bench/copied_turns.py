@@ -33,7 +33,7 @@ def copy_turns(database: Path, count: int) -> int:
         (conversation,) = connection.execute(
             "SELECT conversation FROM turns GROUP BY conversation ORDER BY count(*)"
         ).fetchone()
-        templates = {name: rows for name, rows in _rows_of(connection, conversation) if rows}
+        templates = dict(_rows_of(connection, conversation))
         for first in range(0, count, AT_ONCE):
             with connection:
                 for name, (columns, rows) in templates.items():

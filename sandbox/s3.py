@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from sandbox.errors import (
@@ -102,6 +103,29 @@ async def read_body(response: Any, limit: int) -> bytes:
     return bytes(content)
 
 
+def open_session() -> Any:
+    """Return a session of the SDK with credentials of its own; the descriptions of services are read once.
+
+    Reading them takes a tenth of a second of the event loop for a client, and they do not change.
+    """
+    from aiobotocore.session import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        get_session,
+    )
+
+    session = get_session()
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    return session
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    from botocore.loaders import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        create_loader,
+    )
+
+    return create_loader(data_path)
+
+
 @asynccontextmanager
 async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
     """Open a client for a bucket; raises ProviderRefused if the SDK is not installed."""
@@ -109,12 +133,11 @@ async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
         from aiobotocore.config import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
             AioConfig,
         )
-        from aiobotocore.session import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
-            get_session,
-        )
+
+        session = open_session()
     except ImportError as error:
         raise ProviderRefused(f"{store} in S3 need the extra: run {install_command('s3')}") from error
-    opening = get_session().create_client(
+    opening = session.create_client(
         "s3",
         endpoint_url=bucket.endpoint,
         region_name=bucket.region,

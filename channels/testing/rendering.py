@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -58,10 +57,10 @@ class RenderingContract:
 
     @pytest.mark.parametrize("unit", HOSTILE)
     def test_no_renderer_is_superlinear(self, render: Callable[[str], str], unit: str) -> None:
-        """Rendering twice the hostile text takes about twice the steps."""
-        texts = [(unit * 1200)[:size] for size in (300, 600, 1200)]
-        steps = [count_lines(lambda text=text: render(text)) for text in texts]  # type: ignore[misc]
-        assert all(more <= 2.6 * less + 2000 for less, more in pairwise(steps)), steps
+        """Rendering four times the hostile text takes about four times the steps."""
+        texts = [(unit * 1200)[:size] for size in (300, 1200)]
+        less, more = (count_lines(lambda text=text: render(text)) for text in texts)  # type: ignore[misc]
+        assert more <= 4.9 * less + 4000, (less, more)
 
     def test_text_like_html_is_not_lost(self, render: Callable[[str], str]) -> None:
         """Text that looks like a tag is rendered as text."""

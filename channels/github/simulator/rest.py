@@ -35,6 +35,12 @@ def private_key(name: str) -> str:
     return key.private_bytes(*form, serialization.NoEncryption()).decode()
 
 
+@cache
+def _public_key(pem: str) -> Any:
+    """Return the public half of a private key; reading one checks it, which takes 50 ms."""
+    return serialization.load_pem_private_key(pem.encode(), None).public_key()
+
+
 class GitHubRefusal(Exception):
     """GitHub answers with a status, a message and perhaps headers."""
 
@@ -118,9 +124,10 @@ class GitHubApi:
         return web.json_response(body, status=status, headers=headers)
 
     def _check_jwt(self, token: str) -> None:
-        public = serialization.load_pem_private_key(self.key.encode(), None).public_key()
         try:
-            claims = jwt.decode(token, public, algorithms=["RS256"], options={"verify_aud": False})  # type: ignore[arg-type]
+            claims = jwt.decode(
+                token, _public_key(self.key), algorithms=["RS256"], options={"verify_aud": False}
+            )
         except jwt.PyJWTError:
             raise GitHubRefusal(401, "A JSON web token could not be decoded") from None
         if str(claims.get("iss")) != str(APP_ID) or claims["exp"] - time.time() > 600:  # noqa: PLR2004
