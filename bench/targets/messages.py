@@ -126,11 +126,11 @@ async def _measure_chats(chats: int, messages: int, pieces: int) -> tuple[Throug
 
 
 async def measure_growth(turns: int) -> list[TargetRow]:
-    """Compare the CPU of a message in a conversation of ten turns and of so many.
+    """Compare the CPU of a message in a conversation of fifty turns and of so many.
 
     Over WebSocket, because a bot sends one message a second to a chat of Telegram.
     """
-    sample, said = 10, count()
+    sample, said = 50, count()
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         url = await stack.enter_async_context(run_model())
@@ -148,5 +148,5 @@ async def measure_growth(turns: int) -> list[TargetRow]:
         await talk(max(0, turns - 2 * sample))
         grown = await talk(sample)
     return [
-        TargetRow(name=f"CPU of a message after {turns} turns ÷ after 10", value=grown / short, target=1.2)
+        TargetRow(name=f"CPU of a message after {turns} turns ÷ after 50", value=grown / short, target=1.2)
     ]

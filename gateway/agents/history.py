@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 FORMAT_PREFIX = b"dovecote-turn/"
@@ -25,11 +25,11 @@ class UnreadableHistory(Exception):
     """A stored history is damaged or has a newer format; the message is shown to the user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HistoryEntry:
     """What one turn adds to its conversation's history; neither it nor its messages are ever changed.
 
-    An agent may keep what it derived from an entry as long as the entry exists (`WeakKeyDictionary`).
+    An agent may keep in `derived` what it derived from an entry, under a name of its own.
     `notes` are facts that compaction keeps verbatim. An entry that `replaces` all earlier ones contains the
     whole conversation, as after a compaction. An entry that `undoes` a number of entries takes the last ones
     before it out of the history.
@@ -39,6 +39,7 @@ class HistoryEntry:
     notes: tuple[str, ...] = ()
     replaces: bool = False
     undoes: int = 0
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from gateway.agents.clients import messages as stored
 from gateway.agents.clients.error_responses import (
@@ -90,8 +89,8 @@ class OpenAIChat(ModelClient):
         return f'{to_json(body)[:-1]},"messages":[{messages}]}}'
 
 
-_ENCODED: WeakKeyDictionary[EarlierTurn, str] = WeakKeyDictionary()
-"""Earlier turns as chat completions has them, so that a long conversation is not encoded for each request."""
+_FORM = "chat completions"
+"""The name of earlier turns' encoding, so that a long conversation is not encoded for each request."""
 
 
 def _encoded(query: ModelQuery, url: str) -> Iterator[str]:
@@ -107,9 +106,9 @@ def _encoded(query: ModelQuery, url: str) -> Iterator[str]:
 
 
 def _encoded_turn(turn: EarlierTurn) -> str:
-    encoded = _ENCODED.get(turn)
+    encoded = turn.encoded.get(_FORM)
     if encoded is None:
-        encoded = _ENCODED[turn] = _joined(_messages(turn.messages, len(turn.messages), ""))
+        encoded = turn.encoded[_FORM] = _joined(_messages(turn.messages, len(turn.messages), ""))
     return encoded
 
 

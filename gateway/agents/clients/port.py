@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.agents.clients.messages import ChatMessage
 from gateway.agents.port import ToolSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EarlierTurn:
-    """The messages of one earlier turn, which never change.
+    """The messages of an earlier turn, or of several in a row, which never change.
 
-    A client may keep what it derived from them as long as this object exists (`WeakKeyDictionary`).
+    A client may keep in `encoded` how it sends them, under a name of its own.
     """
 
     messages: Sequence[ChatMessage]
+    encoded: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
+from operator import is_
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from gateway.agents import history
 from gateway.agents.clients import messages as stored
@@ -104,7 +105,7 @@ class AgentState:
     def _divided(self) -> tuple[Sequence[ChatMessage], Sequence[ChatMessage]]:
         """Return the earlier messages, or none if they were replaced, and the messages after them."""
         earlier = self.earlier.messages
-        if len(self.messages) >= len(earlier) and all(map(_is_same, earlier, self.messages)):
+        if len(self.messages) >= len(earlier) and all(map(is_, earlier, self.messages)):
             return earlier, self.messages[len(earlier) :]
         return (), self.messages
 
@@ -141,12 +142,21 @@ class _ParsedEntry:
     tokens: int
 
 
-_PARSED: WeakKeyDictionary[HistoryEntry, _ParsedEntry] = WeakKeyDictionary()
-"""Entries that were checked; the gateway keeps entries of conversations that are in use."""
+@dataclass(frozen=True, kw_only=True)
+class _KnownConversation:
+    """What was made of the entries `before` one and of that entry itself; `turns` of them count."""
+
+    before: Sequence[HistoryEntry] = ()
+    earlier: Earlier = field(default_factory=Earlier)
+    turns: int = 0
 
 
-def _is_same(one: object, other: object) -> bool:
-    return one is other
+_PARSED = "parsed by the model agent"
+_KNOWN = "the conversation up to this entry, by the model agent"
+_NOTHING_KNOWN = _KnownConversation()
+
+TURNS_AT_ONCE = 64
+"""Earlier turns that become one, so that the work of a turn hardly grows with the conversation."""
 
 
 def repair_response(response: ChatMessage) -> None:
@@ -168,16 +178,52 @@ def initial_state(entries: Sequence[HistoryEntry]) -> AgentState:
 
     Calls without a result are closed, because models refuse them.
     """
-    effective = history.effective(entries)
-    parsed = [_parse(entry) for entry in effective]
-    notes = tuple(note for entry in effective for note in entry.notes)[-MAX_NOTES:]
-    earlier = Earlier(
-        turns=tuple(one.turn for one in parsed),
-        messages=tuple(message for one in parsed for message in one.turn.messages),
-        tokens=sum(one.tokens for one in parsed),
-        notes=notes,
-    )
+    earlier = _earlier(entries)
     return AgentState(messages=list(earlier.messages), earlier=earlier)
+
+
+def _earlier(entries: Sequence[HistoryEntry]) -> Earlier:
+    """Return the conversation so far: what the turn before knew, and the entries after that."""
+    places, known = _known(entries)
+    added = entries[places:]
+    replacing = [place for place, entry in enumerate(added) if entry.replaces]
+    before = _NOTHING_KNOWN if replacing else known
+    added = added[replacing[-1] :] if replacing else added
+    if not added:
+        return before.earlier
+    parsed = [_parse(entry) for entry in added]
+    notes = [*before.earlier.notes, *chain.from_iterable(entry.notes for entry in added)]
+    earlier = Earlier(
+        turns=_grouped(before, [one.turn for one in parsed]),
+        messages=(*before.earlier.messages, *chain.from_iterable(one.turn.messages for one in parsed)),
+        tokens=before.earlier.tokens + sum(one.tokens for one in parsed),
+        notes=tuple(notes[-MAX_NOTES:]),
+    )
+    entries[-1].derived[_KNOWN] = _KnownConversation(
+        before=tuple(entries[:-1]), earlier=earlier, turns=before.turns + len(added)
+    )
+    if len(entries) > 1:
+        entries[-2].derived.pop(_KNOWN, None)
+    return earlier
+
+
+def _known(entries: Sequence[HistoryEntry]) -> tuple[int, _KnownConversation]:
+    """Return of how many entries something is known, which are all but perhaps the last, and what it is."""
+    for place in range(len(entries) - 1, max(len(entries) - 3, -1), -1):
+        known: _KnownConversation | None = entries[place].derived.get(_KNOWN)
+        if known is not None and len(known.before) == place and all(map(is_, known.before, entries)):
+            return place + 1, known
+    return 0, _NOTHING_KNOWN
+
+
+def _grouped(before: _KnownConversation, added: Sequence[EarlierTurn]) -> Sequence[EarlierTurn]:
+    """Return the earlier turns, of which so many at once become one."""
+    whole = before.turns // TURNS_AT_ONCE
+    groups, turns = list(before.earlier.turns[:whole]), [*before.earlier.turns[whole:], *added]
+    while len(turns) >= TURNS_AT_ONCE:
+        merged, turns = turns[:TURNS_AT_ONCE], turns[TURNS_AT_ONCE:]
+        groups.append(EarlierTurn(messages=list(chain.from_iterable(one.messages for one in merged))))
+    return (*groups, *turns)
 
 
 def resume(saved: bytes | None, entries: Sequence[HistoryEntry]) -> AgentState | None:
@@ -217,15 +263,14 @@ def _resumed(progress: TurnProgress, earlier: Earlier) -> AgentState:
 
 
 def _parse(entry: HistoryEntry) -> _ParsedEntry:
-    parsed = _PARSED.get(entry)
+    parsed: _ParsedEntry | None = entry.derived.get(_PARSED)
     if parsed is None:
         try:
             messages = stored.repaired(stored.check_messages(list(entry.messages)))
         except ValueError as error:
             raise _unreadable() from error
         tokens = compaction.estimate_tokens(messages)
-        parsed = _ParsedEntry(turn=EarlierTurn(messages=messages), tokens=tokens)
-        _PARSED[entry] = parsed
+        parsed = entry.derived[_PARSED] = _ParsedEntry(turn=EarlierTurn(messages=messages), tokens=tokens)
     return parsed
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
+from operator import is_
 from pathlib import Path
 from typing import cast
 
@@ -33,7 +35,7 @@ from gateway.agents.history import (
     effective,
     encode_entry,
 )
-from gateway.agents.model.state import AgentState, encode, initial_state, resume
+from gateway.agents.model.state import TURNS_AT_ONCE, AgentState, encode, initial_state, resume
 from gateway.agents.port import AgentError
 from model_messages import response, tool_call
 
@@ -274,6 +276,35 @@ def thoughtful(answer: str) -> ChatMessage:
     message["parts"].insert(0, thinking)
     message["provider_url"] = "http://model"
     return message
+
+
+@given(st.lists(st.sampled_from(["adds", "replaces", "goes back", "again"]), max_size=12))
+def test_a_conversation_that_grows_is_the_one_that_is_read_anew(steps: list[str]) -> None:
+    """Nothing that an earlier turn knew remains after a replaced, undone or repeated one."""
+    entries: list[HistoryEntry] = []
+    for number, step in enumerate(steps):
+        if step == "goes back":
+            entries = entries[: len(entries) // 2]
+        elif step != "again":
+            notes = (f"note {number}",)
+            entries = [*entries, stored(f"question {number}", notes=notes, replaces=step == "replaces")]
+        grown, anew = initial_state(entries), initial_state([replace(entry) for entry in entries])
+        assert grown.messages == anew.messages
+        assert grown.all_notes == anew.all_notes
+        assert grown.estimate_tokens() == anew.estimate_tokens()
+        assert [one for turn in grown.earlier.turns for one in turn.messages] == anew.messages
+
+
+def test_the_parts_of_a_long_conversation_are_few_and_kept() -> None:
+    """What a turn looks at hardly grows with the turns before it, and older ones stay the same objects."""
+    entries = [stored("how?") for _ in range(3 * TURNS_AT_ONCE)]
+    states = [initial_state(entries[:count]) for count in range(1, len(entries) + 1)]
+    assert max(len(state.earlier.turns) for state in states) < TURNS_AT_ONCE + 3
+    for before, after in pairwise(states):
+        whole = len(before.messages) // (4 * TURNS_AT_ONCE)
+        assert all(map(is_, before.earlier.turns[:whole], after.earlier.turns))
+        assert after.messages == [message for turn in after.earlier.turns for message in turn.messages]
+    assert sum("conversation" in name for entry in entries for name in entry.derived) == 1
 
 
 @given(st.lists(exchanges, max_size=4), st.booleans())
