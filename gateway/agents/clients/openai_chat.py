@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -51,6 +52,9 @@ _BY_CODE: Mapping[str, type[ModelCallError]] = {
     "invalid_api_key": ModelKeyRefused,
 }
 
+MAX_ENCODED_TOOLS = 64
+"""The number of sets of tools whose JSON is kept."""
+
 
 class OpenAIChat(ModelClient):
     """One model of a server that speaks chat completions.
@@ -82,11 +86,12 @@ class OpenAIChat(ModelClient):
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+        tools = ""
         if query.tools:
             body["tool_choice"] = "auto"
-            body["tools"] = [_tool(spec, is_strict=self._is_strict) for spec in query.tools]
+            tools = f',"tools":{_TOOLS[self._is_strict].encode(query.tools)}'
         messages = ",".join(filter(None, _encoded(query, self._address.url)))
-        return f'{to_json(body)[:-1]},"messages":[{messages}]}}'
+        return f'{to_json(body)[:-1]}{tools},"messages":[{messages}]}}'
 
 
 _FORM = "chat completions"
@@ -181,6 +186,28 @@ def _tool(spec: ToolSpec, *, is_strict: bool) -> dict[str, Any]:
         if is_strict and _is_strict_schema(schema):
             function["strict"] = True
     return {"type": "function", "function": function}
+
+
+class _ToolEncoder:
+    """Encodes the tools of requests as JSON, and keeps the result: an agent's tools hardly ever change."""
+
+    def __init__(self, *, is_strict: bool) -> None:
+        self._is_strict = is_strict
+        self._kept: OrderedDict[tuple[str, ...], tuple[Sequence[ToolSpec], str]] = OrderedDict()
+
+    def encode(self, tools: Sequence[ToolSpec]) -> str:
+        """Return the JSON array of the tools."""
+        names = tuple([tool.name for tool in tools])
+        known, encoded = self._kept.get(names, ((), ""))
+        if known != tools:
+            encoded = to_json([_tool(tool, is_strict=self._is_strict) for tool in tools])
+            self._kept[names] = tools, encoded
+            if len(self._kept) > MAX_ENCODED_TOOLS:
+                self._kept.popitem(last=False)
+        return encoded
+
+
+_TOOLS = {is_strict: _ToolEncoder(is_strict=is_strict) for is_strict in (False, True)}
 
 
 def _is_strict_schema(schema: Mapping[str, Any]) -> bool:

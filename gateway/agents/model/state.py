@@ -223,6 +223,8 @@ def _grouped(before: _KnownConversation, added: Sequence[EarlierTurn]) -> Sequen
     while len(turns) >= TURNS_AT_ONCE:
         merged, turns = turns[:TURNS_AT_ONCE], turns[TURNS_AT_ONCE:]
         groups.append(EarlierTurn(messages=list(chain.from_iterable(one.messages for one in merged))))
+        for one in merged:
+            one.encoded.clear()
     return (*groups, *turns)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import UserDict
+from collections.abc import Iterator, KeysView
 from dataclasses import replace
 from itertools import pairwise
 from operator import is_
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -36,7 +37,7 @@ from gateway.agents.history import (
     encode_entry,
 )
 from gateway.agents.model.state import TURNS_AT_ONCE, AgentState, encode, initial_state, resume
-from gateway.agents.port import AgentError
+from gateway.agents.port import AgentError, ToolSpec
 from model_messages import response, tool_call
 
 RECORDED = sorted((Path(__file__).parent / "model_histories").glob("*.state"))
@@ -328,3 +329,30 @@ def test_a_request_encodes_earlier_turns_once() -> None:
     counted.reads = 0
     assert body_of(query) == body_of(query)
     assert counted.reads == 1
+
+
+class CountedSchema(UserDict[str, object]):
+    """A schema that counts how often it is read to be encoded."""
+
+    reads = 0
+
+    def keys(self) -> KeysView[str]:
+        """Return the names."""
+        self.reads += 1
+        return super().keys()
+
+
+def test_a_request_encodes_its_tools_once() -> None:
+    """Equal tools are encoded once, and changed ones of the same names anew."""
+    schema = CountedSchema(type="object", properties={"path": {"type": "string"}})
+    changed = {**schema, "required": ["path"]}
+    messages = [request([user_prompt("how?")])]
+    first, again, other = (
+        ModelQuery(messages=messages, tools=(ToolSpec(name="read", description="Read", schema=one),))
+        for one in (schema, schema, changed)
+    )
+    schema.reads = 0
+    assert body_of(first) == body_of(again)
+    assert schema.reads == 1
+    (sent,) = cast("dict[str, Any]", body_of(other))["tools"]
+    assert sent["function"]["parameters"]["required"] == ["path"]
