@@ -1,7 +1,7 @@
 """Copies of a conversation with one finished turn: fill the SQLite database of a stopped gateway with them.
 
-Every row that belongs to the conversation is copied, in every table, with ids of its own: its turn, messages,
-history, deliveries and usage. Events are not copied: published ones are deleted within hours.
+The rows of the conversation are copied with new ids: its turn, messages, history, route, deliveries, usage
+and position in the stream. Events are not copied: published ones are deleted within hours.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-NOT_COPIED = {"outbox", "attempts"}
 AT_ONCE = 20_000
 CHAT = 1
 """The Telegram chat of the conversation that is copied; each copy is of another chat."""
@@ -55,7 +54,7 @@ def _rows_of(
     for name in tables:
         every = [row[1] for row in connection.execute(f"PRAGMA table_info({name})")]
         key = "id" if name == "conversations" else "conversation"
-        if name in NOT_COPIED or key not in every:
+        if name == "outbox" or key not in every:
             continue
         columns = [column for column in every if column != "position"]  # numbered by the database
         rows = connection.execute(

@@ -1,4 +1,4 @@
-"""Open a bucket of an S3-compatible store and translate its errors."""
+"""Open sessions of the AWS SDK, and buckets of S3-compatible stores, and translate their errors."""
 
 from __future__ import annotations
 
@@ -103,10 +103,11 @@ async def read_body(response: Any, limit: int) -> bytes:
     return bytes(content)
 
 
-def open_session() -> Any:
-    """Return a session of the SDK with credentials of its own; the descriptions of services are read once.
+def open_aws_session() -> Any:
+    """Return a session of the AWS SDK, with credentials of its own.
 
-    Reading them takes a tenth of a second of the event loop for a client, and they do not change.
+    All sessions share the SDK's descriptions of services. Reading them would block the event loop for about
+    0.1 s for each client.
     """
     from aiobotocore.session import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
         get_session,
@@ -134,7 +135,7 @@ async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
             AioConfig,
         )
 
-        session = open_session()
+        session = open_aws_session()
     except ImportError as error:
         raise ProviderRefused(f"{store} in S3 need the extra: run {install_command('s3')}") from error
     opening = session.create_client(

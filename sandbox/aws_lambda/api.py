@@ -20,7 +20,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped, import-not-fou
 from sandbox.aws_lambda.errors import AnswerLost, error_for, function_error
 from sandbox.aws_lambda.settings import LambdaSettings
 from sandbox.errors import ProviderUnauthorized, ProviderUnreachable
-from sandbox.s3 import CONNECTIONS, open_session
+from sandbox.s3 import CONNECTIONS, open_aws_session
 
 CONNECT_SECONDS = 10
 READ_SECONDS_BEYOND = 10
@@ -31,7 +31,7 @@ READ_SECONDS_BEYOND = 10
 async def open_functions(settings: LambdaSettings) -> AsyncIterator[Any]:
     """Open a client; the SDK's own retries are off, because a repeated Invoke is a second run."""
     store = settings.store
-    opening = open_session().create_client(
+    opening = open_aws_session().create_client(
         "lambda",
         endpoint_url=settings.endpoint,
         region_name=settings.region,

@@ -23,6 +23,8 @@ from gateway.web.stream.sse import EventQuery
 
 KEY = "good"
 READ_ONLY = "reading"
+RETAINED = 8
+"""The events that a stream of these tests keeps for each conversation."""
 
 
 @dataclass(slots=True)

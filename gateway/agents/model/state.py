@@ -144,7 +144,10 @@ class _ParsedEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class _KnownConversation:
-    """What was made of the entries `before` one and of that entry itself; `turns` of them count."""
+    """The conversation up to one entry, derived from it and the entries `before` it.
+
+    `turns` are the entries since the last one that replaces those before it.
+    """
 
     before: Sequence[HistoryEntry] = ()
     earlier: Earlier = field(default_factory=Earlier)
@@ -155,8 +158,8 @@ _PARSED = "parsed by the model agent"
 _KNOWN = "the conversation up to this entry, by the model agent"
 _NOTHING_KNOWN = _KnownConversation()
 
-TURNS_AT_ONCE = 64
-"""Earlier turns that become one, so that the work of a turn hardly grows with the conversation."""
+TURNS_PER_GROUP = 64
+"""Earlier turns that are combined into one, so that a turn's work hardly grows with the conversation."""
 
 
 def repair_response(response: ChatMessage) -> None:
@@ -184,13 +187,11 @@ def initial_state(entries: Sequence[HistoryEntry]) -> AgentState:
 
 def _earlier(entries: Sequence[HistoryEntry]) -> Earlier:
     """Return the conversation so far: what the turn before knew, and the entries after that."""
-    places, known = _known(entries)
-    added = entries[places:]
-    replacing = [place for place, entry in enumerate(added) if entry.replaces]
-    before = _NOTHING_KNOWN if replacing else known
-    added = added[replacing[-1] :] if replacing else added
+    count, known = _find_known(entries)
+    added = history.effective(entries[count:])
     if not added:
-        return before.earlier
+        return known.earlier
+    before = _NOTHING_KNOWN if added[0].replaces else known
     parsed = [_parse(entry) for entry in added]
     notes = [*before.earlier.notes, *chain.from_iterable(entry.notes for entry in added)]
     earlier = Earlier(
@@ -207,8 +208,8 @@ def _earlier(entries: Sequence[HistoryEntry]) -> Earlier:
     return earlier
 
 
-def _known(entries: Sequence[HistoryEntry]) -> tuple[int, _KnownConversation]:
-    """Return of how many entries something is known, which are all but perhaps the last, and what it is."""
+def _find_known(entries: Sequence[HistoryEntry]) -> tuple[int, _KnownConversation]:
+    """Return what an earlier turn derived, and from how many entries: all, all but the last one, or none."""
     for place in range(len(entries) - 1, max(len(entries) - 3, -1), -1):
         known: _KnownConversation | None = entries[place].derived.get(_KNOWN)
         if known is not None and len(known.before) == place and all(map(is_, known.before, entries)):
@@ -217,11 +218,11 @@ def _known(entries: Sequence[HistoryEntry]) -> tuple[int, _KnownConversation]:
 
 
 def _grouped(before: _KnownConversation, added: Sequence[EarlierTurn]) -> Sequence[EarlierTurn]:
-    """Return the earlier turns, of which so many at once become one."""
-    whole = before.turns // TURNS_AT_ONCE
+    """Return the earlier turns: the oldest in groups of a fixed size, the others one by one."""
+    whole = before.turns // TURNS_PER_GROUP
     groups, turns = list(before.earlier.turns[:whole]), [*before.earlier.turns[whole:], *added]
-    while len(turns) >= TURNS_AT_ONCE:
-        merged, turns = turns[:TURNS_AT_ONCE], turns[TURNS_AT_ONCE:]
+    while len(turns) >= TURNS_PER_GROUP:
+        merged, turns = turns[:TURNS_PER_GROUP], turns[TURNS_PER_GROUP:]
         groups.append(EarlierTurn(messages=list(chain.from_iterable(one.messages for one in merged))))
         for one in merged:
             one.encoded.clear()

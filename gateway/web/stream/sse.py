@@ -128,7 +128,7 @@ class _PageBuilder:
 async def serve_page(services: StreamServices, event_request: EventRequest) -> web.Response:
     """Return one page; `next` is the cursor of the following page, null at the live edge.
 
-    The page has every event that was recorded before the request.
+    First waits until the events that were recorded before the request are published.
     """
     found = _PageBuilder()
     source = _frames(services, event_request, cursor=event_request.cursor or StreamCursor(0), live=False)

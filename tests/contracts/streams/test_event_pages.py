@@ -4,30 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
-import pytest
 
 from delivery.broker.memory_events import MemoryEvents
 from delivery.events.event import Event, EventType
-from stream_server import KEY, StreamServer, append_events, stream_server
-
-RETAINED = 8
-
-
-@pytest.fixture
-def events() -> MemoryEvents:
-    """Make a stream."""
-    return MemoryEvents(epoch="e1", max_events=RETAINED)
-
-
-@pytest.fixture
-async def server(events: MemoryEvents) -> AsyncIterator[StreamServer]:
-    """Serve it."""
-    async with stream_server(events) as face:
-        yield face
+from stream_server import KEY, RETAINED, StreamServer, append_events
 
 
 async def test_pages_lead_to_the_live_edge(server: StreamServer, events: MemoryEvents) -> None:

@@ -13,23 +13,9 @@ import pytest
 
 from delivery.broker.memory_events import MemoryEvents
 from delivery.events.event import Event, EventType
-from stream_server import KEY, READ_ONLY, StreamServer, append_events, stream_server
+from stream_server import KEY, READ_ONLY, RETAINED, StreamServer, append_events, stream_server
 
-RETAINED = 8
 Socket = aiohttp.ClientWebSocketResponse
-
-
-@pytest.fixture
-def events() -> MemoryEvents:
-    """Make a stream."""
-    return MemoryEvents(epoch="e1", max_events=RETAINED)
-
-
-@pytest.fixture
-async def server(events: MemoryEvents) -> AsyncIterator[StreamServer]:
-    """Serve it."""
-    async with stream_server(events) as face:
-        yield face
 
 
 @asynccontextmanager

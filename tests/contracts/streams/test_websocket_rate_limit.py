@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
 import aiohttp
-import pytest
 
-from delivery.broker.memory_events import MemoryEvents
 from gateway.web.http.rate_limit import RequestRateLimiter
-from stream_server import READ_ONLY, StreamServer, stream_server
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[StreamServer]:
-    """Serve an empty stream."""
-    async with stream_server(MemoryEvents(epoch="e1")) as face:
-        yield face
+from stream_server import READ_ONLY, StreamServer
 
 
 async def send_and_receive(socket: aiohttp.ClientWebSocketResponse, frame: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.s3 import open_session
+from sandbox.s3 import open_aws_session
 
 
 async def test_sessions_share_descriptions_and_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -13,7 +13,7 @@ async def test_sessions_share_descriptions_and_no_credentials(monkeypatch: pytes
     keys, loaders = [], []
     for key in ("first", "second"):
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
-        session = open_session()
+        session = open_aws_session()
         loaders.append(session.get_component("data_loader"))
         keys.append((await session.get_credentials()).access_key)
     assert keys == ["first", "second"]

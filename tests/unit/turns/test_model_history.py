@@ -36,7 +36,7 @@ from gateway.agents.history import (
     effective,
     encode_entry,
 )
-from gateway.agents.model.state import TURNS_AT_ONCE, AgentState, encode, initial_state, resume
+from gateway.agents.model.state import TURNS_PER_GROUP, AgentState, encode, initial_state, resume
 from gateway.agents.port import AgentError, ToolSpec
 from model_messages import response, tool_call
 
@@ -298,11 +298,11 @@ def test_a_conversation_that_grows_is_the_one_that_is_read_anew(steps: list[str]
 
 def test_the_parts_of_a_long_conversation_are_few_and_kept() -> None:
     """What a turn looks at hardly grows with the turns before it, and older ones stay the same objects."""
-    entries = [stored("how?") for _ in range(3 * TURNS_AT_ONCE)]
+    entries = [stored("how?") for _ in range(3 * TURNS_PER_GROUP)]
     states = [initial_state(entries[:count]) for count in range(1, len(entries) + 1)]
-    assert max(len(state.earlier.turns) for state in states) < TURNS_AT_ONCE + 3
+    assert max(len(state.earlier.turns) for state in states) < TURNS_PER_GROUP + 3
     for before, after in pairwise(states):
-        whole = len(before.messages) // (4 * TURNS_AT_ONCE)
+        whole = len(before.messages) // (4 * TURNS_PER_GROUP)
         assert all(map(is_, before.earlier.turns[:whole], after.earlier.turns))
         assert after.messages == [message for turn in after.earlier.turns for message in turn.messages]
     assert sum("conversation" in name for entry in entries for name in entry.derived) == 1
