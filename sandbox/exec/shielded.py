@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, TypeVarTuple
 
+Arguments = TypeVarTuple("Arguments")
 Returned = TypeVar("Returned")
 Cancellation = asyncio.CancelledError | None
 
@@ -34,6 +35,11 @@ async def shielded(work: Awaitable[Returned]) -> Returned:
     if stopped is not None:
         raise stopped
     return result
+
+
+async def shielded_call(function: Callable[[*Arguments], Returned], *args: *Arguments) -> Returned:
+    """Call a function that blocks in a thread; a cancellation is raised after its end."""
+    return await shielded(asyncio.to_thread(function, *args))
 
 
 async def cancel_and_wait(task: asyncio.Task[Any]) -> None:

@@ -14,6 +14,7 @@ import structlog
 
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
 from sandbox.errors import ProviderRefused, SandboxGone
+from sandbox.exec.shielded import shielded_call
 from sandbox.host.isolation import bubblewrap, cgroups, network, root_filesystem, runtimes
 from sandbox.host.isolation.cgroups import CgroupLayout, SandboxCgroups
 from sandbox.host.jobs.jobs import HostJobs
@@ -48,15 +49,20 @@ class HostProvider(Provider):
         self._check(spec)
         sandbox_id = SandboxId(f"host-{key_of('sandbox', spec.label)}")
         paths = self._paths(sandbox_id)
+        self._host.context.open_sockets(sandbox_id, spec)
+        await shielded_call(self._create_files, paths, spec)
+        sandbox = HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
+        await sandbox.set_up_cgroups()
+        return sandbox
+
+    def _create_files(self, paths: SandboxPaths, spec: SandboxSpec) -> None:
         for directory in (paths.jobs, paths.home, paths.scratch):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if spec.workspace is not None:
             spec.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._host.context.open_sockets(sandbox_id, spec)
         self._host.context.checkpoint("sandbox.create")
         if not paths.label.exists():
             write_durably(paths.label, spec.label.encode("utf-8", "surrogatepass"))
-        return HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return a sandbox created by any process with the same state directory."""
@@ -65,7 +71,9 @@ class HostProvider(Provider):
         if not paths.label.exists():
             raise SandboxGone
         self._host.context.open_sockets(sandbox_id, spec)
-        return HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
+        sandbox = HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
+        await sandbox.set_up_cgroups()
+        return sandbox
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """Stop the sandbox's jobs and remove its directories; the workspace stays."""
@@ -145,7 +153,7 @@ async def open_provider(settings: HostSettings, context: ProviderContext) -> Asy
 async def _retry_until(is_gone: Callable[[], bool]) -> None:
     """Try to remove control groups for a moment: killed processes need time to leave them."""
     for _ in range(_TRIES):
-        if is_gone():
+        if await shielded_call(is_gone):
             return
         await asyncio.sleep(_PAUSE)
 

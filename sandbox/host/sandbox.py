@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxGone, UnsafePath
+from sandbox.exec.shielded import shielded_call, shielded_outcome
 from sandbox.host import home_snapshot
-from sandbox.host.isolation.cgroup import Cgroup
 from sandbox.host.isolation.cgroups import SandboxCgroups
 from sandbox.host.jobs.jobs import HostJobs, job_key
-from sandbox.host.run.execution import CgroupRemoved, Launch, Run, execute
+from sandbox.host.run.execution import CgroupRemoved, Run, execute
 from sandbox.host.run.host_environment import MAX_SCRIPT_BYTES, HostEnvironment, SandboxPaths
 from sandbox.host.run.prewarmed import READ_SCRIPT, PrewarmedRuns
 from sandbox.model import (
@@ -50,7 +50,13 @@ class HostSandbox(Sandbox):
         self._cgroups = SandboxCgroups(layout=host.layout, name=sandbox_id)
         self._jobs = HostJobs(host=host, paths=paths)
         self._quota = quota_of(spec, host.settings.workspace_bytes)
-        self._cgroups.apply_limits(spec)
+
+    async def set_up_cgroups(self) -> None:
+        """Create the control groups and write the limits of the spec.
+
+        The kernel changes control groups under one lock, and may make a caller wait for tens of milliseconds.
+        """
+        await shielded_call(self._cgroups.apply_limits, self._spec)
 
     async def run(self, command: ExecRequest) -> ExecResult:
         """Run a script in new namespaces; none of its processes is left afterwards."""
@@ -65,7 +71,7 @@ class HostSandbox(Sandbox):
         try:
             return await self._execute(command)
         except CgroupRemoved:  # the group was removed by an ending run of ours; the command has not run
-            self._cgroups.apply_limits(self._spec)
+            await self.set_up_cgroups()
             return await self._execute(command)
 
     async def spawn(self, job: BackgroundJob) -> None:
@@ -75,7 +81,7 @@ class HostSandbox(Sandbox):
         if self._jobs.exists(job.id):
             return
         self._host.context.checkpoint("sandbox.spawn.before")
-        self._cgroups.apply_limits(self._spec)
+        await self.set_up_cgroups()
         group = self._cgroups.cgroup_for(f"job-{job_key(job.id)}")
         launch = self._host.launch(self._spec, self._paths, group, job.script)
         await self._jobs.start(job, launch)
@@ -141,27 +147,30 @@ class HostSandbox(Sandbox):
         """Run in the prewarmed namespaces or in new ones; the next ones are prepared afterwards."""
         directory_ids = self._directory_ids()
         run = self._prewarmed.acquire(self.id, self._spec, directory_ids, command) if directory_ids else None
-        group = self._cgroups.create_run_cgroup(self._spec) if run is None else run.group
         try:
             if run is None:
-                run = Run(self._launch(group, command.script), stdin=bool(command.stdin))
+                run = await self._start(command.script, stdin=bool(command.stdin))
             return await execute(run, command)
         finally:
-            group.remove()
             if directory_ids:
-                self._prepare(directory_ids)
+                self._prewarmed.prepare(self.id, self._spec, directory_ids, self._start_prewarmed)
 
-    def _launch(self, group: Cgroup, script: str) -> Launch:
-        return self._host.launch(self._spec, self._paths, group, script)
+    async def _start(self, script: str, *, stdin: bool, reads_script: bool = False) -> Run:
+        """Start a run in a new control group."""
+        creating = asyncio.to_thread(self._cgroups.create_run_cgroup, self._spec)
+        group, cancelled = await shielded_outcome(creating)
+        if cancelled is not None:
+            await shielded_call(group.remove)
+            raise cancelled
+        try:
+            launch = self._host.launch(self._spec, self._paths, group, script)
+            return Run(launch, stdin=stdin, reads_script=reads_script)
+        except BaseException:
+            await shielded_call(group.remove)
+            raise
 
-    def _prepare(self, directory_ids: tuple[tuple[int, int], ...]) -> None:
-        """Create the next command's namespaces after this command's result was returned."""
-
-        def launch() -> Launch:
-            return self._launch(self._cgroups.create_run_cgroup(self._spec), READ_SCRIPT)
-
-        loop = asyncio.get_running_loop()
-        loop.call_soon(self._prewarmed.prepare, self.id, self._spec, directory_ids, launch)
+    async def _start_prewarmed(self) -> Run:
+        return await self._start(READ_SCRIPT, stdin=True, reads_script=True)
 
     def _directory_ids(self) -> tuple[tuple[int, int], ...]:
         """Return the directories that a run is bound to, or none if it must not be prewarmed."""

@@ -13,13 +13,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from sandbox.errors import ProviderRefused, ProviderUnreachable
+from sandbox.exec.shielded import shielded
 from sandbox.host.isolation import seccomp
 from sandbox.host.isolation.cgroup import Cgroup
 from sandbox.host.isolation.process_tree import is_namespace_init, kill_tree, reap
@@ -31,8 +31,6 @@ from sandbox.model import OUTPUT_CAP, ExecRequest, ExecResult
 KILLED = 128 + signal.SIGKILL
 KILL_TIMEOUT_SECONDS = 5.0
 """Seconds to wait until killed processes are gone; the kernel needs milliseconds."""
-
-Returned = TypeVar("Returned")
 
 
 class CgroupRemoved(ProviderUnreachable):
@@ -85,23 +83,9 @@ async def execute(run: Run, command: ExecRequest) -> ExecResult:
     except TimeoutError:
         timed_out = True
     finally:
-        await _shielded(run.kill_all())
+        await shielded(run.kill_all())
     duration = int((time.monotonic() - started) * 1000)
     return run.result(timed_out=timed_out, duration=duration)
-
-
-async def _shielded(work: Awaitable[Returned]) -> Returned:
-    """Await `work` until its end even if the caller is cancelled, then raise the cancellation."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    return task.result()
 
 
 class Run:
@@ -218,8 +202,9 @@ class Run:
 
     async def _remove_group(self) -> None:
         pause = 0.001
-        while not self._launch.group.remove():
-            self._launch.group.kill()
+        group = self._launch.group
+        while group.own is not None and not await asyncio.to_thread(group.remove):
+            await asyncio.to_thread(group.kill)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.05)
 

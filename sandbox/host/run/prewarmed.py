@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from sandbox.errors import SandboxError
-from sandbox.host.run.execution import Launch, Run
+from sandbox.host.run.execution import Run
 from sandbox.model import ExecRequest, SandboxId, SandboxSpec
 
 READ_SCRIPT = 'IFS= read -r -d "" s && exec /bin/bash -c "$s"'
@@ -21,6 +21,9 @@ MAX_SCRIPT_BYTES = 4096
 """The longest script, in bytes, that is passed this way: a shell reads a pipe byte by byte."""
 MAX_PREWARMED = 16
 """The most sandboxes with a prewarmed run; the least recently used ones lose theirs."""
+
+Start = Callable[[], Awaitable[Run]]
+"""Starts a run that reads its command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,7 @@ class PrewarmedRuns:
     def __init__(self, limit: int = MAX_PREWARMED) -> None:
         self._limit = limit
         self._waiting: OrderedDict[SandboxId, PrewarmedRun] = OrderedDict()
+        self._starting: dict[SandboxId, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -62,21 +66,35 @@ class PrewarmedRuns:
         return None
 
     def prepare(
-        self, sandbox: SandboxId, spec: SandboxSpec, directory_ids: object, launch: Callable[[], Launch]
+        self,
+        sandbox: SandboxId,
+        spec: SandboxSpec,
+        directory_ids: object,
+        start: Start,
     ) -> None:
-        """Prewarm a run for the next command; if that fails, the command creates its own."""
-        if self._closed or sandbox in self._waiting:
-            return
+        """Start a run for the next command, soon; if that fails, the command starts its own."""
+        if not self._closed and sandbox not in self._waiting and sandbox not in self._starting:
+            starting = asyncio.create_task(self._prepare(sandbox, spec, directory_ids, start))
+            self._starting[sandbox] = starting
+            starting.add_done_callback(lambda _: self._starting.pop(sandbox))
+
+    async def _prepare(
+        self,
+        sandbox: SandboxId,
+        spec: SandboxSpec,
+        directory_ids: object,
+        start: Start,
+    ) -> None:
         with contextlib.suppress(SandboxError, OSError):
-            created = launch()
-            try:
-                run = Run(created, stdin=True, reads_script=True)
-            except SandboxError:
-                created.group.remove()
-                return
+            run = await start()
             self._waiting[sandbox] = PrewarmedRun(run=run, spec=spec, directory_ids=directory_ids)
         while len(self._waiting) > self._limit:
             self._stop_soon(self._waiting.popitem(last=False)[1])
+
+    async def wait_prepared(self) -> None:
+        """Wait until the runs that are being started wait for their commands."""
+        if self._starting:
+            await asyncio.wait(self._starting.values())
 
     def _stop_soon(self, prewarmed: PrewarmedRun) -> None:
         task = asyncio.create_task(_kill(prewarmed.run))
@@ -85,6 +103,8 @@ class PrewarmedRuns:
 
     async def stop(self, sandbox: SandboxId) -> None:
         """End the prewarmed run of a sandbox."""
+        if (starting := self._starting.get(sandbox)) is not None:
+            await asyncio.wait({starting})
         found = self._waiting.pop(sandbox, None)
         if found is not None:
             await _kill(found.run)
@@ -92,7 +112,7 @@ class PrewarmedRuns:
     async def close(self) -> None:
         """End every prewarmed run; no more are created."""
         self._closed = True
-        for sandbox in list(self._waiting):
+        for sandbox in [*self._waiting, *self._starting]:
             await self.stop(sandbox)
         if self._ending:
             await asyncio.wait(self._ending)

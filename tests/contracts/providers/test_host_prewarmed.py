@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -49,9 +48,10 @@ async def run(sandbox: Sandbox, script: str, stdin: bytes = b"", *, timeout: flo
     return await sandbox.run(ExecRequest(script=script, stdin=stdin, timeout=timeout))
 
 
-def prewarmed_count(provider: Provider) -> int:
-    """Return how many runs of a provider wait for a command."""
+async def prewarmed_count(provider: Provider) -> int:
+    """Return how many runs of a provider wait for a command, once they have been started."""
     assert isinstance(provider, HostProvider)
+    await provider.prewarmed.wait_prepared()
     return len(provider.prewarmed)
 
 
@@ -73,10 +73,9 @@ async def test_a_run_that_waited_does_what_any_run_does(
 ) -> None:
     """Output, exit code, stdin, environment and descriptors are those of a run made for its command."""
     sandbox = await provider.create(spec)
-    assert prewarmed_count(provider) == 0
+    assert await prewarmed_count(provider) == 0
     cold = await run(sandbox, script, stdin)
-    await asyncio.sleep(0)
-    assert prewarmed_count(provider) == 1
+    assert await prewarmed_count(provider) == 1
     warm = await run(sandbox, script, stdin)
     assert (warm.exit_code, warm.stdout, warm.stderr) == (cold.exit_code, cold.stdout, cold.stderr)
 
@@ -118,14 +117,13 @@ async def test_nothing_waits_in_a_sandbox_that_sleeps_or_is_gone(
     sandbox = await provider.create(spec)
     await run(sandbox, "true")
     await sandbox.suspend()
-    assert prewarmed_count(provider) == 0
+    assert await prewarmed_count(provider) == 0
     await run(sandbox, "true")
     await provider.destroy(sandbox.id)
-    assert prewarmed_count(provider) == 0
+    assert await prewarmed_count(provider) == 0
     passing = SandboxSpec(label="two", namespace="space")
     await run(await provider.create(passing), "true")
-    await asyncio.sleep(0)
-    assert prewarmed_count(provider) == 0
+    assert await prewarmed_count(provider) == 0
     assert _sandbox_processes() <= before
 
 
