@@ -70,6 +70,7 @@ def run(settings: Settings) -> int:
         OSError,
     )
     os.umask(0o077)
+    gc.set_threshold(*COLLECTION_THRESHOLDS)
     try:
         _serve_unwrapped(settings)
     except (DependencyUnavailable, DatabaseShared, SecretKeyMismatch, ListenFailed) as error:
@@ -119,7 +120,6 @@ async def _serve_until(stop: asyncio.Event, settings: Settings) -> None:
         # What the start created lives as long as the process: later collections need not look at it.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*COLLECTION_THRESHOLDS)
         await stop.wait()
         log.info("gateway.stop_requested")
 
