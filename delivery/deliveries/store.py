@@ -76,7 +76,7 @@ class NewDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueDelivery:
-    """An unfinished delivery as the worker reads it; `was_sent` is false for an attempt that was not made."""
+    """An unfinished delivery as the worker reads it; `is_abandoned`: its attempt was not made."""
 
     delivery: Delivery
     destination: str
@@ -85,7 +85,7 @@ class DueDelivery:
     armed_at: datetime
     armed_from: int
     next_at: datetime | None
-    was_sent: bool = True
+    is_abandoned: bool = False
 
 
 # Statements that every delivery needs are built once: building a statement takes longer than running it.

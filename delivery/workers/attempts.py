@@ -89,7 +89,7 @@ class Attempts:
 
         Deliveries that an earlier process was sending may turn out to need no other attempt.
         """
-        dues = [due for due in map(self._without_abandoned, dues) if await self._needs_attempt(due)]
+        dues = [due for due in map(self._marked_if_abandoned, dues) if await self._needs_attempt(due)]
         if not dues:
             return []
         prepared = await self._prepare_all(dues)
@@ -156,15 +156,15 @@ class Attempts:
         )
         return True
 
-    def _without_abandoned(self, due: DueDelivery) -> DueDelivery:
+    def _marked_if_abandoned(self, due: DueDelivery) -> DueDelivery:
         """Return a delivery whose only attempt was not made as one that cannot have arrived."""
         if due.delivery.id not in self._never_sent or due.delivery.attempt > 1:
             return due
-        return replace(due, was_sent=False, delivery=replace(due.delivery, uncertain=False))
+        return replace(due, is_abandoned=True, delivery=replace(due.delivery, uncertain=False))
 
     async def _needs_attempt(self, due: DueDelivery) -> bool:
         """Decide about a delivery that a crashed worker was sending; return whether to send it."""
-        if due.state is not DeliveryState.SENDING or not due.was_sent:
+        if due.state is not DeliveryState.SENDING or due.is_abandoned:
             return True
         return not await self.settle_from_receipt(due) and await self._recover(due)
 
