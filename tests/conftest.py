@@ -8,6 +8,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from gateway_process import forget_logs, last_logs
 from leftovers import Leftover, end_jobs, left_behind
 from postgres import end_shared
 from product_loggers import silent_loggers
@@ -44,6 +45,17 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_runtest_teardown() -> None:
     """Fail a test after which a logger of the product is silent: a library may set levels by name."""
     assert not (silent := silent_loggers()), f"these loggers drop errors: {silent}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the logs of its gateways with a test that fails."""
+    report = yield
+    if report.failed:
+        report.sections += last_logs()
+    elif report.when == "teardown":
+        forget_logs()
+    return report
 
 
 def pytest_runtest_logfinish() -> None:

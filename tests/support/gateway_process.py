@@ -9,8 +9,7 @@ import re
 import secrets
 import signal
 import socket
-import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -25,8 +24,10 @@ from session import running
 ADDRESS = re.compile(r"^console: (http://[^/\s]+)")
 ANSI_CODES = re.compile(r"\x1b\[[0-9;]*m")
 
-LAST_LINES = 60
-"""How much of its log a gateway shows when a test fails."""
+LAST_LINES = 200
+"""How much of the log of each of its gateways a test shows when it fails."""
+
+_started: list[GatewayProcess] = []
 
 NOT_INHERITED = ("DOVECOTE_", "PYTHONDONTWRITEBYTECODE")
 """Settings come from the test; and modules are compiled once, as on anybody's machine."""
@@ -95,6 +96,8 @@ class GatewayProcess:
         """Start (again) on the same data directory, on the port it had; waits until it is ready."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
         self.ready.clear()
+        if self not in _started:
+            _started.append(self)
         if not self.started and self._has_own_database({**self.env, **(env or {})}):
             await migrated_data_directory(self.data)
         self.port = self.port or reserve_port()
@@ -180,6 +183,17 @@ class GatewayProcess:
                 return list((await answer.json())["items"])
 
 
+def last_logs() -> Iterator[tuple[str, str]]:
+    """Yield the title and the end of the log of each gateway of the present test."""
+    for process in _started:
+        yield f"log of the gateway {process.data}", "\n".join(process.log[-LAST_LINES:])
+
+
+def forget_logs() -> None:
+    """Forget the gateways of a test that has ended."""
+    _started.clear()
+
+
 @asynccontextmanager
 async def gateway(
     data: Path,
@@ -189,12 +203,9 @@ async def gateway(
     port: int = 0,
     started: bool = False,
 ) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway for a test; if the test fails inside, print the end of the gateway's log."""
+    """Run a gateway for a test."""
     process = GatewayProcess(data, env=env, options=options, port=port, started=started)
     try:
         yield await process.start()
-    except Exception:
-        sys.stderr.write("\n".join([f"The gateway of {data.name} logged:", *process.log[-LAST_LINES:], ""]))
-        raise
     finally:
         await process.stop()
