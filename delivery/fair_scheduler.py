@@ -6,7 +6,8 @@ two parts.
 - Ceiling: an account may hold at most `share` of the places that the other accounts do not hold, and always
   one. An account that is alone uses nearly the whole pool, but never the last places.
 - Order: a free place goes to the waiting account that holds the fewest places. Among equals, it goes to the
-  account that has waited longest since its last start. Work of one account starts in the order of arrival.
+  account whose last start is the longest ago, so one that asks for little does not wait for those that always
+  ask. Work of one account starts in the order of arrival.
 
 The ceiling is the dynamic threshold of Choudhury and Hahne ("Dynamic queue length thresholds for
 shared-memory packet switches", 1998), with share / (1 - share) as its factor.
@@ -25,6 +26,9 @@ DEFAULT_SHARE = 0.875
 
 SYSTEM = ""
 """The account of work that belongs to no account."""
+
+MAX_TRACKED = 4096
+"""Accounts whose last start is known; those that started before them count as new."""
 
 _ROUNDING = 1e-9
 
@@ -57,8 +61,8 @@ class FairScheduler(Generic[Work]):
         self.size = size
         self._waiting: dict[str, dict[Work, None]] = {}
         self._held: defaultdict[str, int] = defaultdict(int)
-        self._turn: dict[str, int] = {}
-        self._turns = count()
+        self._last_start: dict[str, int] = {}
+        self._starts = count()
         self._used = 0
 
     @property
@@ -83,7 +87,6 @@ class FairScheduler(Generic[Work]):
         line = self._waiting.get(account)
         if line is None:
             line = self._waiting[account] = {}
-            self._turn[account] = next(self._turns)
         line[work] = None
 
     def discard(self, account: str, work: Work) -> None:
@@ -92,29 +95,37 @@ class FairScheduler(Generic[Work]):
         if line is not None:
             line.pop(work, None)
             if not line:
-                del self._waiting[account], self._turn[account]
+                del self._waiting[account]
 
     def start_next(self) -> tuple[str, Work] | None:
         """Give a free place to the work that is next, and return it; None if nothing may start now."""
         candidates = [account for account in self._waiting if self.may_start(account)]
         if not candidates:
             return None
-        account = min(candidates, key=lambda one: (self._held.get(one, 0), self._turn[one]))
+        account = min(candidates, key=lambda one: (self._held.get(one, 0), self._last_start.get(one, -1)))
         work = next(iter(self._waiting[account]))
         self.discard(account, work)
-        if account in self._turn:
-            self._turn[account] = next(self._turns)
-        self._held[account] += 1
-        self._used += 1
+        self._start(account)
         return account, work
 
     def start_at_once(self, account: str) -> bool:
         """Give a free place to an account if nobody who waits may have it; return whether it got one."""
         if account in self._waiting or not self.may_start(account) or any(map(self.may_start, self._waiting)):
             return False
+        self._start(account)
+        return True
+
+    def _start(self, account: str) -> None:
         self._held[account] += 1
         self._used += 1
-        return True
+        self.record_start(account)
+
+    def record_start(self, account: str) -> None:
+        """Count work that starts without a place as the account's last start."""
+        self._last_start.pop(account, None)
+        self._last_start[account] = next(self._starts)
+        if len(self._last_start) > MAX_TRACKED:
+            del self._last_start[next(iter(self._last_start))]
 
     def finish(self, account: str) -> None:
         """Take back a place that an account held."""

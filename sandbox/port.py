@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -225,6 +226,7 @@ class ProviderContext:
     `state` is a directory for the provider alone. `callbacks` are the directories of the callback sockets,
     one for each sandbox; a provider that declares CALLBACK opens one with a sandbox and closes it with it.
     `egress` offers the proxies of sandboxes whose network is restricted, in the same directories.
+    `executor` runs calls that wait for this machine's kernel or disk; None: the event loop's default one.
     `callback_url` is the public base URL for remote providers. `checkpoint(name)` is a fault point.
     """
 
@@ -234,6 +236,7 @@ class ProviderContext:
     allow_unsandboxed: bool = False
     checkpoint: Callable[[str], None] = field(default=lambda _name: None)
     egress: EgressProxies = field(default_factory=EgressProxies)
+    executor: Executor | None = None
 
     def open_sockets(self, sandbox_id: str, spec: SandboxSpec) -> None:
         """Open the sockets by which a sandbox reaches the gateway. Idempotent."""

@@ -31,8 +31,11 @@ class FairLock:
 
     async def acquire(self, *, urgent: bool = False) -> None:
         """Wait for the lock, for the account of the current task; call `release` once afterwards."""
+        queue, account = self._urgent if urgent else self._normal, current_account()
         if self._locked:
-            await self._wait(self._urgent if urgent else self._normal, current_account())
+            await self._wait(queue, account)
+        else:
+            queue.record_start(account)
         self._locked = True
 
     async def _wait(self, queue: FairScheduler[asyncio.Future[None]], account: str) -> None:

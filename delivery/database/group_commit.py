@@ -6,8 +6,9 @@ its own changes. A writer continues once the whole batch is on disk. A batch is 
 writers as were waiting when it began (but not more than `MAX_BATCH`), or immediately after an urgent one.
 
 The accounts of the waiting writers take turns. A batch with writers of several accounts is also committed
-once it has been open for as long as the commit before it took. So many writers of one account delay a writer
-of another by two commits at most, and the disk is used for half of the time at most.
+after the first writer of the second account, as long as commits take less than half of the time; else once it
+has been open for as long as the commit before it took. So many writers of one account delay a writer of
+another by two commits at most.
 
 The commit is one call in the connection's thread. It belongs to no task: the last writer of a batch starts
 it, the lock stays held meanwhile, and its end is a callback that resumes the writers. So a writer that is
@@ -30,6 +31,9 @@ from delivery.fair_gate import ahead_of_accounts, current_account
 
 MAX_BATCH = 32
 """Writers whose changes are committed together; a longer batch saves little and delays all of them."""
+
+SPARE_SECONDS = 0.05
+"""The most time without commits that is remembered, and may be used up by early commits."""
 
 OpenConnection = Callable[[], Awaitable[DirectConnection]]
 
@@ -135,6 +139,8 @@ class GroupCommit:
         self._connection: DirectConnection | None = None
         self._is_sound = True
         self._commit_seconds = 0.0
+        self._spare_seconds = 0.0
+        self._last_end = 0.0
         self._lock = FairLock(before_unlock=self._end_batch)
         self._batch: _Batch | None = None
 
@@ -181,7 +187,11 @@ class GroupCommit:
 
     def _ended(self, batch: _Batch, begun: float, error: Exception | None) -> None:
         """Resume the writers of a batch, whose commit has begun then, and those that wait for the lock."""
-        self._commit_seconds = perf_counter() - begun
+        end = perf_counter()
+        self._commit_seconds = end - begun
+        self._spare_seconds += begun - self._last_end - self._commit_seconds
+        self._spare_seconds = min(max(self._spare_seconds, 0.0), SPARE_SECONDS)
+        self._last_end = end
         if isinstance(error, sqlite3.Error):
             error = as_database_error(error, "COMMIT", batch.connection.dialect)
         self._is_sound = error is None
@@ -199,7 +209,8 @@ class GroupCommit:
                 raise as_database_error(error, sqlite.BEGIN, connection.dialect) from error
             raise
         size = min(MAX_BATCH, 1 + self._lock.waiters)
-        return _Batch(connection, size=size, shared_seconds=self._commit_seconds)
+        shared_seconds = max(self._commit_seconds - self._spare_seconds, 0.0)
+        return _Batch(connection, size=size, shared_seconds=shared_seconds)
 
     async def _idle_connection(self) -> DirectConnection:
         """Return the writers' connection, without what SQLAlchemy remembers of the batch before."""

@@ -12,6 +12,7 @@ import structlog
 from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transactions
 from delivery.fair_gate import FairGate
+from delivery.fair_threads import FairThreadPool
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.environments.egress import open_egress
 from gateway.environments.job_replicas import JobReplicas
@@ -36,6 +37,9 @@ log = structlog.get_logger(__name__)
 
 HOST_PROVIDER = "host"
 
+KERNEL_THREADS = 3
+"""Threads for calls that wait for this machine's kernel, which does most of them one after the other."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backends:
@@ -57,7 +61,7 @@ async def open_backends(
         installation = await sandboxes.get_or_create_installation(connection, secrets.token_hex(6))
     locks = await _open_locks(backing, stack)
     snapshotter = await _open_snapshotter(backing, stack)
-    provider_context = _provider_context(backing, await open_egress(backing, records, stack))
+    provider_context = _provider_context(backing, await open_egress(backing, records, stack), stack)
     workspaces = await open_workspaces(backing, installation, stack)
     pools, missing_runtimes = {}, {}
     for name in enabled_providers(backing.settings.sandbox):
@@ -147,8 +151,12 @@ async def _open_snapshotter(backing: BackingServices, stack: AsyncExitStack) -> 
     return Snapshotter(store, scratch, limit=settings.snapshot_limit_mb * 1024 * 1024)
 
 
-def _provider_context(backing: BackingServices, egress: EgressProxies) -> ProviderContext:
+def _provider_context(
+    backing: BackingServices, egress: EgressProxies, stack: AsyncExitStack
+) -> ProviderContext:
     settings = backing.settings
+    executor = FairThreadPool(settings.pool(KERNEL_THREADS), name="sandboxes")
+    stack.callback(executor.shutdown, wait=False)
     context = ProviderContext(
         state=settings.data_dir / "sandboxes",
         callbacks=backing.callback_sockets,
@@ -156,6 +164,7 @@ def _provider_context(backing: BackingServices, egress: EgressProxies) -> Provid
         allow_unsandboxed=settings.allow_unsandboxed_host,
         checkpoint=backing.fault_points.checkpoint,
         egress=egress,
+        executor=executor,
     )
     for directory in (context.state, context.callbacks.root):
         directory.mkdir(mode=0o700, exist_ok=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from functools import partial
 from typing import Any, TypeVar, TypeVarTuple
 
 Arguments = TypeVarTuple("Arguments")
@@ -37,9 +39,14 @@ async def shielded(work: Awaitable[Returned]) -> Returned:
     return result
 
 
-async def shielded_call(function: Callable[[*Arguments], Returned], *args: *Arguments) -> Returned:
-    """Call a function that blocks in a thread; a cancellation is raised after its end."""
-    return await shielded(asyncio.to_thread(function, *args))
+async def shielded_call(
+    executor: Executor | None, function: Callable[[*Arguments], Returned], *args: *Arguments
+) -> Returned:
+    """Call a function that blocks in a thread of an executor, or of the loop's default one.
+
+    A cancellation is raised after the end of the call.
+    """
+    return await shielded(asyncio.get_running_loop().run_in_executor(executor, partial(function, *args)))
 
 
 async def cancel_and_wait(task: asyncio.Task[Any]) -> None:

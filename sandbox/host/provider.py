@@ -50,12 +50,12 @@ class HostProvider(Provider):
         sandbox_id = SandboxId(f"host-{key_of('sandbox', spec.label)}")
         paths = self._paths(sandbox_id)
         self._host.context.open_sockets(sandbox_id, spec)
-        await shielded_call(self._create_files, paths, spec)
         sandbox = HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
-        await sandbox.set_up_cgroups()
+        await shielded_call(self._host.context.executor, self._create, sandbox, paths, spec)
         return sandbox
 
-    def _create_files(self, paths: SandboxPaths, spec: SandboxSpec) -> None:
+    def _create(self, sandbox: HostSandbox, paths: SandboxPaths, spec: SandboxSpec) -> None:
+        """Create the sandbox's directories and control groups, in a thread."""
         for directory in (paths.jobs, paths.home, paths.scratch):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if spec.workspace is not None:
@@ -63,6 +63,7 @@ class HostProvider(Provider):
         self._host.context.checkpoint("sandbox.create")
         if not paths.label.exists():
             write_durably(paths.label, spec.label.encode("utf-8", "surrogatepass"))
+        sandbox.apply_limits()
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return a sandbox created by any process with the same state directory."""
@@ -72,7 +73,7 @@ class HostProvider(Provider):
             raise SandboxGone
         self._host.context.open_sockets(sandbox_id, spec)
         sandbox = HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
-        await sandbox.set_up_cgroups()
+        await shielded_call(self._host.context.executor, sandbox.apply_limits)
         return sandbox
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
@@ -81,7 +82,7 @@ class HostProvider(Provider):
         paths.label.unlink(missing_ok=True)
         await self.prewarmed.stop(sandbox_id)
         await HostJobs(host=self._host, paths=paths).cancel_reports()
-        await _retry_until(SandboxCgroups(layout=self._host.layout, name=sandbox_id).remove)
+        await _retry_until(self._host, SandboxCgroups(layout=self._host.layout, name=sandbox_id).remove)
         self._host.context.close_sockets(sandbox_id)
         await asyncio.to_thread(_remove, paths.directory)
 
@@ -147,13 +148,13 @@ async def open_provider(settings: HostSettings, context: ProviderContext) -> Asy
         yield provider
     finally:
         await provider.prewarmed.close()
-        await _retry_until(partial(cgroups.remove_all, layout))
+        await _retry_until(host, partial(cgroups.remove_all, layout))
 
 
-async def _retry_until(is_gone: Callable[[], bool]) -> None:
+async def _retry_until(host: HostEnvironment, is_gone: Callable[[], bool]) -> None:
     """Try to remove control groups for a moment: killed processes need time to leave them."""
     for _ in range(_TRIES):
-        if await shielded_call(is_gone):
+        if await shielded_call(host.context.executor, is_gone):
             return
         await asyncio.sleep(_PAUSE)
 

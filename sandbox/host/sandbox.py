@@ -7,6 +7,7 @@ import ctypes
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxGone, UnsafePath
@@ -49,14 +50,15 @@ class HostSandbox(Sandbox):
         self._prewarmed = prewarmed
         self._cgroups = SandboxCgroups(layout=host.layout, name=sandbox_id)
         self._jobs = HostJobs(host=host, paths=paths)
+        self._executor = host.context.executor
         self._quota = quota_of(spec, host.settings.workspace_bytes)
 
-    async def set_up_cgroups(self) -> None:
-        """Create the control groups and write the limits of the spec.
+    def apply_limits(self) -> None:
+        """Create the control groups and write the limits of the spec, in a thread.
 
         The kernel changes control groups under one lock, and may make a caller wait for tens of milliseconds.
         """
-        await shielded_call(self._cgroups.apply_limits, self._spec)
+        self._cgroups.apply_limits(self._spec)
 
     async def run(self, command: ExecRequest) -> ExecResult:
         """Run a script in new namespaces; none of its processes is left afterwards."""
@@ -71,7 +73,7 @@ class HostSandbox(Sandbox):
         try:
             return await self._execute(command)
         except CgroupRemoved:  # the group was removed by an ending run of ours; the command has not run
-            await self.set_up_cgroups()
+            await shielded_call(self._executor, self.apply_limits)
             return await self._execute(command)
 
     async def spawn(self, job: BackgroundJob) -> None:
@@ -81,7 +83,7 @@ class HostSandbox(Sandbox):
         if self._jobs.exists(job.id):
             return
         self._host.context.checkpoint("sandbox.spawn.before")
-        await self.set_up_cgroups()
+        await shielded_call(self._executor, self.apply_limits)
         group = self._cgroups.cgroup_for(f"job-{job_key(job.id)}")
         launch = self._host.launch(self._spec, self._paths, group, job.script)
         await self._jobs.start(job, launch)
@@ -157,16 +159,17 @@ class HostSandbox(Sandbox):
 
     async def _start(self, script: str, *, stdin: bool, reads_script: bool = False) -> Run:
         """Start a run in a new control group."""
-        creating = asyncio.to_thread(self._cgroups.create_run_cgroup, self._spec)
+        create = partial(self._cgroups.create_run_cgroup, self._spec)
+        creating = asyncio.get_running_loop().run_in_executor(self._executor, create)
         group, cancelled = await shielded_outcome(creating)
         if cancelled is not None:
-            await shielded_call(group.remove)
+            await shielded_call(self._executor, group.remove)
             raise cancelled
         try:
             launch = self._host.launch(self._spec, self._paths, group, script)
-            return Run(launch, stdin=stdin, reads_script=reads_script)
+            return Run(launch, self._executor, stdin=stdin, reads_script=reads_script)
         except BaseException:
-            await shielded_call(group.remove)
+            await shielded_call(self._executor, group.remove)
             raise
 
     async def _start_prewarmed(self) -> Run:

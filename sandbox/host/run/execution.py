@@ -14,12 +14,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
 from sandbox.errors import ProviderRefused, ProviderUnreachable
-from sandbox.exec.shielded import shielded
+from sandbox.exec.shielded import shielded, shielded_call
 from sandbox.host.isolation import seccomp
 from sandbox.host.isolation.cgroup import Cgroup
 from sandbox.host.isolation.process_tree import is_namespace_init, kill_tree, reap
@@ -95,8 +96,11 @@ class Run:
     started long before there is a command.
     """
 
-    def __init__(self, launch: Launch, *, stdin: bool, reads_script: bool = False) -> None:
+    def __init__(
+        self, launch: Launch, executor: Executor | None = None, *, stdin: bool, reads_script: bool = False
+    ) -> None:
         self._launch = launch
+        self._executor = executor
         self._reads_script = reads_script
         with ExitStack() as inherited:
             ends = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
@@ -203,8 +207,8 @@ class Run:
     async def _remove_group(self) -> None:
         pause = 0.001
         group = self._launch.group
-        while group.own is not None and not await asyncio.to_thread(group.remove):
-            await asyncio.to_thread(group.kill)
+        while group.own is not None and not await shielded_call(self._executor, group.remove):
+            await shielded_call(self._executor, group.kill)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.05)
 

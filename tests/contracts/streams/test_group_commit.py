@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from delivery.database.engine import Database, DatabaseUnavailable
-from delivery.database.group_commit import MAX_BATCH
+from delivery.database.group_commit import MAX_BATCH, SPARE_SECONDS
 from delivery.fair_gate import working_for
 
 
@@ -139,6 +139,17 @@ async def test_a_batch_of_several_accounts_ends_before_all_of_them_have_written(
         if sum(f"{trial}-" in word for word in seen) < 5:
             return
     pytest.fail("the writer of another account waited for all the slow ones")
+
+
+async def test_a_batch_ends_at_once_behind_a_writer_of_another_account(database: Database) -> None:
+    """While the disk has been idle for long, none of the first account's writers goes on in his batch."""
+    await asyncio.sleep(2 * SPARE_SECONDS)
+    with working_for("busy"):
+        busy = [asyncio.create_task(write(database, f"busy{number}")) for number in range(10)]
+    with working_for("quiet"):
+        seen = await asyncio.create_task(write(database, "quiet"))
+    await asyncio.gather(*busy)
+    assert seen == ["busy0", "quiet"]
 
 
 @pytest.mark.parametrize("urgent", [False, True])

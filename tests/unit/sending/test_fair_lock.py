@@ -56,7 +56,7 @@ async def test_who_gives_up_waiting_stops_nobody() -> None:
 
 
 async def test_accounts_take_turns() -> None:
-    """The writer of another account waits behind one writer of the first, not behind all of them."""
+    """The writer of an account that has not asked before is next, whoever waits of the others."""
     lock, passed = FairLock(), list[str]()
     async with asyncio.TaskGroup() as group:
         for number in range(20):
@@ -64,7 +64,7 @@ async def test_accounts_take_turns() -> None:
                 group.create_task(_acquire(lock, f"ann{number}", passed))
         with working_for("bob"):
             group.create_task(_acquire(lock, "bob", passed))
-    assert passed.index("bob") <= 2
+    assert passed.index("bob") == 1
     assert [name for name in passed if name != "bob"] == [f"ann{number}" for number in range(20)]
 
 

@@ -115,6 +115,38 @@ def test_a_single_place_is_taken_in_turn() -> None:
     assert order == ["ann", "bob", "ann", "bob", "ann", "ann"]
 
 
+def test_who_asks_for_little_is_next() -> None:
+    """Work that comes while another account's is done starts before more of it; then they take turns."""
+    scheduler = FairScheduler[int](PoolSize(places=1))
+    order: list[str] = []
+    for work in range(4):
+        scheduler.add("busy", work)
+    for work in range(6):
+        entry = scheduler.start_next()
+        assert entry is not None
+        order.append(entry[0])
+        if work in {0, 1}:
+            scheduler.add("quiet", work)
+        scheduler.finish(entry[0])
+    assert order == ["busy", "quiet", "busy", "quiet", "busy", "busy"]
+
+
+def test_accounts_that_come_again_and_again_let_the_others_start() -> None:
+    """Two accounts that ask again as soon as they have started do not overtake a third one that waits."""
+    scheduler = FairScheduler[int](PoolSize(places=1))
+    order: list[str] = []
+    for work, account in enumerate(("ann", "bob", "cleo", "cleo", "cleo")):
+        scheduler.add(account, work)
+    for work in range(9):
+        entry = scheduler.start_next()
+        assert entry is not None
+        order.append(entry[0])
+        if entry[0] != "cleo":
+            scheduler.add(entry[0], 10 + work)
+        scheduler.finish(entry[0])
+    assert order == ["ann", "bob", "cleo"] * 3
+
+
 def test_an_account_starts_at_once_while_another_waits_at_its_ceiling() -> None:
     """The places that a busy account leaves are free for others, but not for the busy account."""
     scheduler = FairScheduler[int](PoolSize(places=8))
