@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gateway.agents.custom.installed_agents import entry_problem, load_agents
-from gateway.agents.model import ModelAgent, Vendors, check_chain, open_model_agent
+from gateway.agents.model import Vendors, check_chain, open_model_agent
 from gateway.agents.port import Agent, AgentError, AgentSpec
 from gateway.agents.shell import ShellAgent
 from gateway.config.setting_types import ENTRY_PREFIX, SHELL, AgentSettings, Role, VendorSettings
 
 if TYPE_CHECKING:
+    from gateway.agents.model.agent import ModelAgent
     from gateway.config.settings import Settings
 
 log = structlog.get_logger(__name__)

@@ -11,7 +11,8 @@ import pytest
 
 from agent_tools import RecordingTools, collect_steps
 from gateway.agents.history import HistoryEntry, decode_entry, effective, encode_entry
-from gateway.agents.model import ModelAgent, Vendors, open_model_agent
+from gateway.agents.model import Vendors, open_model_agent
+from gateway.agents.model.agent import ModelAgent
 from gateway.agents.port import (
     AgentError,
     AgentEvent,

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from gateway.agents.custom import graph_agent
-from gateway.agents.custom.runner import from_function, from_generator
 from gateway.agents.port import Agent
 from gateway.config.installed import installed_entry_points
 from gateway.config.setting_types import ENTRY_MODEL, ENTRY_PREFIX
@@ -63,6 +61,9 @@ def to_agent(name: str, value: Any) -> Agent:
     if Agent in type(value).__mro__:
         agent: Agent = value
         return agent
+    from gateway.agents.custom import graph_agent  # only an installed agent needs the runner
+    from gateway.agents.custom.runner import from_function, from_generator
+
     if graph_agent.is_graph(value):
         return graph_agent.from_graph(name, value)
     if inspect.iscoroutinefunction(value) and _takes_turn(value):

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 from yarl import URL
 
-from gateway.agents.clients import anthropic_messages
 from gateway.agents.clients.failover import FailoverClient
 from gateway.agents.clients.http import ModelAddress, ModelHttp
-from gateway.agents.clients.openai_chat import OpenAIChat, http_error
 from gateway.agents.clients.port import ModelClient
 from gateway.agents.model.vendors import LIBRARY_VENDORS, ParsedModel, Vendors, base_url_for, require
 from gateway.agents.port import AgentSpec
@@ -57,6 +55,8 @@ class ModelClients:
         return self._build_chat(model, base_url, retries, seconds)
 
     def _build_anthropic(self, model: ParsedModel, retries: int, seconds: float) -> ModelClient:
+        from gateway.agents.clients import anthropic_messages  # each client is loaded for its own models
+
         vendors = self._vendors
         key = (vendors.anthropic_api_key or "").strip()
         address = ModelAddress(
@@ -72,6 +72,8 @@ class ModelClients:
     def _build_chat(
         self, model: ParsedModel, base_url: str | None, retries: int, seconds: float
     ) -> ModelClient:
+        from gateway.agents.clients.openai_chat import OpenAIChat, http_error
+
         vendors = self._vendors
         if model.vendor == "ollama":
             address, key = with_api_path(base_url or vendors.ollama_base_url), "none"
