@@ -37,7 +37,10 @@ def as_database_error(error: sqlite3.Error, statement: str, dialect: Dialect) ->
 
 
 class _Plan:
-    """A compiled statement: its text, and how values are converted on the way in and out."""
+    """A compiled statement: its text, and how values are converted on the way in and out.
+
+    It does not keep SQLAlchemy's compiled form, which takes some 20 kB for each statement.
+    """
 
     def __init__(
         self,
@@ -49,15 +52,15 @@ class _Plan:
         self.text = str(compiled)
         self.has_rows = bool(columns)
         self._dialect = dialect
-        self._compiled = compiled
-        self._binds = [self._bind_of(name, given) for name in compiled.positiontup or ()]
+        self._binds = [self._prepare(compiled.binds[name], given) for name in compiled.positiontup or ()]
         converters = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
         self._results = [(place, convert) for place, convert in enumerate(converters) if convert is not None]
         self._metadata: SimpleResultMetaData | None = None
 
-    def _bind_of(self, name: str, given: frozenset[str]) -> tuple[str | None, Any, Convert | None]:
+    def _prepare(
+        self, bind: BindParameter[Any], given: frozenset[str]
+    ) -> tuple[str | None, Any, Convert | None]:
         """Return the key of a parameter, or None with the value that the statement has itself."""
-        bind = self._compiled.binds[name]
         convert = bind.type.dialect_impl(self._dialect).bind_processor(self._dialect)
         if bind.key in given:
             return bind.key, None, convert
