@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,14 +15,14 @@ from gateway.infra.backing_services import BackingServices
 from gateway.infra.data_dir import DataDirLock
 from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxError
 from sandbox.port import Feature
-from sandbox.s3 import Bucket, open_client
 from sandbox.workspaces.baselines import LocalBaselineStore
 from sandbox.workspaces.directory_store import DirectoryWorkspaceStore
 from sandbox.workspaces.port import WorkspaceStore
-from sandbox.workspaces.s3.baselines import S3BaselineStore
-from sandbox.workspaces.s3.store import S3WorkspaceStore
 from sandbox.workspaces.syncer import WorkspaceSync, no_checkpoint
 from sandbox.workspaces.working_copies import WorkingCopies
+
+if TYPE_CHECKING:
+    from sandbox.workspaces.s3.store import S3WorkspaceStore
 
 log = structlog.get_logger(__name__)
 
@@ -78,6 +79,10 @@ async def open_workspaces(backing: BackingServices, installation: str, stack: As
     root, synced = settings.data_dir / "workspaces", settings.data_dir / "carried"
     if settings.workspaces.store == "directory":
         return directory_workspaces(root, baselines=synced, limit=limit, checkpoint=checkpoint)
+    from sandbox.s3 import Bucket, open_client  # only a gateway with a bucket needs its client
+    from sandbox.workspaces.s3.baselines import S3BaselineStore
+    from sandbox.workspaces.s3.store import S3WorkspaceStore
+
     bucket = Bucket(**settings.workspaces.s3.with_secrets())
     bucket = replace(bucket, prefix=f"{bucket.prefix}{installation}/")
     if backing.sole_process_since is None and Role.TURNS in settings.roles:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,8 +15,10 @@ from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.store.accounts import records
 from sandbox.errors import SandboxError
 from sandbox.labels import namespace
-from sandbox.workspaces.s3.store import S3WorkspaceStore
 from sandbox.workspaces.working_copies import WorkingCopies
+
+if TYPE_CHECKING:
+    from sandbox.workspaces.s3.store import S3WorkspaceStore
 
 log = structlog.get_logger(__name__)
 
