@@ -22,6 +22,7 @@ from gateway import listeners
 from gateway.accounts.entry_codes import LIFETIME, EntryCodes
 from gateway.composition import build_components
 from gateway.config.settings import Settings
+from gateway.environments.backends import providers_inspected
 from gateway.infra.backing_services import BackgroundTask, open_backing_services
 from gateway.infra.data_dir import DataDirBusy, DataDirExposed
 from gateway.infra.embedded_nats import EmbeddedNatsFailed
@@ -146,6 +147,7 @@ class RunningGateway:
 async def open_gateway(settings: Settings, stop: asyncio.Event) -> AsyncIterator[RunningGateway]:
     """Start every part, yield once the channels receive, and stop in order when `stop` is set."""
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(providers_inspected(settings.sandbox))
         backing = await stack.enter_async_context(open_backing_services(settings))
         components = await build_components(backing, stack)
         await stack.enter_async_context(_run_tasks(components.last_to_stop, asyncio.Event()))

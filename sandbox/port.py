@@ -265,8 +265,9 @@ class ProviderPlugin:
     `check(config)` returns every problem of a sandbox config that only this provider knows.
     `open(settings, context)` is an async context manager that yields the Provider. `capabilities(settings)`
     returns what is available here (runtimes, isolation). `missing_runtimes(settings)` returns the runtimes of
-    the contract that are known to be missing, without I/O to the provider. `on_this_machine` means that
-    commands run on the gateway's host, where accounts share a kernel.
+    the contract that are known to be missing, without I/O to the provider. `inspect(settings)` finds out in
+    advance what `open` needs to know about this machine: the gateway calls it in a thread while it starts.
+    `on_this_machine` means that commands run on the gateway's host, where accounts share a kernel.
     """
 
     name: str
@@ -277,6 +278,7 @@ class ProviderPlugin:
     open: Callable[[Any, ProviderContext], AbstractAsyncContextManager[Provider]]
     capabilities: Callable[[Any], Sequence[Capability]]
     missing_runtimes: Callable[[Any], Sequence[str]] = lambda _settings: ()
+    inspect: Callable[[Any], None] = lambda _settings: None
     max_timeout: int = 600
     max_memory_mb: int | None = None
     on_this_machine: bool = False

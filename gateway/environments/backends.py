@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -97,6 +98,26 @@ def enabled_providers(settings: SandboxSettings) -> Sequence[str]:
     """Return the names of the configured providers that are installed."""
     tables = set(settings.provider_tables) & set(providers.installed())
     return sorted({HOST_PROVIDER, settings.provider, *tables})
+
+
+@asynccontextmanager
+async def providers_inspected(settings: SandboxSettings) -> AsyncIterator[None]:
+    """Inspect this machine for the enabled providers in a thread, while the block opens other parts."""
+    inspected = asyncio.get_running_loop().run_in_executor(None, _inspect, settings)
+    try:
+        yield
+    finally:
+        await inspected
+
+
+def _inspect(settings: SandboxSettings) -> None:
+    try:
+        for name in enabled_providers(settings):
+            plugin = providers.plugin(name)
+            plugin.inspect(plugin.settings.model_validate(settings.for_provider(name)))
+    except (SandboxError, ImportError, LookupError, OSError, RuntimeError, ValueError) as error:
+        # Opening the provider fails with it too, and decides what follows.
+        log.debug("sandbox.inspection_failed", error=str(error))
 
 
 async def _open_provider(

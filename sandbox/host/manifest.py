@@ -36,6 +36,12 @@ def _open(settings: Any, context: ProviderContext) -> AbstractAsyncContextManage
     return open_provider(settings, context)
 
 
+def _inspect(settings: Any) -> None:
+    from sandbox.host.provider import find_network
+
+    find_network(settings)
+
+
 def _capabilities(settings: Any) -> Sequence[Capability]:
     from sandbox.host.capabilities import capabilities
 
@@ -71,4 +77,5 @@ plugin = ProviderPlugin(
     open=_open,
     capabilities=_capabilities,
     missing_runtimes=_missing_runtimes,
+    inspect=_inspect,
 )

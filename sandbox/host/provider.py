@@ -124,14 +124,21 @@ class HostProvider(Provider):
                 raise ProviderRefused(f"the variable {name!r} is not allowed in a sandbox")
 
 
+def find_network(settings: HostSettings) -> network.Networking:
+    """Return what this host offers for networked sandboxes; the first call tests it for 0.1 s."""
+    binary = bubblewrap.find(settings.bubblewrap)
+    return network.find_for(settings, bubblewrap.probe_command(binary or Path("bwrap")))
+
+
 @asynccontextmanager
 async def open_provider(settings: HostSettings, context: ProviderContext) -> AsyncIterator[Provider]:
     """Inspect the host once, remove what dead processes left, and yield the provider."""
     context.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     binary = bubblewrap.find(settings.bubblewrap)
-    problem = await asyncio.to_thread(bubblewrap.probe, binary)
+    problem, networking = await asyncio.gather(
+        asyncio.to_thread(bubblewrap.probe, binary), asyncio.to_thread(find_network, settings)
+    )
     plain = problem is not None and context.allow_unsandboxed
-    trial = bubblewrap.probe_command(binary or Path("bwrap"))
     layout = _layout(settings, context.state)
     host = HostEnvironment(
         settings=settings,
@@ -139,7 +146,7 @@ async def open_provider(settings: HostSettings, context: ProviderContext) -> Asy
         layout=layout,
         binary=None if plain else binary,
         runtimes=tuple(runtimes.find(settings.runtime_directories)),
-        networking=await asyncio.to_thread(network.find_for, settings, trial),
+        networking=networking,
     )
     root_filesystem.write_etc(host.etc)
     _warn(host, problem, plain=plain)

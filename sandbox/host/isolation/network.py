@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +28,7 @@ _ATTACH = (sys.executable, "-I", "-S", str(Path(__file__).with_name("attach_netw
 RESOLVER = Path("/etc/resolv.conf")
 TIMEOUT_SECONDS = 10.0
 MAX_ERROR_LENGTH = 300
+_TESTING = threading.Lock()
 
 REMEDY = (
     "install pasta (Debian: passt), let the gateway use /dev/net/tun, and see `dovecote doctor`; "
@@ -103,13 +105,17 @@ def find(
 
 
 def find_for(settings: HostSettings, probe_command: tuple[str, ...]) -> Networking:
-    """Return what this host offers for networked sandboxes, as the operator wants it."""
-    return find(
-        settings.network_helper,
-        probe_command,
-        is_filtered=settings.network_filter,
-        reachable=settings.reachable,
-    )
+    """Return what this host offers for networked sandboxes, as the operator wants it.
+
+    Of several threads that ask, one tests it.
+    """
+    with _TESTING:
+        return find(
+            settings.network_helper,
+            probe_command,
+            is_filtered=settings.network_filter,
+            reachable=settings.reachable,
+        )
 
 
 def _probe_error(wrapper: list[str], probe_command: tuple[str, ...]) -> str | None:
