@@ -106,11 +106,8 @@ def import_everything() -> None:
 
 def find_network_helper() -> None:
     """Try once how this machine connects sandboxes; a gateway with other settings tries again."""
-    bubblewrap = importlib.import_module("sandbox.host.isolation.bubblewrap")
-    network = importlib.import_module("sandbox.host.isolation.network")
-    binary = bubblewrap.find(None)
-    if binary is not None:
-        network.find(None, bubblewrap.probe_command(binary))
+    settings = importlib.import_module("sandbox.host.settings").HostSettings()
+    importlib.import_module("sandbox.host.provider").find_network(settings)
 
 
 def run(order: Order) -> None:
