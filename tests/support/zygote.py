@@ -98,14 +98,16 @@ def import_everything() -> None:
             importlib.import_module(name)
     for module, function in PREPARED.items():
         getattr(importlib.import_module(module), function)()
-    find_network_helper()
+    inspect_host()
     assert [task.name for task in Path("/proc/self/task").iterdir()] == [str(os.getpid())]
     gc.freeze()
     gc.enable()
 
 
-def find_network_helper() -> None:
-    """Try once how this machine connects sandboxes; a gateway with other settings tries again."""
+def inspect_host() -> None:
+    """Try once what this machine offers for sandboxes; a gateway with other settings tries again."""
+    bubblewrap = importlib.import_module("sandbox.host.isolation.bubblewrap")
+    bubblewrap.probe(bubblewrap.find())
     settings = importlib.import_module("sandbox.host.settings").HostSettings()
     importlib.import_module("sandbox.host.provider").find_network(settings)
 

