@@ -266,7 +266,7 @@ class NatsConnection:
     ) -> None:
         if self._closed:
             raise BrokerUnreachable("the connection to NATS is closed")
-        if not await self.wait_connected(timeout):
+        if not (self.is_connected or await self.wait_connected(timeout)):
             raise _NotConnected("not connected to NATS")
         if self._client.pending_data_size >= _MAX_PENDING:
             raise BrokerUnreachable("the connection to NATS is congested")
@@ -346,6 +346,7 @@ class NatsConnection:
             max_reconnect_attempts=2,  # for the first connection only; unlimited after it
             pending_size=PENDING_SIZE,
             ping_interval=5,
+            skip_subject_validation=True,  # ids in subjects are hashed
             max_outstanding_pings=2,
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnected,
