@@ -96,6 +96,20 @@ _OPEN_AT = (
     .limit(bindparam("most"))
 )
 _SENDING = select(deliveries).where(deliveries.c.state == str(DeliveryState.SENDING))
+_KEY = (deliveries.c.kind, deliveries.c.destination, deliveries.c.account)
+_DUE_KEYS = (
+    select(*_KEY)
+    .where(
+        IS_OPEN,
+        deliveries.c.updated_at < bindparam("before"),
+        (deliveries.c.next_at.is_(None)) | (deliveries.c.next_at <= bindparam("now")),
+    )
+    .group_by(*_KEY)
+    .order_by(
+        func.row_number().over(partition_by=deliveries.c.account, order_by=func.min(deliveries.c.position))
+    )
+    .limit(5000)
+)
 _DUE_AT = _OPEN_AT.where(deliveries.c.next_at.is_(None) | (deliveries.c.next_at <= bindparam("now")))
 
 
@@ -221,27 +235,13 @@ async def set_state(
 
 
 async def due_destinations(
-    connection: Connection, *, now: datetime, before: datetime, limit: int = 5000
+    connection: Connection, *, now: datetime, before: datetime
 ) -> list[tuple[str, str, str]]:
     """Return each (kind, destination, account) with due deliveries that were last updated before `before`.
 
     The accounts take turns, so that the limit cuts off the longest backlog.
     """
-    key = (deliveries.c.kind, deliveries.c.destination, deliveries.c.account)
-    place = func.row_number().over(
-        partition_by=deliveries.c.account, order_by=func.min(deliveries.c.position)
-    )
-    rows = await connection.execute(
-        select(*key)
-        .where(
-            IS_OPEN,
-            deliveries.c.updated_at < before,
-            (deliveries.c.next_at.is_(None)) | (deliveries.c.next_at <= now),
-        )
-        .group_by(*key)
-        .order_by(place)
-        .limit(limit)
-    )
+    rows = await connection.execute(_DUE_KEYS, {"now": now, "before": before})
     return [(row[0], row[1], row[2]) for row in rows]
 
 

@@ -71,6 +71,11 @@ _RECORD = insert(outbox)
 _LAST_POSITION = select(streams.c.relayed_n, streams.c.last_seq, streams.c.account).where(
     streams.c.conversation == bindparam("of")
 )
+_BACKLOGS = (
+    select(streams.c.conversation, streams.c.account, streams.c.relayed_n, streams.c.last_n)
+    .where(IS_BEHIND)
+    .limit(1000)
+)
 _UNPUBLISHED_UP_TO = select(streams.c.last_n).where(streams.c.conversation == bindparam("of"), IS_BEHIND)
 _MARK = (
     update(streams)
@@ -199,13 +204,9 @@ async def publish_again(connection: Connection) -> None:
     )
 
 
-async def list_backlogs(connection: Connection, *, limit: int = 1000) -> list[Backlog]:
+async def list_backlogs(connection: Connection) -> list[Backlog]:
     """Return the conversations whose outbox is ahead of the stream."""
-    rows = await connection.execute(
-        select(streams.c.conversation, streams.c.account, streams.c.relayed_n, streams.c.last_n)
-        .where(IS_BEHIND)
-        .limit(limit)
-    )
+    rows = await connection.execute(_BACKLOGS)
     return [Backlog(conversation=row[0], account=row[1], published_n=row[2], last_n=row[3]) for row in rows]
 
 

@@ -119,6 +119,9 @@ class ScheduleFiring:
         now, loop_time = self._now(), asyncio.get_running_loop().time()
         self._full = {one: until for one, until in self._full.items() if until > loop_time}
         async with self._transactions.database.read() as connection:
+            first = await store.next_due(connection)
+            if first is None or first > now:
+                return 0
             due = await store.list_due(connection, now=now, full=tuple(self._full), limit=BATCH)
         for schedule in due:
             try:

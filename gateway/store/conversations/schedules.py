@@ -65,6 +65,9 @@ class Schedule:
     created_at: datetime
 
 
+_NEXT_DUE = select(table.c.next_at).where(table.c.next_at.is_not(None)).order_by(table.c.next_at).limit(1)
+
+
 async def insert_schedule(connection: Connection, schedule: Schedule) -> None:
     """Insert a schedule; raises IntegrityError if its id exists."""
     await connection.execute(table.insert().values(**asdict(schedule)))
@@ -143,10 +146,8 @@ async def list_due(
 
 async def next_due(connection: Connection) -> datetime | None:
     """Return when the next schedule of any account is due."""
-    found = await connection.execute(
-        select(table.c.next_at).where(table.c.next_at.is_not(None)).order_by(table.c.next_at).limit(1)
-    )
-    return found.scalar_one_or_none()
+    due: datetime | None = (await connection.execute(_NEXT_DUE)).scalar_one_or_none()
+    return due
 
 
 async def update_schedule(connection: Connection, before: Schedule, after: Schedule) -> bool:

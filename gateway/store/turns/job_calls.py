@@ -32,6 +32,14 @@ class JobCall:
 
 _COLUMNS = [job_calls.c[name] for name in JobCall.__dataclass_fields__]
 
+_RUNNING = (
+    select(*_COLUMNS)
+    .join(jobs, jobs.c.id == job_calls.c.job)
+    .where(jobs.c.state == str(JobState.RUNNING))
+    .order_by(jobs.c.created_at, jobs.c.id)
+    .limit(1000)
+)
+
 
 async def insert_call(connection: Connection, call: JobCall) -> None:
     """Record the call of a job."""
@@ -39,15 +47,9 @@ async def insert_call(connection: Connection, call: JobCall) -> None:
     await connection.execute(insert(job_calls).values(**values | {"args": dict(call.args)}))
 
 
-async def list_running(connection: Connection, *, limit: int = 1000) -> list[JobCall]:
+async def list_running(connection: Connection) -> list[JobCall]:
     """Return the calls whose jobs are running, oldest first."""
-    found = await connection.execute(
-        select(*_COLUMNS)
-        .join(jobs, jobs.c.id == job_calls.c.job)
-        .where(jobs.c.state == str(JobState.RUNNING))
-        .order_by(jobs.c.created_at, jobs.c.id)
-        .limit(limit)
-    )
+    found = await connection.execute(_RUNNING)
     return [JobCall(**dict(row)) for row in found.mappings()]
 
 

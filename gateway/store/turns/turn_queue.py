@@ -13,6 +13,9 @@ from gateway.store.tables import IS_OPEN, inputs, turns
 from gateway.store.turn_state import OPEN, TurnState
 from gateway.store.turns.turns import TURN_COLUMNS, Turn, to_turn
 
+MAX_WOKEN = 5000
+"""Conversations that are woken at once."""
+
 _ITSELF = turns.alias()
 _ITS_POSITION = select(_ITSELF.c.position).where(_ITSELF.c.id == bindparam("turn")).scalar_subquery()
 _STEERING = (
@@ -33,6 +36,17 @@ _COUNT_BEFORE = (
     select(func.count())
     .select_from(turns)
     .where(turns.c.conversation == bindparam("of"), IS_OPEN, turns.c.position < _ITS_POSITION)
+)
+_WITH_WORK = (
+    select(turns.c.conversation, turns.c.account)
+    .where(
+        IS_OPEN,
+        (turns.c.state == str(TurnState.QUEUED)) | (turns.c.state == str(TurnState.RUNNING)),
+        turns.c.next_at.is_(None) | (turns.c.next_at <= bindparam("now")),
+    )
+    .group_by(turns.c.conversation, turns.c.account)
+    .order_by(func.row_number().over(partition_by=turns.c.account, order_by=func.min(turns.c.position)))
+    .limit(MAX_WOKEN)
 )
 
 
@@ -105,21 +119,10 @@ async def merge(connection: Connection, turn: Turn, into: Turn, *, place: int, t
     return True
 
 
-async def list_conversations_with_work(connection: Connection, *, limit: int = 5000) -> list[tuple[str, str]]:
+async def list_conversations_with_work(connection: Connection) -> list[tuple[str, str]]:
     """Return the (conversation, account) pairs with a queued turn that is due, or a running one.
 
     The accounts take turns, so that the limit cuts off the longest backlog.
     """
-    place = func.row_number().over(partition_by=turns.c.account, order_by=func.min(turns.c.position))
-    rows = await connection.execute(
-        select(turns.c.conversation, turns.c.account)
-        .where(
-            IS_OPEN,
-            turns.c.state.in_((str(TurnState.QUEUED), str(TurnState.RUNNING))),
-            turns.c.next_at.is_(None) | (turns.c.next_at <= utc_now()),
-        )
-        .group_by(turns.c.conversation, turns.c.account)
-        .order_by(place)
-        .limit(limit)
-    )
+    rows = await connection.execute(_WITH_WORK, {"now": utc_now()})
     return [(row[0], row[1]) for row in rows]
