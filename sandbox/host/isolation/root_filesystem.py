@@ -6,8 +6,9 @@ Every mount costs about a quarter of a millisecond per start, so small files are
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 USER = "sandbox"
@@ -56,8 +57,13 @@ def write_etc(directory: Path) -> None:
         fresh.rename(directory / name)
 
 
-def program_arguments(etc: Path) -> Iterator[str]:
-    """Yield the bubblewrap arguments for programs and /etc."""
+@cache
+def program_arguments(etc: Path) -> Sequence[str]:
+    """Return the bubblewrap arguments for programs and /etc; this host has the same ones for each sandbox."""
+    return tuple(_program_arguments(etc))
+
+
+def _program_arguments(etc: Path) -> Iterator[str]:
     yield from ("--ro-bind", "/usr", "/usr")
     for name in _SYSTEM:
         path = Path(name)
