@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ class OutboxLocation:
 async def list_files(location: OutboxLocation) -> list[OutboxFile]:
     """Return the files in the outbox, by path; raises SandboxError, OSError."""
     if location.directory is not None:
+        if not _has_outbox(location.directory):
+            return []
         return await asyncio.to_thread(
             lambda directory: sorted(_walk(directory), key=_path), location.directory
         )
@@ -62,6 +65,11 @@ async def list_files(location: OutboxLocation) -> list[OutboxFile]:
     requested_at = utc_now()
     result = await sandbox.run(ExecRequest(script=LIST_SCRIPT, timeout=30.0, output_limit=256 * 1024))
     return sorted(parse_listing(result.stdout, requested_at), key=_path)
+
+
+def _has_outbox(workspace: Path) -> bool:
+    """Return whether there is an outbox: most workspaces have none, and a thread takes longer to ask."""
+    return os.path.lexists(workspace / OUTBOX)
 
 
 def _path(file: OutboxFile) -> str:
