@@ -199,16 +199,23 @@ class Drafts:
             return
         buffer = DraftBuffer(started_at=self._clock(), turn=turn, asker=asker)
         self._buffers[id(buffer)] = buffer
-        for target in targets:
-            self._group.create_task(self._update_chat(buffer, target))
+        quiet = min(self._draft_delay, self._typing_delay)
+        starting = asyncio.get_running_loop().call_later(quiet, self._start_showing, buffer, targets)
         try:
             yield TurnDisplay(
                 show_text=lambda message, text: buffer.write(message, text, self._clock()),
                 show_step=partial(self._show_step, buffer, targets),
             )
         finally:
+            starting.cancel()
             del self._buffers[id(buffer)]
             buffer.close()
+
+    def _start_showing(self, buffer: DraftBuffer, targets: Sequence[str]) -> None:
+        """Start a task for each chat; a turn that ends before there is something to show needs none."""
+        if self._group is not None and not buffer.closed:
+            for target in targets:
+                self._group.create_task(self._update_chat(buffer, target))
 
     def _show_step(self, buffer: DraftBuffer, targets: Sequence[str], step: ToolStep) -> None:
         """Show a step; a turn's first one starts a task for each chat."""
