@@ -99,6 +99,11 @@ class HeldLease(Lease):
         with suppress(RuntimeError):  # the loop of the holder is closed
             self._loop.call_soon_threadsafe(self._report_lost)
 
+    def end(self) -> None:
+        """Mark the lease as lost; called in the holder's event loop, which `lose` would have to wake."""
+        self._is_lost = True
+        self._report_lost()
+
     def _report_lost(self) -> None:
         self._lost.set()
         for report in tuple(self._reports):
@@ -307,7 +312,7 @@ class JetStreamLeases(Leases):
         if lease.remaining > 0:
             with log_errors("leases.release", lease=lease.name):  # the lease then expires by itself
                 await self._write(lease, lease.seq, state=RELEASED, ttl=1.0)
-        lease.lose()
+        lease.end()
         self._own_nonces.discard(lease.nonce)
 
 
@@ -335,7 +340,7 @@ class MemoryLeases(Leases):
             if self._held.get(name) is lease:
                 del self._held[name]
                 self._report_free(name)
-            lease.lose()
+            lease.end()
 
     def _report_free(self, name: str) -> None:
         for freed in self._watched.pop(name, ()):
@@ -361,5 +366,5 @@ class MemoryLeases(Leases):
 
     def revoke(self, name: str) -> None:
         """End a lease, as if it had expired."""
-        self._held.pop(name).lose()
+        self._held.pop(name).end()
         self._report_free(name)
