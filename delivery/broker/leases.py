@@ -70,7 +70,10 @@ class _StoredLease:
 
 
 class HeldLease(Lease):
-    """A lease that this process holds; renewed inside `JetStreamLeases.acquire`."""
+    """A lease that this process holds; renewed inside `JetStreamLeases.acquire`.
+
+    `subject` is where it is stored; a lease in memory has none.
+    """
 
     def __init__(self, name: str, subject: str, ttl: float) -> None:
         self.name = name
@@ -332,7 +335,7 @@ class MemoryLeases(Leases):
         """Acquire a lease at once or raise LeaseBusy."""
         if name in self._held:
             raise LeaseBusy(f"the lease {name} is held by this process")
-        lease = self._held[name] = HeldLease(name, lease_subject(name), ttl)
+        lease = self._held[name] = HeldLease(name, "", ttl)
         lease.extend(1, float("inf"))
         try:
             yield lease
