@@ -41,9 +41,6 @@ from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
 
-COLLECT_AFTER = 5000
-"""New objects after which reference cycles are searched: a message leaves about a hundred in cycles."""
-
 RECEIVE_TIMEOUT = 3.0
 """Seconds that the start waits for channels to receive; `/readyz` reports slower ones."""
 
@@ -124,7 +121,6 @@ async def _serve_until(stop: asyncio.Event, settings: Settings) -> None:
         # What the start created lives as long as the process: later collections need not look at it.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(COLLECT_AFTER)
         await stop.wait()
         log.info("gateway.stop_requested")
 

@@ -71,6 +71,8 @@ class JetStreamEvents(EventStream):
         self._nats = nats
         self._hub = hub
         self._lasting: OrderedDict[str, int] = OrderedDict()
+        self._appending: dict[str, asyncio.Future[None] | None] = {}
+        """Conversations to which an event is being appended, with what waits for its end."""
         self._reading = FairGate(PoolSize(places=_READS_AT_ONCE))
 
     def begin_epoch(self, epoch: str) -> None:
@@ -95,8 +97,14 @@ class JetStreamEvents(EventStream):
     async def _append(self, event: Event, account: str, *, previous: int, expected: int) -> int:
         headers = encode_headers(event, previous=previous) | {EXPECTED: str(expected)}
         subject = lasting_subject(account, event.conversation)
-        ack = await self._nats.publish(subject, event.encode(), headers)
-        self._remember(event.conversation, ack.seq)
+        self._appending[event.conversation] = None
+        try:
+            ack = await self._nats.publish(subject, event.encode(), headers)
+            self._remember(event.conversation, ack.seq)
+        finally:
+            ended = self._appending.pop(event.conversation, None)
+            if ended is not None:
+                ended.set_result(None)
         return ack.seq
 
     async def publish_transient(self, event: Event, *, account: str) -> None:
@@ -105,11 +113,20 @@ class JetStreamEvents(EventStream):
             return
         try:
             for _ in range(_TRANSIENT_TRIES):
+                await self._wait_appended(event.conversation)
                 previous = await self._last_lasting(account, event.conversation)
                 if await self._publish_transient_after(event, account, previous):
                     return
         except DeliveryError:
             return
+
+    async def _wait_appended(self, conversation: str) -> None:
+        """Wait for the event that is being appended: a delta beside it would be refused."""
+        while conversation in self._appending:
+            ended = self._appending[conversation]
+            if ended is None:
+                ended = self._appending[conversation] = asyncio.get_running_loop().create_future()
+            await asyncio.wait({ended})
 
     async def _publish_transient_after(self, event: Event, account: str, previous: int) -> bool:
         headers = encode_headers(event, previous=previous) | {
