@@ -38,6 +38,9 @@ DELTA_SECONDS = 3600
 _NO_MESSAGE = 10037
 _MAX_REMEMBERED = 10_000
 _TRANSIENT_TRIES = 3
+_TRANSIENT_SECONDS = 1.0
+"""Seconds for each step of publishing a delta, which is then dropped: the agent waits meanwhile."""
+
 _READS_AT_ONCE = 32
 
 
@@ -97,7 +100,7 @@ class JetStreamEvents(EventStream):
     async def _append(self, event: Event, account: str, *, previous: int, expected: int) -> int:
         headers = encode_headers(event, previous=previous) | {EXPECTED: str(expected)}
         subject = lasting_subject(account, event.conversation)
-        self._appending[event.conversation] = None
+        self._appending.setdefault(event.conversation, None)
         try:
             ack = await self._nats.publish(subject, event.encode(), headers)
             self._remember(event.conversation, ack.seq)
@@ -121,12 +124,18 @@ class JetStreamEvents(EventStream):
             return
 
     async def _wait_appended(self, conversation: str) -> None:
-        """Wait for the event that is being appended: a delta beside it would be refused."""
+        """Wait for the events that are being appended: a delta beside them would be refused.
+
+        Raises BrokerUnreachable if they take too long.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _TRANSIENT_SECONDS
         while conversation in self._appending:
             ended = self._appending[conversation]
             if ended is None:
-                ended = self._appending[conversation] = asyncio.get_running_loop().create_future()
-            await asyncio.wait({ended})
+                ended = self._appending[conversation] = loop.create_future()
+            if not (await asyncio.wait({ended}, timeout=deadline - loop.time()))[0]:
+                raise BrokerUnreachable(f"appending an event took more than {_TRANSIENT_SECONDS} s")
 
     async def _publish_transient_after(self, event: Event, account: str, previous: int) -> bool:
         headers = encode_headers(event, previous=previous) | {
@@ -136,7 +145,7 @@ class JetStreamEvents(EventStream):
         }
         try:
             subject = transient_subject(account, event.conversation)
-            await self._nats.publish(subject, event.encode(), headers, timeout=1, tries=1)
+            await self._nats.publish(subject, event.encode(), headers, timeout=_TRANSIENT_SECONDS, tries=1)
         except AppendConflict:
             self._lasting.pop(event.conversation, None)
             return False

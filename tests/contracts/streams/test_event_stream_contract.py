@@ -135,6 +135,32 @@ async def test_deltas_stand_between_lasting_events_and_can_be_left_out(stream: E
     assert draft.event.data == {"text": "llo"}
 
 
+async def test_a_delta_stands_behind_the_event_that_is_being_appended(stream: EventStream) -> None:
+    """It names this event as the one before it."""
+    appending = asyncio.create_task(stream.append(make_event(1), expected=0, account="acc"))
+    await asyncio.sleep(0)
+    await stream.publish_transient(delta("hello"), account="acc")
+    read = await stream.read("cnv_a", after=0, account="acc")
+    assert [(item.transient, item.previous) for item in read] == [(False, 0), (True, await appending)]
+
+
+async def test_a_delta_is_dropped_while_the_broker_does_not_answer(tmp_path: Path) -> None:
+    """Its agent does not wait for the event that is being appended, which is stored later."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure_streams(nats_connection, STREAM_CONFIG)
+        stream = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
+        server.freeze()
+        appending = asyncio.create_task(stream.append(make_event(1), expected=0, account="acc"))
+        await asyncio.sleep(0)
+        await stream.publish_transient(delta("hello"), account="acc")
+        assert not appending.done()
+        server.thaw()
+        await appending
+        assert [item.transient for item in await stream.read("cnv_a", after=0, account="acc")] == [False]
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 async def test_pages_of_any_size_give_the_same_order(stream: EventStream, limit: int) -> None:
     """Lasting events and deltas are read in the order of the stream, however small the pages are."""
