@@ -29,6 +29,7 @@ export class Live {
       post: (path, body, repeat) => call("POST", path, { body, repeat }),
       newId: () => word(),
       onAccepted: (letter, before) => this.accepted(letter, before),
+      isShown: (conversation, turn) => this.learn(this.thread(conversation).timeline, turn),
       onChange,
     });
   }

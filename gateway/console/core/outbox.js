@@ -3,10 +3,11 @@
 
 const LARGEST_FRAME = 48_000; // bytes; larger messages go by HTTP, which takes more
 
-/** `send(frame)` returns whether it was sent; `post(path, body, id)` returns `{turnId, conversationId}`. */
+/** `send(frame)` returns whether it was sent; `post(path, body, id)` returns `{turnId, conversationId}`.
+ *  `isShown(conversation, turn)` returns whether the stream contains a turn. */
 export class Outbox {
-  constructor({ send, post, newId, onAccepted, onChange }) {
-    Object.assign(this, { send, post, newId, onAccepted, onChange });
+  constructor({ send, post, newId, onAccepted, onChange, isShown = () => false }) {
+    Object.assign(this, { send, post, newId, onAccepted, onChange, isShown });
     this.letters = new Map();
   }
 
@@ -83,7 +84,8 @@ export class Outbox {
   accept(letter, turn, conversation) {
     this.change(letter.id, { state: "accepted", turn, conversation });
     this.onAccepted(this.letters.get(letter.id), letter.conversation);
-    if (!turn) this.discard(letter.id); // a command, which has no turn and is no message
+    // A command has no turn and is no message. The stream may have been faster than this response.
+    if (!turn || this.isShown(conversation, turn)) this.discard(letter.id);
   }
 
   change(id, fields) {

@@ -163,7 +163,7 @@ test("a conversation that is refused says why", () => {
   assert.equal(talk.problem, "no such conversation");
 });
 
-function box(place, post = async () => ({})) {
+function box(place, post = async () => ({}), isShown = () => false) {
   const accepted = [];
   const frames = [];
   let up = true;
@@ -173,9 +173,19 @@ function box(place, post = async () => ({})) {
     newId: () => `id${frames.length}`,
     onAccepted: (letter, before) => accepted.push([before, letter.conversation]),
     onChange: () => {},
+    isShown,
   });
   return { outbox, frames, accepted, setUp: (value) => (up = value) };
 }
+
+test("a message that the stream has before the response is not shown twice", () => {
+  const { outbox, frames } = box(null, undefined, (conversation, turn) => conversation === "cnv_1" && turn === "trn_1");
+  outbox.add({ conversation: "cnv_1", text: "hi" });
+  outbox.add({ conversation: "cnv_1", text: "again" });
+  outbox.answered({ type: "accepted", id: frames[0].id, turn: "trn_1", conversation: "cnv_1" });
+  outbox.answered({ type: "accepted", id: frames[1].id, turn: "trn_2", conversation: "cnv_1" });
+  assert.deepEqual(outbox.of("cnv_1").map(({ text }) => text), ["again"]);
+});
 
 test("a message that was not accepted goes out again with the same id", () => {
   const { outbox, frames, setUp } = box();

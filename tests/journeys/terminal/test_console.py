@@ -58,7 +58,7 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
     await expect(page.get_by_role("alert")).to_contain_text("refused this key")
     await console.enter(gateway)
     await console.start_conversation("!echo hi")
-    await expect(page.locator(".mine .who")).to_have_text("You")
+    await expect(page.locator(".mine .who")).to_have_text(["You"])
     tool = page.locator('[data-kind="tool"][data-state="done"]')
     await expect(tool.get_by_label("Command")).to_contain_text("echo hi")
     await expect(tool.get_by_label("Output")).to_have_text(re.compile(r"^hi\s*$"))
