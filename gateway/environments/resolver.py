@@ -21,7 +21,6 @@ from gateway.records.agent import WorkspaceUse, agent_config
 from gateway.records.kinds import WorkspaceConfig
 from gateway.records.parsed_configs import ParsedConfigs
 from gateway.records.records import Records
-from gateway.records.rules.workspace_rules import has_durable_files
 from gateway.store import sandboxes
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
@@ -286,7 +285,7 @@ class EnvironmentResolver:
         return self._assemble(
             replace(owner, scope=scope),
             sandbox=sandbox,
-            read_only=_is_read_only(workspace) or (row is not None and self.is_read_only(row)),
+            read_only=_is_read_only(workspace) or row is None or self.is_read_only(row),
         )
 
     def is_read_only(self, row: Reservation) -> bool:
@@ -357,7 +356,7 @@ class EnvironmentResolver:
             config.provider,
             owner,
             persistent=config.persistent,
-            read_only=read_only and has_durable_files(config.provider),
+            read_only=read_only,
         )
         spec = SandboxSpec(
             label=label,

@@ -58,12 +58,8 @@ async def agent_workspace_problems(
 
 
 def _has_durable_files(config: SandboxConfig) -> bool:
-    return config.persistent or has_durable_files(config.provider)
-
-
-def has_durable_files(provider: str) -> bool:
-    """Return whether a provider's workspaces outlive their sandboxes: mounted from the store or synced."""
-    return bool(_DURABLE & registry.plugin(provider).features)
+    """Return whether a workspace's files outlive the sandboxes of a record: mounted, synced or reserved."""
+    return config.persistent or bool(_DURABLE & registry.plugin(config.provider).features)
 
 
 def _sandbox_of(use: WorkspaceUse, config: AgentConfig) -> str | None:

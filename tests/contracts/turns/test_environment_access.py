@@ -17,13 +17,23 @@ from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.environments.workspaces import directory_workspaces
 from gateway.records.records import Records
 from gateway.store import sandboxes
+from gateway.store.turns.jobs import Job
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.tool import ToolContext
+from sandbox import registry
+from sandbox.labels import key_of
 from sandbox.lifecycle.reservations import Reservation, ReservationStatus
-from sandbox.model import SandboxId
+from sandbox.model import SandboxId, SandboxSpec
+from sandbox.port import Feature
 
 READ_ONLY = {"name": "files", "workspaceId": "files", "readOnly": True}
 WRITABLE = {"name": "files", "workspaceId": "files"}
+PROVIDERS = sorted(registry.installed())
+
+
+def _box(provider: str) -> dict[str, Any]:
+    """Return the config of a sandbox record, reserved where the provider can."""
+    return {"provider": provider, "persistent": Feature.PERSISTENT in registry.plugin(provider).features}
 
 
 def _reservation(environment: Environment) -> Reservation:
@@ -42,16 +52,56 @@ def _reservation(environment: Environment) -> Reservation:
     )
 
 
+def _job(environment: Environment) -> Job:
+    return Job(
+        id=new_id("job"),
+        account=environment.owner.account,
+        conversation="cnv_1",
+        turn="trn_1",
+        agent=environment.owner.agent,
+        asker="",
+        command="true",
+        provider=environment.provider,
+        sandbox="sbx_1",
+        sandbox_record=environment.sandbox_record,
+        workspace=environment.workspace,
+        token_digest=b"",
+        token_sealed=b"",
+        created_at=utc_now(),
+    )
+
+
+class SyncRecorder:
+    """A pool, its backend and its only sandbox; records the specs of the syncs."""
+
+    def __init__(self) -> None:
+        self.backend = self
+        self.synced: list[SandboxSpec] = []
+
+    def sync_of(self, _spec: SandboxSpec) -> object:
+        """Sync every sandbox."""
+        return self
+
+    async def connect(self, _sandbox: SandboxId, _spec: SandboxSpec) -> object:
+        """Return the sandbox."""
+        return self
+
+    async def sync(self, _sandbox: object, spec: SandboxSpec) -> None:
+        """Record a sync."""
+        self.synced.append(spec)
+
+
 class Account:
     """An account with a workspace, whose agents' environments are resolved."""
 
     def __init__(self, database: Database, path: Path) -> None:
         self.database = database
         self.records = Records(open_vault(path))
+        self.pools: dict[str, Any] = {}
         self.resolver = EnvironmentResolver(
             database,
             self.records,
-            {},
+            self.pools,
             workspaces=directory_workspaces(path / "w", baselines=path / "b", limit=1024),
             host_account=None,
             installation="here",
@@ -128,11 +178,13 @@ async def test_a_read_only_workspace_offers_no_tool_that_writes(account: Account
 
 
 @pytest.mark.parametrize("use", [READ_ONLY, WRITABLE], ids=["reader", "writer"])
+@pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_job_and_its_sandbox_keep_the_access_of_the_turn(
-    account: Account, use: dict[str, Any]
+    account: Account, provider: str, use: dict[str, Any]
 ) -> None:
     """A job's files are synced with the readOnly of its agent's workspace, also after the turn has ended."""
-    environment = await account.environment(workspaces=[use], sandbox="box")
+    await account.create("sandbox", "there", _box(provider))
+    environment = await account.environment(workspaces=[use], sandbox="there")
     row = _reservation(environment)
     async with account.database.begin() as connection:
         await sandboxes.add(connection, row)
@@ -143,14 +195,41 @@ async def test_a_job_and_its_sandbox_keep_the_access_of_the_turn(
         stored = await sandboxes.get_by_sandbox(connection, row.provider, "sbx_1")
     assert stored is not None
     assert account.resolver.is_read_only(stored) == environment.spec.read_only
+    account.pools[provider] = pool = SyncRecorder()
+    await account.resolver.sync_job_files(_job(environment))
+    assert [(one.label, one.read_only) for one in pool.synced] == [(row.label, environment.spec.read_only)]
 
 
-async def test_readers_and_writers_do_not_share_a_sandbox(account: Account) -> None:
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_job_without_a_reservation_changes_no_workspace(account: Account, provider: str) -> None:
+    """The row of a sandbox says whether its agents may write; it is deleted before the sandbox is."""
+    await account.create("sandbox", "there", _box(provider))
+    account.pools[provider] = pool = SyncRecorder()
+    environment = await account.environment(workspaces=[READ_ONLY], sandbox="there")
+    await account.resolver.sync_job_files(_job(environment))
+    assert not [one for one in pool.synced if not one.read_only]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_readers_and_writers_do_not_share_a_sandbox(account: Account, provider: str) -> None:
     """What a reader writes in its own sandbox is never synced back by a writer's turn."""
-    reader = await account.environment(workspaces=[READ_ONLY], sandbox="box")
-    writer = await account.environment(workspaces=[WRITABLE], sandbox="box")
+    await account.create("sandbox", "there", _box(provider))
+    reader = await account.environment(workspaces=[READ_ONLY], sandbox="there")
+    writer = await account.environment(workspaces=[WRITABLE], sandbox="there")
     assert reader.spec.label != writer.spec.label
-    assert replace(reader.spec, label="", read_only=False) == replace(writer.spec, label="")
+    assert replace(reader.spec, label="", agent="", read_only=False) == replace(
+        writer.spec, label="", agent=""
+    )
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_writers_keep_the_label_of_their_sandbox(account: Account, provider: str) -> None:
+    """An upgrade finds the sandboxes that exist."""
+    await account.create("sandbox", "there", _box(provider))
+    writer = await account.environment(workspaces=[WRITABLE], sandbox="there")
+    owner, kind = writer.owner, "reserved" if writer.spec.persistent else "passing"
+    parts = (owner.account, owner.record or "", owner.workspace or "", owner.scope, owner.scope_id)
+    assert writer.spec.label == "dovecote-here-" + key_of("sandbox", kind, provider, *parts)
 
 
 async def test_nobody_is_asked_about_arguments_that_the_schema_refuses(account: Account) -> None:

@@ -4,66 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-import daytona_service
-import e2b_service
-import kubernetes_service
-import lambda_service
+import cloud_gateways
 from api_server import ApiClient, ApiResponse
 from gateway_process import gateway
 from repetitions import in_gate
-from service_processes import service_url
 
-
-def _e2b() -> Mapping[str, str]:
-    url = service_url("e2b_service")
-    return {
-        "DOVECOTE_SANDBOX__PROVIDER": "e2b",
-        "DOVECOTE_SANDBOX__E2B__API_KEY": e2b_service.API_KEY,
-        "DOVECOTE_SANDBOX__E2B__API_URL": url,
-        "DOVECOTE_SANDBOX__E2B__SANDBOX_URL": url,
-        "DOVECOTE_SANDBOX__E2B__HTTP_VERSION": "1.1",
-    }
-
-
-def _daytona() -> Mapping[str, str]:
-    return {
-        "DOVECOTE_SANDBOX__PROVIDER": "daytona",
-        "DOVECOTE_SANDBOX__DAYTONA__API_KEY": daytona_service.API_KEY,
-        "DOVECOTE_SANDBOX__DAYTONA__API_URL": service_url("daytona_service"),
-    }
-
-
-def _kubernetes() -> Mapping[str, str]:
-    return {
-        "DOVECOTE_SANDBOX__PROVIDER": "kubernetes",
-        "DOVECOTE_SANDBOX__KUBERNETES__TOKEN": kubernetes_service.TOKEN,
-        "DOVECOTE_SANDBOX__KUBERNETES__API_URL": service_url("kubernetes_service"),
-    }
-
-
-PROVIDERS = {"e2b": _e2b, "daytona": _daytona}
+PROVIDERS = {"e2b": cloud_gateways.e2b, "daytona": cloud_gateways.daytona}
 if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
-    PROVIDERS["kubernetes"] = _kubernetes
-
-
-def _lambda() -> Mapping[str, str]:
-    endpoint, s3_endpoint = service_url("lambda_service").split()
-    return {
-        "DOVECOTE_SANDBOX__LAMBDA__ENDPOINT": endpoint,
-        "DOVECOTE_SANDBOX__LAMBDA__S3_ENDPOINT": s3_endpoint,
-        "DOVECOTE_SANDBOX__LAMBDA__BUCKET": lambda_service.BUCKET,
-        "DOVECOTE_SANDBOX__LAMBDA__ACCESS_KEY": lambda_service.ACCESS_KEY,
-        "DOVECOTE_SANDBOX__LAMBDA__SECRET_KEY": lambda_service.SECRET_KEY,
-        "SANDBOX_FN_MOUNT_NONET": "sandbox-mount-nonet",
-        "SANDBOX_FN_NOMOUNT_NONET": "sandbox-nomount-nonet",
-    }
+    PROVIDERS["kubernetes"] = cloud_gateways.kubernetes
 
 
 async def _ended(client: ApiClient, path: str) -> ApiResponse:
@@ -111,7 +65,10 @@ async def test_commands_jobs_and_files_of_a_sandbox_elsewhere(tmp_path: Path, pr
 
 async def test_a_workspace_is_carried_to_a_sandbox_elsewhere_and_back(tmp_path: Path) -> None:
     """Uploads are in the next sandbox, what turns and jobs write can be downloaded, removals go both ways."""
-    async with gateway(tmp_path / "data", env=_daytona()) as process, aiohttp.ClientSession() as session:
+    async with (
+        gateway(tmp_path / "data", env=cloud_gateways.daytona()) as process,
+        aiohttp.ClientSession() as session,
+    ):
         mine = ApiClient(session=session, url=process.url, key=process.key)
         files = f"{process.url}/accounts/me/workspaces/work/files"
         headers = {"Authorization": f"Bearer {process.key}"}
@@ -208,7 +165,10 @@ async def test_a_workspace_needs_a_sandbox_that_lasts(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"), reason="needs every provider")
 async def test_a_workspace_on_lambda_keeps_its_files_and_refuses_jobs(tmp_path: Path) -> None:
     """Turns find each other's files; jobs and reserved sandboxes are refused in words."""
-    async with gateway(tmp_path / "data", env=_lambda()) as process, aiohttp.ClientSession() as session:
+    async with (
+        gateway(tmp_path / "data", env=cloud_gateways.aws_lambda()) as process,
+        aiohttp.ClientSession() as session,
+    ):
         mine = ApiClient(session=session, url=process.url, key=process.key)
 
         async def turn(agent: str, text: str) -> str:
