@@ -21,6 +21,7 @@ from gateway.records.agent import WorkspaceUse, agent_config
 from gateway.records.kinds import WorkspaceConfig
 from gateway.records.parsed_configs import ParsedConfigs
 from gateway.records.records import Records
+from gateway.records.rules.workspace_rules import READER_IN_EXTERNAL
 from gateway.store import sandboxes
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
@@ -155,8 +156,10 @@ class EnvironmentResolver:
             read_only=(use.read_only if use else False) or _is_read_only(workspace),
         )
         is_null = use is not None and "sandbox" in use.model_fields_set and use.sandbox is None
-        without_sandbox = is_null or sandbox_name is None
-        return replace(environment, files_only=without_sandbox and workspace is not None)
+        files_only = (is_null or sandbox_name is None) and workspace is not None
+        if use is not None and use.read_only and environment.spec.external and not files_only:
+            raise ProviderRefused(READER_IN_EXTERNAL)  # the record is older than the rule
+        return replace(environment, files_only=files_only)
 
     def directory(self, account: str, workspace: str) -> Path:
         """Return the directory that is mounted for a workspace; creates it when it is missing."""

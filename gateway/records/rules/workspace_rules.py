@@ -1,4 +1,4 @@
-"""Check that workspaces are used only with sandboxes whose files are durable."""
+"""Check that workspaces are used only with sandboxes whose files are durable and that honour `readOnly`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from sandbox.config import ConfigProblem, SandboxConfig
 from sandbox.port import Feature
 
 _DURABLE = {Feature.MOUNTS_WORKSPACE, Feature.SYNCS_WORKSPACE}
+READER_IN_EXTERNAL = (
+    "an agent with readOnly cannot use an external sandbox: all agents there have the same files, and what "
+    "it writes would be stored by the next agent that may write; give it another sandbox, or null"
+)
 
 
 async def workspace_problems(
     connection: Connection, account: str, config: AgentConfig, below: str
 ) -> AsyncIterator[ConfigProblem]:
-    """Yield a problem for every workspace of an agent whose files would be deleted with its sandbox.
+    """Yield a problem for every workspace of an agent that its sandbox does not suit.
 
-    If a provider neither mounts the workspace store nor syncs files with it, the files exist only in the
-    sandbox.
+    Where a provider neither mounts the workspace store nor may sync sandboxes that are not reserved, the
+    files would be deleted with the sandbox. In an external one, agents that only read cannot be kept apart.
     """
     for place, use in enumerate(config.workspaces):
         wanted = _sandbox_of(use, config)
@@ -30,6 +34,8 @@ async def workspace_problems(
         if sandbox is None:
             continue
         parsed = SandboxConfig.model_validate(sandbox.config)
+        if use.read_only and parsed.external is not None:
+            yield ConfigProblem(pointer=f"{below}/workspaces/{place}/readOnly", detail=READER_IN_EXTERNAL)
         if _has_durable_files(parsed):
             continue
         pointer = f"/workspaces/{place}/sandbox" if use.sandbox else "/sandbox"
@@ -43,17 +49,25 @@ async def workspace_problems(
 async def agent_workspace_problems(
     connection: Connection, sandbox: Record, config: Mapping[str, Any], below: str
 ) -> AsyncIterator[ConfigProblem]:
-    """Yield a problem for every agent that would lose a workspace's files by the new config."""
+    """Yield a problem for every agent that has a workspace in a sandbox which no longer suits it."""
     parsed = SandboxConfig.model_validate(config)
-    if _has_durable_files(parsed):
+    is_durable = _has_durable_files(parsed)
+    if is_durable and parsed.external is None:
         return
     for agent in await records.list_by_kind(connection, sandbox.account, "agent"):
         of_agent = agent_config(agent)
-        if any(_sandbox_of(use, of_agent) in (sandbox.id, sandbox.name) for use in of_agent.workspaces):
+        uses = [
+            one for one in of_agent.workspaces if _sandbox_of(one, of_agent) in (sandbox.id, sandbox.name)
+        ]
+        if uses and not is_durable:
             yield ConfigProblem(
                 pointer=f"{below}/persistent",
                 detail=f"agent {agent.name!r} has a workspace in it, and on {parsed.provider} a workspace's "
                 "files live in its sandbox: set persistent to true, or give the agent another sandbox",
+            )
+        if parsed.external is not None and any(one.read_only for one in uses):
+            yield ConfigProblem(
+                pointer=f"{below}/external", detail=f"agent {agent.name!r}: {READER_IN_EXTERNAL}"
             )
 
 

@@ -13,14 +13,18 @@ from delivery.database.engine import Database
 from delivery.events.event import new_id
 from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault
+from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.environments.workspaces import directory_workspaces
+from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
 from gateway.store import sandboxes
+from gateway.store.accounts import records as stored_records
 from gateway.store.turns.jobs import Job
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.tool import ToolContext
 from sandbox import registry
+from sandbox.errors import ProviderRefused
 from sandbox.labels import key_of
 from sandbox.lifecycle.reservations import Reservation, ReservationStatus
 from sandbox.model import SandboxId, SandboxSpec
@@ -28,6 +32,7 @@ from sandbox.port import Feature
 
 READ_ONLY = {"name": "files", "workspaceId": "files", "readOnly": True}
 WRITABLE = {"name": "files", "workspaceId": "files"}
+EXTERNAL = {"provider": "docker", "external": "tools"}
 PROVIDERS = sorted(registry.installed())
 
 
@@ -96,7 +101,8 @@ class Account:
 
     def __init__(self, database: Database, path: Path) -> None:
         self.database = database
-        self.records = Records(open_vault(path))
+        ceilings = SandboxCeilings(shared_external=("docker:tools",))
+        self.records = Records(open_vault(path), ceilings=ceilings)
         self.pools: dict[str, Any] = {}
         self.resolver = EnvironmentResolver(
             database,
@@ -230,6 +236,32 @@ async def test_writers_keep_the_label_of_their_sandbox(account: Account, provide
     owner, kind = writer.owner, "reserved" if writer.spec.persistent else "passing"
     parts = (owner.account, owner.record or "", owner.workspace or "", owner.scope, owner.scope_id)
     assert writer.spec.label == "dovecote-here-" + key_of("sandbox", kind, provider, *parts)
+
+
+async def test_a_reader_is_refused_in_an_external_sandbox(account: Account) -> None:
+    """All agents there have the same files; a reader without a sandbox and a writer are fine."""
+    await account.create("sandbox", "tools", EXTERNAL)
+    with pytest.raises(InvalidRecord) as refused:
+        await account.environment(workspaces=[READ_ONLY], sandbox="tools")
+    assert [one.pointer for one in refused.value.problems] == ["/config/workspaces/0/readOnly"]
+    assert (await account.environment(workspaces=[READ_ONLY | {"sandbox": None}], sandbox="tools")).files_only
+    assert (await account.environment(workspaces=[WRITABLE], sandbox="tools")).spec.external == "tools"
+
+
+async def test_a_readers_sandbox_does_not_become_external(account: Account) -> None:
+    """The change of the record is refused; a record that was stored before the rule is not used."""
+    sandbox = await account.create("sandbox", "there", {"provider": "docker", "persistent": True})
+    agent = await account.create("agent", "reader", {"workspaces": [READ_ONLY], "sandbox": "there"})
+    async with account.database.begin() as connection:
+        with pytest.raises(InvalidRecord) as refused:
+            await account.records.replace(connection, sandbox, config=EXTERNAL)
+    (problem,) = refused.value.problems
+    assert problem.pointer == "/config/external"
+    assert "agent 'reader'" in problem.detail
+    async with account.database.begin() as connection:
+        await stored_records.update_record(connection, replace(sandbox, config=EXTERNAL))
+    with pytest.raises(ProviderRefused, match="external sandbox"):
+        await account.resolver.resolve(agent, "cnv_1")
 
 
 async def test_nobody_is_asked_about_arguments_that_the_schema_refuses(account: Account) -> None:
