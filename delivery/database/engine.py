@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from sqlalchemy import MetaData, Table, event
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -42,6 +42,8 @@ _POSTGRES_CONNECTIONS = 20
 _SQLITE_READERS = 8
 _SQLITE_WRITERS = 2
 """Connections beside those of readers: for the writer, and for checks at the start."""
+_READ_ONLY_TRANSACTION = "25006"
+_READ_ONLY = "the database is read-only; an operator must make it writable, or name the server that is"
 _CONNECTION_SECONDS = {"postgresql": 5.0, "sqlite": 30.0}
 """Seconds to wait for a free connection. Reads of SQLite use the processor, so they wait for each other."""
 
@@ -77,11 +79,24 @@ def _translate_errors() -> Iterator[None]:
     except BatchAborted as error:
         raise DatabaseUnavailable(_exhaustion(error) or "the database aborted the transaction") from error
     except DBAPIError as error:
+        if _is_read_only(error.orig):
+            raise DatabaseUnavailable(_READ_ONLY) from error
         exhausted = _exhaustion(error)
         if exhausted or error.connection_invalidated or error.__class__.__name__ == "OperationalError":
             why = exhausted or f"the database does not answer: {error.orig}"
             raise DatabaseUnavailable(why) from error
         raise
+
+
+def _is_read_only(error: BaseException | None) -> bool:
+    """Return whether PostgreSQL refused to write, as a standby does after a fail-over."""
+    return getattr(error, "sqlstate", None) == _READ_ONLY_TRANSACTION
+
+
+def _discard_read_only(context: ExceptionContext) -> None:
+    """Close a connection that cannot write: the next one may reach the server that can."""
+    if _is_read_only(context.original_exception):
+        context.is_disconnect, context.invalidate_pool_on_disconnect = True, False
 
 
 def _exhaustion(error: BaseException) -> str:
@@ -104,7 +119,7 @@ class Database:
 
     def _open(self) -> AsyncEngine:
         if not self.is_sqlite:
-            return create_async_engine(
+            postgres = create_async_engine(
                 self.url,
                 pool_size=_POSTGRES_CONNECTIONS // 2,
                 max_overflow=_POSTGRES_CONNECTIONS // 2,
@@ -112,6 +127,8 @@ class Database:
                 pool_pre_ping=True,
                 hide_parameters=True,  # a logged error must not contain messages of users
             )
+            event.listen(postgres.sync_engine, "handle_error", _discard_read_only)
+            return postgres
         engine = create_async_engine(
             self.url,
             pool_size=_SQLITE_READERS + _SQLITE_WRITERS,
