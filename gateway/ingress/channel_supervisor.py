@@ -11,7 +11,6 @@ from typing import Any
 
 import structlog
 
-from channels import registry
 from channels.errors import ChannelError
 from channels.message import Address
 from channels.port import (
@@ -21,6 +20,7 @@ from channels.port import (
     Connection,
 )
 from channels.settings import ChannelSettings
+from delivery.background import log_errors
 from delivery.broker.port import Leases
 from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.shared_rate_limit import SharedRateLimiter, TokenBucketStore
@@ -33,6 +33,7 @@ from gateway.ingress.channel_health import ReceiverHealth
 from gateway.ingress.channel_state import SqlChannelState
 from gateway.ingress.open_channels import ChannelTask, OpenChannels
 from gateway.records.records import Records
+from gateway.records.stored_channel import StoredChannel, UnreadableChannel, read_channel
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 
@@ -98,11 +99,12 @@ class ChannelSupervisor(OpenChannels):
             while not stop.is_set():
                 self._wake_event.clear()
                 pause = RECONCILE_SECONDS
-                try:
-                    await self.reconcile()
-                except DatabaseUnavailable as error:
-                    log.warning("channels.database_unavailable", error=str(error))
-                    pause = DATABASE_RETRY_SECONDS
+                with log_errors("channels.reconcile"):
+                    try:
+                        await self.reconcile()
+                    except DatabaseUnavailable as error:
+                        log.warning("channels.database_unavailable", error=str(error))
+                        pause = DATABASE_RETRY_SECONDS
                 await _wait_for_any(stop, self._wake_event, timeout=pause)
         finally:
             await asyncio.gather(*(self._close(task) for task in list(self._channels.values())))
@@ -122,19 +124,28 @@ class ChannelSupervisor(OpenChannels):
             new = wanted.get(task.record.id)
             if new is None or new.updated_at != task.record.updated_at:
                 await self._close(task)
+        self._unopened = {one: why for one, why in self._unopened.items() if one in wanted}
         for record in wanted.values():
             if record.id not in self._channels:
-                self._open(record)
+                self._try_open(record)
         self.is_loaded = True
 
-    def _open(self, record: Record) -> None:
-        config = self._records.channel_config(record)
+    def _try_open(self, record: Record) -> None:
+        """Open a channel, or note why it cannot be opened: the other channels must go on."""
+        earlier = self._unopened.pop(record.id, None)
         try:
-            plugin = registry.plugin(config.kind)
-        except (registry.UnknownChannelKind, registry.BrokenChannelPlugin) as error:
-            log.warning("channel.not_installed", channel=record.name, error=str(error))
-            return
-        settings = self._settings(plugin, record)
+            self._open(record)
+        except UnreadableChannel as error:
+            self._unopened[record.id] = str(error)
+            if earlier != str(error):
+                log.warning("channel.not_opened", channel=record.name, id=record.id, error=str(error))
+        except Exception as error:  # a plugin may raise anything
+            self._unopened[record.id] = str(error) or type(error).__name__
+            log.exception("channel.not_opened", channel=record.name, id=record.id)
+
+    def _open(self, record: Record) -> None:
+        stored = self._read(record)
+        config, plugin, settings = stored.config, stored.plugin, stored.settings
         task = ChannelTask(
             record=record,
             plugin=plugin,
@@ -161,18 +172,24 @@ class ChannelSupervisor(OpenChannels):
         return SharedRateLimiter(limits, name=name, store=self._token_buckets, is_group=is_group)
 
     async def probe(self, record: Record) -> tuple[CheckResult, ...]:
-        """Check a channel's settings with its platform, whether it is open or not; raises ChannelError."""
-        plugin = registry.plugin(self._records.channel_config(record).kind)
-        async with asyncio.timeout(PROBE_TIMEOUT):
-            return await plugin.probe(self._settings(plugin, record), self._records.guard_of(record))
+        """Check a channel's settings with its platform, whether it is open or not.
 
-    def _settings(self, plugin: ChannelPlugin, record: Record) -> Any:
-        """Return a channel's settings, with the public address of a channel in webhook mode."""
-        settings: dict[str, Any] = dict(self._records.channel_config(record).settings)
-        wants = "webhook_url" in plugin.settings.model_fields and not settings.get("webhook_url")
-        if wants and self._public_url and settings.get("mode") == "webhook":
-            settings["webhook_url"] = f"{self._public_url.rstrip('/')}/channels/{record.id}/inbound"
-        return plugin.settings.model_validate(settings)
+        Raises ChannelError, UnreadableChannel.
+        """
+        stored = self._read(record)
+        async with asyncio.timeout(PROBE_TIMEOUT):
+            return await stored.plugin.probe(stored.settings, self._records.guard_of(record))
+
+    def _read(self, record: Record) -> StoredChannel:
+        """Return what a record says, with the public address of a channel in webhook mode."""
+
+        def complete(plugin: ChannelPlugin, settings: dict[str, Any]) -> dict[str, Any]:
+            wants = "webhook_url" in plugin.settings.model_fields and not settings.get("webhook_url")
+            if wants and self._public_url and settings.get("mode") == "webhook":
+                settings["webhook_url"] = f"{self._public_url.rstrip('/')}/channels/{record.id}/inbound"
+            return settings
+
+        return read_channel(self._records, record, complete)
 
     async def _close(self, channel: ChannelTask) -> None:
         self._channels.pop(channel.record.id, None)

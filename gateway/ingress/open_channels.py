@@ -66,6 +66,8 @@ class OpenChannels:
         self._get_acceptor = get_acceptor
         self._may_receive = may_receive
         self._channels: dict[str, ChannelTask] = {}
+        self._unopened: dict[str, str] = {}
+        """Why the records that cannot be opened are not."""
         self.is_loaded = False
         """Whether the channels have been read from the database."""
 
@@ -114,7 +116,7 @@ class OpenChannels:
         """Pass a webhook request to a channel's receiver; None if there is no such channel."""
         task = self._channels.get(channel)
         if task is None:
-            return None
+            return WebhookResponse(status=503) if channel in self._unopened else None
         if task.connection is None or task.is_paused:
             return WebhookResponse(status=503)
         return await task.connection.receiver.receive(request, self._get_acceptor().accept(task.context))
@@ -188,11 +190,14 @@ class OpenChannels:
         counted = dict.fromkeys(CHANNEL_STATES, 0)
         for task in self._channels.values():
             counted[self._state_of(task)] += 1
+        counted["trouble"] += len(self._unopened)
         return counted
 
     def status(self, channel: str) -> tuple[str, str]:
         """Return a channel's state in this process, and why it does not receive or an empty text."""
         task = self._channels.get(channel)
+        if channel in self._unopened:
+            return "trouble", self._unopened[channel]
         if task is None:
             return "closed", "this process has not opened the channel"
         return self._state_of(task), task.error or self._interruption_reason(task)

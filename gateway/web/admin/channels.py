@@ -9,7 +9,7 @@ from aiohttp import web
 
 from channels.errors import ChannelError
 from channels.port import WebhookRequest
-from channels.registry import BrokenChannelPlugin, UnknownChannelKind
+from gateway.records.stored_channel import UnreadableChannel
 from gateway.web.http import request_body
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import AUTHENTICATOR, ApiCall, NoContent, ResponseModel
@@ -46,7 +46,7 @@ async def check_channel(call: ApiCall[NoContent, NoContent]) -> ChannelCheckResp
         raise HttpProblem(503, "this process has no channels")
     try:
         found = await context.channels.probe(record)
-    except (BrokenChannelPlugin, UnknownChannelKind) as error:
+    except UnreadableChannel as error:
         raise HttpProblem(409, str(error)) from error
     except ChannelError as error:
         raise HttpProblem(502, str(error)) from error
