@@ -9,11 +9,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-import structlog
-
+from delivery.background import log_errors
 from delivery.database.clock import utc_now
-from delivery.database.engine import Database, DatabaseUnavailable
-from delivery.errors import BrokerUnreachable, DeliveryError
+from delivery.database.engine import Database
+from delivery.errors import BrokerUnreachable
 from delivery.events.event import new_id
 from gateway.files import media_types
 from gateway.files.blob_store import BlobNotFound, BlobStore, read_all
@@ -21,8 +20,6 @@ from gateway.files.storage_quota import StorageQuota
 from gateway.store.conversations import files as store
 from gateway.store.conversations import uploads
 from gateway.store.conversations.files import FileRow, FileState
-
-log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 300.0
 GRACE_PERIOD = timedelta(hours=1)
@@ -45,6 +42,7 @@ class FileStore:
         quota: StorageQuota | None = None,
         grace: timedelta = GRACE_PERIOD,
         tries: int = 20,
+        interval: float = SWEEP_SECONDS,
     ) -> None:
         self._database = database
         self._blob_store = blob_store
@@ -53,6 +51,7 @@ class FileStore:
         self._grace = grace
         self._swept_to = ""
         self._tries = tries
+        self._interval = interval
 
     async def write_blob(self, account: str, content: bytes) -> str:
         """Store bytes for an account and return their digest.
@@ -127,12 +126,10 @@ class FileStore:
     async def run(self, stop: asyncio.Event) -> None:
         """Delete expired files and blobs without a file, until stopped."""
         while not stop.is_set():
-            try:
+            with log_errors("files.sweep"):
                 await self.sweep(utc_now())
-            except (DatabaseUnavailable, DeliveryError, OSError) as error:
-                log.warning("files.sweep_failed", error=str(error))
             with suppress(TimeoutError):
-                async with asyncio.timeout(SWEEP_SECONDS):
+                async with asyncio.timeout(self._interval):
                     await stop.wait()
 
     async def sweep(self, now: datetime) -> None:

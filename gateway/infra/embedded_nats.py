@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from delivery.background import log_errors
 from gateway.infra.data_dir import DataDirLock
 from gateway.infra.nats_probe import stores_messages
 
@@ -146,15 +147,21 @@ class EmbeddedNats:
                     await self._stopping.wait()
             if self._stopping.is_set():
                 break
+            if await self._spawn_again():
+                break
+            failures += 1
+        return failures
+
+    async def _spawn_again(self) -> bool:
+        with log_errors("nats.restart"):
             try:
                 await self._spawn()
             except (EmbeddedNatsFailed, OSError) as error:
-                failures += 1
                 _log.warning("nats.start_failed: %s", error)
             else:
                 self.restarts += 1
-                break
-        return failures
+                return True
+        return False
 
     async def _spawn(self) -> None:
         self._write_config()

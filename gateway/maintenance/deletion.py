@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from delivery.background import log_errors
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.errors import DeliveryError
@@ -65,10 +66,8 @@ class ConversationDeletion:
     async def run(self, stop: asyncio.Event) -> None:
         """Complete scheduled purges until stopped."""
         while not stop.is_set():
-            try:
+            with log_errors("deletion.purge"):
                 await self.run_once(utc_now())
-            except (DeliveryError, DatabaseUnavailable) as error:
-                log.warning("deletion.purge_delayed", error=str(error))
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._interval):
                     await stop.wait()

@@ -72,6 +72,8 @@ class WorkspaceSyncLoop:
                 self._runs += 1
             except (SandboxError, DatabaseUnavailable, OSError) as error:
                 log.warning("workspaces.sync_delayed", error=str(error))
+            except Exception:  # the outermost loop of the sync: the next pass must run
+                log.exception("workspaces.sync_failed")
             await asyncio.sleep(self._interval)
 
     async def run_once(self, copies: WorkingCopies, *, sync_all: bool) -> None:

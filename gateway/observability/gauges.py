@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from delivery.background import log_errors
 from delivery.broker.stream_config import LogUsage
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
@@ -88,9 +89,9 @@ class ProcessGauges:
         set_gauge("stream_fill_ratio", usage.fill)
         if usage.days is not None:
             set_gauge("stream_days", usage.days)
-        set_gauge("disk_free_bytes", shutil.disk_usage(self.directory).free)
         for state, count in self.count_channels().items():
             set_gauge("channels", count, state=state)
+        set_gauge("disk_free_bytes", shutil.disk_usage(self.directory).free)  # a mount that fails raises
 
     async def _database_answers(self) -> bool:
         try:
@@ -107,7 +108,8 @@ async def _run_regularly(
     async with asyncio.TaskGroup() as group:
         ending = group.create_task(stop.wait())
         while not ending.done():
-            await run_once()
+            with log_errors("gauges"):
+                await run_once()
             await asyncio.wait({ending}, timeout=interval)
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 
 import structlog
 
+from delivery.background import log_errors
 from delivery.database.engine import Database, DatabaseUnavailable
 from gateway.store.turns import turns
 
@@ -42,8 +43,9 @@ class CancellationWatcher:
     async def run(self, stop: asyncio.Event) -> None:
         """Poll for turns cancelled elsewhere until stopped and no turn runs any more."""
         while not stop.is_set() or self._running:
-            for turn in await self._list_cancelled():
-                self.cancel(turn)
+            with log_errors("turns.cancellation"):
+                for turn in await self._list_cancelled():
+                    self.cancel(turn)
             await self._pause(stop)
 
     async def _list_cancelled(self) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import structlog
 
+from delivery.background import log_errors
 from delivery.database.engine import Connection, Database, DatabaseUnavailable
 from delivery.deliveries import queries
 from delivery.events import outbox
@@ -80,8 +81,10 @@ class SpanRecorder:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._close_on_stop(stop))
             while (ended := await self._queue.get()) is not None:
-                await self._export(ended, out)
-        await asyncio.to_thread(out.close)
+                with log_errors("traces.export", turn=ended.turn or ""):
+                    await self._export(ended, out)
+        with log_errors("traces.close"):
+            await asyncio.to_thread(out.close)
 
     async def _close_on_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()

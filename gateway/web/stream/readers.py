@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 
 from aiohttp import web
 
+from delivery.background import log_errors
 from delivery.database.engine import DatabaseUnavailable
 from gateway.accounts.api_keys import Principal
 from gateway.web.http.context import WebContext
@@ -55,7 +56,8 @@ class StreamReader:
 class StreamReaders:
     """The open stream connections of this process; closes those with a revoked key, and all when it stops."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, interval: float = KEY_CHECK_SECONDS) -> None:
+        self._interval = interval
         self._open: set[StreamReader] = set()
         self._closing = False
 
@@ -93,15 +95,16 @@ class StreamReaders:
             reader.close(1012, "the gateway is restarting")
 
     async def run(self, list_valid: ListValidKeys, stop: asyncio.Event) -> None:
-        """Check every two seconds that the keys in use are valid; another replica may have revoked them."""
+        """Check regularly that the keys in use are valid; another replica may have revoked them."""
         while not stop.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(KEY_CHECK_SECONDS):
+                async with asyncio.timeout(self._interval):
                     await stop.wait()
-            try:
-                await self.check_keys(list_valid)
-            except DatabaseUnavailable:
-                _log.debug("api_key.check_failed")
+            with log_errors("api_keys.check"):
+                try:
+                    await self.check_keys(list_valid)
+                except DatabaseUnavailable:
+                    _log.debug("api_key.check_failed")
 
     async def check_keys(self, list_valid: ListValidKeys) -> None:
         """Close the connections of keys that are no longer valid; all keys are checked together."""
