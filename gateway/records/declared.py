@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+import structlog
+
 from delivery.database.engine import Connection
+from gateway.accounts.vault import DecryptionFailed
 from gateway.config.settings import Settings
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
@@ -16,6 +19,8 @@ from gateway.store.accounts import mcp_sign_ins
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import Record, RecordKind
 from sandbox.config import ConfigProblem
+
+log = structlog.get_logger(__name__)
 
 Tables = Mapping[str, Mapping[str, Any]]
 
@@ -148,12 +153,21 @@ async def _update(
     connection: Connection, records: Records, present: Record, config: Mapping[str, Any], below: str
 ) -> Sequence[RecordChange]:
     after = await records.preview(connection, present, config, below)
-    differing = _differing(records.with_secrets(present), after.config)
+    differing = _differing(_stored_config(records, present), after.config)
     if differing or after.has_hook_secret or not present.managed:
         await records.replace(connection, present, config=config, below=below, managed=True)
     if present.managed and not differing:
         return []
     return [RecordChange(change=ChangeKind.UPDATE, kind=present.kind, name=present.name, fields=differing)]
+
+
+def _stored_config(records: Records, record: Record) -> Mapping[str, Any]:
+    """Return a record's config with its secrets; empty if one cannot be decrypted: the file has them."""
+    try:
+        return records.with_secrets(record)
+    except DecryptionFailed as error:
+        log.warning("record.secrets_replaced", kind=record.kind, name=record.name, error=str(error))
+        return {}
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from api_server import ApiServer, open_api_server
 from gateway.config.settings import Settings
@@ -15,6 +16,7 @@ from gateway.records.declared import DeclaredRecords, apply_declared
 from gateway.records.errors import InvalidRecord
 from gateway.records.skill_folders import read_skill_folders
 from gateway.schedules.declared import apply_declared_schedules
+from gateway.store.tables import records
 
 Config = Mapping[str, Any]
 
@@ -99,6 +101,16 @@ async def test_a_file_makes_changes_and_deletes_its_own_records(api: ApiServer) 
     ]
     assert (await listed(api, "workspaces"))["repo"]["managed"] is False
     assert list(await listed(api, "agents")) == ["mine"]
+
+
+async def test_a_secret_that_cannot_be_decrypted_is_stored_again(api: ApiServer) -> None:
+    """The file has the secret, so that the start does not end because of the stored one."""
+    await apply(api, FILE)
+    damaged = {"/settings/token": "x"}
+    async with api.context.database.begin() as connection:
+        await connection.execute(update(records).where(records.c.kind == "channel").values(secrets=damaged))
+    assert await apply(api, FILE) == ["update channel telegram agent kind settings"]
+    assert await apply(api, FILE) == []
 
 
 async def test_a_record_that_others_use_is_released(api: ApiServer) -> None:
