@@ -27,7 +27,7 @@ MAX_PARSED_LENGTH = 32_768
 
 _LEAVES = {"paragraph_open", "heading_open", "fence", "code_block", "hr", "table_open"}
 _CODE = {"fence", "code_block"}
-_OPENING = re.compile(r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t]){0,20}(`{3,}(?=[^`]*$)|~{3,})(.*)")
+_OPENING = re.compile(r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t]){0,20}(`{3,}+(?=[^`]*$)|~{3,}+)(.*)")
 _MARKER = re.compile(r"[ \t>]*(?:[-+*]|\d{1,9}[.)])(?:\s|$)")
 _QUOTED = re.compile(r"[ ]{0,3}(?:>[ ]?){1,20}")
 _STARTS_BLOCK = re.compile(r"#{1,6}(?:\s|$)|[-+*=](?:\s|[-+*=]|$)|>|`{3}|~{3}|\||_{3}")

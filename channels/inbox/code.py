@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-_FENCE = re.compile(r"^([ >]*)(`{3,}|~{3,})(.*)$")
+_FENCE = re.compile(r"^([ >]*)(`{3,}+|~{3,}+)(.*)$")
 _RUN = re.compile(r"`+")
 
 

@@ -62,7 +62,7 @@ _RIGHTS = (
 )
 """Texts of a refusal for a missing right, and the right's name in ChatPermissions."""
 
-_MISSING_RIGHT = re.compile(r"not enough rights to ([\w ]+?)(?: (?:to|in|from) the \w+)?$")
+_MISSING_RIGHT = re.compile(r"not enough rights to ([\w ]{1,100}?)(?: (?:to|in|from) the \w{1,50}+)?$")
 _SEND_RIGHTS = {
     "send text messages": "can_send_messages",
     "send photos": "can_send_photos",
@@ -78,6 +78,9 @@ _SEND_RIGHTS = {
 DEFAULT_WAIT_SECONDS = 5.0
 """The wait after a 429 that names none."""
 
+MAX_DESCRIPTION_LENGTH = 500
+"""A longer description is cut: Telegram's are sentences, but another server can stand at `base_url`."""
+
 
 class BotApiError(TelegramError):
     """Telegram refused the call."""
@@ -85,7 +88,7 @@ class BotApiError(TelegramError):
     __slots__ = ("description", "migrated_to", "retry_after", "status")
 
     def __init__(self, status: int, answer: Mapping[str, Any]) -> None:
-        self.description = str(answer.get("description") or f"HTTP {status}")
+        self.description = str(answer.get("description") or f"HTTP {status}")[:MAX_DESCRIPTION_LENGTH]
         super().__init__(self.description)
         parameters = answer.get("parameters")
         parameters = parameters if isinstance(parameters, dict) else {}

@@ -10,7 +10,7 @@ from gateway.files.media_types import detect_media_type
 from gateway.files.transcription import VoiceServiceFailed, post_bounded, run_command
 
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_LINK = re.compile(r"!?\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)")
+_LINK = re.compile(r"!?\[([^\]\n]{0,500}+)\]\([^)\n]{0,2000}+\)")
 _MARKS = re.compile(r"[*`~|]+|^[#>\-+ \t]+", re.MULTILINE)
 
 

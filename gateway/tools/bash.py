@@ -36,7 +36,7 @@ NO_JOBS = (
     "a background job cannot run on {provider}: run the command without background, in at most {timeout} s"
 )
 
-_COMMAND_NOT_FOUND = re.compile(r"([\w.+-]+): command not found")
+_COMMAND_NOT_FOUND = re.compile(r"(?<![\w.+-])([\w.+-]++): command not found")
 _RUNTIMES = {
     **dict.fromkeys(("python", "python3", "pip", "pip3"), "python3"),
     **dict.fromkeys(("node", "npm", "npx"), "node"),

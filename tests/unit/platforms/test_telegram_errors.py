@@ -18,7 +18,7 @@ from channels.errors import (
     Undeliverable,
     Unreachable,
 )
-from channels.telegram.errors import BotApiError, NotSent, translate_error
+from channels.telegram.errors import MAX_DESCRIPTION_LENGTH, BotApiError, NotSent, translate_error
 from channels.telegram.library import NetworkError
 from channels.telegram.settings import TelegramSettings
 
@@ -83,6 +83,13 @@ def test_a_missing_right_is_named(status: int, description: str, permission: str
     assert isinstance(error, NotPermitted)
     assert (error.permission, error.remedy) == (permission, "operator")
     assert permission in str(error)
+
+
+def test_a_long_description_is_cut() -> None:
+    """Another server than Telegram can answer with a text of any length."""
+    error = refusal(400, "x" * 100_000)
+    assert error.description == "x" * MAX_DESCRIPTION_LENGTH
+    assert len(str(translate_error(error, method="sendMessage"))) < MAX_DESCRIPTION_LENGTH + 100
 
 
 def test_a_room_that_moved_names_the_new_one() -> None:

@@ -353,6 +353,22 @@ def test_the_guide_names_the_permissions_that_are_asked_for() -> None:
         assert f"{name} ({bit})" in text
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("#### a # #", "**a #**"),
+        ("#### a#", "**a#**"),
+        ("#### a \t## \t", "**a**"),
+        ("##### ##", "**##**"),
+        ("#### #", "**#**"),
+        ("#### a" + " " * 50 + "b", "**a" + " " * 50 + "b**"),
+    ],
+)
+def test_the_end_of_a_small_heading(line: str, shown: str) -> None:
+    """The `#` behind a space that close a heading are not shown, and other ones are."""
+    assert markup.render(line) == shown
+
+
 def test_rendering_is_linear() -> None:
     """Hostile text costs no more than its length."""
     for unit in ("| a ", "[", "![", "```\n", "#### a\n", "|-\n|"):
