@@ -17,8 +17,8 @@ SECRET_PATTERNS = re.compile(
     r"(?:(?P<bot>\bbot)|(?<![0-9A-Za-z]))\d{5,}:[A-Za-z0-9_-]{20,}"  # Telegram, alone or in a URL's path
     r"|\b(?P<scheme>Bearer|Basic|Bot)\s+[A-Za-z0-9._~+/=:-]{6,}"
     r"|\b(?P<kind>whsec_|dvk_|dvj_|jtk_|job_token_|xox[abeoprs]-|xapp-|sk-|e2b_|dtn_|gh[opsu]_)[A-Za-z0-9_+/=.-]{6,}"
-    r"|\b[MNO][A-Za-z0-9_-]{22,}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}"  # Discord
-    r"|(?<=://)[^/@\s:]*:[^/@\s]+(?=@)"  # user and password of a URL
+    r"|\b[MNO][A-Za-z0-9_-]{22,60}+\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}"  # Discord: the first part is an id
+    r"|(?<=://)[^/@\s:]*+:[^/@\s]++(?=@)"  # user and password of a URL
 )
 """Patterns of secrets, wherever they are in a text."""
 
@@ -44,9 +44,31 @@ MIN_SECRET_LENGTH = 6
 """Shorter values are not redacted: they occur in ordinary text, and logs would become unreadable."""
 
 
+MAX_FIELD_LENGTH = 4_096
+"""A longer text in a log field is cut: a line costs the event loop time for each of its characters."""
+
+MAX_TRACEBACK_LENGTH = 32_768
+"""The same for a traceback, which the message of its exception ends."""
+
+_TRACEBACKS = frozenset({"exception", "stack"})
+_MAX_SECRET_LENGTH = 512
+"""A secret of at most this length that a cut would divide goes as a whole."""
+
+
 def redact(text: str) -> str:
     """Return `text` with every secret we recognise blotted out."""
     return SECRET_PATTERNS.sub(_mask, text)
+
+
+def _cut(text: str, length: int) -> str:
+    """Return at most `length` characters of a text, and never the beginning of a secret that goes on."""
+    if len(text) <= length:
+        return text
+    end = length
+    for secret in SECRET_PATTERNS.finditer(text, 0, length + _MAX_SECRET_LENGTH):
+        if secret.start() < length <= secret.end():
+            end = secret.start()
+    return f"{text[:end]}… ({len(text) - end} more characters)"
 
 
 def _mask(match: re.Match[str]) -> str:
@@ -81,7 +103,7 @@ class LogRedactor:
         text = str(value)
         for secret in self.known_secrets:
             text = text.replace(secret, "***")
-        return redact(text)
+        return redact(_cut(text, MAX_TRACEBACK_LENGTH if name in _TRACEBACKS else MAX_FIELD_LENGTH))
 
 
 def set_up_logging(

@@ -12,7 +12,12 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.observability.log_setup import redact, set_up_logging
+from gateway.observability.log_setup import (
+    MAX_FIELD_LENGTH,
+    MAX_TRACEBACK_LENGTH,
+    redact,
+    set_up_logging,
+)
 from gateway.observability.metrics import Metrics
 
 
@@ -109,6 +114,38 @@ def test_ordinary_text_passes(text: str) -> None:
         redact("turn trn_01 took 12:30 at http://127.0.0.1:8080/x")
         == "turn trn_01 took 12:30 at http://127.0.0.1:8080/x"
     )
+
+
+def test_a_long_field_is_cut(stream: io.StringIO) -> None:
+    """A field has at most `MAX_FIELD_LENGTH` characters and a note; a traceback has more."""
+    set_up_logging("json", "info", stream)
+    try:
+        raise_with("y" * 100_000)
+    except RuntimeError:
+        structlog.get_logger().exception("broke", answer="x" * 10_000)
+    line = json.loads(stream.getvalue())
+    assert line["answer"] == "x" * MAX_FIELD_LENGTH + f"… ({10_000 - MAX_FIELD_LENGTH} more characters)"
+    assert MAX_FIELD_LENGTH < len(line["exception"]) < MAX_TRACEBACK_LENGTH + 50
+    assert "RuntimeError: yyy" in line["exception"]
+
+
+@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
+def test_a_cut_divides_no_secret(stream: io.StringIO, text: str) -> None:
+    """Wherever the cut falls, no part of a secret stays."""
+    set_up_logging("json", "info", stream, secrets=["known-canary-known"])
+    for missing in range(len(text) + 25):
+        before = " " * (MAX_FIELD_LENGTH - missing)
+        structlog.get_logger().info("got", answer=f"{before}{text} known-canary-known {'x' * 600}")
+    assert "can" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("before", ["", "Bot ", "key-", "M-", "x" * 100 + "-"])
+def test_a_token_of_discord_is_blotted_out(before: str) -> None:
+    """It is found alone, behind a name, and behind other words that a hyphen joins to it."""
+    secret = "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs"
+    redacted = redact(f"token {before}{secret} was refused")
+    assert "4NjIyNDgz" not in redacted
+    assert "ZnCjm1XVW7" not in redacted
 
 
 def test_numbers_are_served() -> None:
