@@ -121,7 +121,7 @@ class FairScheduler(Generic[Work]):
         self.record_start(account)
 
     def record_start(self, account: str) -> None:
-        """Count work that starts without a place as the account's last start."""
+        """Record that work of an account starts now; only work that takes no place is recorded by callers."""
         self._last_start.pop(account, None)
         self._last_start[account] = next(self._starts)
         if len(self._last_start) > MAX_TRACKED:

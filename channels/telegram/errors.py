@@ -79,7 +79,7 @@ DEFAULT_WAIT_SECONDS = 5.0
 """The wait after a 429 that names none."""
 
 MAX_DESCRIPTION_LENGTH = 500
-"""A longer description is cut: Telegram's are sentences, but another server can stand at `base_url`."""
+"""A longer description is cut: Telegram's are sentences, but `base_url` can name another server."""
 
 
 class BotApiError(TelegramError):

@@ -96,15 +96,15 @@ _OPEN_AT = (
     .limit(bindparam("most"))
 )
 _SENDING = select(deliveries).where(deliveries.c.state == str(DeliveryState.SENDING))
-_KEY = (deliveries.c.kind, deliveries.c.destination, deliveries.c.account)
+_DESTINATION_KEY = (deliveries.c.kind, deliveries.c.destination, deliveries.c.account)
 _DUE_KEYS = (
-    select(*_KEY)
+    select(*_DESTINATION_KEY)
     .where(
         IS_OPEN,
         deliveries.c.updated_at < bindparam("before"),
         (deliveries.c.next_at.is_(None)) | (deliveries.c.next_at <= bindparam("now")),
     )
-    .group_by(*_KEY)
+    .group_by(*_DESTINATION_KEY)
     .order_by(
         func.row_number().over(partition_by=deliveries.c.account, order_by=func.min(deliveries.c.position))
     )

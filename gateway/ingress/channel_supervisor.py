@@ -131,7 +131,7 @@ class ChannelSupervisor(OpenChannels):
         self.is_loaded = True
 
     def _try_open(self, record: Record) -> None:
-        """Open a channel, or note why it cannot be opened: the other channels must go on."""
+        """Open a channel, or note why it cannot be opened: the other channels must continue."""
         earlier = self._unopened.pop(record.id, None)
         try:
             self._open(record)
@@ -181,7 +181,7 @@ class ChannelSupervisor(OpenChannels):
             return await stored.plugin.probe(stored.settings, self._records.guard_of(record))
 
     def _read(self, record: Record) -> StoredChannel:
-        """Return what a record says, with the public address of a channel in webhook mode."""
+        """Return a record's config, plugin and settings; webhook mode gets its public address."""
 
         def complete(plugin: ChannelPlugin, settings: dict[str, Any]) -> dict[str, Any]:
             wants = "webhook_url" in plugin.settings.model_fields and not settings.get("webhook_url")

@@ -48,11 +48,11 @@ MAX_FIELD_LENGTH = 4_096
 """A longer text in a log field is cut: a line costs the event loop time for each of its characters."""
 
 MAX_TRACEBACK_LENGTH = 32_768
-"""The same for a traceback, which the message of its exception ends."""
+"""The same for a traceback, which has the message of its exception at the end."""
 
 _TRACEBACKS = frozenset({"exception", "stack"})
 _MAX_SECRET_LENGTH = 512
-"""A secret of at most this length that a cut would divide goes as a whole."""
+"""A secret of at most this length is removed as a whole if a cut would divide it."""
 
 
 def redact(text: str) -> str:
@@ -61,7 +61,7 @@ def redact(text: str) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    """Return at most `length` characters of a text, and never the beginning of a secret that goes on."""
+    """Return at most `length` characters of a text, without a secret that the cut would divide."""
     if len(text) <= length:
         return text
     end = length

@@ -1,4 +1,4 @@
-"""Channel records that are stored but cannot be read: why, in words for the account and the operator.
+"""Read stored channel records; explain to the account and the operator why one cannot be read.
 
 An upgrade can refuse settings that an earlier version stored, a key can be missing from the ring, and a
 plugin can be uninstalled. None of them may stop the other channels.
@@ -29,7 +29,7 @@ class UnreadableChannel(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChannel:
-    """What a channel record says: its config, its plugin and the plugin's settings."""
+    """A channel record that was read: its config, its plugin and the plugin's settings."""
 
     config: ChannelConfig
     plugin: ChannelPlugin

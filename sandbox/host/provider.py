@@ -61,9 +61,9 @@ class HostProvider(Provider):
         if spec.workspace is not None:
             spec.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._host.context.checkpoint("sandbox.create")
+        sandbox.apply_limits()
         if not paths.label.exists():
             write_durably(paths.label, spec.label.encode("utf-8", "surrogatepass"))
-        sandbox.apply_limits()
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return a sandbox created by any process with the same state directory."""

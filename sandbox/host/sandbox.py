@@ -17,7 +17,7 @@ from sandbox.host.isolation.cgroups import SandboxCgroups
 from sandbox.host.jobs.jobs import HostJobs, job_key
 from sandbox.host.run.execution import CgroupRemoved, Run, execute
 from sandbox.host.run.host_environment import MAX_SCRIPT_BYTES, HostEnvironment, SandboxPaths
-from sandbox.host.run.prewarmed import READ_SCRIPT, PrewarmedRuns
+from sandbox.host.run.prewarmed import READ_SCRIPT, PrewarmedRun, PrewarmedRuns
 from sandbox.model import (
     BackgroundJob,
     BackgroundJobState,
@@ -155,7 +155,7 @@ class HostSandbox(Sandbox):
             return await execute(run, command)
         finally:
             if directory_ids:
-                self._prewarmed.prepare(self.id, self._spec, directory_ids, self._start_prewarmed)
+                self._prewarmed.prepare(self.id, partial(self._start_prewarmed, directory_ids))
 
     async def _start(self, script: str, *, stdin: bool, reads_script: bool = False) -> Run:
         """Start a run in a new control group."""
@@ -172,8 +172,9 @@ class HostSandbox(Sandbox):
             await shielded_call(self._executor, group.remove)
             raise
 
-    async def _start_prewarmed(self) -> Run:
-        return await self._start(READ_SCRIPT, stdin=True, reads_script=True)
+    async def _start_prewarmed(self, directory_ids: object) -> PrewarmedRun:
+        run = await self._start(READ_SCRIPT, stdin=True, reads_script=True)
+        return PrewarmedRun(run=run, spec=self._spec, directory_ids=directory_ids)
 
     def _directory_ids(self) -> tuple[tuple[int, int], ...]:
         """Return the directories that a run is bound to, or none if it must not be prewarmed."""

@@ -59,7 +59,7 @@ async def test_m20_a_flood_is_refused_once_and_others_are_answered(tmp_path: Pat
         await exchange_messages(platform, BEHIND)
         begun = time.perf_counter()
         await platform.say(CHAT, "!sleep 600")
-        await exchange_messages(platform, BEHIND, BURST_SIZE)  # fills the line
+        await exchange_messages(platform, BEHIND, 2 * BURST_SIZE)  # fills the line
         for _ in range(ROUNDS):
             between = await exchange_messages(platform, BETWEEN)
             ratios.append(await exchange_messages(platform, BEHIND, BURST_SIZE) / between)

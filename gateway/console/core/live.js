@@ -29,7 +29,7 @@ export class Live {
       post: (path, body, repeat) => call("POST", path, { body, repeat }),
       newId: () => word(),
       onAccepted: (letter, before) => this.accepted(letter, before),
-      isShown: (conversation, turn) => this.learn(this.thread(conversation).timeline, turn),
+      isShown: (conversation, turn) => this.threads.has(conversation) && this.learn(this.thread(conversation).timeline, turn),
       onChange,
     });
   }

@@ -23,10 +23,10 @@ READER_IN_EXTERNAL = (
 async def workspace_problems(
     connection: Connection, account: str, config: AgentConfig, below: str
 ) -> AsyncIterator[ConfigProblem]:
-    """Yield a problem for every workspace of an agent that its sandbox does not suit.
+    """Yield a problem for every workspace of an agent that cannot be used in its sandbox.
 
-    Where a provider neither mounts the workspace store nor may sync sandboxes that are not reserved, the
-    files would be deleted with the sandbox. In an external one, agents that only read cannot be kept apart.
+    If a provider neither mounts the workspace store nor syncs files with it, the files exist only in the
+    sandbox, which must be reserved. In an external sandbox, agents that only read cannot be kept apart.
     """
     for place, use in enumerate(config.workspaces):
         wanted = _sandbox_of(use, config)
@@ -49,7 +49,7 @@ async def workspace_problems(
 async def agent_workspace_problems(
     connection: Connection, sandbox: Record, config: Mapping[str, Any], below: str
 ) -> AsyncIterator[ConfigProblem]:
-    """Yield a problem for every agent that has a workspace in a sandbox which no longer suits it."""
+    """Yield a problem for every agent with a workspace that the new config would no longer allow."""
     parsed = SandboxConfig.model_validate(config)
     is_durable = _has_durable_files(parsed)
     if is_durable and parsed.external is None:

@@ -28,7 +28,7 @@ _ATTACH = (sys.executable, "-I", "-S", str(Path(__file__).with_name("attach_netw
 RESOLVER = Path("/etc/resolv.conf")
 TIMEOUT_SECONDS = 10.0
 MAX_ERROR_LENGTH = 300
-_TESTING = threading.Lock()
+_PROBING = threading.Lock()
 
 REMEDY = (
     "install pasta (Debian: passt), let the gateway use /dev/net/tun, and see `dovecote doctor`; "
@@ -109,7 +109,7 @@ def find_for(settings: HostSettings, probe_command: tuple[str, ...]) -> Networki
 
     Of several threads that ask, one tests it.
     """
-    with _TESTING:
+    with _PROBING:
         return find(
             settings.network_helper,
             probe_command,

@@ -97,7 +97,7 @@ class Run:
     """
 
     def __init__(
-        self, launch: Launch, executor: Executor | None = None, *, stdin: bool, reads_script: bool = False
+        self, launch: Launch, executor: Executor | None, *, stdin: bool, reads_script: bool = False
     ) -> None:
         self._launch = launch
         self._executor = executor

@@ -22,9 +22,6 @@ MAX_SCRIPT_BYTES = 4096
 MAX_PREWARMED = 16
 """The most sandboxes with a prewarmed run; the least recently used ones lose theirs."""
 
-Start = Callable[[], Awaitable[Run]]
-"""Starts a run that reads its command."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrewarmedRun:
@@ -33,6 +30,10 @@ class PrewarmedRun:
     run: Run
     spec: SandboxSpec
     directory_ids: object
+
+
+StartRun = Callable[[], Awaitable[PrewarmedRun]]
+"""Starts a run that reads its command from its stdin."""
 
 
 class PrewarmedRuns:
@@ -65,29 +66,16 @@ class PrewarmedRuns:
         self._stop_soon(found)
         return None
 
-    def prepare(
-        self,
-        sandbox: SandboxId,
-        spec: SandboxSpec,
-        directory_ids: object,
-        start: Start,
-    ) -> None:
+    def prepare(self, sandbox: SandboxId, start: StartRun) -> None:
         """Start a run for the next command, soon; if that fails, the command starts its own."""
         if not self._closed and sandbox not in self._waiting and sandbox not in self._starting:
-            starting = asyncio.create_task(self._prepare(sandbox, spec, directory_ids, start))
+            starting = asyncio.create_task(self._prepare(sandbox, start))
             self._starting[sandbox] = starting
             starting.add_done_callback(lambda _: self._starting.pop(sandbox))
 
-    async def _prepare(
-        self,
-        sandbox: SandboxId,
-        spec: SandboxSpec,
-        directory_ids: object,
-        start: Start,
-    ) -> None:
+    async def _prepare(self, sandbox: SandboxId, start: StartRun) -> None:
         with contextlib.suppress(SandboxError, OSError):
-            run = await start()
-            self._waiting[sandbox] = PrewarmedRun(run=run, spec=spec, directory_ids=directory_ids)
+            self._waiting[sandbox] = await start()
         while len(self._waiting) > self._limit:
             self._stop_soon(self._waiting.popitem(last=False)[1])
 

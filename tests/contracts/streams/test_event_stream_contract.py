@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from delivery.broker import jetstream_events
 from delivery.broker.connection import connect
+from delivery.broker.jetstream_events import JetStreamEvents
 from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.errors import AppendConflict, BrokerUnreachable
@@ -41,17 +42,27 @@ async def appended(stream: EventStream, count: int, conversation: str = "cnv_a")
     return seqs[1:]
 
 
+@asynccontextmanager
+async def open_jetstream(directory: Path) -> AsyncIterator[tuple[NatsServer, JetStreamEvents]]:
+    """Run a nats-server and open its stream."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(nats_server(directory / "nats"))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure_streams(nats_connection, STREAM_CONFIG)
+        yield (
+            server,
+            await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1")),
+        )
+
+
 @pytest.fixture(params=["memory", "jetstream"])
 async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventStream]:
     """Open every kind of stream."""
     if request.param == "memory":
         yield MemoryEvents(max_events=RETAINED)
         return
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(nats_connection, STREAM_CONFIG)
-        yield await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
+    async with open_jetstream(tmp_path) as (_server, opened):
+        yield opened
 
 
 async def next_event(follower: AsyncIterator[StoredEvent | None]) -> StoredEvent:
@@ -146,11 +157,7 @@ async def test_a_delta_stands_behind_the_event_that_is_being_appended(stream: Ev
 
 async def test_a_delta_is_dropped_while_the_broker_does_not_answer(tmp_path: Path) -> None:
     """Its agent does not wait for the event that is being appended, which is stored later."""
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(nats_connection, STREAM_CONFIG)
-        stream = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
+    async with open_jetstream(tmp_path) as (server, stream):
         server.freeze()
         appending = asyncio.create_task(stream.append(make_event(1), expected=0, account="acc"))
         await asyncio.sleep(0)
@@ -266,13 +273,9 @@ async def test_events_survive_the_death_of_the_broker(tmp_path: Path) -> None:
         assert [item.seq for item in await events.read("cnv_a", after=0, account="acc")] == [*seqs, seq]
 
 
-async def test_a_dead_broker_is_unreachable_and_whispers_are_dropped(tmp_path: Path) -> None:
+async def test_a_dead_broker_is_unreachable_and_deltas_are_dropped(tmp_path: Path) -> None:
     """Without a broker an append raises Unreachable and a delta is dropped silently."""
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure_streams(nats_connection, STREAM_CONFIG)
-        events = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1"))
+    async with open_jetstream(tmp_path) as (server, events):
         await server.kill()
         with pytest.raises(BrokerUnreachable):
             await events.append(make_event(1), expected=0, account="acc")

@@ -142,7 +142,7 @@ async def test_a_batch_of_several_accounts_ends_before_all_of_them_have_written(
 
 
 async def test_a_batch_ends_at_once_behind_a_writer_of_another_account(database: Database) -> None:
-    """While the disk has been idle for long, none of the first account's writers goes on in his batch."""
+    """While the disk is mostly idle, no other writer of the first account joins the batch after it."""
     await asyncio.sleep(2 * SPARE_SECONDS)
     with working_for("busy"):
         busy = [asyncio.create_task(write(database, f"busy{number}")) for number in range(10)]

@@ -24,6 +24,13 @@ def started(scheduler: FairScheduler[int]) -> list[str]:
     return accounts
 
 
+def start_one(scheduler: FairScheduler[int]) -> str:
+    """Start what is next; returns its account."""
+    entry = scheduler.start_next()
+    assert entry is not None
+    return entry[0]
+
+
 @given(size=SIZES, burst=st.integers(1, 100), later=st.integers(1, 20))
 def test_a_burst_of_one_leaves_the_last_places_to_others(size: PoolSize, burst: int, later: int) -> None:
     """Whatever one account asks for, another gets at once its own share of what is left."""
@@ -122,12 +129,10 @@ def test_who_asks_for_little_is_next() -> None:
     for work in range(4):
         scheduler.add("busy", work)
     for work in range(6):
-        entry = scheduler.start_next()
-        assert entry is not None
-        order.append(entry[0])
+        order.append(account := start_one(scheduler))
         if work in {0, 1}:
             scheduler.add("quiet", work)
-        scheduler.finish(entry[0])
+        scheduler.finish(account)
     assert order == ["busy", "quiet", "busy", "quiet", "busy", "busy"]
 
 
@@ -138,12 +143,10 @@ def test_accounts_that_come_again_and_again_let_the_others_start() -> None:
     for work, account in enumerate(("ann", "bob", "cleo", "cleo", "cleo")):
         scheduler.add(account, work)
     for work in range(9):
-        entry = scheduler.start_next()
-        assert entry is not None
-        order.append(entry[0])
-        if entry[0] != "cleo":
-            scheduler.add(entry[0], 10 + work)
-        scheduler.finish(entry[0])
+        order.append(account := start_one(scheduler))
+        if account != "cleo":
+            scheduler.add(account, 10 + work)
+        scheduler.finish(account)
     assert order == ["ann", "bob", "cleo"] * 3
 
 
