@@ -67,7 +67,7 @@ async def lose(console: Console, path: str, times: int) -> Counter[str]:
     return lost
 
 
-@pytest.mark.parametrize("path", ["/core/live.js", "/styles/base.css"])
+@pytest.mark.parametrize("path", ["/app.js", "/core/live.js", "/styles/base.css"])
 async def test_a_page_that_lost_a_file_is_loaded_again(
     gateway: GatewayProcess, console: Console, path: str
 ) -> None:
@@ -86,6 +86,22 @@ async def test_a_page_that_cannot_be_loaded_says_so(gateway: GatewayProcess, con
     await console.page.goto(gateway.url, wait_until="commit")
     await expect(console.page.get_by_role("alert")).to_contain_text("could not be loaded")
     await console.page.get_by_role("button", name="Load the console again").click()
+    await expect(console.page.get_by_label("API key")).to_be_visible()
+
+
+async def test_the_page_itself_is_all_that_must_arrive(gateway: GatewayProcess, console: Console) -> None:
+    """Whichever requests are lost beside the document, the loader runs and begins again."""
+
+    async def end(route: Route) -> None:
+        if route.request.is_navigation_request():
+            await route.continue_()
+        else:
+            await route.abort("internetdisconnected")
+
+    await console.page.route("**", end)
+    async with console.page.expect_event("requestfailed", lambda request: request.url.endswith("/app.js")):
+        await console.page.goto(gateway.url)
+    await console.page.unroute("**", end)
     await expect(console.page.get_by_label("API key")).to_be_visible()
 
 
