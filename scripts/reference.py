@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,17 @@ def _sections(one: Any, path: str) -> Iterator[str]:
     shown = " ".join(part.name.upper() if part.required else f"[{part.name.upper()}]" for part in arguments)
     yield f"## `{path}`\n"
     yield f"```text\n{path}{' ' + shown if shown else ''}{' [OPTIONS]' if options else ''}\n```\n"
-    yield f"{_plain(one.help or '')}\n"
+    yield f"{_wrapped(one.help or '')}\n"
     if options:
         yield "| option | meaning |\n|---|---|"
         for option in options:
             names = ", ".join(f"`{name}`" for name in option.opts)
             yield f"| {names} | {_plain(option.help or '').replace('|', chr(92) + '|')} |"
         yield ""
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(_plain(text), 100, break_long_words=False, break_on_hyphens=False)
 
 
 def _plain(text: str) -> str:

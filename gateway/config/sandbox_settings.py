@@ -78,8 +78,8 @@ class SandboxCeilings(FrozenSettings):
     )
     mounts: Directories = Field(
         default=(),
-        description="directories of this machine that records of the first account may mount on docker and "
-        "host; with :rw at the end also for writing",
+        description="directories that records of the first account may mount on docker and host; :rw at the "
+        "end also for writing",
     )
     shared_mounts: Directories = Field(
         default=(), description="directories that records of every account may mount, as `mounts`"

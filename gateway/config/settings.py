@@ -157,8 +157,8 @@ class Settings(BaseSettings):
         default=None,
         ge=16 * 1024**2,
         le=2**50,
-        description="the most bytes of events in NATS; none: 2.8 GiB in a NATS of your own, "
-        "and 70 % of what the gateway's own may use",
+        description="most bytes of events in NATS; none: 2.8 GiB, or 70 % of the storage "
+        "of the gateway's own",
     )
     lease_ttl: float = Field(
         default=6.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -124,14 +125,15 @@ class ProviderTable:
             "",
             f"```sh\npython -m pytest {shlex.join(self.command)}\n```",
             "",
-            "*refused*: the provider does not have the feature, and says so in words. *not run*: the note",
-            "says why. *failed* is a defect.",
+            "*refused*: the provider does not have the feature, and its error is in the note. *not run*: the",
+            "note has the reason. *failed* is a defect.",
             "",
             "## What they ran on",
             "",
         )
         yield from (
-            f"- **{name}**: {what or 'did not run on this machine'}." for name, what in self.runs_on.items()
+            _item("-", f"**{name}**: {what or 'did not run on this machine'}.")
+            for name, what in self.runs_on.items()
         )
         yield from ("", "## Promises", "", f"{_HEAD} {' | '.join(self.runs_on)} |")
         yield f"|---|{'---|' * len(self.runs_on)}"
@@ -140,7 +142,15 @@ class ProviderTable:
             shown = (_shown(cell or Cell(outcome="not run", words=NOT_SELECTED), notes) for cell in cells)
             yield f"| {_plain(words)} | {' | '.join(shown)} |"
         yield from ("", "## Notes", "")
-        yield from (f"{number}. {_plain(words)}" for words, number in notes.items())
+        yield from (_item(f"{number}.", _plain(words)) for words, number in notes.items())
+
+
+def _item(mark: str, text: str) -> str:
+    """Return an entry of a list, wrapped as the prose of all documents is."""
+    indent = " " * (len(mark) + 1)
+    return textwrap.fill(
+        f"{mark} {text}", 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _shown(cell: Cell, notes: dict[str, int]) -> str:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.doc_links import ROOT, anchors, broken_links, links, pages, slugify
 from scripts.reference import PAGE, reference
+from source_trees import tracked
 
 NAV = re.compile(r"^ +- [^:\n]+: (\S+\.md)$", re.MULTILINE)
+FENCE = re.compile(r"^ *(```+|~~~+)")
+UNSHOWN = re.compile(r"(?<=\])\([^)]*\)|<?https?://\S+|<!--.*?-->")
+"""Targets of links, addresses and comments, which do not count towards the length of a line."""
+
+MAX_LINE = 100
+MAX_CELL_WORDS = 20
 
 
 def test_every_link_leads_somewhere() -> None:
@@ -45,3 +53,48 @@ def test_every_page_has_its_place_in_the_site() -> None:
 def test_the_reference_of_the_commands_is_current() -> None:
     """The committed page is what the commands say: `python -m scripts.reference` writes it."""
     assert PAGE.read_text() == reference()
+
+
+def documents() -> list[Path]:
+    """Return the Markdown files; the changelog has one line for each change."""
+    return [path for path in tracked() if path.suffix == ".md" and path.name != "CHANGELOG.md"]
+
+
+def faults_of_prose(text: str) -> Iterator[str]:
+    """Yield each line of prose that is too long, and each cell that has too many words."""
+    fence = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        mark = FENCE.match(line)
+        if mark and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1]
+        elif not fence:
+            yield from (f"{number}: {fault}" for fault in _faults_of_line(UNSHOWN.sub("", line)))
+
+
+def _faults_of_line(line: str) -> Iterator[str]:
+    if line.lstrip().startswith("|"):
+        sizes = (len(cell.split()) for cell in re.split(r"(?<!\\)\|", line))
+        yield from (f"a cell of {size} words" for size in sizes if size > MAX_CELL_WORDS)
+    elif len(line) > MAX_LINE:
+        yield f"a line of {len(line)} characters"
+
+
+def test_prose_is_wrapped_and_cells_are_short() -> None:
+    """A line of a document has at most 100 characters, and a cell of a table at most 20 words."""
+    assert len(documents()) > len(pages()) > 50
+    assert [
+        f"{page.relative_to(ROOT)}:{fault}"
+        for page in documents()
+        for fault in faults_of_prose(page.read_text(encoding="utf-8"))
+    ] == []
+
+
+def test_long_lines_and_cells_are_found() -> None:
+    """Fenced code, targets of links, addresses and comments do not count, and all else does."""
+    assert list(faults_of_prose("a" * 100 + f"\n- {'b' * 99}")) == ["2: a line of 101 characters"]
+    code, link = f"```sh\n{'a' * 101}\n```\n", f"[{'a' * 98}]({'b' * 50}.md)\n"
+    assert list(faults_of_prose(code + link + f"https://{'a' * 99}.b\n<!-- {'a' * 99} -->")) == []
+    inner = f"````\n```\n{'a' * 101}\n````\n{'b' * 101}"
+    assert list(faults_of_prose(inner)) == ["5: a line of 101 characters"]
+    cells = "| " + " ".join(["a"] * 21) + " | " + " ".join(["b"] * 20) + r" \| | " + "c" * 101 + " |"
+    assert list(faults_of_prose(cells)) == ["1: a cell of 21 words"] * 2

@@ -16,7 +16,7 @@ import session
 from gateway_process import reserve_port
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "start.md"
+PAGE = ROOT / "docs" / "guide" / "start.md"
 BLOCK = re.compile(r"^(<!-- not run: [^\n]+ -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = f'#!/bin/sh\nexec "{sys.executable}" -I "{ROOT}/tests/support/forked_program.py" "$@"\n'
 """The real command line starts in `test_cli` and from a wheel in `test_release`."""
