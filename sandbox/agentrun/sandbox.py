@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from sandbox.agentrun.api import AgentRunApi
 from sandbox.agentrun.execution import AgentRunHandle
 from sandbox.errors import FeatureUnsupported, ProviderRefused
-from sandbox.exec.background_jobs import BackgroundJobs, CompletionCallback
-from sandbox.exec.exec_sandbox import ExecSandbox
-from sandbox.exec.shell_files import ShellFiles
-from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId, SandboxSpec
-from sandbox.port import Sandbox
+from sandbox.exec.background_jobs import CompletionCallback
+from sandbox.exec.shell_sandbox import ShellSandbox
+from sandbox.model import SandboxSpec
 
 PREPARE_SECONDS = 30.0
 
@@ -40,7 +38,7 @@ async def prepare(handle: AgentRunHandle, spec: SandboxSpec) -> AgentRunUser:
     return AgentRunUser(name=name, home=home)
 
 
-class AgentRunSandbox(Sandbox):
+class AgentRunSandbox(ShellSandbox):
     """One sandbox; several objects in several processes may represent it."""
 
     def __init__(
@@ -51,40 +49,8 @@ class AgentRunSandbox(Sandbox):
         user: AgentRunUser,
         callback: CompletionCallback,
     ) -> None:
-        self.id: SandboxId = handle.id
+        super().__init__(handle.id, handle, spec, user=user.name, home=user.home, callback=callback)
         self._api = api
-        self._spec = spec
-        self._exec_sandbox = ExecSandbox(
-            exec=handle, mount=spec.mount, home=user.home, user=user.name, env=spec.env
-        )
-        self._jobs = BackgroundJobs(run=self._exec_sandbox.run_internal, callback=callback)
-        self._files = ShellFiles(run=self._exec_sandbox.run_internal, root=spec.mount)
-
-    async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script; none of its processes is left afterwards."""
-        return await self._exec_sandbox.run(command)
-
-    async def spawn(self, job: BackgroundJob) -> None:
-        """Start a job under a supervisor inside, once per id."""
-        await self._jobs.spawn(job)
-
-    async def report(self, job_id: str) -> JobReport:
-        """Return a job's state and output so far."""
-        return await self._jobs.report(job_id)
-
-    async def stop(self, job_id: str) -> None:
-        """Stop a job and wait for its end."""
-        await self._jobs.stop(job_id)
-
-    async def read(self, path: str, *, limit: int) -> bytes:
-        """Read a workspace file."""
-        return await self._files.read(path, limit=limit)
-
-    async def write(self, path: str, content: bytes) -> None:
-        """Write a workspace file durably."""
-        if self._spec.read_only:
-            raise PermissionError(f"{path}: the workspace is read-only")
-        await self._files.write(path, content)
 
     async def suspend(self) -> None:
         """Raise FeatureUnsupported: AgentRun ends an idle sandbox itself."""

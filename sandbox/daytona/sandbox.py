@@ -13,19 +13,15 @@ from daytona.common import errors as vendor
 
 from sandbox.daytona.errors import translate_errors
 from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone
-from sandbox.exec.background_jobs import BackgroundJobs, CompletionCallback
-from sandbox.exec.exec_sandbox import ExecSandbox
-from sandbox.exec.shell_files import ShellFiles
+from sandbox.exec.background_jobs import CompletionCallback
+from sandbox.exec.shell_sandbox import ShellSandbox
 from sandbox.model import (
     BackgroundJob,
     BackgroundJobState,
-    ExecRequest,
-    ExecResult,
     JobReport,
     SandboxId,
     SandboxSpec,
 )
-from sandbox.port import Sandbox
 
 MAX_ARGUMENT_BYTES = 64 * 1024
 """The most bytes of a program passed as an argument (half of what Linux allows); a longer one is uploaded."""
@@ -143,20 +139,14 @@ class DaytonaHandle:
         return str(created.url)
 
 
-class DaytonaSandbox(Sandbox):
+class DaytonaSandbox(ShellSandbox):
     """One sandbox; several objects in several processes may represent it."""
 
     def __init__(
         self, handle: DaytonaHandle, spec: SandboxSpec, home: str, callback: CompletionCallback
     ) -> None:
-        self.id = handle.id
+        super().__init__(handle.id, handle, spec, user=handle.user, home=home, callback=callback)
         self._handle = handle
-        self._spec = spec
-        self._exec_sandbox = ExecSandbox(
-            exec=handle, mount=spec.mount, home=home, user=handle.user, env=spec.env
-        )
-        self._jobs = BackgroundJobs(run=self._exec_sandbox.run_internal, callback=callback)
-        self._files = ShellFiles(run=self._exec_sandbox.run_internal, root=spec.mount)
 
     async def prepare(self) -> None:
         """Create the workspace's directory, with sudo if necessary."""
@@ -166,10 +156,6 @@ class DaytonaSandbox(Sandbox):
             f"[ -w {mount} ] || {{ echo cannot make {mount}: the user needs sudo; exit 1; }}"
         )
         await self._handle.shell(text, timeout=30.0)
-
-    async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script; none of its processes is left afterwards."""
-        return await self._exec_sandbox.run(command)
 
     async def spawn(self, job: BackgroundJob) -> None:
         """Start a job under a supervisor inside, once per id, and disable Daytona's idle timer."""
@@ -185,20 +171,6 @@ class DaytonaSandbox(Sandbox):
         elif report.state is not BackgroundJobState.RUNNING and not await self._jobs.count_running():
             await self._handle.set_autostop(on=True)
         return report
-
-    async def stop(self, job_id: str) -> None:
-        """Stop a job and wait for its end."""
-        await self._jobs.stop(job_id)
-
-    async def read(self, path: str, *, limit: int) -> bytes:
-        """Read a workspace file."""
-        return await self._files.read(path, limit=limit)
-
-    async def write(self, path: str, content: bytes) -> None:
-        """Write a workspace file durably."""
-        if self._spec.read_only:
-            raise PermissionError(f"{path}: the workspace is read-only")
-        await self._files.write(path, content)
 
     async def suspend(self) -> None:
         """Stop the sandbox; raises ProviderRefused while a job runs, which would end."""

@@ -14,11 +14,9 @@ from e2b.exceptions import SandboxNotRunningException, SandboxUnreachableExcepti
 
 from sandbox.e2b.errors import translate_errors
 from sandbox.errors import ProviderRefused, ProviderUnreachable
-from sandbox.exec.background_jobs import BackgroundJobs, CompletionCallback
-from sandbox.exec.exec_sandbox import ExecSandbox
-from sandbox.exec.shell_files import ShellFiles
-from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId, SandboxSpec
-from sandbox.port import Sandbox
+from sandbox.exec.background_jobs import CompletionCallback
+from sandbox.exec.shell_sandbox import ShellSandbox
+from sandbox.model import SandboxId, SandboxSpec
 
 MAX_ARGUMENT_BYTES = 64 * 1024
 """The most bytes of a program passed as an argument (half of what Linux allows); a longer one is uploaded."""
@@ -118,50 +116,19 @@ def _was_not_started(error: Exception) -> bool:
     return "in flight" not in str(error) and "health probe failed" not in str(error)
 
 
-class E2bSandbox(Sandbox):
+class E2bSandbox(ShellSandbox):
     """One sandbox; several objects in several processes may represent it."""
 
     def __init__(self, handle: E2bHandle, spec: SandboxSpec, callback: CompletionCallback) -> None:
-        self.id = handle.id
+        home = f"/home/{handle.user}"
+        super().__init__(handle.id, handle, spec, user=handle.user, home=home, callback=callback)
         self._handle = handle
-        self._spec = spec
-        self._exec_sandbox = ExecSandbox(
-            exec=handle, mount=spec.mount, home=f"/home/{handle.user}", user=handle.user, env=spec.env
-        )
-        self._jobs = BackgroundJobs(run=self._exec_sandbox.run_internal, callback=callback)
-        self._files = ShellFiles(run=self._exec_sandbox.run_internal, root=spec.mount)
 
     async def prepare(self) -> None:
         """Create the workspace's directory, as root."""
         mount, user = shlex.quote(self._spec.mount), self._handle.user
         text = f"[ -d {mount} ] || install -d -o {user} -g {user} {mount}"
         await self._handle.shell(text, timeout=30.0, user="root")
-
-    async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script; none of its processes is left afterwards."""
-        return await self._exec_sandbox.run(command)
-
-    async def spawn(self, job: BackgroundJob) -> None:
-        """Start a job under a supervisor inside, once per id."""
-        await self._jobs.spawn(job)
-
-    async def report(self, job_id: str) -> JobReport:
-        """Return a job's state and output so far."""
-        return await self._jobs.report(job_id)
-
-    async def stop(self, job_id: str) -> None:
-        """Stop a job and wait for its end."""
-        await self._jobs.stop(job_id)
-
-    async def read(self, path: str, *, limit: int) -> bytes:
-        """Read a workspace file."""
-        return await self._files.read(path, limit=limit)
-
-    async def write(self, path: str, content: bytes) -> None:
-        """Write a workspace file durably."""
-        if self._spec.read_only:
-            raise PermissionError(f"{path}: the workspace is read-only")
-        await self._files.write(path, content)
 
     async def suspend(self) -> None:
         """Pause the sandbox with memory and processes; raises ProviderRefused while a job runs."""

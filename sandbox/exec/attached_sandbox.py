@@ -1,4 +1,4 @@
-"""A running Linux instance that somebody else created, with a plain exec as the only way in."""
+"""A running Linux instance that the gateway did not create, with a plain exec as the only way in."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from sandbox.config import WORKSPACES_ROOT
 from sandbox.errors import ProviderRefused
-from sandbox.exec.background_jobs import BackgroundJobs, CompletionCallback
-from sandbox.exec.exec_sandbox import Exec, ExecSandbox
-from sandbox.exec.shell_files import ShellFiles
-from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId, SandboxSpec
-from sandbox.port import Sandbox
+from sandbox.exec.background_jobs import CompletionCallback
+from sandbox.exec.exec_sandbox import Exec
+from sandbox.exec.shell_sandbox import ShellSandbox
+from sandbox.model import SandboxId, SandboxSpec
 
 PROBE_TIMEOUT_SECONDS = 30.0
 _NEEDED = "bash base64 env find grep head mkfifo mktemp setsid sleep split stat tail tar"
@@ -70,8 +69,8 @@ async def make_directory(
         )
 
 
-class AttachedSandbox(Sandbox):
-    """One instance of somebody else; several objects in several processes may represent it."""
+class AttachedSandbox(ShellSandbox):
+    """One external instance; several objects in several processes may represent it."""
 
     def __init__(
         self,
@@ -81,40 +80,10 @@ class AttachedSandbox(Sandbox):
         user: InstanceUser,
         callback: CompletionCallback = CompletionCallback(),  # noqa: B008 - a frozen value
     ) -> None:
-        self.id = sandbox_id
-        self._spec = spec
-        self._exec_sandbox = ExecSandbox(
-            exec=run, mount=spec.mount, home=user.home, user=user.name, path=user.path, env=spec.env
+        super().__init__(
+            sandbox_id, run, spec, user=user.name, home=user.home, path=user.path, callback=callback
         )
-        self._jobs = BackgroundJobs(run=self._exec_sandbox.run_internal, callback=callback)
-        self._files = ShellFiles(run=self._exec_sandbox.run_internal, root=spec.mount)
-
-    async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script; none of its processes is left afterwards."""
-        return await self._exec_sandbox.run(command)
-
-    async def spawn(self, job: BackgroundJob) -> None:
-        """Start a job under a supervisor inside, once per id."""
-        await self._jobs.spawn(job)
-
-    async def report(self, job_id: str) -> JobReport:
-        """Return a job's state and output so far."""
-        return await self._jobs.report(job_id)
-
-    async def stop(self, job_id: str) -> None:
-        """Stop a job and wait for its end."""
-        await self._jobs.stop(job_id)
-
-    async def read(self, path: str, *, limit: int) -> bytes:
-        """Read a workspace file."""
-        return await self._files.read(path, limit=limit)
-
-    async def write(self, path: str, content: bytes) -> None:
-        """Write a workspace file durably."""
-        if self._spec.read_only:
-            raise PermissionError(f"{path}: the workspace is read-only")
-        await self._files.write(path, content)
 
     async def suspend(self) -> None:
-        """Refuse: the instance belongs to somebody else."""
+        """Refuse: the gateway did not create the instance."""
         raise ProviderRefused("an external sandbox is not suspended: it belongs to who created it")

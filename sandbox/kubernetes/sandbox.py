@@ -6,17 +6,15 @@ import time
 from collections.abc import Mapping
 
 from sandbox.errors import ProviderRefused, SandboxGone
-from sandbox.exec.background_jobs import BackgroundJobs, CompletionCallback
-from sandbox.exec.exec_sandbox import ExecSandbox
-from sandbox.exec.shell_files import ShellFiles
+from sandbox.exec.background_jobs import CompletionCallback
+from sandbox.exec.shell_sandbox import ShellSandbox
 from sandbox.kubernetes.api import ClusterApi
 from sandbox.kubernetes.egress_tunnel import PodAddress, PodEgress
 from sandbox.kubernetes.errors import PodUnavailable
 from sandbox.kubernetes.execution import run_program
 from sandbox.kubernetes.objects import PODS, SandboxObjects, home_of
 from sandbox.kubernetes.pods import PodIdentity, SandboxBackend
-from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId
-from sandbox.port import Sandbox
+from sandbox.model import SandboxId
 
 USER = "sandbox"
 
@@ -82,7 +80,7 @@ class PodHandle:
         self._renew_at = time.monotonic() + self._objects.settings.abandoned_seconds / 4
 
 
-class KubernetesSandbox(Sandbox):
+class KubernetesSandbox(ShellSandbox):
     """One sandbox; several objects in several processes may represent it."""
 
     def __init__(
@@ -92,44 +90,10 @@ class KubernetesSandbox(Sandbox):
         callback: CompletionCallback,
         variables: Mapping[str, str],
     ) -> None:
-        self.id = handle.id
+        spec = objects.spec
+        env = {**spec.env, **variables}
+        super().__init__(handle.id, handle, spec, user=USER, home=home_of(spec), env=env, callback=callback)
         self._handle = handle
-        self._spec = objects.spec
-        self._exec_sandbox = ExecSandbox(
-            exec=handle,
-            mount=self._spec.mount,
-            home=home_of(self._spec),
-            user=USER,
-            env={**self._spec.env, **variables},
-        )
-        self._jobs = BackgroundJobs(run=self._exec_sandbox.run_internal, callback=callback)
-        self._files = ShellFiles(run=self._exec_sandbox.run_internal, root=self._spec.mount)
-
-    async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script; none of its processes is left afterwards."""
-        return await self._exec_sandbox.run(command)
-
-    async def spawn(self, job: BackgroundJob) -> None:
-        """Start a job under a supervisor inside, once per id."""
-        await self._jobs.spawn(job)
-
-    async def report(self, job_id: str) -> JobReport:
-        """Return a job's state and output so far."""
-        return await self._jobs.report(job_id)
-
-    async def stop(self, job_id: str) -> None:
-        """Stop a job and wait for its end."""
-        await self._jobs.stop(job_id)
-
-    async def read(self, path: str, *, limit: int) -> bytes:
-        """Read a workspace file."""
-        return await self._files.read(path, limit=limit)
-
-    async def write(self, path: str, content: bytes) -> None:
-        """Write a workspace file durably."""
-        if self._spec.read_only:
-            raise PermissionError(f"{path}: the workspace is read-only")
-        await self._files.write(path, content)
 
     async def suspend(self) -> None:
         """End the pod and keep its volume; raises ProviderRefused while a job runs, which would end."""
