@@ -153,13 +153,15 @@ class Receiver(Protocol):
         platform requires that, then waits for cancellation. Returns within a second of cancellation.
         """
 
-    @abstractmethod
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
         """Verify a posted request in constant time, accept its updates, and return the response.
 
         401 for anything unsigned or wrongly signed (and in polling mode), 400 for a malformed body with a
-        valid signature, 2xx only after `accept` has returned. Never raises for bad input.
+        valid signature, 2xx only after `accept` has returned, 503 if it raises. Raises nothing for bad input.
+        A channel without webhooks inherits this method, which answers 401.
         """
+        del request, accept
+        return WebhookResponse(status=401)
 
 
 class Sender(Protocol):
@@ -172,13 +174,14 @@ class Sender(Protocol):
         Markup that the platform refuses is sent once more as plain text (a refused message was not sent).
         """
 
-    @abstractmethod
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
         """Replace a message's content by `reply`; repeating the same content succeeds. Feature EDIT.
 
         `platform_id` may be one that `update_draft` returned: then this ends the draft. The returned id is
         the message's own.
         """
+        del address, platform_id, reply
+        raise Unsupported
 
     async def delete(self, address: Address, platform_id: str) -> None:
         """Delete one of the bot's messages; one that no longer exists is no error. Feature DELETE."""
@@ -223,24 +226,28 @@ class Sender(Protocol):
         del address, platform_id, emoji
         raise Unsupported
 
-    @abstractmethod
     async def typing(self, address: Address) -> None:
         """Show a typing indicator for the few seconds the platform grants. Feature TYPING."""
+        del address
+        raise Unsupported
 
-    @abstractmethod
     async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Send a file as a native attachment. Feature UPLOAD."""
+        del address, file, key
+        raise Unsupported
 
-    @abstractmethod
     def download(self, ref: str) -> AsyncIterator[bytes]:
         """Yield the bytes of an Attachment's `ref` in chunks. Feature DOWNLOAD."""
+        del ref
+        raise Unsupported
 
-    @abstractmethod
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
         """Reply once to the user who pressed a button or gave a command with a token.
 
         Only that user sees the reply where the platform supports it. Feature BUTTONS.
         """
+        del to, text
+        raise Unsupported
 
     async def reply_confidentially(self, to: Message | Command, text: str) -> None:
         """Reply to a message or command of a room so that only its author reads it. Feature CONFIDENTIAL.
@@ -363,7 +370,6 @@ class ChannelPlugin:
     open: Callable[[str, Any, ChannelState, EgressGuard], AbstractAsyncContextManager[Connection]]
     probe: Callable[[Any, EgressGuard], Awaitable[tuple[CheckResult, ...]]]
     account: Callable[[Any], str]
-    polls: Callable[[Any], bool]
     connection_key: Callable[[Any], str] = lambda _settings: ""
     emoji: ReactionEmoji = field(default_factory=ReactionEmoji)
     simulate: Callable[[], AbstractAsyncContextManager[Any]] | None = None

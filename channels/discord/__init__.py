@@ -64,7 +64,6 @@ plugin = ChannelPlugin(
     open=_open,
     probe=probe_of("channels.discord.probe"),
     account=lambda settings: settings.bot_id,
-    polls=lambda settings: settings.mode == "gateway",
     emoji=ReactionEmoji(aliases=ALIASES, own_names=r"\w{2,32}:\d{15,21}"),
     simulate=simulator_of("channels.discord.simulator.run"),
 )

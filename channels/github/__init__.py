@@ -45,7 +45,6 @@ plugin = ChannelPlugin(
     open=_open,
     probe=probe_of("channels.github.probe"),
     account=lambda settings: f"app-{settings.app_id}",
-    polls=lambda settings: settings.polls,
     emoji=ReactionEmoji(names=REACTIONS, aliases=ALIASES),
     simulate=simulator_of("channels.github.simulator"),
 )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
 
 from channels.errors import ChannelError
 from channels.inbox.settings import PostedSettings
 from channels.port import CheckResult
+from egress.guard import EgressGuard
+
+A = TypeVar("A")
 
 RETRY = "Check that base_url can be reached from this host, then try again."
 GIVE_UP = "Read the platform's message."
@@ -23,6 +28,25 @@ def refused(subject: str, error: ChannelError, *, operator: str, retry: str = RE
     """Return the failed check of a call; `operator` is the remedy for a refused token."""
     remedies = {"operator": operator, "retry": retry, "give_up": GIVE_UP}
     return check(subject, "", problem=str(error), remedy=remedies[error.remedy])
+
+
+def probe_with(
+    connect: Callable[[Any, EgressGuard], AbstractAsyncContextManager[A]],
+    identify: Callable[[A], Awaitable[str]],
+    *,
+    operator: str,
+    retry: str = RETRY,
+) -> Callable[[Any, EgressGuard], Awaitable[tuple[CheckResult, ...]]]:
+    """Return a probe that opens the API and asks for the bot's name; `operator` is as for `refused`."""
+
+    async def probe(settings: Any, guard: EgressGuard) -> tuple[CheckResult, ...]:
+        try:
+            async with connect(settings, guard) as api:
+                return (check("bot", await identify(api)),)
+        except ChannelError as error:
+            return (refused("bot", error, operator=operator, retry=retry),)
+
+    return probe
 
 
 def wants_check(

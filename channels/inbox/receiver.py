@@ -20,14 +20,23 @@ ReadPost = Callable[[Mapping[str, str], dict[str, Any]], Any]
 """Return the raw update of a post's headers and body, as the feed returns one; None if it is malformed."""
 
 
+def never_signed(headers: Mapping[str, str], body: bytes) -> bool:
+    """Return False: the platform posts nothing, so every post is refused with 401."""
+    del headers, body
+    return False
+
+
 class InboxReceiver(Receiver):
-    """Polls a feed until it is cancelled, and accepts signed posts; adapters verify and decode."""
+    """Polls a feed until it is cancelled, and accepts signed posts; adapters verify and decode.
+
+    Without `is_signed` the channel has no webhooks.
+    """
 
     def __init__(
         self,
         feed: UpdateFeed,
         decode: DecodeOne,
-        is_signed: IsSigned,
+        is_signed: IsSigned = never_signed,
         read_post: ReadPost = lambda _headers, body: body,
     ) -> None:
         self._feed = feed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, model_validator
@@ -26,6 +27,14 @@ PlatformId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")
 
 Secret = Annotated[SecretStr, AfterValidator(_check_secret)]
 """A token or a key for signatures."""
+
+
+def token_digest(token: SecretStr) -> str:
+    """Return a name for the account of a token: 16 hexadecimal digits that do not reveal the token.
+
+    A new token has another digest, also if it is for the same account.
+    """
+    return sha256(token.get_secret_value().encode()).hexdigest()[:16]
 
 
 class ModeSettings(ChannelSettings):

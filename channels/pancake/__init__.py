@@ -43,6 +43,5 @@ plugin = ChannelPlugin(
     open=_open,
     probe=probe_of("channels.pancake.probe"),
     account=lambda settings: settings.page_id,
-    polls=lambda settings: settings.polls,
     simulate=simulator_of("channels.pancake.simulator"),
 )

@@ -41,7 +41,6 @@ plugin = ChannelPlugin(
     open=_open,
     probe=probe_of("channels.slack.probe"),
     account=lambda settings: settings.account,
-    polls=lambda settings: settings.mode == "socket",
     connection_key=lambda settings: settings.connection_key,
     emoji=ReactionEmoji(
         names={emoji: names[0] for emoji, names in SHORT_NAMES.items()},

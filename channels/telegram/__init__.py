@@ -64,7 +64,6 @@ plugin = ChannelPlugin(
     open=_open,
     probe=probe_of("channels.telegram.probe"),
     account=lambda settings: settings.bot_id,
-    polls=lambda settings: settings.mode == "polling",
     emoji=ReactionEmoji(names={emoji: emoji for emoji in REACTIONS}, aliases=ALIASES, is_single=True),
     simulate=simulator_of("channels.telegram.simulator"),
 )

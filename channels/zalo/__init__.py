@@ -44,6 +44,5 @@ plugin = ChannelPlugin(
     open=_open,
     probe=probe_of("channels.zalo.probe"),
     account=lambda settings: settings.account,
-    polls=lambda settings: settings.polls,
     simulate=simulator_of("channels.zalo.simulator"),
 )

@@ -13,6 +13,9 @@ CHANNELS = Path(__file__).parents[2] / "channels"
 WEBHOOK_LIMIT = 600
 """Lines of code of an adapter of a webhook platform, without its simulator, comments and docstrings."""
 
+EXAMPLE_LIMITS = {"channel-example/loft_channel.py": 80}
+"""Limits of what an author copies: what more it needed would belong into the framework."""
+
 PRESENT = {"telegram": 2000, "slack": 2700, "discord": 2850}
 """Limits of the larger adapters, a little above their present lines: lower these, and raise none."""
 
@@ -46,6 +49,13 @@ def test_an_adapter_is_no_larger_than_its_limit(adapter: str) -> None:
     files = [path for path in (CHANNELS / adapter).rglob("*.py") if "simulator" not in path.parts]
     total = sum(count_code_lines(path.read_text()) for path in files)
     assert total <= PRESENT.get(adapter, WEBHOOK_LIMIT)
+
+
+@pytest.mark.parametrize("example", EXAMPLE_LIMITS)
+def test_an_example_adapter_is_short(example: str) -> None:
+    """An author writes only what the framework cannot know about a platform."""
+    source = (CHANNELS.parent / "examples" / example).read_text()
+    assert count_code_lines(source) <= EXAMPLE_LIMITS[example]
 
 
 def test_docstrings_and_comments_are_no_code() -> None:

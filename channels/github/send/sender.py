@@ -15,9 +15,9 @@ from channels.github.send import markup
 from channels.github.send.discussions import Discussions
 from channels.github.threads import Thread, parse_thread
 from channels.inbox.errors import require_id
-from channels.inbox.sender import InboxSender
 from channels.inbox.text import clean, identifier, mapping
 from channels.message import Address, Reply, SentMessage, StatusReaction
+from channels.port import Sender
 
 STATUSES = {StatusReaction.SEEN: "eyes", StatusReaction.DONE: "rocket", StatusReaction.FAILED: "confused"}
 SKEW = timedelta(minutes=2)
@@ -31,7 +31,7 @@ _COMMENTS = {kind: f"{_REPO}/{place}/comments/{{id}}" for kind, place in _LISTS.
 _KINDS = {**_COMMENTS, "issue": f"{_REPO}/issues/{{id}}", "node": ""}
 
 
-class GitHubSender(InboxSender):
+class GitHubSender(Sender):
     """The sending half of a GitHub App."""
 
     def __init__(self, api: Api, *, bot: Bot) -> None:

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from channels.errors import Rejected
-from channels.inbox.sender import InboxSender
 from channels.inbox.text import clean
 from channels.message import Address, File, Reply, SentMessage
 from channels.pancake.api import PancakeApi
 from channels.pancake.send.markup import fit
 from channels.pancake.settings import TEXT_LIMIT
+from channels.port import Sender
 
 
-class PancakeSender(InboxSender):
+class PancakeSender(Sender):
     """The sending half of a page."""
 
     def __init__(self, api: PancakeApi) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from channels.inbox.plain import fit
-from channels.inbox.sender import InboxSender
 from channels.inbox.text import clean
 from channels.message import Address, Reply, SentMessage
+from channels.port import Sender
 from channels.zalo.api import ZaloApi
 from channels.zalo.send.markup import parse_image
 from channels.zalo.settings import TEXT_LIMIT
 
 
-class ZaloSender(InboxSender):
+class ZaloSender(Sender):
     """The sending half of a bot or an Official Account."""
 
     def __init__(self, api: ZaloApi) -> None:

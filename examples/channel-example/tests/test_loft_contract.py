@@ -9,7 +9,7 @@ import pytest
 from channels.port import ChannelPlugin
 from channels.registry import plugin as installed_plugin
 from channels.testing.suite import ChannelContract
-from loft_server import LoftRig, LoftServer
+from loft_server import LoftRig, open_rig
 
 
 class TestLoft(ChannelContract):
@@ -23,6 +23,5 @@ class TestLoft(ChannelContract):
     @pytest.fixture
     async def rig(self) -> AsyncIterator[LoftRig]:
         """Return a simulated Loft."""
-        server = LoftServer()
-        async with server.listening() as runner:
-            yield LoftRig(server, runner)
+        async with open_rig() as rig:
+            yield rig
