@@ -89,7 +89,8 @@ class ChannelSecrets(Protocol):
     """A channel's secrets, such as the tokens of workspaces that installed it; encrypted in the database.
 
     Names have at most 200 characters. A secret whose name begins with RECENT_PREFIX may be deleted after an
-    hour.
+    hour. Each method raises DatabaseUnavailable, a RuntimeError, if the database does not answer, and
+    DecryptionFailed for a secret whose key is gone.
     """
 
     @abstractmethod
@@ -106,14 +107,15 @@ class ChannelSecrets(Protocol):
 
     @abstractmethod
     async def list(self, prefix: str, *, after: str = "", limit: int = 200) -> Mapping[str, str]:
-        """Return the secrets whose names begin with `prefix` and follow `after`, in the order of names."""
+        """Return up to `limit` secrets by name, in order: with `prefix`, and after the name `after`."""
 
 
 class ChannelState(Protocol):
     """A channel's small durable key-value state, shared by all replicas, such as read positions.
 
     Names have at most 200 characters, values at most 1,000; values are hints, never secrets. A name with an
-    empty value may be deleted after a day, a name that begins with RECENT_PREFIX after a month.
+    empty value may be deleted after a day, a name that begins with RECENT_PREFIX after a month. Each method
+    raises DatabaseUnavailable, a RuntimeError, if the database does not answer.
     """
 
     secrets: ChannelSecrets | None = None
@@ -125,11 +127,11 @@ class ChannelState(Protocol):
 
     @abstractmethod
     async def set(self, values: Mapping[str, str]) -> None:
-        """Store values durably, each under its name; raises if they cannot be stored."""
+        """Store values durably, each under its name: all of them or, if this raises, none."""
 
     @abstractmethod
     async def list(self, prefix: str = "") -> Mapping[str, str]:
-        """Return the newest values (at most 10,000) whose names begin with `prefix`."""
+        """Return the newest values (at most 10,000) by name, of names that begin with `prefix`."""
 
 
 class ReceiverStatus(Protocol):
@@ -137,7 +139,7 @@ class ReceiverStatus(Protocol):
 
     @abstractmethod
     def __call__(self, is_receiving: bool, reason: str = "", /) -> None:  # noqa: FBT001 - reads well: receiving(True)
-        """Record the present state; `reason` is for an operator to read."""
+        """Record the present state; `reason` is for an operator to read. Raises nothing."""
 
 
 class Receiver(Protocol):
@@ -147,29 +149,34 @@ class Receiver(Protocol):
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
         """Receive until cancelled; call `accept` once for every update and acknowledge only afterwards.
 
-        Order within a room is preserved. Connection failures are retried with back-off and reported through
-        `receiving(False, reason)`; `receiving(True)` reports that updates arrive. Raises Unauthorized or
-        ConnectedElsewhere when only an operator can help. In webhook mode it registers the webhook where the
-        platform requires that, then waits for cancellation. Returns within a second of cancellation.
+        Order within a room is preserved. Connection failures, and errors that `accept` raises, are retried
+        with back-off; failures are reported through `receiving(False, reason)`; `receiving(True)` reports
+        that updates arrive. Raises Unauthorized, ConnectedElsewhere or another error of the remedy "operator"
+        if only an operator can help. In webhook mode it registers the webhook where the platform requires
+        that, then waits for cancellation. Returns within a second of cancellation.
         """
 
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
         """Verify a posted request in constant time, accept its updates, and return the response.
 
-        401 for anything unsigned or wrongly signed (and in polling mode), 400 for a malformed body with a
-        valid signature, 2xx only after `accept` has returned, 503 if it raises. Raises nothing for bad input.
-        A channel without webhooks inherits this method, which answers 401.
+        401 for anything unsigned or wrongly signed (and in polling mode, or without webhooks: the default),
+        400 for a malformed body with a valid signature, 2xx only after `accept` has returned, 503 if it
+        raises. Raises nothing for bad input.
         """
         del request, accept
         return WebhookResponse(status=401)
 
 
 class Sender(Protocol):
-    """The sending half of a channel. Adapters translate; they do not retry, limit, split or decide."""
+    """The sending half of a channel. Adapters translate; they do not retry, limit, split or decide.
+
+    Each method raises ChannelError (see `channels.errors`): Ambiguous if the request may have been carried
+    out, another one if it was not. By default the methods of a feature raise Unsupported.
+    """
 
     @abstractmethod
     async def send(self, address: Address, reply: Reply) -> SentMessage:
-        """Send one message; raises ChannelError. The platform carries out at most one request.
+        """Send one message, and return its id. The platform carries out at most one request.
 
         Markup that the platform refuses is sent once more as plain text (a refused message was not sent).
         """
@@ -221,18 +228,19 @@ class Sender(Protocol):
     async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
         """Add a reaction of the bot to a message, by the platform's name of the emoji. Feature REACT.
 
-        Repeating succeeds. It stands beside the status reaction, or replaces it (`ReactionEmoji.is_single`).
+        Repeating succeeds. It is shown beside the status reaction, or replaces it
+        (`ReactionEmoji.is_single`).
         """
         del address, platform_id, emoji
         raise Unsupported
 
     async def typing(self, address: Address) -> None:
-        """Show a typing indicator for the few seconds the platform grants. Feature TYPING."""
+        """Show a typing indicator for about `ChannelLimits.typing_seconds`. Feature TYPING."""
         del address
         raise Unsupported
 
     async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
-        """Send a file as a native attachment. Feature UPLOAD."""
+        """Send a file as a native attachment, and return its id; `key` is as in Reply. Feature UPLOAD."""
         del address, file, key
         raise Unsupported
 
@@ -252,7 +260,7 @@ class Sender(Protocol):
     async def reply_confidentially(self, to: Message | Command, text: str) -> None:
         """Reply to a message or command of a room so that only its author reads it. Feature CONFIDENTIAL.
 
-        Where the author cannot be reached in this way it raises ChannelError, and nobody has seen the text.
+        If the author cannot be reached in this way, nobody has seen the text when this raises.
         """
         del to, text
         raise Unsupported
@@ -291,15 +299,18 @@ class ChannelInstallation:
 
 
 class ChannelInstallations(Protocol):
-    """The workspaces that installed a channel's app, and the pages on which people install it."""
+    """The workspaces that installed a channel's app, and the pages on which people install it.
+
+    Each method raises DatabaseUnavailable, a RuntimeError, if the database does not answer.
+    """
 
     @abstractmethod
     async def show_page(self, request: PageRequest) -> PageResponse:
-        """Return a page for a person's browser; 503 if the platform or the database cannot be reached."""
+        """Return a page for a person's browser; 503 if the platform cannot be reached."""
 
     @abstractmethod
     async def list(self, *, after: str = "", limit: int = 200) -> Sequence[ChannelInstallation]:
-        """Return the installations whose ids follow `after`, in the order of ids."""
+        """Return up to `limit` installations whose ids follow `after`, in the order of ids."""
 
     @abstractmethod
     async def get(self, installation: str) -> ChannelInstallation | None:

@@ -59,7 +59,11 @@ class Feature(StrEnum):
 
 
 class Sandbox(Protocol):
-    """A running sandbox with its workspace."""
+    """A running sandbox with its workspace.
+
+    Each method also raises SandboxGone if the sandbox no longer exists, and ProviderUnreachable,
+    ProviderUnauthorized or ProviderRefused if the provider cannot be used.
+    """
 
     id: SandboxId
 
@@ -69,82 +73,126 @@ class Sandbox(Protocol):
 
         The environment is the spec's `env` and the runtime's fixed names only. On time-out and on
         cancellation every process of the command is dead before this returns. Output beyond the limits is
-        dropped, never buffered. Raises SandboxGone, ProviderUnreachable, ProviderRefused.
+        dropped, never buffered. A time-out and an exit code other than 0 are results. Raises UnsafePath for a
+        script that cannot be passed on: one with NUL, or one that is too long.
         """
 
-    @abstractmethod
     async def spawn(self, job: BackgroundJob) -> None:
-        """Start a background job, once per `job.id`; it outlives this object and this process."""
+        """Start a background job, once per `job.id`; it outlives this object and this process. Feature JOBS.
 
-    @abstractmethod
+        Raises UnsafePath as `run` does, and FeatureUnsupported by default.
+        """
+        del job
+        raise FeatureUnsupported
+
     async def report(self, job_id: str) -> JobReport:
-        """Return a job's state and its output so far."""
+        """Return a job's state and the last bytes of its output so far. Feature JOBS.
 
-    @abstractmethod
+        An unknown id is a state. Raises FeatureUnsupported by default.
+        """
+        del job_id
+        raise FeatureUnsupported
+
     async def stop(self, job_id: str) -> None:
-        """Stop a job with its process tree: TERM, five seconds later KILL. Idempotent."""
+        """Stop a job with its process tree: TERM, five seconds later KILL. Feature JOBS.
+
+        Idempotent; an unknown id is no error. Raises FeatureUnsupported by default.
+        """
+        del job_id
+        raise FeatureUnsupported
 
     @abstractmethod
     async def read(self, path: str, *, limit: int) -> bytes:
-        """Return at most `limit` bytes of a workspace file; raises UnsafePath, FileNotFoundError."""
+        """Return at most `limit` bytes of a workspace file.
+
+        Raises FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, and UnsafePath if
+        the path leads out or is no regular file.
+        """
 
     @abstractmethod
     async def write(self, path: str, content: bytes) -> None:
-        """Write a workspace file durably, with fsync and its parent directories; raises UnsafePath."""
+        """Write a workspace file durably, with fsync and its parent directories.
 
-    @abstractmethod
-    async def suspend(self) -> None:
-        """Suspend the sandbox and keep its files; any later call resumes it. Needs the feature SUSPEND.
-
-        Raises ProviderRefused while a job runs that keeps the sandbox awake.
+        Raises PermissionError in a read-only workspace, NotADirectoryError or IsADirectoryError if the path
+        is blocked, and UnsafePath if it leads out.
         """
 
+    async def suspend(self) -> None:
+        """Suspend the sandbox and keep its files; any later call resumes it. Feature SUSPEND.
+
+        Raises ProviderRefused while a job runs that keeps the sandbox awake, and FeatureUnsupported by
+        default.
+        """
+        raise FeatureUnsupported
+
     async def keep_alive(self, seconds: float) -> None:
-        """Reset the provider's own idle timer, if it has one, for so many seconds."""
+        """Reset the provider's own idle timer to so many seconds. Raises nothing if it has none."""
         del seconds
 
     async def expose(self, port: int) -> str:
-        """Return a URL that reaches a TCP port inside. Needs the feature EXPOSE."""
+        """Return a URL that reaches a TCP port inside. Feature EXPOSE.
+
+        Raises ProviderRefused for a port that cannot be reached, and FeatureUnsupported by default.
+        """
         del port
         raise FeatureUnsupported
 
     def save(self) -> AsyncIterator[bytes]:
-        """Yield a gzip tar of the files outside the workspace. Needs the feature SNAPSHOT.
+        """Yield a gzip tar of the files outside the workspace. Feature SNAPSHOT.
 
         HOME is below `home/`; files of the writable layer are below `root/`, if the provider can save them.
+        Raises FeatureUnsupported by default, and for a sandbox that has nothing to save.
         """
         raise FeatureUnsupported
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
-        """Unpack what `save` yielded; nothing leaves the sandbox. Needs the feature SNAPSHOT."""
+        """Unpack what `save` yielded; nothing leaves the sandbox. Feature SNAPSHOT.
+
+        Raises FeatureUnsupported by default.
+        """
         del archive
         raise FeatureUnsupported
 
 
 class Provider(Protocol):
-    """Creates sandboxes and connects to existing ones."""
+    """Creates sandboxes and connects to existing ones.
+
+    Each method also raises ProviderUnreachable, ProviderUnauthorized or ProviderRefused if the provider
+    cannot be used.
+    """
 
     @abstractmethod
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Return the sandbox labelled `spec.label`; create it if there is none."""
+        """Return the sandbox labelled `spec.label`; create it if there is none.
+
+        Raises ProviderRefused for a spec that cannot be met, and FeatureUnsupported if it needs a feature
+        that the provider does not have.
+        """
 
     @abstractmethod
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return an existing sandbox, created by any process; raises SandboxGone."""
+        """Return an existing sandbox, created by any process; raises SandboxGone if there is none."""
 
     @abstractmethod
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Delete a sandbox with its processes and its files outside the workspace. Idempotent."""
+        """Delete a sandbox with its processes and its files outside the workspace.
+
+        Idempotent: raises nothing if it no longer exists.
+        """
 
     @abstractmethod
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
-        """Return (id, label) of the sandboxes whose label begins with the prefix, suspended ones included."""
+        """Return (id, label) of the sandboxes whose label begins with the prefix, suspended ones included.
+
+        Raises nothing if there are none.
+        """
 
     async def attach(self, spec: SandboxSpec) -> Sandbox:
-        """Return the sandbox `spec.external`, which somebody else created. Needs the feature EXTERNAL.
+        """Return the sandbox `spec.external`, which was created outside of the gateway. Feature EXTERNAL.
 
-        Its id is one of `sandbox.model.external_id`. Nothing about it is changed but its processes and
-        files. Raises SandboxGone, and ProviderRefused if it does not run or is a sandbox of a gateway.
+        Its id is one of `sandbox.model.external_id`. Nothing about it is changed but its processes and files.
+        Raises SandboxGone, ProviderRefused if it does not run or is a sandbox of a gateway, and
+        FeatureUnsupported by default.
         """
         del spec
         raise FeatureUnsupported

@@ -37,7 +37,10 @@ class UpdateFeed(Protocol):
 
     @abstractmethod
     async def confirm(self, raw: Any) -> None:
-        """Record that an update was stored, so that it is not fetched again."""
+        """Record that an update was stored, so that it is not fetched again.
+
+        Raises any Exception if that fails: it is logged, and the update is fetched again, with the same key.
+        """
 
 
 class PositionFeed(UpdateFeed):
@@ -64,7 +67,7 @@ class PositionFeed(UpdateFeed):
 
     @abstractmethod
     async def newest(self) -> str:
-        """Return the position after all that there is now."""
+        """Return the position after all that there is now; raises ChannelError."""
 
 
 async def poll(

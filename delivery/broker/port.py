@@ -22,11 +22,14 @@ class Lease(Protocol):
 
     @abstractmethod
     async def wait_lost(self) -> None:
-        """Return when the lease is lost; wait for as long as it is held."""
+        """Return when the lease is lost; wait for as long as it is held. Raises nothing."""
 
     @abstractmethod
     def on_lost(self, report: Callable[[], None]) -> Callable[[], None]:
-        """Call `report` on the loop when the lease is lost, until the returned function is called."""
+        """Call `report` on the loop when the lease is lost, until the returned function is called.
+
+        A lease that is already lost is reported at once. Raises nothing; `report` must not raise either.
+        """
 
 
 class Leases(Protocol):
@@ -36,26 +39,28 @@ class Leases(Protocol):
     def acquire(self, name: str, *, ttl: float = 6.0) -> AbstractAsyncContextManager[Lease]:
         """Acquire a lease of `ttl` seconds, renew it every ttl/3, and release it on exit.
 
-        After a release a successor can acquire it at once. Raises LeaseBusy, BrokerUnreachable,
-        BrokerRefused. `name` is any string; it is hashed before it becomes a subject.
+        After a release a successor can acquire it at once. `name` is any string; it is hashed before it
+        becomes a subject. On entering, raises LeaseBusy if another holder has it, BrokerUnreachable,
+        BrokerRefused. A release that fails raises nothing: the lease then expires.
         """
 
     @abstractmethod
     def watch(self, name: str) -> AbstractContextManager[asyncio.Event]:
         """Yield an event that is set within about a second once a lease of this name may be acquired.
 
-        The requests to the broker do not grow with the number of names that are watched.
+        The requests to the broker do not grow with the number of names that are watched. Raises nothing:
+        while the broker is away, the event is not set.
         """
 
     @abstractmethod
     async def is_held(self, name: str) -> bool:
-        """Return whether a lease of this name is held now; raises DeliveryError if the broker is away."""
+        """Return whether a lease of this name is held now; raises BrokerUnreachable, BrokerRefused."""
 
     @abstractmethod
     async def list_held(self, kind: str) -> frozenset[str]:
         """Return the names of all held leases that begin with `<kind>:`, by one request to the broker.
 
-        Raises DeliveryError if the broker is away. `kind` is a few lower-case letters.
+        `kind` is a few lower-case letters. Raises BrokerUnreachable, BrokerRefused.
         """
 
 
@@ -75,7 +80,10 @@ class WakeUp(Protocol):
 
     @abstractmethod
     async def ack(self) -> None:
-        """Confirm that the wake-up was received; one sent since then arrives separately."""
+        """Confirm that the wake-up was received; one sent since then arrives separately.
+
+        Best effort: raises nothing. A wake-up whose confirmation was lost arrives again.
+        """
 
 
 class WakeUps(Protocol):
@@ -83,22 +91,28 @@ class WakeUps(Protocol):
 
     @abstractmethod
     async def publish(self, queue: WorkQueue, key: str, *, account: str) -> None:
-        """Send a wake-up, best effort: never raises when the broker is away (the janitor repeats it).
+        """Send a wake-up, best effort: raises nothing when the broker is away (the janitor repeats it).
 
         `account` owns the work: pools are shared fairly among accounts.
         """
 
     @abstractmethod
     async def publish_at(self, queue: WorkQueue, key: str, moment: datetime, *, account: str) -> None:
-        """Send a wake-up at a moment; a second call for the same key replaces the first. Best effort."""
+        """Send a wake-up at a moment; a second call for the same key replaces the first.
+
+        `moment` has a time zone. Best effort: raises nothing when the broker is away.
+        """
 
     @abstractmethod
     def subscribe(self, queue: WorkQueue, *, at_most: int, stop: asyncio.Event) -> AsyncIterator[WakeUp]:
-        """Yield wake-ups until `stop`, at most `at_most` unacknowledged ones; survives broker restarts."""
+        """Yield wake-ups until `stop`, at most `at_most` unacknowledged ones; survives broker restarts.
+
+        Raises BrokerUnreachable only if the connection to the broker is closed when the iteration begins.
+        """
 
 
 class SendWakeUp(Protocol):
     """Sends a wake-up soon, or at a moment; never blocks and never raises."""
 
     def __call__(self, queue: WorkQueue, key: str, moment: datetime | None = None, *, account: str) -> None:
-        """Wake the worker of a key that belongs to an account."""
+        """Wake the worker of a key that belongs to an account, now or at a moment. Raises nothing."""

@@ -88,25 +88,31 @@ class EventStream(Protocol):
 
     @abstractmethod
     async def publish_transient(self, event: Event, *, account: str) -> None:
-        """Append a transient event, best effort: it is dropped, without an error, when the broker is away."""
+        """Append a transient event, best effort; raises nothing: it is dropped when the broker is away."""
 
     @abstractmethod
     async def tail(self, conversation: str, *, account: str) -> Tail | None:
-        """Return the last stored lasting event, or None."""
+        """Return the last stored lasting event, or None; raises BrokerUnreachable."""
 
     @abstractmethod
     async def bounds(self, conversation: str, *, account: str) -> StreamBounds:
-        """Return the first and the last position that are stored."""
+        """Return the first and the last position that are stored; raises BrokerUnreachable, BrokerRefused."""
 
     @abstractmethod
     async def read(
         self, conversation: str, *, account: str, after: int, limit: int = 100, transient: bool = True
     ) -> Sequence[StoredEvent]:
-        """Return up to `limit` stored events with seq > `after`, in order; none are left at the live edge."""
+        """Return up to `limit` stored events with seq > `after`, in order; none are left at the live edge.
+
+        Without `transient` only lasting ones. Raises BrokerUnreachable, BrokerRefused.
+        """
 
     @abstractmethod
     async def purge(self, conversation: str, *, account: str) -> None:
-        """Delete every event of a conversation. Idempotent. Raises BrokerUnreachable."""
+        """Delete every event of a conversation. Idempotent.
+
+        Raises BrokerUnreachable unless the events are deleted, also if one is appended during the call.
+        """
 
     @abstractmethod
     def subscribe(
@@ -116,5 +122,6 @@ class EventStream(Protocol):
 
         At-most-once and bounded. A missing event shows in `previous` and `previous_transient`; read it from
         the stream. None marks a gap (a reconnection, or a reader more than 256 events or 1 MiB behind): read
-        from your cursor. `delivery.events.replay.frames` implements this.
+        from your cursor. `delivery.events.replay.frames` implements this. Entering raises BrokerUnreachable
+        if the connection to the broker is closed; a lost connection raises nothing and is a gap.
         """

@@ -23,7 +23,7 @@ from sandbox.errors import FeatureUnsupported, ProviderRefused, ProviderUnreacha
 from sandbox.exec.exec_sandbox import ExecSandbox
 from sandbox.exec.shell_files import ShellFiles
 from sandbox.labels import key_of
-from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, Network, SandboxId, SandboxSpec
+from sandbox.model import ExecRequest, ExecResult, Network, SandboxId, SandboxSpec
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin, Sandbox
 
 
@@ -34,7 +34,10 @@ class DirectorySettings(BaseModel):
 
 
 class DirectorySandbox(Sandbox):
-    """A directory with `home`, `workspace` and the file `label`."""
+    """A directory with `home`, `workspace` and the file `label`.
+
+    It has no jobs (`sandbox.exec.background_jobs.BackgroundJobs` would implement them) and is not suspended.
+    """
 
     def __init__(self, directory: Path, spec: SandboxSpec) -> None:
         self.id = SandboxId(directory.name)
@@ -81,22 +84,6 @@ class DirectorySandbox(Sandbox):
         if self._spec.read_only:
             raise PermissionError(f"{path}: the workspace is read-only")
         await self._files.write(path, content)
-
-    async def spawn(self, job: BackgroundJob) -> None:
-        """Not a feature; `sandbox.exec.background_jobs.BackgroundJobs` would implement it."""
-        raise FeatureUnsupported
-
-    async def report(self, job_id: str) -> JobReport:
-        """Not a feature."""
-        raise FeatureUnsupported
-
-    async def stop(self, job_id: str) -> None:
-        """Not a feature."""
-        raise FeatureUnsupported
-
-    async def suspend(self) -> None:
-        """Not a feature."""
-        raise FeatureUnsupported
 
 
 class DirectoryProvider(Provider):

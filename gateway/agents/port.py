@@ -141,13 +141,16 @@ class Tools(Protocol):
 
     @abstractmethod
     def list(self) -> Sequence[ToolSpec]:
-        """Return the tools of this turn."""
+        """Return the tools of this turn. Raises nothing."""
 
     @abstractmethod
     async def needs_approval(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> bool:
-        """Return whether a person must approve this call first (and has not yet)."""
+        """Return whether a person must approve this call first (and has not yet).
+
+        False for an unknown tool and for invalid arguments. Raises DatabaseUnavailable.
+        """
 
     @abstractmethod
     async def call(
@@ -155,8 +158,9 @@ class Tools(Protocol):
     ) -> ToolResult:
         """Execute a call and publish its events; invalid arguments and failures are a ToolResult too.
 
-        A call that still needs approval returns a failed ToolResult. `typed_by_asker`: the person typed
-        this very command, which counts as approval if that person may approve.
+        A call that still needs approval returns a failed ToolResult. `typed_by_asker`: the person typed this
+        very command, which counts as approval if that person may approve. Raises LeaseLost once another
+        attempt has the turn, and DatabaseUnavailable.
         """
 
 
@@ -289,7 +293,8 @@ class Agent(Protocol):
 
     @abstractmethod
     def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
-        """Run one attempt and yield its events; raises AgentError.
+        """Run one attempt and yield its events.
 
-        Cancelling the iteration cancels the model call and the running tool.
+        Raises AgentError if the turn cannot be finished, and what the methods of `tools` raise. Cancelling
+        the iteration cancels the model call and the running tool.
         """

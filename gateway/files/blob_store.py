@@ -19,7 +19,10 @@ class BlobNotFound(Exception):
 
 
 class BlobStore(Protocol):
-    """Stores blobs durably under the hexadecimal SHA-256 of their content."""
+    """Stores blobs durably under the hexadecimal SHA-256 of their content.
+
+    Each method raises OSError, BrokerUnreachable or BrokerRefused if the store cannot be used.
+    """
 
     @abstractmethod
     async def write(self, digest: str, content: bytes) -> None:
@@ -27,11 +30,14 @@ class BlobStore(Protocol):
 
     @abstractmethod
     def read_chunks(self, digest: str) -> AsyncIterator[bytes]:
-        """Yield the bytes in chunks of at most 512 KiB; raises BlobNotFound before the first."""
+        """Yield the bytes in chunks of at most 512 KiB.
+
+        Raises BlobNotFound before the first one, or later if the blob is deleted during the call.
+        """
 
     @abstractmethod
     async def delete(self, digest: str) -> None:
-        """Delete the bytes. Idempotent."""
+        """Delete the bytes. Idempotent: raises nothing if there are none."""
 
 
 async def read_all(blob_store: BlobStore, digest: str) -> bytes:

@@ -29,16 +29,20 @@ class LockStore(Protocol):
     async def acquire(self, label: str, *, ttl: float) -> int | None:
         """Acquire the lease if no other process holds it; return its fence, which only grows, or None.
 
-        Called only while this process does not hold it: a lease under our name is a leftover.
+        `ttl` is in seconds. Called only while this process does not hold it: a lease under our name is a
+        leftover. Raises DatabaseUnavailable.
         """
 
     @abstractmethod
     async def renew(self, label: str, fence: int, *, ttl: float) -> bool:
-        """Renew the lease; return False if another process has acquired it."""
+        """Renew the lease for `ttl` seconds; return False if another process has acquired it.
+
+        Raises ProviderUnreachable if the store does not answer.
+        """
 
     @abstractmethod
     async def release(self, label: str, fence: int) -> None:
-        """Release the lease if it is still ours."""
+        """Release the lease if it is still ours; raises DatabaseUnavailable."""
 
 
 @dataclass(slots=True)

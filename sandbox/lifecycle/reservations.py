@@ -86,7 +86,10 @@ class SandboxRequest:
 
 
 class ReservationStore(Protocol):
-    """Stores the reservations. Each change is one transaction with its events and its usage in seconds."""
+    """Stores the reservations. Each change is one transaction with its events and its usage in seconds.
+
+    Each method raises DatabaseUnavailable if the database does not answer; nothing was changed then.
+    """
 
     @abstractmethod
     async def get(self, label: str) -> Reservation | None:
@@ -107,11 +110,11 @@ class ReservationStore(Protocol):
 
     @abstractmethod
     async def delete(self, row: Reservation, *, step: str, reason: str) -> bool:
-        """Delete the reservation if it is unchanged since it was read."""
+        """Delete the reservation if it is unchanged since it was read; return whether it was."""
 
     @abstractmethod
     async def touch(self, label: str, conversation: str, now: datetime) -> None:
-        """Reset the idle timer and record the conversation."""
+        """Reset the idle timer and record the conversation; do nothing for an unknown label."""
 
     @abstractmethod
     async def list_all(self) -> Sequence[Reservation]:

@@ -13,20 +13,24 @@ class SnapshotNotFound(LookupError):
 
 
 class SnapshotStore(Protocol):
-    """Snapshot files by name. A name is `LABEL/VERSION-SHA256`; its content never changes."""
+    """Snapshot files by name. A name is `LABEL/VERSION-SHA256`; its content never changes.
+
+    Each method also raises ProviderUnreachable, ProviderUnauthorized or ProviderRefused if the store cannot
+    be used.
+    """
 
     @abstractmethod
     async def put(self, name: str, archive: Path) -> None:
-        """Store a file completely or not at all; raises ProviderUnreachable, ProviderRefused."""
+        """Store a file completely or not at all; raises ProviderRefused if it is too large for the store."""
 
     @abstractmethod
     async def get(self, name: str, into: Path) -> None:
-        """Write the content of `name` to a file; raises SnapshotNotFound, ProviderUnreachable."""
+        """Write the content of `name` to a file; raises SnapshotNotFound, also if it has expired."""
 
     @abstractmethod
     async def delete(self, name: str) -> None:
-        """Delete a snapshot. Idempotent."""
+        """Delete a snapshot. Idempotent: raises nothing if there is none."""
 
     @abstractmethod
     async def list(self, prefix: str = "") -> Sequence[str]:
-        """Return the names with this prefix."""
+        """Return the names with this prefix, in their order. Raises nothing if there are none."""

@@ -16,7 +16,7 @@ from sandbox.workspaces.sync_plan import FileListing, FileStat, SyncBaseline
 
 
 class BaselineStore(Protocol):
-    """Baselines by sync key. Methods raise OSError and SandboxError."""
+    """Baselines by sync key. Each method may raise OSError and SandboxError."""
 
     @abstractmethod
     async def get(self, key: str) -> SyncBaseline | None:

@@ -33,7 +33,8 @@ class WorkspaceStore(Protocol):
     async def write(self, namespace: str, path: str, content: bytes) -> None:
         """Store a file atomically and durably.
 
-        Raises IsADirectoryError or NotADirectoryError if the path is blocked, and UnsafePath.
+        Raises IsADirectoryError or NotADirectoryError if the path is blocked, OSError if the store cannot
+        have the name, and UnsafePath.
         """
 
     @abstractmethod
@@ -51,7 +52,8 @@ class WorkspaceStore(Protocol):
     async def mkdir(self, namespace: str, path: str) -> None:
         """Create a directory and its parents. Idempotent.
 
-        Raises FileExistsError or NotADirectoryError if a file blocks the path, and UnsafePath.
+        Raises FileExistsError or NotADirectoryError if a file blocks the path, OSError if the store cannot
+        have the name, and UnsafePath.
         """
 
     @abstractmethod
@@ -68,8 +70,8 @@ class WorkspaceStore(Protocol):
 
     @abstractmethod
     async def delete(self, namespace: str) -> None:
-        """Delete a workspace with its content. Idempotent."""
+        """Delete a workspace with its content. Idempotent: raises nothing if there is none."""
 
     @abstractmethod
     def replica(self, namespace: str) -> Replica:
-        """Return a workspace as a replica for syncs."""
+        """Return a workspace as a replica for syncs, without a call to the store. Raises nothing."""

@@ -76,8 +76,8 @@ class McpServer(Protocol):
 
     @abstractmethod
     def take_list_changed(self) -> bool:
-        """Return whether the server announced another list of tools since the last question."""
+        """Return whether the server announced another list of tools since the last call. Raises nothing."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close what the turn opened."""
+        """Close what the turn opened. Idempotent; raises nothing if the server is away."""
