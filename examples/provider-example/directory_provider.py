@@ -20,10 +20,9 @@ from pydantic import BaseModel, ConfigDict
 
 from sandbox.config import ConfigProblem, SandboxConfig
 from sandbox.errors import FeatureUnsupported, ProviderRefused, ProviderUnreachable, SandboxGone
-from sandbox.exec.exec_sandbox import ExecSandbox
-from sandbox.exec.shell_files import ShellFiles
+from sandbox.exec.shell_sandbox import CommandSandbox
 from sandbox.labels import key_of
-from sandbox.model import ExecRequest, ExecResult, Network, SandboxId, SandboxSpec
+from sandbox.model import Network, SandboxId, SandboxSpec
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin, Sandbox
 
 
@@ -33,18 +32,16 @@ class DirectorySettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DirectorySandbox(Sandbox):
+class DirectorySandbox(CommandSandbox):
     """A directory with `home`, `workspace` and the file `label`.
 
-    It has no jobs (`sandbox.exec.background_jobs.BackgroundJobs` would implement them) and is not suspended.
+    It has no jobs (`sandbox.exec.shell_sandbox.ShellSandbox` has them) and is not suspended.
     """
 
     def __init__(self, directory: Path, spec: SandboxSpec) -> None:
-        self.id = SandboxId(directory.name)
-        self._directory, self._spec = directory, spec
-        mount, home = str(directory / "workspace"), str(directory / "home")
-        self._exec = ExecSandbox(exec=self._execute, mount=mount, home=home, user="dovecote", env=spec.env)
-        self._files = ShellFiles(run=self._exec.run_internal, root=mount)
+        self._directory = directory
+        name, mount, home = SandboxId(directory.name), str(directory / "workspace"), str(directory / "home")
+        super().__init__(name, self._execute, spec, user="dovecote", home=home, mount=mount)
 
     async def _execute(self, text: str, *, stdin: bytes, timeout: float) -> bytes:
         """Run a shell program and return its stdout (see `sandbox.exec.exec_sandbox.Exec`)."""
@@ -70,20 +67,6 @@ class DirectorySandbox(Sandbox):
                 if process.returncode is None:
                     os.killpg(process.pid, signal.SIGKILL)
                     await process.wait()
-
-    async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script."""
-        return await self._exec.run(command)
-
-    async def read(self, path: str, *, limit: int) -> bytes:
-        """Read a file."""
-        return await self._files.read(path, limit=limit)
-
-    async def write(self, path: str, content: bytes) -> None:
-        """Write a file."""
-        if self._spec.read_only:
-            raise PermissionError(f"{path}: the workspace is read-only")
-        await self._files.write(path, content)
 
 
 class DirectoryProvider(Provider):

@@ -5,11 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox.errors import ProviderRefused
 from sandbox.snapshots.port import SnapshotNotFound, SnapshotStore
+
+
+@contextmanager
+def _translate_errors(done: str) -> Iterator[None]:
+    """Translate the file system's errors."""
+    try:
+        yield
+    except OSError as error:
+        raise ProviderRefused(f"the snapshot cannot be {done}: {error}") from error
 
 
 class LocalSnapshotStore(SnapshotStore):
@@ -20,10 +30,8 @@ class LocalSnapshotStore(SnapshotStore):
 
     async def put(self, name: str, archive: Path) -> None:
         """Copy the file beside its final name, sync it, and rename it."""
-        try:
+        with _translate_errors("stored"):
             await asyncio.to_thread(self._put, name, archive)
-        except OSError as error:
-            raise ProviderRefused(f"the snapshot cannot be stored: {error}") from error
 
     def _put(self, name: str, archive: Path) -> None:
         target = self._directory / name
@@ -38,17 +46,19 @@ class LocalSnapshotStore(SnapshotStore):
 
     async def get(self, name: str, into: Path) -> None:
         """Copy the file."""
-        try:
-            await asyncio.to_thread(shutil.copyfile, self._directory / name, into)
-        except FileNotFoundError as error:
-            raise SnapshotNotFound(name) from error
+        with _translate_errors("read"):
+            try:
+                await asyncio.to_thread(shutil.copyfile, self._directory / name, into)
+            except FileNotFoundError as error:
+                raise SnapshotNotFound(name) from error
 
     async def delete(self, name: str) -> None:
         """Remove the file, and its directory if it was the last one."""
         target = self._directory / name
-        await asyncio.to_thread(target.unlink, missing_ok=True)
-        if target.parent.is_dir() and not any(target.parent.iterdir()):
-            target.parent.rmdir()
+        with _translate_errors("deleted"):
+            await asyncio.to_thread(target.unlink, missing_ok=True)
+            if target.parent.is_dir() and not any(target.parent.iterdir()):
+                target.parent.rmdir()
 
     async def list(self, prefix: str = "") -> Sequence[str]:
         """List the files; incomplete ones are not listed."""

@@ -84,7 +84,6 @@ class LoftRig(ChannelRig):
 
     secrets = (TOKEN,)
     unknown_sender = "not-the-token"
-    refuses_markup = False
 
     def __init__(self, server: LoftServer) -> None:
         self._server = server

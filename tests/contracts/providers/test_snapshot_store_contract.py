@@ -122,6 +122,19 @@ async def test_names_are_listed_and_dropped(store: SnapshotStore, tmp_path: Path
         await store.get(f"{LABEL}/1-a", tmp_path / "back")
 
 
+async def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    """Errors of the file system are the port's: ProviderRefused, with what could not be done."""
+    store, name, file = LocalSnapshotStore(tmp_path / "store"), f"{LABEL}/1-a", tmp_path / "file"
+    file.write_bytes(b"content")
+    (tmp_path / "store" / name).mkdir(parents=True)
+    with pytest.raises(ProviderRefused, match="cannot be stored"):
+        await store.put(name, file)
+    with pytest.raises(ProviderRefused, match="cannot be read"):
+        await store.get(name, tmp_path / "back")
+    with pytest.raises(ProviderRefused, match="cannot be deleted"):
+        await store.delete(name)
+
+
 async def test_s3_that_is_away_is_unreachable(tmp_path: Path) -> None:
     """Errors of the SDK are folded into ours."""
     pytest.importorskip("aiobotocore")
