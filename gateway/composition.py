@@ -35,11 +35,11 @@ from gateway.files.wiring import FileServices, open_file_services, speech_format
 from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_supervisor import ChannelSupervisor
-from gateway.ingress.client_commands import ClientCommands
-from gateway.ingress.commands import ChatCommands
+from gateway.ingress.commands.chat_commands import ChatCommands
+from gateway.ingress.commands.client_commands import ClientCommands
+from gateway.ingress.commands.sandbox_commands import SandboxCommands
 from gateway.ingress.interactions.status_reactions import StatusReactions
 from gateway.ingress.receive import UpdateHandler
-from gateway.ingress.sandbox_commands import SandboxCommands
 from gateway.instrumentation import (
     InstrumentedLeases,
     InstrumentedStream,
@@ -68,9 +68,9 @@ from gateway.services import Services
 from gateway.store.turn_state import RetryPeriods
 from gateway.tools.background_calls import BackgroundCalls
 from gateway.tools.call_runner import CallRunner
-from gateway.tools.external.sources import open_background_calls, open_external_tools, open_own_tools
 from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.wiring import open_sign_in_links
+from gateway.tools.sources import open_background_calls, open_external_tools, open_own_tools
 from gateway.turns.budget_warnings import open_usage_meter
 from gateway.turns.room_verbosity import RoomVerbosity
 from gateway.turns.turn_end import EndedTurns

@@ -36,7 +36,7 @@ from gateway.conversations.titles import NO_TEXT
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot, is_room_known
 from gateway.ingress.admission import Admission
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
-from gateway.ingress.commands import ChatCommands, parse, to_command
+from gateway.ingress.commands.chat_commands import ChatCommands, parse, to_command
 from gateway.ingress.confidential_replies import ConfidentialReplies, ConfidentialReply
 from gateway.ingress.inbound import AfterCommit, InboundMessage
 from gateway.ingress.interactions.agent_reactions import AgentReactions

@@ -24,7 +24,7 @@ EXEMPT = {
     "gateway/infra/egress_sockets.py: close": "ends the tasks of one sandbox and closes its sockets",
     "gateway/infra/embedded_nats.py: _kill_if_unresponsive": "one probe; the next check begins another",
     "gateway/ingress/interactions/status_reactions.py: run": "starts _work, which logs every error",
-    "gateway/ingress/sandbox_commands.py: run": "starts _run_one, which logs every error",
+    "gateway/ingress/commands/sandbox_commands.py: run": "starts _run_one, which logs every error",
     "gateway/maintenance/work_share.py: run": "runs ReplicaShares.run, which logs every error",
     "gateway/maintenance/workspace_sync.py: run": "starts _run_regularly, which logs every error",
     "gateway/sign_in/token_revocation.py: run": "starts _work, which logs every error",

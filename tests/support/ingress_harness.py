@@ -26,10 +26,10 @@ from gateway.conversations.approver_rules import ApproverRule
 from gateway.conversations.full_queues import FullQueues, RefusalReports
 from gateway.conversations.submission import Submissions
 from gateway.ingress.channel_context import ChannelContext
-from gateway.ingress.commands import ChatCommands
+from gateway.ingress.commands.chat_commands import ChatCommands
+from gateway.ingress.commands.sandbox_commands import SandboxCommands
 from gateway.ingress.rate_limit import SenderRateLimiter, UnknownSenders
 from gateway.ingress.receive import UpdateHandler
-from gateway.ingress.sandbox_commands import SandboxCommands
 from gateway.jobs.jobs import Jobs
 from gateway.records.agent import OperatorModel
 from gateway.store.accounts import records

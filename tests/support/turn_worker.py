@@ -48,7 +48,7 @@ from gateway.store.turn_state import TurnState
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
-from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
+from gateway.tools.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.tool import ToolContext
 from gateway.turns.worker import TurnWorker
 

@@ -15,7 +15,7 @@ from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
 from gateway.conversations.questions import InvalidAnswer
 from gateway.conversations.submission import Submission
 from gateway.files.storage_quota import MESSAGE_BYTES, StorageFull
-from gateway.ingress.commands import parse
+from gateway.ingress.commands.chat_commands import parse
 from gateway.services import Services
 from gateway.store.conversations import conversations
 from gateway.store.turns import turns

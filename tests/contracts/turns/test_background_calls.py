@@ -24,9 +24,9 @@ from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import Turn
 from gateway.tools.background_calls import BackgroundCalls
 from gateway.tools.call_runner import CallRunner
-from gateway.tools.external.external_tools import no_external_tools
 from gateway.tools.external.functions import function_tool, tool
 from gateway.tools.external.installed_tools import InstalledTools
+from gateway.tools.external_tools import no_external_tools
 from gateway.tools.tool import Tool
 from migrated import migrated_sqlite
 from turn_worker import TurnWorkerHarness, open_turn_worker

@@ -26,9 +26,9 @@ from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
 from gateway.store.turns import turn_steps
 from gateway.tools.executor import ToolExecutor
-from gateway.tools.external.external_tools import no_external_tools
 from gateway.tools.external.functions import function_tool, tool
 from gateway.tools.external.hooked_tools import HookedTools
+from gateway.tools.external_tools import no_external_tools
 from gateway.tools.hooks.answer import Hook, HookAnswer, HookCall
 from gateway.tools.hooks.functions import BrokenHook, FunctionHook, hook, load_hooks
 from gateway.tools.hooks.turn_hooks import TurnHooks

@@ -12,7 +12,7 @@ import pytest
 from gateway.agents.port import ToolResult
 from gateway.environments.resolver import Environment
 from gateway.files.attachments import MAX_IMAGE_BYTES
-from gateway.tools.bash import bash
+from gateway.tools.builtin.bash import bash
 from gateway.tools.files.edit import edit
 from gateway.tools.files.file_operations import FILE_OPERATIONS, copy, mkdir, remove, rename, stat
 from gateway.tools.files.glob import glob

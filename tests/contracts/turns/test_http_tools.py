@@ -29,8 +29,8 @@ from gateway.records.records import Records
 from gateway.store.turns import approvals
 from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
-from gateway.tools.external.external_tools import no_external_tools
 from gateway.tools.external.http_tools import HttpTools
+from gateway.tools.external_tools import no_external_tools
 from migrated import migrated_sqlite
 from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker
 

@@ -14,9 +14,9 @@ import pytest
 from delivery.database.engine import Database
 from gateway.store.turns import turn_steps
 from gateway.tools.executor import ToolExecutor
-from gateway.tools.external.external_tools import no_external_tools
 from gateway.tools.external.functions import BrokenTool, CallInfo, function_tool, tool
 from gateway.tools.external.installed_tools import InstalledTools, load_tools
+from gateway.tools.external_tools import no_external_tools
 from gateway.tools.tool import Tool
 from migrated import migrated_sqlite
 from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker

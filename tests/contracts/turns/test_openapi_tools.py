@@ -18,8 +18,8 @@ from gateway.agents.port import PendingToolCall
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
 from gateway.tools.executor import ToolExecutor
-from gateway.tools.external.external_tools import no_external_tools
 from gateway.tools.external.openapi_tools import OpenApiTools
+from gateway.tools.external_tools import no_external_tools
 from migrated import migrated_sqlite
 from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker
 

@@ -26,7 +26,7 @@ from gateway.records.records import Records
 from gateway.store.conversations import conversations, handover
 from gateway.store.conversations.conversations import Conversation, MessageRow
 from gateway.tools.executor import ToolExecutor
-from gateway.tools.external.external_tools import no_external_tools
+from gateway.tools.external_tools import no_external_tools
 from gateway.tools.messages.send_tools import with_send_tools
 from turn_worker import TurnWorkerHarness, open_turn_worker
 

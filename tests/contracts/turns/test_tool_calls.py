@@ -18,7 +18,7 @@ from gateway.environments.fingerprint import fingerprint
 from gateway.store.turns import approvals, turn_steps
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
-from gateway.tools.external.external_tools import MAX_NAME
+from gateway.tools.external_tools import MAX_NAME
 from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker
 
 APPROVED: Mapping[str, Any] = {"command": "ls"}

@@ -11,7 +11,7 @@ from channels.inbox import commands as inbox_commands
 from channels.telegram.commands import MENU
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
-from gateway.ingress.commands import ChatCommands
+from gateway.ingress.commands.chat_commands import ChatCommands
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import turn_retries, turns

@@ -8,8 +8,8 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.approval_rules import commands_need_approval
-from gateway.tools.bash import command_argument, command_objection
-from gateway.tools.expose import DEFAULT_PORT, MAX_PORT, port_argument
+from gateway.tools.builtin.bash import command_argument, command_objection
+from gateway.tools.builtin.expose import DEFAULT_PORT, MAX_PORT, port_argument
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
 from sandbox import registry
 from sandbox.lifecycle.services import (

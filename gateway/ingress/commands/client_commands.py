@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from channels.message import Author
 from delivery.deliveries.transactions import Transaction, Transactions
 from gateway.conversations.notices import post_notice
-from gateway.ingress.commands import ChatCommands, CommandResult, ParsedCommand, parse
+from gateway.ingress.commands.chat_commands import ChatCommands, CommandResult, ParsedCommand, parse
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
 

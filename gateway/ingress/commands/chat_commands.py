@@ -13,10 +13,10 @@ from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.queue_policy import queue_policy
 from gateway.conversations.retry import retry_in
 from gateway.conversations.titles import rename
-from gateway.ingress.confidential_replies import ReplyConfidentially
-from gateway.ingress.interactions.approval_replies import ReplyPrivately, answer_by_command, decide_by_command
-from gateway.ingress.sandbox_commands import SandboxCommands, render_job
-from gateway.ingress.schedule_commands import execute_schedule_command
+from gateway.ingress.commands.approval_commands import answer_by_command, decide_by_command
+from gateway.ingress.commands.sandbox_commands import SandboxCommands, render_job
+from gateway.ingress.commands.schedule_commands import execute_schedule_command
+from gateway.ingress.confidential_replies import ReplyConfidentially, ReplyPrivately
 from gateway.memory.chat_command import execute_memory_command
 from gateway.memory.link_command import execute_link_command
 from gateway.records.agent import OperatorModel

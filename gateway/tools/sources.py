@@ -11,12 +11,12 @@ from gateway.tools.background_calls import BackgroundCalls
 from gateway.tools.call_runner import CallRunner
 from gateway.tools.executor import TOOLS
 from gateway.tools.external.client_tools import with_client_tools
-from gateway.tools.external.external_tools import OpenExternalTools
 from gateway.tools.external.hooked_tools import HookedTools
 from gateway.tools.external.http_tools import HttpTools
 from gateway.tools.external.installed_tools import InstalledTools, load_tools
 from gateway.tools.external.openapi_tools import OpenApiTools
 from gateway.tools.external.script_tools import ScriptTools
+from gateway.tools.external_tools import OpenExternalTools
 from gateway.tools.hooks.functions import load_hooks
 from gateway.tools.mcp.mcp_tools import McpTools
 from gateway.tools.mcp.reads import READ_TOOLS
