@@ -117,7 +117,7 @@ NOT_FOREIGN: dict[str, str] = {
     "sandbox/workspaces/directory_replica.py::TEMPORARY_NAME": OUR_OWN,
     "channels/discord/simulator/rest.py::_FILE": SIMULATOR,
     "channels/github/simulator/graphql.py::_FIELD": SIMULATOR,
-    "channels/slack/simulator/interactivity.py::_EMOJI": SIMULATOR,
+    "channels/slack/simulator/api/interactivity.py::_EMOJI": SIMULATOR,
     "channels/slack/simulator/mrkdwn.py::_MARKS": SIMULATOR,
     "channels/slack/simulator/mrkdwn.py::_REFERENCE": SIMULATOR,
     "channels/telegram/simulator/methods.py::ACTIONS": SIMULATOR,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from channels.slack.simulator.api.structure import check_modal, parse_json
 from channels.slack.simulator.failure import ApiFailure
-from channels.slack.simulator.structure import check_modal, parse_json
 from channels.slack.simulator.world import APP, BOT_USER, Modal, Post, Raw, World
 
 _EMOJI = re.compile(r"[a-z0-9_+'-]{1,100}(::skin-tone-[2-6])?")

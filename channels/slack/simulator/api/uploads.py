@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from channels.slack.simulator.api.structure import parse_json
 from channels.slack.simulator.failure import ApiFailure
-from channels.slack.simulator.structure import parse_json
 from channels.slack.simulator.world import BOT_ID, BOT_USER, Post, Raw, World
 
 MAX_FILE_BYTES = 1_000_000_000

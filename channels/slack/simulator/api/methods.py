@@ -6,11 +6,11 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from channels.slack.simulator.api.interactivity import InteractivityMethods
+from channels.slack.simulator.api.streaming import StreamMethods
+from channels.slack.simulator.api.structure import check_blocks, check_metadata, parse_flag, parse_json
+from channels.slack.simulator.api.uploads import FileMethods
 from channels.slack.simulator.failure import ApiFailure
-from channels.slack.simulator.interactivity import InteractivityMethods
-from channels.slack.simulator.streaming import StreamMethods
-from channels.slack.simulator.structure import check_blocks, check_metadata, parse_flag, parse_json
-from channels.slack.simulator.uploads import FileMethods
 from channels.slack.simulator.world import APP, BOT_ID, BOT_USER, Post, Raw, World
 
 TEXT_LIMIT = 40_000

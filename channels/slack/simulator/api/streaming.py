@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from channels.slack.simulator.api.structure import BLOCKS_LIMIT, check_blocks, check_metadata, parse_json
 from channels.slack.simulator.failure import ApiFailure
-from channels.slack.simulator.structure import BLOCKS_LIMIT, check_blocks, check_metadata, parse_json
 from channels.slack.simulator.world import APP, BOT_ID, BOT_USER, Post, Raw, World
 
 MARKDOWN_LIMIT = 12_000
