@@ -25,9 +25,9 @@ from gateway.agents.registry import open_agents
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
 from gateway.conversations.approvals import Approvals
-from gateway.conversations.full_queues import FullQueues, RefusalReports
 from gateway.conversations.message_ids import full_text_path
-from gateway.conversations.submission import Submissions
+from gateway.conversations.submissions.full_queues import FullQueues, RefusalReports
+from gateway.conversations.submissions.submissions import Submissions
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.backends import Backends, job_replicas, open_backends
 from gateway.environments.resolver import EnvironmentResolver

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from delivery.deliveries.transactions import Transactions
 from delivery.events.port import EventStream
 from gateway.conversations.approvals import Approvals
-from gateway.conversations.submission import Submissions
+from gateway.conversations.submissions.submissions import Submissions
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.wiring import FileServices
 from gateway.ingress.commands.chat_commands import ChatCommands

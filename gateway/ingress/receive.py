@@ -25,13 +25,16 @@ from delivery.deliveries.route import Route
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
 from delivery.fair_gate import working_for
-from gateway.conversations import queue_policy, room_context
+from gateway.conversations import room_context
 from gateway.conversations.approvals import Approvals
-from gateway.conversations.full_queues import FullQueues, render_refusal
 from gateway.conversations.notices import post_notice
-from gateway.conversations.received import delete_message
 from gateway.conversations.room_context import TurnContext
-from gateway.conversations.submission import QueueFull, Submission, Submissions
+from gateway.conversations.submissions import queue_policy
+from gateway.conversations.submissions.conversation_lookup import create_conversation
+from gateway.conversations.submissions.full_queues import FullQueues, render_refusal
+from gateway.conversations.submissions.received import delete_message
+from gateway.conversations.submissions.submission import QueueFull, Submission
+from gateway.conversations.submissions.submissions import Submissions
 from gateway.conversations.titles import NO_TEXT
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot, is_room_known
 from gateway.ingress.admission import Admission
@@ -289,7 +292,7 @@ class UpdateHandler:
             if found.direct is not direct:
                 await conversations.set_direct(tx.connection, found.id, direct=direct)
             return found
-        opened = await self._submissions.create(
+        opened = await create_conversation(
             tx,
             account=account,
             agent=await self._agent_for_room(tx, context, address.room),

@@ -23,8 +23,8 @@ from delivery.events.relay import Relay
 from gateway.accounts import api_keys
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.approver_rules import ApproverRule
-from gateway.conversations.full_queues import FullQueues, RefusalReports
-from gateway.conversations.submission import Submissions
+from gateway.conversations.submissions.full_queues import FullQueues, RefusalReports
+from gateway.conversations.submissions.submissions import Submissions
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.commands.chat_commands import ChatCommands
 from gateway.ingress.commands.sandbox_commands import SandboxCommands

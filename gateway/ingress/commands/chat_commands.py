@@ -10,8 +10,8 @@ from delivery.broker.port import WorkQueue
 from delivery.deliveries.transactions import Transaction
 from gateway.accounts.usage_report import render_usage
 from gateway.conversations.approver_rules import DecisionContext
-from gateway.conversations.queue_policy import queue_policy
 from gateway.conversations.retry import retry_in
+from gateway.conversations.submissions.queue_policy import queue_policy
 from gateway.conversations.titles import rename
 from gateway.ingress.commands.approval_commands import answer_by_command, decide_by_command
 from gateway.ingress.commands.sandbox_commands import SandboxCommands, render_job

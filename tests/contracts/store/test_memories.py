@@ -14,6 +14,7 @@ from sqlalchemy import update
 from channels.message import RoomKind
 from delivery.database.engine import Database
 from gateway.agents.port import Agent, AgentEvent, Finished, Tools, TurnInput
+from gateway.conversations.submissions.conversation_lookup import create_conversation
 from gateway.files.storage_quota import StorageFull
 from gateway.memory.memories import (
     Memories,
@@ -186,7 +187,7 @@ async def test_notes_of_a_deleted_conversation_outside_chats_go_with_it(database
     harness = await open_ingress_harness(database)
     memories = memories_of(database)
     async with harness.transactions.begin("command") as tx:
-        found = await harness.submissions.create(
+        found = await create_conversation(
             tx, account=harness.account, agent=harness.agents["first"].id, name="plan"
         )
     subject = MemorySubject(scope=MemoryScope.ROOM, key=found.id)

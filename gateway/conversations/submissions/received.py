@@ -9,7 +9,8 @@ from channels.message import MessageDeleted
 from delivery.broker.port import WorkQueue
 from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType
-from gateway.conversations import queue_policy, room_context
+from gateway.conversations import room_context
+from gateway.conversations.submissions import queue_policy
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.messages import ChatMessageRow, visible_attachment
 from gateway.store.turns import turns

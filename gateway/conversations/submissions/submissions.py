@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
@@ -14,14 +13,20 @@ from delivery.database.clock import utc_now
 from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.route import Route
 from delivery.deliveries.transactions import Transaction, Transactions
-from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
-from gateway.conversations import queue_policy
-from gateway.conversations.queue_policy import QueuePolicy
-from gateway.conversations.received import received_event
 from gateway.conversations.room_context import merge_contexts, take_carried
+from gateway.conversations.submissions import queue_policy
+from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
+from gateway.conversations.submissions.queue_policy import QueuePolicy
+from gateway.conversations.submissions.received import received_event
+from gateway.conversations.submissions.submission import (
+    IdempotencyKeyReused,
+    QueueFull,
+    Submission,
+    Submitted,
+    UnknownTarget,
+)
 from gateway.conversations.titles import set_first_title
-from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation, MessageRow
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode
@@ -29,80 +34,8 @@ from gateway.store.turns import turn_queue, turns
 from gateway.store.turns.turns import Turn
 
 
-class SubmissionError(Exception):
-    """The submission is refused; nothing was changed."""
-
-
-class UnknownTarget(SubmissionError):
-    """The conversation or agent named does not exist in this account."""
-
-
-class UnknownAgent(UnknownTarget):
-    """The agent named does not exist in this account."""
-
-
-class WrongAgent(SubmissionError):
-    """The conversation belongs to another agent."""
-
-
-class IdempotencyKeyReused(SubmissionError):
-    """The idempotency key was used for a different message."""
-
-
-class QueueFull(SubmissionError):
-    """The conversation's queue is full."""
-
-
 class _DuplicateSubmission(Exception):
     """The same submission was committed between our query and our insert."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """A message for an agent.
-
-    `conversation` is an id or the caller's own name (created if new; None creates one without a name).
-    `key` is an idempotency key of `source`; with `conversation_scoped_key` it is unique only for the asker in
-    the conversation. With `is_first` an earlier submission with this key is forgotten. `endpoint` is a
-    webhook for this turn's results. `notify`: emit `agent.finished`. `own_turn`: whatever the queue mode,
-    the message waits for a turn of its own and cancels none.
-    `platform_id` is the message's id on its chat platform, `origin` says who wrote it in a room, `context`
-    what was said before it, `request` what a client adds (`ClientRequest`), `traceparent` is its span.
-    """
-
-    account: str
-    text: str
-    asker: str
-    asker_name: str = ""
-    agent: str | None = None
-    conversation: str | None = None
-    source: str = "api"
-    key: str | None = None
-    conversation_scoped_key: bool = False
-    is_first: bool = False
-    endpoint: str | None = None
-    attachments: Sequence[Mapping[str, Any]] = ()
-    notify: bool = False
-    own_turn: bool = False
-    platform_id: str | None = None
-    origin: Mapping[str, Any] | None = None
-    context: Mapping[str, Any] | None = None
-    request: Mapping[str, Any] | None = None
-    traceparent: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submitted:
-    """The ids of a submission. `repeated`: it was submitted before, with these ids.
-
-    `superseded` are the turns that are cancelled because of it.
-    """
-
-    turn: str
-    conversation: str
-    message: str
-    repeated: bool = False
-    superseded: tuple[str, ...] = ()
 
 
 class Submissions:
@@ -144,13 +77,13 @@ class Submissions:
             conversation = None
             if submission.conversation_scoped_key:
                 if submission.conversation is not None:
-                    conversation = await self.get_or_create_in(tx, submission)
+                    conversation = await get_or_create_conversation(tx, submission)
                 place = conversation.id if conversation else "-"
                 submission = replace(submission, key=f"{place} {submission.asker} {submission.key}")
             known = await self._get_submitted(tx, submission)
             if known is not None:
                 return known
-            conversation = conversation or await self.get_or_create_in(tx, submission)
+            conversation = conversation or await get_or_create_conversation(tx, submission)
             return await self.enqueue(tx, conversation, submission)
 
     async def get_or_create(self, account: str, name_or_id: str) -> Conversation | None:
@@ -158,7 +91,7 @@ class Submissions:
         try:
             async with self._transactions.database.begin() as connection:
                 submission = Submission(account=account, text="", asker="", conversation=name_or_id)
-                return await self.get_or_create_in(Transaction(connection), submission)
+                return await get_or_create_conversation(Transaction(connection), submission)
         except UnknownTarget:
             return None
 
@@ -185,69 +118,6 @@ class Submissions:
         if message is None or message.text != submission.text:
             raise IdempotencyKeyReused("this id was used for a different message")
         return Submitted(turn=turn.id, conversation=turn.conversation, message=found[0], repeated=True)
-
-    async def get_or_create_in(self, tx: Transaction, submission: Submission) -> Conversation:
-        """Return the conversation that a submission names, or create it; raises UnknownTarget, WrongAgent."""
-        if submission.conversation is not None:
-            found = await conversations.get(tx.connection, submission.account, submission.conversation)
-            if found is not None:
-                return await self._with_agent(tx, found, submission)
-            if submission.conversation.startswith("cnv_"):
-                raise UnknownTarget(f"there is no conversation {submission.conversation!r}")
-        agent = await self._get_agent_id(tx, submission.account, submission.agent)
-        return await self.create(tx, account=submission.account, agent=agent, name=submission.conversation)
-
-    async def _with_agent(
-        self, tx: Transaction, conversation: Conversation, submission: Submission
-    ) -> Conversation:
-        if submission.agent is None:
-            return conversation
-        agent = await self._get_agent_id(tx, submission.account, submission.agent)
-        if agent != conversation.agent and not await self._change_agent(tx, conversation, agent):
-            raise WrongAgent(f"conversation {conversation.id} belongs to agent {conversation.agent}")
-        return replace(conversation, agent=agent)
-
-    @staticmethod
-    async def _change_agent(tx: Transaction, conversation: Conversation, agent: str) -> bool:
-        """Give an empty conversation to another agent; returns False if it has messages."""
-        if not await conversations.change_agent(tx.connection, conversation.id, agent):
-            return False
-        await outbox.change_agent(tx.connection, conversation=conversation.id, agent=agent)
-        return True
-
-    @staticmethod
-    async def _get_agent_id(tx: Transaction, account: str, name_or_id: str | None) -> str:
-        found = await records.get(tx.connection, account, "agent", name_or_id or "default")
-        if found is None:
-            raise UnknownAgent(f"there is no agent {name_or_id or 'default'!r}")
-        return found.id
-
-    @staticmethod
-    async def create(
-        tx: Transaction,
-        *,
-        account: str,
-        agent: str,
-        name: str | None = None,
-        channel: str | None = None,
-        address: str | None = None,
-        address_key: str | None = None,
-        direct: bool | None = None,
-    ) -> Conversation:
-        """Create a conversation with its event stream."""
-        conversation = Conversation(
-            id=new_id("cnv"),
-            account=account,
-            agent=agent,
-            name=name,
-            channel=channel,
-            address=address,
-            direct=direct,
-            created_at=utc_now(),
-        )
-        await conversations.insert_conversation(tx.connection, conversation, address_key=address_key)
-        await outbox.create_stream(tx.connection, conversation=conversation.id, account=account, agent=agent)
-        return conversation
 
     async def enqueue(self, tx: Transaction, conversation: Conversation, submission: Submission) -> Submitted:
         """Queue a message's turn by the conversation's queue mode; raises QueueFull.
