@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TypeVar, cast
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PACKAGES = ("gateway", "delivery", "channels", "sandbox", "egress", "dovecote")
 EVERYTHING = (*PACKAGES, "tests", "bench", "examples", "scripts")
 

@@ -1,6 +1,6 @@
 """Take a picture of every place of the console: light, dark, and on a phone.
 
-    PYTHONPATH=.:tests/support python tests/support/console_pictures.py docs/images
+    PYTHONPATH=.:tests/support python tests/support/console/console_pictures.py docs/images
 
 It starts a gateway with a scripted model in a temporary directory, fills it, and replaces the pictures.
 """

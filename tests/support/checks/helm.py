@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-CHART = Path(__file__).parents[2] / "deploy" / "helm" / "dovecote"
+CHART = Path(__file__).parents[3] / "deploy" / "helm" / "dovecote"
 _PROGRAM = """
 import json, sys
 import helm_python as helm
