@@ -109,6 +109,7 @@ NOT_FOREIGN: dict[str, str] = {
     "gateway/agents/clients/anthropic_messages.py::_LARGEST_OUTPUT": OPERATOR,
     "gateway/agents/clients/anthropic_messages.py::_LARGEST_OUTPUT#2": OPERATOR,
     "gateway/agents/clients/anthropic_messages.py::_LARGEST_OUTPUT#3": OPERATOR,
+    "gateway/console/__init__.py::_loader_hash": OUR_OWN,
     "gateway/web/openapi.py::component_name": OUR_OWN,
     "gateway/web/openapi.py::_openapi_path": OUR_OWN,
     "gateway/web/openapi.py::_name": OUR_OWN,
