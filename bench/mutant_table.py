@@ -16,8 +16,8 @@ class Mutant:
     tests: tuple[str, ...]
 
 
-_TOOL_CALLS = "tests/contracts/turns/test_tool_calls.py"
-_REPLIES = "tests/contracts/turns/test_approval_replies.py"
+_TOOL_CALLS = "tests/contracts/tools/test_tool_calls.py"
+_REPLIES = "tests/contracts/chat/test_approval_replies.py"
 _RELAY = "tests/contracts/streams/test_relay.py"
 _EGRESS = "tests/unit/sending/test_egress.py"
 _LOCKS = "tests/unit/sandboxes/test_sandbox_locks.py"

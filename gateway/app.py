@@ -20,7 +20,7 @@ from delivery.fair_event_loop import FairEventLoop
 from delivery.fair_threads import FairThreadPool
 from gateway import listeners
 from gateway.accounts.entry_codes import LIFETIME, EntryCodes
-from gateway.composition import build_components
+from gateway.composition.components import build_components
 from gateway.config.settings import Settings
 from gateway.environments.backends import providers_inspected
 from gateway.infra.backing_services import BackgroundTask, open_backing_services

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from delivery.deliveries.transactions import Transactions
 from delivery.events.port import EventStream
 from gateway.conversations.approvals import Approvals
-from gateway.conversations.submission import Submissions
+from gateway.conversations.submissions.submissions import Submissions
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.wiring import FileServices
-from gateway.ingress.client_commands import ClientCommands
-from gateway.ingress.commands import ChatCommands
-from gateway.ingress.sandbox_commands import SandboxCommands
+from gateway.ingress.commands.chat_commands import ChatCommands
+from gateway.ingress.commands.client_commands import ClientCommands
+from gateway.ingress.commands.sandbox_commands import SandboxCommands
 from gateway.jobs.jobs import Jobs
 from gateway.jobs.reconciler import JobReconciler
 from gateway.jobs.settlement import JobSettlement

@@ -8,10 +8,10 @@ from channels.message import Command, Message, Reaction
 from delivery.deliveries.transactions import Transaction
 from gateway.accounts.persons import SeenPeople, Sighting, platform_name
 from gateway.conversations.direct_messages import send_direct
-from gateway.conversations.full_queues import FullQueues
+from gateway.conversations.submissions.full_queues import FullQueues
 from gateway.ingress.access import AdmissionResult, authorize, is_ignored, pairing_subject
 from gateway.ingress.channel_context import ChannelContext
-from gateway.ingress.commands import ChatCommands
+from gateway.ingress.commands.chat_commands import ChatCommands
 from gateway.ingress.inbound import AfterCommit, InboundMessage
 from gateway.ingress.rate_limit import RateDecision, SenderRateLimiter, UnknownSenders
 from gateway.store.conversations import pairings

@@ -17,6 +17,9 @@ log = structlog.get_logger(__name__)
 ReplyConfidentially = Callable[[Message | Command, str], Awaitable[None]]
 """Answers one person; raises ChannelError if the platform cannot do that here."""
 
+ReplyPrivately = Callable[[ButtonPress | Command, str], Awaitable[None]]
+"""Answers a button press or a slash command."""
+
 NOT_POSSIBLE = (
     "I cannot answer here so that only you read it. Open a direct chat with me, and write `/{}` there."
 )
@@ -38,7 +41,7 @@ class ConfidentialReplies:
         self,
         transactions: Transactions,
         reply: ReplyConfidentially,
-        reply_privately: Callable[[ButtonPress | Command, str], Awaitable[None]],
+        reply_privately: ReplyPrivately,
     ) -> None:
         self._transactions = transactions
         self._reply = reply

@@ -8,8 +8,8 @@ from typing import Any
 
 from channels.message import Address, Attachment, Author, Command, Message, RoomKind
 from gateway.conversations.message_frame import MessageOrigin
-from gateway.conversations.submission import Submitted
-from gateway.ingress.commands import ParsedCommand
+from gateway.conversations.submissions.submission import Submitted
+from gateway.ingress.commands.chat_commands import ParsedCommand
 from gateway.ingress.confidential_replies import ConfidentialReply
 
 

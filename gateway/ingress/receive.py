@@ -7,36 +7,35 @@ from collections.abc import Callable
 import structlog
 
 from channels.message import (
-    Address,
     ButtonPress,
     Command,
     Message,
     MessageDeleted,
     Reaction,
-    RoomKind,
     RoomMigrated,
     Update,
 )
 from channels.port import Accept
 from delivery.database.clock import utc_now
 from delivery.deliveries import destinations
-from delivery.deliveries import routes as delivery_store
-from delivery.deliveries.route import Route
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
 from delivery.fair_gate import working_for
-from gateway.conversations import queue_policy, room_context
+from gateway.conversations import room_context
 from gateway.conversations.approvals import Approvals
-from gateway.conversations.full_queues import FullQueues, render_refusal
 from gateway.conversations.notices import post_notice
-from gateway.conversations.received import delete_message
 from gateway.conversations.room_context import TurnContext
-from gateway.conversations.submission import QueueFull, Submission, Submissions
+from gateway.conversations.submissions import queue_policy
+from gateway.conversations.submissions.full_queues import FullQueues, render_refusal
+from gateway.conversations.submissions.received import delete_message
+from gateway.conversations.submissions.submission import QueueFull, Submission
+from gateway.conversations.submissions.submissions import Submissions
 from gateway.conversations.titles import NO_TEXT
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot, is_room_known
 from gateway.ingress.admission import Admission
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
-from gateway.ingress.commands import ChatCommands, parse, to_command
+from gateway.ingress.chat_conversations import get_or_create_chat_conversation
+from gateway.ingress.commands.chat_commands import ChatCommands, parse, to_command
 from gateway.ingress.confidential_replies import ConfidentialReplies, ConfidentialReply
 from gateway.ingress.inbound import AfterCommit, InboundMessage
 from gateway.ingress.interactions.agent_reactions import AgentReactions
@@ -45,7 +44,6 @@ from gateway.ingress.interactions.status_reactions import StatusReactions
 from gateway.ingress.interactions.turn_buttons import TurnButtons, is_turn_button
 from gateway.ingress.moved_rooms import move_room
 from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
-from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.messages import visible_attachment
@@ -206,7 +204,7 @@ class UpdateHandler:
         if inbound.command is None:
             reset = context.reset_in(inbound.address.room)
             await reset_if_due(tx, context.record.account, inbound.address, reset, self._commands.timezone)
-        return await self.get_or_create_conversation(tx, context, inbound.address, inbound.update.room)
+        return await get_or_create_chat_conversation(tx, context, inbound.address, inbound.update.room)
 
     @staticmethod
     async def _reply(
@@ -278,42 +276,6 @@ class UpdateHandler:
             await self._commands.reply_privately(inbound.update, after_commit.reply)
         if after_commit.confidential is not None:
             await self._confidential_replies.send(inbound.update, after_commit.confidential)
-
-    async def get_or_create_conversation(
-        self, tx: Transaction, context: ChannelContext, address: Address, room: RoomKind
-    ) -> Conversation:
-        """Return the conversation of a chat thread; creates one if there is none."""
-        account, direct = context.record.account, room is RoomKind.DIRECT
-        found = await conversations.get_by_address(tx.connection, account, address.key)
-        if found is not None:
-            if found.direct is not direct:
-                await conversations.set_direct(tx.connection, found.id, direct=direct)
-            return found
-        opened = await self._submissions.create(
-            tx,
-            account=account,
-            agent=await self._agent_for_room(tx, context, address.room),
-            channel=context.record.id,
-            address=address.encode(),
-            address_key=address.key,
-            direct=direct,
-        )
-        await delivery_store.add_route(
-            tx.connection, Route.to_chat(account=account, conversation=opened.id, address=address)
-        )
-        return opened
-
-    @staticmethod
-    async def _agent_for_room(tx: Transaction, context: ChannelContext, room: str) -> str:
-        """Return the agent of a room: the one it names if that exists, else the channel's."""
-        wanted = context.agent_in(room)
-        if wanted is None:
-            return context.agent
-        found = await records.get(tx.connection, context.record.account, "agent", wanted)
-        if found is None:
-            log.warning("ingress.agent_not_found", channel=context.record.name, room=room, agent=wanted)
-            return context.agent
-        return found.id
 
     @staticmethod
     async def _is_new(tx: Transaction, context: ChannelContext, key: str) -> bool:

@@ -13,7 +13,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction
 from gateway.config.settings import Settings
-from gateway.conversations.submission import Submissions
+from gateway.conversations.submissions.conversation_lookup import create_conversation
 from gateway.records.bootstrap import Defaults, ensure_defaults
 from gateway.records.declared import ChangeKind, DeclaredRecords, RecordChange
 from gateway.records.errors import InvalidRecord
@@ -167,7 +167,7 @@ async def _conversation(connection: Connection, account: str, declared: _Declare
         return found.id
     if declared.conversation.startswith("cnv_"):
         raise _problem(f"{below}/conversation", f"there is no conversation {declared.conversation!r}")
-    made = await Submissions.create(
+    made = await create_conversation(
         Transaction(connection), account=account, agent=agent.id, name=declared.conversation
     )
     return made.id

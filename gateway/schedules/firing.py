@@ -19,7 +19,8 @@ from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, rfc3339
 from gateway.conversations.notices import post_notice
-from gateway.conversations.submission import QueueFull, Submission, Submissions
+from gateway.conversations.submissions.submission import QueueFull, Submission
+from gateway.conversations.submissions.submissions import Submissions
 from gateway.schedules.heartbeat import heartbeat_request
 from gateway.schedules.schedules import recurrence_of
 from gateway.store.conversations import conversations

@@ -30,7 +30,7 @@ from gateway.store.turns import jobs as job_store
 from gateway.store.turns.job_calls import JobCall
 from gateway.store.turns.jobs import Job
 from gateway.tools.call_runner import CallOrigin, CallRunner
-from gateway.tools.external.external_tools import ExternalTools
+from gateway.tools.external_tools import ExternalTools
 from gateway.tools.tool import Tool, ToolContext
 
 log = structlog.get_logger(__name__)

@@ -18,7 +18,7 @@ from gateway.store.turns import jobs as job_store
 from gateway.store.turns import turns
 from gateway.store.turns.job_calls import JobCall
 from gateway.store.turns.turns import Turn
-from gateway.tools.external.external_tools import OpenExternalTools
+from gateway.tools.external_tools import OpenExternalTools
 from gateway.tools.tool import InvalidArguments, ToolContext
 from sandbox.errors import SandboxError
 

@@ -23,11 +23,15 @@ from gateway.conversations.questions import ANSWERED
 from gateway.environments.fingerprint import fingerprint_all
 from gateway.store.turns import approvals, turn_steps
 from gateway.store.turns.turn_steps import StepRow
-from gateway.tools.ask_person import ask_person
-from gateway.tools.async_status import async_status
-from gateway.tools.bash import bash
-from gateway.tools.deliver_file import deliver_file
-from gateway.tools.expose import expose
+from gateway.tools.builtin.ask_person import ask_person
+from gateway.tools.builtin.async_status import async_status
+from gateway.tools.builtin.bash import bash
+from gateway.tools.builtin.deliver_file import deliver_file
+from gateway.tools.builtin.expose import expose
+from gateway.tools.builtin.load_skill import load_skill
+from gateway.tools.builtin.memory import memory_delete, memory_search, memory_write
+from gateway.tools.builtin.schedules import schedule_create, schedule_delete, schedule_list
+from gateway.tools.builtin.services import service
 from gateway.tools.files.edit import edit
 from gateway.tools.files.file_arguments import path_argument
 from gateway.tools.files.file_operations import FILE_OPERATIONS
@@ -41,12 +45,8 @@ from gateway.tools.files.write import write
 from gateway.tools.git.git_tools import GIT_TOOLS
 from gateway.tools.hooks.turn_hooks import TurnHooks, denied_result
 from gateway.tools.live_output import LiveOutput
-from gateway.tools.load_skill import load_skill
-from gateway.tools.memory import memory_delete, memory_search, memory_write
-from gateway.tools.schedules import schedule_create, schedule_delete, schedule_list
 from gateway.tools.screens.browser import browser
 from gateway.tools.screens.computer import computer
-from gateway.tools.services import service
 from gateway.tools.step_results import event_data, interrupted_result, recorded_result
 from gateway.tools.tool import SEVERAL, InvalidArguments, Tool, ToolContext, validate_arguments
 from sandbox.errors import SandboxError

@@ -14,7 +14,8 @@ from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
 from gateway.agents.history import HistoryEntry, UnreadableHistory, decode_entry, encode_entry
 from gateway.conversations.notices import quoted
-from gateway.conversations.submission import Submission, Submissions, Submitted
+from gateway.conversations.submissions.submission import Submission, Submitted
+from gateway.conversations.submissions.submissions import Submissions
 from gateway.store.conversations import conversations, histories, messages
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.turns import branches, turns

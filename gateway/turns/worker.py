@@ -39,7 +39,7 @@ from gateway.store.turn_state import RetryPeriods, TurnState
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
-from gateway.tools.external.external_tools import OpenExternalTools, no_external_tools
+from gateway.tools.external_tools import OpenExternalTools, no_external_tools
 from gateway.tools.tool import ToolContext
 from gateway.turns.attempt import TurnAttempt
 from gateway.turns.bounds import Drained, DrainedTurns, TurnBounds, TurnCancelled

@@ -1,10 +1,4 @@
-"""Reconnect, resume or create sandboxes by compare-and-set on their reservations.
-
-The process that moves a row to `creating` creates the sandbox; others poll the row until it is ready. The
-lock admits one process at a time, so a row that is `creating` on behalf of another process belongs to one
-that died: it is taken over at once. The provider's object has the row's label from its creation, so a crash
-at any point leaves either a `creating` row or an orphaned object, which the reaper deletes.
-"""
+"""Reconnect, resume or create the sandboxes of one provider, and keep those of this process open."""
 
 from __future__ import annotations
 
@@ -19,18 +13,20 @@ from typing import TypeVar
 import structlog
 
 from sandbox.errors import ProviderUnreachable, SandboxError, SandboxGone
-from sandbox.exec.shielded import Cancellation, cancel_and_wait, shielded, shielded_outcome
 from sandbox.lifecycle.backend import Backend
+from sandbox.lifecycle.creation import (
+    Claim,
+    ReservationConflict,
+    SandboxCreator,
+    compare_and_set,
+    save_snapshot,
+)
 from sandbox.lifecycle.reservations import (
     Reservation,
     ReservationStatus,
     SandboxRequest,
-    heartbeat,
-    mark_ready,
-    mark_stopped,
     recreate,
     reserve,
-    set_snapshot,
     wake,
 )
 from sandbox.lifecycle.services import SandboxServices
@@ -42,19 +38,12 @@ log = structlog.get_logger(__name__)
 
 Returned = TypeVar("Returned")
 Work = Callable[[Sandbox], Awaitable[Returned]]
-Claim = Callable[[], Awaitable[bool]]
 
 RETRY_SECONDS = 0.1
-HEARTBEAT_SECONDS = 8.0
-"""Seconds between heartbeats of a process that creates a sandbox; less than half of STUCK_SECONDS."""
 TOUCH_SECONDS = 15.0
 """The most seconds for which the idle timer of a sandbox in use is not reset."""
 
 MAX_OPEN = 4096
-
-
-class ReservationConflict(Exception):
-    """Another process changed the row first; the caller reads it again."""
 
 
 @dataclass(slots=True)
@@ -81,7 +70,7 @@ class Pool:
         self._clock = backend.clock
         self._timeout = timeout
         self._open: dict[str, _OpenSandbox] = {}
-        self._creating: set[str] = set()
+        self._creator = SandboxCreator(backend)
 
     async def use(
         self, request: SandboxRequest, work: Work[Returned], *, read_only: bool = False
@@ -210,15 +199,13 @@ class Pool:
 
     async def _try_acquire(self, request: SandboxRequest, gone: SandboxId | None) -> Sandbox:
         """Take the next step towards a running sandbox; raises ReservationConflict if another process did."""
-        if request.spec.label in self._creating:
-            raise ReservationConflict
+        self._creator.raise_if_creating(request.spec.label)
         row = await self._reservations.get(request.spec.label)
         if row is None:
             fresh = reserve(request, self._clock())
             return await self._claim_and_create(fresh, request, partial(self._reservations.add, fresh))
         if row.status is ReservationStatus.CREATING:
-            if row.label in self._creating:
-                raise ReservationConflict
+            self._creator.raise_if_creating(row.label)
             log.warning("sandbox.creation_reset", label=row.label, since=row.changed_at.isoformat())
             return await self._recreate(row, request, "reset")
         if row.sandbox is None or row.sandbox == gone:
@@ -240,7 +227,9 @@ class Pool:
         if row.paused or row.active_since is None:
             if held is not None:
                 held.services_restarted = False
-            row = await self._compare_and_set(row, wake(row, request, self._clock()), "sandbox.wake", "woken")
+            row = await compare_and_set(
+                self._reservations, row, wake(row, request, self._clock()), "sandbox.wake", "woken"
+            )
         self._set_open(row, request.spec, sandbox)
         return sandbox
 
@@ -264,81 +253,15 @@ class Pool:
                 services_restarted=services_restarted,
             )
 
-    async def _compare_and_set(
-        self, before: Reservation, after: Reservation, step: str, reason: str
-    ) -> Reservation:
-        if not await self._reservations.compare_and_set(before, after, step=step, reason=reason):
-            raise ReservationConflict
-        return after
-
     async def _recreate(self, row: Reservation, request: SandboxRequest, reason: str) -> Sandbox:
         fresh = recreate(row, request, self._clock())
         claim = partial(self._reservations.compare_and_set, row, fresh, step="sandbox.remake", reason=reason)
         return await self._claim_and_create(fresh, request, claim)
 
     async def _claim_and_create(self, row: Reservation, request: SandboxRequest, claim: Claim) -> Sandbox:
-        """Claim the creation of a label's sandbox within this process; raises ReservationConflict."""
-        if row.label in self._creating:
-            raise ReservationConflict
-        self._creating.add(row.label)
-        try:
-            await self._claim(row, claim())
-            return await self._create(row, request)
-        finally:
-            self._creating.discard(row.label)
-
-    async def _claim(self, row: Reservation, claim: Awaitable[bool]) -> None:
-        """Claim the row for creation; a caller that is cancelled at that moment releases it again."""
-        claimed, cancelled = await shielded_outcome(claim)
-        if cancelled is not None and claimed:
-            await shielded(self._abandon(row))
-        _raise_unless_claimed(claimed=claimed, cancelled=cancelled)
-
-    async def _create(self, row: Reservation, request: SandboxRequest) -> Sandbox:
-        """Create the sandbox of a claimed row, with heartbeats."""
-        creation = asyncio.create_task(self._create_and_restore(row, request))
-        try:
-            while not (await asyncio.wait({creation}, timeout=HEARTBEAT_SECONDS))[0]:
-                beat = heartbeat(row, self._clock())
-                claimed, cancelled = await shielded_outcome(
-                    self._reservations.compare_and_set(row, beat, step="sandbox.beat", reason="")
-                )
-                row = beat if claimed else row
-                _raise_unless_claimed(claimed=claimed, cancelled=cancelled)
-            sandbox, origin = creation.result()
-            done = mark_ready(row, sandbox.id, self._clock())
-            row = await shielded(self._compare_and_set(row, done, "sandbox.record", origin))
-        except (SandboxError, OSError, asyncio.CancelledError):
-            await shielded(self._cancel_creation(creation, row))
-            raise
-        finally:
-            await cancel_and_wait(creation)
-        self._set_open(row, request.spec, sandbox, services_restarted=origin == "created")
-        return sandbox
-
-    async def _create_and_restore(self, row: Reservation, request: SandboxRequest) -> tuple[Sandbox, str]:
-        self.backend.checkpoint("sandbox.acquire.before_create")
-        sandbox = await self.backend.create(request)
-        self.backend.checkpoint("sandbox.acquire.after_create")
-        snapshotter = self.backend.snapshotter
-        if snapshotter is None or row.snapshot is None:
-            return sandbox, "created"
-        restored = await snapshotter.restore(sandbox, row.snapshot)
-        self.backend.checkpoint("sandbox.acquire.after_restore")
-        return sandbox, "restored" if restored else "created"
-
-    async def _cancel_creation(self, creation: asyncio.Task[tuple[Sandbox, str]], row: Reservation) -> None:
-        await cancel_and_wait(creation)
-        await self._abandon(row)
-
-    async def _abandon(self, row: Reservation) -> None:
-        """Release the row, so that others do not wait for it."""
-        if row.snapshot is None:
-            await self._reservations.delete(row, step="sandbox.give_up", reason="failed")
-        else:
-            await self._reservations.compare_and_set(
-                row, mark_stopped(row, self._clock()), step="sandbox.give_up", reason="failed"
-            )
+        created = await self._creator.create(row, request, claim)
+        self._set_open(created.row, request.spec, created.sandbox, services_restarted=not created.is_restored)
+        return created.sandbox
 
     def evict(self, label: str) -> None:
         """Close the open sandbox of this label; the provider's object stays."""
@@ -372,28 +295,3 @@ class Pool:
             if row is not None and row.boot == held.boot and row.status is ReservationStatus.READY:
                 held.dirty = False
                 await save_snapshot(self.backend, row, held.sandbox)
-
-
-def _raise_unless_claimed(*, claimed: bool, cancelled: Cancellation) -> None:
-    """Raise the caller's cancellation, or ReservationConflict if the row could not be claimed."""
-    if cancelled is not None:
-        raise cancelled
-    if not claimed:
-        raise ReservationConflict
-
-
-async def save_snapshot(backend: Backend, row: Reservation, sandbox: Sandbox) -> Reservation:
-    """Take a snapshot and record it in the row unless the row has changed; return the row."""
-    if backend.snapshotter is None:
-        return row
-    backend.checkpoint("sandbox.snapshot.before")
-    name = await backend.snapshotter.save(sandbox, row)
-    if name is None:
-        return row
-    backend.checkpoint("sandbox.snapshot.after_put")
-    after = set_snapshot(row, name, backend.clock())
-    if not await backend.reservations.compare_and_set(row, after, step="sandbox.snapshot", reason=""):
-        await backend.snapshotter.delete(name)
-        return row
-    await backend.snapshotter.prune(name)
-    return after

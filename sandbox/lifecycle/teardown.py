@@ -8,7 +8,7 @@ import structlog
 
 from sandbox.errors import SandboxBusy, SandboxError, SandboxGone
 from sandbox.lifecycle.backend import Backend
-from sandbox.lifecycle.pool import save_snapshot
+from sandbox.lifecycle.creation import save_snapshot
 from sandbox.lifecycle.reservations import Reservation, ReservationStatus, mark_stopped, suspend
 from sandbox.model import SandboxId, SandboxSpec, is_external
 

@@ -45,7 +45,7 @@ ALLOWED = {
     "gateway/infra/callback_sockets.py Semaphore": "the connections of one sandbox",
     "gateway/infra/egress_sockets.py Semaphore": "the connections of one sandbox",
     "gateway/ingress/open_channels.py Lock": "the configuration of one channel",
-    "gateway/ingress/sandbox_commands.py Queue": "commands to start; a gate schedules them by account",
+    "gateway/ingress/commands/sandbox_commands.py Queue": "commands to start; a gate orders them by account",
     "gateway/observability/disk.py Lock": "one check for all of the gateway",
     "gateway/observability/tracing/span_recorder.py Queue": "spans, which are dropped when it is full",
     "gateway/sign_in/provider.py Lock": "the metadata and keys of the one identity provider",

@@ -126,7 +126,7 @@ def test_moments_of_others_are_moved_to_utc_where_their_range_is_checked() -> No
         "gateway/conversations/room_context.py",  # adapters check the times of their platforms
         "gateway/ingress/inbound.py",
         "gateway/ingress/interactions/agent_reactions.py",  # the present
-        "gateway/ingress/schedule_commands.py",  # a stored time within ten years
+        "gateway/ingress/commands/schedule_commands.py",  # a stored time within ten years
         "gateway/schedules/chat_times.py",  # the present
         "gateway/schedules/recurrence.py",
         "gateway/turns/session_reset.py",  # the present

@@ -66,8 +66,8 @@ FOREIGN: dict[str, str] = {
     ),
     "gateway/schedules/triggers.py": "_PLACEHOLDER",
     "gateway/sign_in/attempt.py": "_COOKIE",
-    "gateway/tools/bash.py": "_COMMAND_NOT_FOUND",
-    "gateway/tools/external/external_tools.py": "_UNUSABLE",
+    "gateway/tools/builtin/bash.py": "_COMMAND_NOT_FOUND",
+    "gateway/tools/external_tools.py": "_UNUSABLE",
     "gateway/tools/git/author.py": "_UNUSABLE _LOCAL",
     "gateway/tools/git/git_arguments.py": "_NAME _ANCESTOR _URL",
     "gateway/tools/mcp/prompt_commands.py": "_COMMAND _UNUSABLE",
@@ -117,7 +117,7 @@ NOT_FOREIGN: dict[str, str] = {
     "sandbox/workspaces/directory_replica.py::TEMPORARY_NAME": OUR_OWN,
     "channels/discord/simulator/rest.py::_FILE": SIMULATOR,
     "channels/github/simulator/graphql.py::_FIELD": SIMULATOR,
-    "channels/slack/simulator/interactivity.py::_EMOJI": SIMULATOR,
+    "channels/slack/simulator/api/interactivity.py::_EMOJI": SIMULATOR,
     "channels/slack/simulator/mrkdwn.py::_MARKS": SIMULATOR,
     "channels/slack/simulator/mrkdwn.py::_REFERENCE": SIMULATOR,
     "channels/telegram/simulator/methods.py::ACTIONS": SIMULATOR,
@@ -158,7 +158,7 @@ HAND_MADE: dict[str, tuple[Text, ...]] = {
         ("", "://a:", ""),
         ("", "Bearer ", ""),
     ),
-    "gateway/tools/bash.py::_COMMAND_NOT_FOUND": (("", "a: command not foun", ""), ("", "a+", ":")),
+    "gateway/tools/builtin/bash.py::_COMMAND_NOT_FOUND": (("", "a: command not foun", ""), ("", "a+", ":")),
     "sandbox/exec/command_lint.py::_HEREDOC": (("", "<<a ", ""), ("", "<<'a", ""), ("<<'", "a", '"')),
 }
 """Texts in addition to those that are derived from an expression."""

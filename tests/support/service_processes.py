@@ -15,17 +15,22 @@ from pathlib import Path
 from typing import BinaryIO
 
 HERE = Path(__file__).parent
+SERVICES = HERE / "services"
 COLLECTED = "TESTS_OF_DOVECOTE_COLLECTED"
 """Names the socket of the process that has collected all tests: what it forks finds nearly all imported."""
 
 
 @cache
 def service_url(module: str) -> str:
-    """Return the URL of the simulator in a module beside this one; it is started on first use."""
+    """Return the URL of the simulator in a module of `services`; it is started on first use."""
     directory = Path(tempfile.mkdtemp(prefix="dovecote-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     root = HERE.parents[1]
-    env = {"PYTHONPATH": f"{root}:{HERE}", "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(directory)}
+    env = {
+        "PYTHONPATH": f"{root}:{HERE}:{SERVICES}",
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(directory),
+    }
     place = os.environ.get(COLLECTED)
     url = _fork(place, module, str(directory), env) if place else _start(module, str(directory), env)
     assert url, f"{module} did not start"
@@ -35,7 +40,7 @@ def service_url(module: str) -> str:
 def _start(module: str, directory: str, env: dict[str, str]) -> str:
     """Start an interpreter with the module, and return its first line."""
     child = subprocess.Popen(
-        [sys.executable, str(HERE / f"{module}.py"), directory],
+        [sys.executable, str(SERVICES / f"{module}.py"), directory],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=env,
@@ -58,7 +63,7 @@ def _fork(place: str, module: str, directory: str, env: dict[str, str]) -> str:
     output, theirs = os.pipe()
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(place)
-    order = {"module": module, "words": [directory], "env": env, "cwd": str(HERE)}
+    order = {"module": module, "words": [directory], "env": env, "cwd": str(SERVICES)}
     socket.send_fds(connection, [json.dumps(order).encode() + b"\n"], [given, theirs, 2])
     os.close(given)
     os.close(theirs)

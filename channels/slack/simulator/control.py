@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from channels.slack.simulator.rate_limits import Rate
+from channels.slack.simulator.api.rate_limits import Rate
 from channels.slack.simulator.world import Post, Raw
 
 if TYPE_CHECKING:

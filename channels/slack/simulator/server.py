@@ -16,12 +16,12 @@ from typing import Any
 
 from aiohttp import web
 
-from channels.slack.simulator import scopes
+from channels.slack.simulator.api import scopes
+from channels.slack.simulator.api.methods import Methods
+from channels.slack.simulator.api.rate_limits import RateLimits
 from channels.slack.simulator.failure import ApiFailure, ConnectionCut, Faults
 from channels.slack.simulator.installations import Installations
-from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Sockets, hang_up
-from channels.slack.simulator.rate_limits import RateLimits
 from channels.slack.simulator.world import BOT_ID, BOT_USER, TEAM, Raw, World
 
 BODY_LIMIT = 64_000_000

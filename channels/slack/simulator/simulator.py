@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from channels.slack.simulator import scopes
+from channels.slack.simulator.api import scopes
+from channels.slack.simulator.api.methods import Methods
+from channels.slack.simulator.api.rate_limits import RateLimits
 from channels.slack.simulator.clock import SimulatedClock
 from channels.slack.simulator.failure import ApiFailure, Fault, Faults
 from channels.slack.simulator.installations import CLIENT_ID, CLIENT_SECRET
-from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Envelope, Poster, Sockets
-from channels.slack.simulator.rate_limits import RateLimits
 from channels.slack.simulator.server import Server
 from channels.slack.simulator.user_actions import UserActions
 from channels.slack.simulator.world import APP, BOT_USER, TEAM, Post, Raw, Room, World, room_id

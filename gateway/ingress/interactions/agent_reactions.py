@@ -18,7 +18,8 @@ from delivery.deliveries.transactions import Transaction, Transactions
 from gateway.agents.client_request import ClientRequest
 from gateway.conversations.message_frame import MessageOrigin
 from gateway.conversations.room_context import MAX_TEXT_BYTES, cut
-from gateway.conversations.submission import QueueFull, Submission, Submissions
+from gateway.conversations.submissions.submission import QueueFull, Submission
+from gateway.conversations.submissions.submissions import Submissions
 from gateway.ingress.access import AdmissionResult, authorize
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.interactions.approval_replies import ApprovalReplies

@@ -1,30 +1,22 @@
-"""Decisions and answers in chats: by a button, a reaction to the message, or a command."""
+"""Decisions and answers in chats by a button or a reaction to the message."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-
-from channels.message import Author, ButtonPress, Command, Reaction
+from channels.message import ButtonPress, Reaction
 from delivery.deliveries import queries
-from delivery.deliveries.transactions import Transaction, Transactions
-from gateway.conversations.approval_question import render_call
+from delivery.deliveries.transactions import Transactions
 from gateway.conversations.approvals import (
     AlreadyDecided,
     ApprovalNotFound,
     Approvals,
     NotAllowed,
-    answer_in,
-    decide_in,
 )
-from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.message_ids import approval_event_id
 from gateway.conversations.questions import InvalidAnswer
 from gateway.ingress.access import AdmissionResult, authorize
 from gateway.ingress.channel_context import ChannelContext
-from gateway.store.conversations.conversations import Conversation
+from gateway.ingress.confidential_replies import ReplyPrivately
 from gateway.store.turns import approvals as store
-
-ReplyPrivately = Callable[[ButtonPress | Command, str], Awaitable[None]]
 
 APPROVE_EMOJI = frozenset(
     {"👍", "✅", "✔", "+1", "thumbsup", "thumbs_up", "white_check_mark", "heavy_check_mark"}
@@ -138,60 +130,3 @@ class ApprovalReplies:
         except ApprovalNotFound:
             return "This is no longer waiting."
         return f"{decided.state.capitalize()}."
-
-
-async def answer_by_command(
-    tx: Transaction,
-    conversation: Conversation,
-    args: Sequence[str],
-    *,
-    by: Author,
-    decision_context: DecisionContext | None,
-) -> str:
-    """Answer the question that a command names, and return the reply."""
-    if not args:
-        return "Which question? `/answer ID TEXT`"
-    account, given = conversation.account, " ".join(args[1:])
-    try:
-        await answer_in(
-            tx, account, args[0], given, by=by.id, name=by.name, decision_context=decision_context
-        )
-    except ApprovalNotFound:
-        return f"There is no question {args[0]} here."
-    except (NotAllowed, InvalidAnswer) as error:
-        return str(error)
-    except AlreadyDecided as error:
-        return f"Too late: {error}."
-    return "Answered."
-
-
-async def decide_by_command(
-    tx: Transaction,
-    conversation: Conversation,
-    name: str,
-    args: Sequence[str],
-    *,
-    by: Author,
-    decision_context: DecisionContext | None,
-) -> str:
-    """Decide about the approval that a command (`approve` or `deny`) names, and return the reply."""
-    if not args:
-        return f"Which one? `/{name} ID`"
-    try:
-        decided = await decide_in(
-            tx,
-            conversation.account,
-            args[0],
-            approved=name == "approve",
-            by=by.id,
-            name=by.name,
-            comment=" ".join(args[1:]),
-            decision_context=decision_context,
-        )
-    except ApprovalNotFound:
-        return f"There is no approval {args[0]} here."
-    except (NotAllowed, InvalidAnswer) as error:
-        return str(error)
-    except AlreadyDecided as error:
-        return f"Too late: {error}."
-    return f"{decided.state.capitalize()}: `{render_call(decided.tool, decided.args)[:200]}`"

@@ -10,8 +10,8 @@ from delivery.deliveries.transactions import Transaction, Transactions
 from gateway.conversations.retry import TurnNotFailed, retry_in
 from gateway.ingress.access import AdmissionResult, authorize
 from gateway.ingress.channel_context import ChannelContext
-from gateway.ingress.commands import STOPPED
-from gateway.ingress.interactions.approval_replies import ReplyPrivately
+from gateway.ingress.commands.chat_commands import STOPPED
+from gateway.ingress.confidential_replies import ReplyPrivately
 from gateway.store.conversations import conversations
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn

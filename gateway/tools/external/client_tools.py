@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.agents.client_request import ClientRequest
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
+from gateway.tools.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.tool import Tool, ToolContext
 
 

@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from gateway.agents.clients.text import repair_surrogates
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.approval_rules import rule_needs_approval
-from gateway.tools.external.external_tools import MAX_NAME, tool_name
+from gateway.tools.external_tools import MAX_NAME, tool_name
 from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext
 
 log = structlog.get_logger(__name__)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from gateway.records.records import Records
-from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
+from gateway.tools.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.hooks.answer import Hook
 from gateway.tools.hooks.http_hooks import HookSession, HttpHook
 from gateway.tools.hooks.turn_hooks import TurnHooks

@@ -9,8 +9,8 @@ from importlib.metadata import EntryPoint
 
 from gateway.config.installed import installed_entry_points
 from gateway.records.agent import agent_config
-from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.external.functions import BrokenTool, function_tool
+from gateway.tools.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.tool import Tool, ToolContext
 
 GROUP = "dovecote.tools"

@@ -13,7 +13,6 @@ from gateway.records.tools.openapi_document import Operation, Parameter
 from gateway.records.tools.openapi_tools import OpenApiToolsConfig
 from gateway.store.accounts.records import Record
 from gateway.tools.approval_rules import rule_needs_approval
-from gateway.tools.external.external_tools import tool_name
 from gateway.tools.external.request_tools import RequestTools
 from gateway.tools.external.requests import (
     HttpRequest,
@@ -21,6 +20,7 @@ from gateway.tools.external.requests import (
     plain_text,
     url_part,
 )
+from gateway.tools.external_tools import tool_name
 from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, check_argument_names
 
 _REPEATABLE = frozenset({"GET"})

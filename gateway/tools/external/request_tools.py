@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 from gateway.records.records import Records
 from gateway.store.accounts.records import Record
-from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.external.requests import RequestSession
+from gateway.tools.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.tool import Tool, ToolContext
 
 Config = TypeVar("Config")

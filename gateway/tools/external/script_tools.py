@@ -27,8 +27,8 @@ from gateway.records.agent import agent_config
 from gateway.records.tools.background import MAX_TIMEOUT
 from gateway.records.tools.http_requests import ToolParameters
 from gateway.tools.approval_rules import commands_need_approval
-from gateway.tools.bash import check_command, start_job, to_response
-from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
+from gateway.tools.builtin.bash import check_command, start_job, to_response
+from gateway.tools.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.tool import Tool, ToolContext, check_argument_names
 from sandbox.errors import SandboxError
 from sandbox.model import ExecRequest

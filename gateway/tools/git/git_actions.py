@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult
-from gateway.tools.bash import missing_runtime_note, to_response, to_text
+from gateway.tools.builtin.bash import missing_runtime_note, to_response, to_text
 from gateway.tools.git.author import author_of
 from gateway.tools.git.git_arguments import (
     commit_argument,

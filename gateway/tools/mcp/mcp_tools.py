@@ -21,7 +21,7 @@ from gateway.records.records import Records
 from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.tools.approval_rules import rule_needs_approval
-from gateway.tools.external.external_tools import ExternalTools, tool_name
+from gateway.tools.external_tools import ExternalTools, tool_name
 from gateway.tools.mcp.prompt_commands import (
     PromptCommand,
     TypedCommand,

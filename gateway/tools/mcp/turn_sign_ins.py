@@ -10,7 +10,7 @@ from egress.guard import EgressGuard
 from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.store.accounts import mcp_sign_ins
 from gateway.store.accounts.mcp_sign_ins import SignInKey
-from gateway.tools.external.external_tools import tool_name
+from gateway.tools.external_tools import tool_name
 from gateway.tools.mcp.server import Tokens
 from gateway.tools.mcp.sign_in_grant import SignInUnavailable
 from gateway.tools.mcp.sign_in_links import SignInLinks

@@ -13,7 +13,7 @@ from gateway.agents.port import ToolResult, ToolSpec
 from gateway.files.collection import FileRejected
 from gateway.records.agent import agent_config
 from gateway.records.agent_sends import AgentSends
-from gateway.tools.external.external_tools import ExternalTools, OpenExternalTools
+from gateway.tools.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.files.file_arguments import has_workspace
 from gateway.tools.messages.outgoing import OutgoingMessage, OutgoingMessages
 from gateway.tools.messages.own_messages import LAST, OwnMessages

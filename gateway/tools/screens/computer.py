@@ -9,7 +9,7 @@ from typing import Any
 from gateway.accounts.view_links import DEFAULT_MINUTES, MAX_MINUTES
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.approval_rules import commands_need_approval
-from gateway.tools.bash import command_argument, command_objection
+from gateway.tools.builtin.bash import command_argument, command_objection
 from gateway.tools.files.file_arguments import int_argument
 from gateway.tools.screens import live_view, pictures, screen_tool
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument

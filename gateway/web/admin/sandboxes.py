@@ -13,9 +13,9 @@ from delivery.database.clock import utc_now
 from gateway.accounts.view_links import DEFAULT_MINUTES, DESKTOP_PORT, MAX_MINUTES
 from gateway.maintenance.sandbox_control import sandbox_id
 from gateway.store.accounts import records
-from gateway.tools import bash
-from gateway.tools.bash import MAX_COMMAND_BYTES
-from gateway.tools.services import to_response as service_shape
+from gateway.tools.builtin import bash
+from gateway.tools.builtin.bash import MAX_COMMAND_BYTES
+from gateway.tools.builtin.services import to_response as service_shape
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictStr
 
+from gateway.conversations.submissions.conversation_lookup import create_conversation
 from gateway.environments.resolver import Environment
 from gateway.store import sandboxes
 from gateway.store.accounts import records
@@ -53,7 +54,7 @@ async def continue_turn(call: ApiCall[TurnContinueRequest, NoContent]) -> TurnCo
     async with call.services.transactions.begin("turn.continue") as tx:
         if name is not None and await conversations.get(tx.connection, call.account, name) is not None:
             raise HttpProblem(409, f"there is a conversation {name!r} already")
-        created = await call.services.submissions.create(tx, account=call.account, agent=agent.id, name=name)
+        created = await create_conversation(tx, account=call.account, agent=agent.id, name=name)
     return TurnContinued(conversationId=created.id, agent=agent.id, shares=shares)
 
 

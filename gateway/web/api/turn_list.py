@@ -9,7 +9,7 @@ from pydantic import Field, StrictStr
 
 from gateway.conversations import retry
 from gateway.conversations.retry import TurnNotFailed
-from gateway.conversations.submission import QueueFull
+from gateway.conversations.submissions.submission import QueueFull
 from gateway.store.turn_state import DEAD_LETTER_PREFIX, TurnState
 from gateway.store.turns import turn_retries as store
 from gateway.store.turns.turns import Turn

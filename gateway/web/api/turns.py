@@ -12,8 +12,8 @@ from pydantic import Field, RootModel, SecretStr, StrictBool, StrictStr, model_v
 from delivery.broker.port import WorkQueue
 from delivery.deliveries import queries
 from delivery.events.event import new_id
-from gateway.conversations import submission as submissions
-from gateway.conversations.submission import Submission, Submitted
+from gateway.conversations.submissions import submission as submissions
+from gateway.conversations.submissions.submission import Submission, Submitted
 from gateway.files.storage_quota import MESSAGE_BYTES
 from gateway.records import webhooks
 from gateway.records.fields import HookUrl, Name, Whsec

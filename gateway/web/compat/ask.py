@@ -16,7 +16,7 @@ from aiohttp import web
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError
 from gateway.agents.client_request import ClientRequest
-from gateway.conversations.submission import Submission
+from gateway.conversations.submissions.submission import Submission
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import turns as store

@@ -14,7 +14,8 @@ from delivery.database.engine import Connection
 from delivery.events.event import new_id, rfc3339
 from gateway.conversations.questions import ANSWERED, CLIENT_TOOL
 from gateway.conversations.room_context import merge_contexts
-from gateway.conversations.submission import Submission, UnknownAgent
+from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
+from gateway.conversations.submissions.submission import Submission, UnknownAgent
 from gateway.store.conversations import client_state
 from gateway.store.conversations import conversations as store
 from gateway.store.conversations.conversations import Conversation, MessageRow
@@ -99,7 +100,7 @@ async def create_conversation(call: ApiCall[ConversationCreate, NoContent]) -> C
     state: dict[str, Any] = {"metadata": body.metadata} if body.metadata else {}
     try:
         async with call.services.transactions.begin("conversation.create") as tx:
-            made = await call.services.submissions.get_or_create_in(tx, submission)
+            made = await get_or_create_conversation(tx, submission)
             await _add_items(tx.connection, made, state, body.items or ())
     except UnknownAgent as error:
         raise HttpProblem(404, str(error), members={"code": "model_not_found"}) from None

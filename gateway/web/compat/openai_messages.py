@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
 
-from gateway.conversations.queue_policy import MAX_INPUT
+from gateway.conversations.submissions.queue_policy import MAX_INPUT
 
 Text = Annotated[StrictStr, Field(max_length=MAX_INPUT)]
 InlineOrUrl = Annotated[StrictStr, Field(max_length=20_000_000)]

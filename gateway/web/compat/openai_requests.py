@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
 from gateway.agents.client_request import ClientRequest
-from gateway.conversations.queue_policy import MAX_INPUT
+from gateway.conversations.submissions.queue_policy import MAX_INPUT
 from gateway.records.fields import Name
 from gateway.web.compat import openai_ids
 from gateway.web.compat.openai_messages import (

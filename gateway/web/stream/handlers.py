@@ -10,12 +10,12 @@ from aiohttp import web
 from delivery.broker.port import WorkQueue
 from delivery.events.read_barrier import wait_until_published
 from gateway.accounts.api_keys import Principal
-from gateway.conversations import submission as submissions
 from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
 from gateway.conversations.questions import InvalidAnswer
-from gateway.conversations.submission import Submission
+from gateway.conversations.submissions import submission as submissions
+from gateway.conversations.submissions.submission import Submission
 from gateway.files.storage_quota import MESSAGE_BYTES, StorageFull
-from gateway.ingress.commands import parse
+from gateway.ingress.commands.chat_commands import parse
 from gateway.services import Services
 from gateway.store.conversations import conversations
 from gateway.store.turns import turns

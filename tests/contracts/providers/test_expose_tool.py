@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.tools.expose import expose
+from gateway.tools.builtin.expose import expose
 from gateway.tools.tool import InvalidArguments, ToolContext
 from sandbox.config import SandboxConfig
 from sandbox.errors import ProviderRefused

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.agents.port import ToolResult
-from gateway.tools.services import service
+from gateway.tools.builtin.services import service
 from gateway.tools.tool import InvalidArguments
 from repetitions import in_gate
 from sandbox.config import SandboxConfig

@@ -17,8 +17,8 @@ from gateway.agents.port import ToolResult
 from gateway.records.agent import AgentConfig
 from gateway.records.tools.http_requests import AgentTools
 from gateway.store.accounts.records import Record
-from gateway.tools.external.external_tools import ExternalTools, no_external_tools
 from gateway.tools.external.script_tools import ScriptTools
+from gateway.tools.external_tools import ExternalTools, no_external_tools
 from gateway.tools.tool import InvalidArguments, ToolContext
 from sandbox.config import SandboxConfig
 from sandbox.port import Sandbox

@@ -19,7 +19,7 @@ from delivery.deliveries.store import DueDelivery
 from delivery.deliveries.transactions import Transaction
 from delivery_worker import ACCOUNT, FAST_RETRIES, DeliveryWorkerHarness
 from gateway.conversations.notices import report_parked
-from gateway.conversations.submission import Submissions
+from gateway.conversations.submissions.conversation_lookup import create_conversation
 from gateway.store.accounts import accounts
 from gateway.store.accounts.accounts import Account
 from memory_channel import MemoryChannel
@@ -131,7 +131,7 @@ async def test_the_chat_gets_one_notice_of_a_parked_delivery(database: Database)
     async with line.transactions.begin("reception") as tx:
         account = Account(id=ACCOUNT, name="one", created_at=utc_now())
         await accounts.add_account(tx.connection, account)
-        conversation = await Submissions.create(tx, account=ACCOUNT, agent="agt_1")
+        conversation = await create_conversation(tx, account=ACCOUNT, agent="agt_1")
         route = Route.to_chat(account=ACCOUNT, conversation=conversation.id, address=ROOM)
         await routes.add_route(tx.connection, route)
     async with line.running():

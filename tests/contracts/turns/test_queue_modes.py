@@ -14,7 +14,7 @@ from delivery.broker.port import Lease
 from delivery.database.engine import Database
 from delivery.events.event import Event, EventType, new_id
 from gateway.agents.port import Agent, AgentEvent, Delta, Tools, TurnInput
-from gateway.conversations.submission import IdempotencyKeyReused, QueueFull, Submission
+from gateway.conversations.submissions.submission import IdempotencyKeyReused, QueueFull, Submission
 from gateway.store.conversations import conversations, messages
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import turn_queue, turns

@@ -13,7 +13,7 @@ from delivery.events import outbox
 from delivery.events.event import Event, EventType
 from gateway.agents.history import HistoryEntry
 from gateway.agents.port import Agent, AgentEvent, Finished, MessageCompleted, Tools, TurnInput
-from gateway.conversations.submission import Submissions
+from gateway.conversations.submissions.submissions import Submissions
 from gateway.store.conversations import conversations, handover
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import branches, turns

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from channels.slack.simulator import Post, Simulator
-from channels.slack.simulator.rate_limits import Rate
+from channels.slack.simulator.api.rate_limits import Rate
 from channels.slack.simulator.run import simulate
 from gateway_process import GatewayProcess, channel_env, gateway
 from openai_server import OpenAIServer

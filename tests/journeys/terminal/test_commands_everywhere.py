@@ -15,7 +15,7 @@ from channels.telegram.simulator import Simulator
 from commands import PIPE, gateway_command
 from console_driver import CHROMIUM, open_browser, open_console
 from gateway.config.load import environment_without_ours
-from gateway.ingress.commands import ChatCommands
+from gateway.ingress.commands.chat_commands import ChatCommands
 from gateway_process import GatewayProcess
 from telegram_gateway import CHAT, telegram_gateway
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from channels.message import Button, ButtonPress
 from channels.slack import payloads
 from channels.slack.receive import codec, interactions
-from channels.slack.simulator.structure import check_modal
+from channels.slack.simulator.api.structure import check_modal
 
 BOT = codec.Bot(id="U0BOT", bot_id="B0BOT", team="T0TEAM")
 DATA = st.text(alphabet="abc_:0123456789", min_size=1, max_size=64)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.environments.resolver import Environment
-from gateway.tools.bash import bash, missing_runtime_note
+from gateway.tools.builtin.bash import bash, missing_runtime_note
 from gateway.tools.tool import ToolContext
 from sandbox import registry
 from sandbox.config import SCREENS, SandboxConfig

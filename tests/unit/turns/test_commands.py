@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.deliveries.rendering import code_block
-from gateway.ingress.commands import parse, render_queue
+from gateway.ingress.commands.chat_commands import parse, render_queue
 from gateway.store.turn_state import TurnState
 from gateway.store.turns.turns import Turn
 

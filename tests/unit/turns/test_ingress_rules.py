@@ -15,8 +15,8 @@ from delivery.deliveries.port import OutcomeKind
 from delivery.deliveries.rendering import render_text
 from delivery.events.event import Event, EventType
 from gateway.conversations.approver_rules import may_decide
-from gateway.conversations.queue_policy import MAX_INPUT, find_mergeable, merge_input
-from gateway.ingress.commands import parse, to_command
+from gateway.conversations.submissions.queue_policy import MAX_INPUT, find_mergeable, merge_input
+from gateway.ingress.commands.chat_commands import parse, to_command
 from gateway.ingress.interactions.approval_replies import parse_decision
 from gateway.ingress.rate_limit import MAX_SENDERS, RateDecision, SenderRateLimiter
 from gateway.store.turn_state import QueueMode, TurnState

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.environments.resolver import Environment
 from gateway.store.accounts.records import Record
-from gateway.tools.async_status import async_status
-from gateway.tools.bash import bash
+from gateway.tools.builtin.async_status import async_status
+from gateway.tools.builtin.bash import bash
 from gateway.tools.tool import ToolContext
 from sandbox.config import SandboxConfig
 from sandbox.labels import Owner, Scope

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, StrictInt, StrictStr
 
-from gateway.conversations.queue_policy import MAX_INPUT
+from gateway.conversations.submissions.queue_policy import MAX_INPUT
 from gateway.records.fields import Name
 from gateway.web.compat.openai_messages import InlineOrUrl, LenientRequest, Text
 from gateway.web.http import attachments

@@ -21,7 +21,7 @@ from channels.message import (
 from channels.port import Connection
 from channels.slack.receive import codec
 from channels.slack.simulator import Simulator
-from channels.slack.simulator.scopes import ALL_SCOPES
+from channels.slack.simulator.api.scopes import ALL_SCOPES
 from channels.testing.connections import UpdateRecorder, receiving
 from slack_connections import ROOM, make_reply, serve_webhook, wait_for_update
 

@@ -15,7 +15,7 @@ from channels.slack import plugin
 from channels.slack.scopes import SCOPES
 from channels.slack.settings import SlackSettings
 from channels.slack.simulator import Simulator
-from channels.slack.simulator.scopes import ALL_SCOPES
+from channels.slack.simulator.api.scopes import ALL_SCOPES
 from egress.guard import TRUSTED
 from slack_connections import SECRET, slack_simulator  # noqa: F401 - fixtures
 

@@ -16,9 +16,9 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from channels.slack.simulator import Simulator
+from channels.slack.simulator.api.rate_limits import Rate
+from channels.slack.simulator.api.scopes import ALL_SCOPES
 from channels.slack.simulator.outgoing import signature_headers
-from channels.slack.simulator.rate_limits import Rate
-from channels.slack.simulator.scopes import ALL_SCOPES
 from slack_connections import slack_simulator  # noqa: F401 - fixtures
 
 ROOM = "C0ROOM"

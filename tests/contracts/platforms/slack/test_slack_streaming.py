@@ -23,7 +23,7 @@ from channels.port import Connection
 from channels.slack import plugin
 from channels.slack.send import lookup
 from channels.slack.simulator import Post, Simulator
-from channels.slack.simulator.rate_limits import Rate
+from channels.slack.simulator.api.rate_limits import Rate
 from channels.testing.connections import open_connection
 from slack_connections import ROOM, make_reply, thread_address
 

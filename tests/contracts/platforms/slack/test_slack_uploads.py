@@ -11,7 +11,7 @@ from channels.message import File
 from channels.port import Connection
 from channels.slack import plugin
 from channels.slack.simulator import Simulator
-from channels.slack.simulator.scopes import ALL_SCOPES
+from channels.slack.simulator.api.scopes import ALL_SCOPES
 from channels.testing.connections import open_connection
 from channels.testing.memory_state import MemoryChannelState
 from slack_connections import ROOM, thread_address

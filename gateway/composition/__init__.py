@@ -1,0 +1,1 @@
+"""The composition root: the modules that name concrete classes and connect them."""

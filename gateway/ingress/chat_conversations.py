@@ -1,0 +1,54 @@
+"""The conversation of a chat thread, with the route of its replies."""
+
+from __future__ import annotations
+
+import structlog
+
+from channels.message import Address, RoomKind
+from delivery.deliveries import routes as delivery_store
+from delivery.deliveries.route import Route
+from delivery.deliveries.transactions import Transaction
+from gateway.conversations.submissions.conversation_lookup import create_conversation
+from gateway.ingress.channel_context import ChannelContext
+from gateway.store.accounts import records
+from gateway.store.conversations import conversations
+from gateway.store.conversations.conversations import Conversation
+
+log = structlog.get_logger(__name__)
+
+
+async def get_or_create_chat_conversation(
+    tx: Transaction, context: ChannelContext, address: Address, room: RoomKind
+) -> Conversation:
+    """Return the conversation of a chat thread; creates one if there is none."""
+    account, direct = context.record.account, room is RoomKind.DIRECT
+    found = await conversations.get_by_address(tx.connection, account, address.key)
+    if found is not None:
+        if found.direct is not direct:
+            await conversations.set_direct(tx.connection, found.id, direct=direct)
+        return found
+    opened = await create_conversation(
+        tx,
+        account=account,
+        agent=await _agent_for_room(tx, context, address.room),
+        channel=context.record.id,
+        address=address.encode(),
+        address_key=address.key,
+        direct=direct,
+    )
+    await delivery_store.add_route(
+        tx.connection, Route.to_chat(account=account, conversation=opened.id, address=address)
+    )
+    return opened
+
+
+async def _agent_for_room(tx: Transaction, context: ChannelContext, room: str) -> str:
+    """Return the agent of a room: the one it names if that exists, else the channel's."""
+    wanted = context.agent_in(room)
+    if wanted is None:
+        return context.agent
+    found = await records.get(tx.connection, context.record.account, "agent", wanted)
+    if found is None:
+        log.warning("ingress.agent_not_found", channel=context.record.name, room=room, agent=wanted)
+        return context.agent
+    return found.id

@@ -1,0 +1,1 @@
+"""Commands of chats and clients: parsing them, executing them, and one module for each large group."""

@@ -1,0 +1,76 @@
+"""The commands that decide about an approval or answer a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from channels.message import Author
+from delivery.deliveries.transactions import Transaction
+from gateway.conversations.approval_question import render_call
+from gateway.conversations.approvals import (
+    AlreadyDecided,
+    ApprovalNotFound,
+    NotAllowed,
+    answer_in,
+    decide_in,
+)
+from gateway.conversations.approver_rules import DecisionContext
+from gateway.conversations.questions import InvalidAnswer
+from gateway.store.conversations.conversations import Conversation
+
+
+async def answer_by_command(
+    tx: Transaction,
+    conversation: Conversation,
+    args: Sequence[str],
+    *,
+    by: Author,
+    decision_context: DecisionContext | None,
+) -> str:
+    """Answer the question that a command names, and return the reply."""
+    if not args:
+        return "Which question? `/answer ID TEXT`"
+    account, given = conversation.account, " ".join(args[1:])
+    try:
+        await answer_in(
+            tx, account, args[0], given, by=by.id, name=by.name, decision_context=decision_context
+        )
+    except ApprovalNotFound:
+        return f"There is no question {args[0]} here."
+    except (NotAllowed, InvalidAnswer) as error:
+        return str(error)
+    except AlreadyDecided as error:
+        return f"Too late: {error}."
+    return "Answered."
+
+
+async def decide_by_command(
+    tx: Transaction,
+    conversation: Conversation,
+    name: str,
+    args: Sequence[str],
+    *,
+    by: Author,
+    decision_context: DecisionContext | None,
+) -> str:
+    """Decide about the approval that a command (`approve` or `deny`) names, and return the reply."""
+    if not args:
+        return f"Which one? `/{name} ID`"
+    try:
+        decided = await decide_in(
+            tx,
+            conversation.account,
+            args[0],
+            approved=name == "approve",
+            by=by.id,
+            name=by.name,
+            comment=" ".join(args[1:]),
+            decision_context=decision_context,
+        )
+    except ApprovalNotFound:
+        return f"There is no approval {args[0]} here."
+    except (NotAllowed, InvalidAnswer) as error:
+        return str(error)
+    except AlreadyDecided as error:
+        return f"Too late: {error}."
+    return f"{decided.state.capitalize()}: `{render_call(decided.tool, decided.args)[:200]}`"

@@ -1,0 +1,1 @@
+"""The built-in tools for commands, jobs, questions, notes, schedules and skills."""
