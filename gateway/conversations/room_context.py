@@ -147,7 +147,7 @@ def merge_contexts(
     return {**({"quoted": quoted} if quoted else {}), **({"earlier": earlier} if earlier else {})}
 
 
-def carry(said: Sequence[HandoverMessage], size: int = ContextLimits().size) -> dict[str, Any] | None:
+def build_context(said: Sequence[HandoverMessage], size: int = ContextLimits().size) -> dict[str, Any] | None:
     """Return the context of what was said while a person handled the conversation (pure)."""
     chosen: list[dict[str, Any]] = []
     for one in reversed(said):

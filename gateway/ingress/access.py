@@ -14,7 +14,7 @@ class AdmissionResult(StrEnum):
     """The decision about one update."""
 
     ADMITTED = "admitted"
-    UNKNOWN_SENDER = "stranger"
+    UNKNOWN_SENDER = "unknown_sender"
     """Not paired with the bot; gets a pairing code."""
     IGNORED = "ignored"
 

@@ -217,7 +217,7 @@ class BackgroundCalls:
         except (TooManyJobs, DeliveryError, DatabaseUnavailable) as error:
             if live.job is not None:
                 raise
-            log.info("call.stays_in_turn", job=live.call.job, error=str(error))
+            log.info("call.kept_in_turn", job=live.call.job, error=str(error))
             live.is_job = False
             return False
         return True

@@ -216,7 +216,7 @@ class ToolExecutor(Tools):
                 return None
             return FileChange(before=before, after=tool.changed_text(call.args, before))
         except (InvalidArguments, ValueError, OSError, SandboxError) as error:
-            log.debug("tool.change_not_shown", turn=self._context.turn.id, error=str(error))
+            log.debug("tool.change_hidden", turn=self._context.turn.id, error=str(error))
             return None
 
     async def _asker_may_approve(self) -> bool:

@@ -62,7 +62,7 @@ async def undo_last_exchange(tx: Transaction, conversation: Conversation, *, by:
     if exchange.is_summarised:
         return SUMMARISED
     first = exchange.turns[-1]
-    await forget_entries(tx, conversation, len(exchange.turns))
+    await delete_entries(tx, conversation, len(exchange.turns))
     undone = [turn for turn in reversed(exchange.turns) if turn]
     if undone:
         await branches.add(
@@ -81,7 +81,7 @@ async def undo_last_exchange(tx: Transaction, conversation: Conversation, *, by:
     )
 
 
-async def forget_entries(tx: Transaction, conversation: Conversation, count: int) -> None:
+async def delete_entries(tx: Transaction, conversation: Conversation, count: int) -> None:
     """Take the last entries out of what the agent's next turn gets; the rows stay."""
     await histories.append(
         tx.connection,
@@ -201,7 +201,7 @@ async def _forgotten_turns(tx: Transaction, turn: Turn, conversation: Conversati
             raise CannotRerun("the message is part of a summary of the conversation; it cannot be run again")
         found.append(known.id)
     if found:
-        await forget_entries(tx, conversation, len(found))
+        await delete_entries(tx, conversation, len(found))
     return [turn.id, *(one for one in reversed(found) if one != turn.id)]
 
 

@@ -174,7 +174,7 @@ class Zygote:
         while line and not line.endswith(b"\n"):
             line += connection.recv(1 << 16)
         if not line:
-            self._forget(connection)
+            self._discard(connection)
             return None
         return self._fork(connection, Order(**json.loads(line), descriptors=descriptors))
 
@@ -215,9 +215,9 @@ class Zygote:
         os.close(watch)
         with contextlib.suppress(OSError):
             connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-        self._forget(connection)
+        self._discard(connection)
 
-    def _forget(self, connection: socket.socket) -> None:
+    def _discard(self, connection: socket.socket) -> None:
         with contextlib.suppress(KeyError):
             self._waiting.unregister(connection)
         connection.close()

@@ -49,7 +49,7 @@ class PancakeReceiver(InboxReceiver):
             try:
                 await self._read(conversation, accept)
             except ChannelError as error:
-                log.warning("pancake.announced_message_not_read: %s", error)
+                log.warning("pancake.message_read_failed", error=str(error))
             finally:
                 self._reads -= 1
         return WebhookResponse(status=200)

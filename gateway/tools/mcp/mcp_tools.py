@@ -225,12 +225,12 @@ class _MissingLibrary(McpServer):
 
 @dataclass(frozen=True, slots=True)
 class _OpenServer:
-    """A server of a turn. `forget` drops the list that later turns would use."""
+    """A server of a turn. `discard` drops the list that later turns would use."""
 
     name: str
     config: McpServerConfig
     server: McpServer
-    forget: Callable[[], object]
+    discard: Callable[[], object]
 
     def readable(self) -> ReadableServer:
         """Return it for the tools that read."""
@@ -318,7 +318,7 @@ def _with_changes(opened: _OpenServer, result: ToolResult) -> ToolResult:
     """Return the result; it says so if the server announced another list of tools."""
     if not opened.server.take_list_changed():
         return result
-    opened.forget()
+    opened.discard()
     return replace(result, content=result.content + LIST_CHANGED)
 
 

@@ -148,13 +148,13 @@ class SignInLinks:
 
         client = await self.sign_ins.registered_client(found.agent.id, found.server)
         flow = self.sign_ins.flow(found.config, self.records.guard_of(found.agent), client)
-        brought = AuthorizationCode(code=answer.get("code", ""), verifier=verifier, issuer=answer.get("iss"))
+        code = AuthorizationCode(code=answer.get("code", ""), verifier=verifier, issuer=answer.get("iss"))
         try:
-            grant = await flow.exchange(brought)
+            grant = await flow.exchange(code)
         except SignInUnavailable as error:
             self._fail(found, error)
         except GrantRefused as error:
-            await self.sign_ins.forget_client(found.agent.id, found.server)
+            await self.sign_ins.delete_client(found.agent.id, found.server)
             self._fail(found, error)
         approval, person = found.approval, found.key.person
         async with self.transactions.begin("mcp.sign_in") as tx:
@@ -163,7 +163,7 @@ class SignInLinks:
             try:
                 await answer_in(tx, approval.account, approval.id, SIGNED_IN, by=person, name=person)
             except AlreadyDecided:  # somebody has answered since; the person is signed in nevertheless
-                log.info("mcp.sign_in_late", approval=approval.id)
+                log.info("mcp.sign_in_expired", approval=approval.id)
         log.info("mcp.signed_in", agent=found.agent.id, server=found.server)
 
     async def sign_out(self, tx: Transaction, agent: Record, server: str, person: str) -> bool:
@@ -208,7 +208,7 @@ class SignInLinks:
     async def _decline(self, found: OpenSignIn, error: str) -> None:
         """Tell the turn that the person did not sign in; another kind of error leaves it waiting."""
         if error != "access_denied":
-            await self.sign_ins.forget_client(found.agent.id, found.server)
+            await self.sign_ins.delete_client(found.agent.id, found.server)
             return
         approval, person = found.approval, found.key.person
         comment = f"the person did not sign in to {found.server}"
@@ -218,7 +218,7 @@ class SignInLinks:
                     tx, approval.account, approval.id, approved=False, by=person, name=person, comment=comment
                 )
             except AlreadyDecided:
-                log.info("mcp.sign_in_late", approval=approval.id)
+                log.info("mcp.sign_in_expired", approval=approval.id)
 
     def _keys_of(self, ticket: str) -> Sequence[bytes]:
         return [hmac.digest(key, ticket.encode("utf-8", "replace"), hashlib.sha256) for key in self.keys]

@@ -263,7 +263,7 @@ class McpSignIns:
         async with self._database.begin() as connection:
             await self.save(connection, key, grant)
 
-    async def forget_client(self, agent: str, server: str) -> None:
+    async def delete_client(self, agent: str, server: str) -> None:
         """Delete the client of a server, so that the next sign-in registers another."""
         async with self._database.begin() as connection:
             await store.remove(connection, SignInKey(agent=agent, server=server, person=NOBODY))

@@ -77,7 +77,7 @@ class LiveViews:
             self._urls[key] = (now + URL_SECONDS, url)
         return URL(url)
 
-    def forget(self, link: ViewLink) -> None:
+    def discard(self, link: ViewLink) -> None:
         """Ask again for a port's address: nothing answers at the one that is known."""
         self._urls.pop((link.account, link.sandbox, link.port), None)
 
@@ -106,7 +106,7 @@ async def show(call: ApiCall[NoContent, NoContent]) -> web.StreamResponse:
                 return await _relay_socket(call.request, views.session, target, reader)
         return await _relay_file(call.request, views.session, target)
     except (aiohttp.ClientError, EgressRefused, TimeoutError) as error:
-        views.forget(link)
+        views.discard(link)
         raise HttpProblem(
             502, "nothing answers at this port of the sandbox: start the desktop in it"
         ) from error

@@ -167,7 +167,7 @@ class Multiplexer:
             else:
                 await self.send(OPEN, number)
             if streams is not None:
-                await self._carry(number, connection, streams)
+                await self._forward(number, connection, streams)
             is_complete = True
         except OSError:
             pass  # the connection is broken at one of its ends
@@ -189,7 +189,7 @@ class Multiplexer:
             await self.send(END, number)
             return None
 
-    async def _carry(self, number: int, connection: TunnelConnection, streams: Streams) -> None:
+    async def _forward(self, number: int, connection: TunnelConnection, streams: Streams) -> None:
         reader, writer = streams
         halves = [
             asyncio.ensure_future(self._send_all(number, connection, reader)),

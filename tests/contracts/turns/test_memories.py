@@ -232,7 +232,7 @@ async def test_the_tools_write_find_and_delete_notes(database: Database, tmp_pat
     assert [one.id for one in await memory.memories.search(memory.view.filter, "", limit=9)] == [kept.id]
 
 
-class Listener(Agent):
+class InstructionRecorder(Agent):
     """An agent that keeps the instructions it was given."""
 
     def __init__(self) -> None:
@@ -251,7 +251,7 @@ async def test_a_model_gets_the_notes_of_its_conversation(database: Database, tm
     await memories_of(database).write(
         NewMemory(account=harness.agent.account, subject=subject, text="tea at noon", created_by="key")
     )
-    turn, agent = await harness.add_turn(), Listener()
+    turn, agent = await harness.add_turn(), InstructionRecorder()
     async with harness.running(agent):
         await harness.wake()
         await harness.wait_for_state(turn, TurnState.COMPLETED)

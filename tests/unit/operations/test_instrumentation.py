@@ -227,7 +227,7 @@ async def test_what_cannot_be_taken_is_counted_and_raised() -> None:
         with pytest.raises(OSError, match="full") if failing else nullcontext():
             await accept(moved)
     text = metrics.render().decode()
-    for outcome in ("failed", "taken"):
+    for outcome in ("failed", "accepted"):
         assert f'dovecote_inbound_total{{kind="moved",outcome="{outcome}",platform="telegram"}} 1.0' in text
 
 

@@ -9,8 +9,8 @@ import pytest
 from channels.message import Message
 from channels.port import Connection
 from channels.slack import plugin
-from channels.slack.places import RECEIVED_UNTIL
 from channels.slack.simulator import Simulator
+from channels.slack.thread_locations import RECEIVED_UNTIL
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelState
 from slack_connections import SECRET, make_reply, thread_address
