@@ -51,7 +51,7 @@ HELP = (
     "`/model` shows or selects the model, `/compact` summarises what was said so far, "
     "`/verbose on` shows the tools that run, "
     "`/memory` lists my notes for this chat, `/usage` shows what this conversation has used, "
-    "`/link` joins what I know of you on several platforms, "
+    "`/link` links your accounts on several platforms, "
     "`/signin` gives you the links with which you sign in to services (`/signout NAME` ends that), "
     "`/title TEXT` names this conversation in lists, `/help` shows this."
 )

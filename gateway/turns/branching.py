@@ -24,7 +24,8 @@ from gateway.store.turns.turns import Turn
 BUSY = "Something is running or waits for its turn; `/stop` ends it."
 NOTHING = "There is nothing to take back."
 SUMMARISED = (
-    "The last exchange is part of a summary of the conversation and cannot be taken back; `/new` starts anew."
+    "The last exchange is part of a summary of the conversation and cannot be undone. "
+    "Use `/new` to start a new conversation."
 )
 
 
@@ -76,8 +77,8 @@ async def undo_last_exchange(tx: Transaction, conversation: Conversation, *, by:
     data = {"by": by, "turns": list(reversed(exchange.turns)), "text": exchange.text}
     tx.emit(Event.now(EventType.TURN_UNDONE, conversation.id, data, turn=first))
     return (
-        f"Taken back: {quoted(exchange.text)}. The agent no longer knows of it; files and other effects of "
-        "commands stay as they are."
+        f"Taken back: {quoted(exchange.text)}. It is no longer in the agent's history; files "
+        "and other effects of commands stay as they are."
     )
 
 

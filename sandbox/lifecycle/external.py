@@ -1,4 +1,4 @@
-"""Use sandboxes that somebody else created: never create, suspend, relabel or delete them.
+"""Use sandboxes that Dovecote did not create: never create, suspend, relabel or delete them.
 
 `open_provider` wraps every provider, so a provider cannot be asked to end a sandbox that is not its own,
 whoever asks: the reaper, a deleted record or account, or a quota. The ids of such sandboxes have a form that
@@ -98,7 +98,7 @@ class ExternalProvider(Provider):
     async def attach(self, spec: SandboxSpec) -> Sandbox:
         """Return the external sandbox of a spec, without the calls that would change its life."""
         if Feature.EXTERNAL not in self._plugin.features:
-            raise FeatureUnsupported(f"{self._plugin.name} cannot use a sandbox that somebody else created")
+            raise FeatureUnsupported(f"{self._plugin.name} cannot use a sandbox that Dovecote did not create")
         _check(spec)
         sandbox = await self._provider.attach(spec)
         return ExternalSandbox(sandbox, sandbox.id)

@@ -1,4 +1,4 @@
-"""What a provider promises about sandboxes that somebody else created."""
+"""What a provider promises about sandboxes that Dovecote did not create."""
 
 from __future__ import annotations
 

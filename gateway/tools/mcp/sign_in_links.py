@@ -98,13 +98,13 @@ class SignInLinks:
         """Return the sign-in of a link; raises SignInNotPossible."""
         values = SignedTokens(keys=self.keys).verify(ticket, count=_VALUES)
         if values is None:
-            raise SignInNotPossible("This link is not complete: open it as it stands in the chat.")
+            raise SignInNotPossible("This link is not complete: open the complete link from the chat.")
         account, turn, call = (str(one) for one in values)
         async with self.database.read() as connection:
             asked = await approvals.list_for_turn(connection, turn)
             waiting = [one for one in asked if (one.account, one.call, one.tool) == (account, call, SIGN_IN)]
             if not waiting or waiting[-1].state != "pending":
-                raise SignInNotPossible("This link was used before, or nobody waits for it any more.")
+                raise SignInNotPossible("This link was used before, or the request has ended.")
             agent = await record_store.get_by_id(connection, str(waiting[-1].args["agent"]))
         configs = self.records.mcp_servers(agent) if agent is not None else {}
         config = configs.get(str(waiting[-1].args["server"]))

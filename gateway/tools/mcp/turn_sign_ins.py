@@ -57,7 +57,7 @@ class TurnSignIns:
     def require(self, server: str, reason: str) -> str:
         """Note that a server requires a sign-in, and return what the model is told."""
         if self.tokens(server) is None:
-            return f"{reason}, and nobody can do that in this turn"
+            return f"{reason}, and this turn has no person who can sign in"
         self.required.add(server)
         return f"{reason}. Call {_tool(server)} if you need it: it asks the person, and waits."
 

@@ -179,7 +179,7 @@ def _send_spec(places: Sequence[str], *, with_files: bool) -> ToolSpec:
         name=SEND,
         description=(
             "Send a message to another place than this conversation. Your answers here need no tool. "
-            "Whoever is there can answer in that place, not here."
+            "People there can answer in that place, not here."
         ),
         schema={
             "type": "object",

@@ -72,7 +72,7 @@ class ApproveArguments(RequestModel):
     approval: Id = Field(description="the approval's id")
     decision: Literal["approve", "deny"]
     comment: Annotated[StrictStr, Field(max_length=2000)] = Field(
-        default="", description="what the agent is told"
+        default="", description="the message for the agent"
     )
 
 
