@@ -278,7 +278,7 @@ def _race(workspace: Path, outside: Path, stop: threading.Event) -> None:
             link.rename(workspace / "swapped")
 
 
-async def test_a_pipe_in_the_workspace_blocks_nobody(sandbox: Sandbox) -> None:
+async def test_a_pipe_in_the_workspace_blocks_no_call(sandbox: Sandbox) -> None:
     """A FIFO where a file is expected is refused at once, for reading and for writing."""
     await sandbox.run(ExecRequest(script="mkfifo pipe; ln -s pipe link"))
     async with asyncio.timeout(TIMEOUT_SECONDS):

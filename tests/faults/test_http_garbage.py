@@ -185,7 +185,7 @@ async def test_a_body_without_end_is_cut_at_the_limit(api: ApiServer) -> None:
     assert status_of(answer) == 413
 
 
-async def test_nobody_sends_more_than_the_limit_before_saying_who_it_is(api: ApiServer) -> None:
+async def test_an_unauthenticated_client_cannot_send_more_than_the_limit(api: ApiServer) -> None:
     """Without a key a large body is refused before it is read."""
     answer = await raw(api, post(api, b"x" * 1000, Authorization="", Content_Length="100000000"))
     assert status_of(answer) == 401

@@ -48,7 +48,7 @@ async def test_a_late_loop_loses_a_lease_on_the_broker(nats_connection: NatsConn
             lease.ensure_held()
 
 
-async def test_a_late_loop_keeps_a_lease_that_nobody_else_can_take() -> None:
+async def test_a_late_loop_keeps_a_lease_that_no_other_can_acquire() -> None:
     """Leases in memory do not expire: they belong to a process that has its broker to itself."""
     leases = MemoryLeases()
     async with leases.acquire("t:a", ttl=0.1) as lease:

@@ -27,7 +27,7 @@ def make_log(*turns: str) -> list[dict[str, Any]]:
         ([], (3, 0, 0)),
     ],
 )
-def test_what_a_chat_was_told(answered: list[int], verdict: tuple[int, int, int]) -> None:
+def test_what_a_chat_received(answered: list[int], verdict: tuple[int, int, int]) -> None:
     """Lost, duplicated and reordered answers are each counted."""
     assert check_chat(3, answered) == verdict
 

@@ -72,7 +72,7 @@ async def test_hostile_names_are_names(files: ShellFiles) -> None:
     assert len(await files.list("in")) == len(HOSTILE)
 
 
-async def test_kinds_are_told(files: ShellFiles) -> None:
+async def test_kinds_of_files_are_returned(files: ShellFiles) -> None:
     """Files, directories, links and the rest are distinguished; hidden names are listed."""
     root = Path(files.root)
     await files.write(".hidden", b"four")
@@ -119,7 +119,7 @@ async def test_links_do_not_lead_out(files: ShellFiles) -> None:
     assert (root / "inside").is_symlink()
 
 
-async def test_what_is_not_there_is_told(files: ShellFiles) -> None:
+async def test_a_missing_file_is_reported(files: ShellFiles) -> None:
     """Errors are those of ordinary files."""
     await files.write("file", b"x")
     await files.mkdir("directory")

@@ -102,7 +102,7 @@ async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, servic
     assert len(service.machines) == 1
 
 
-async def test_what_the_service_is_told(provider: Provider, service: DaytonaService) -> None:
+async def test_the_service_gets_the_settings(provider: Provider, service: DaytonaService) -> None:
     """Labels, timers, lifetime, and the network in each mode."""
     closed = await provider.create(_spec(label="closed", persistent=False, max_lifetime=7200))
     opened = await provider.create(_spec(label="opened", network=Network.ALLOW_ALL))

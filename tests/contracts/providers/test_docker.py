@@ -259,7 +259,7 @@ async def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
     assert "no.sock" in told.detail
 
 
-async def test_doctor_hears_what_the_engine_has(rig: ProviderRig) -> None:
+async def test_doctor_reads_what_the_engine_has(rig: ProviderRig) -> None:
     """Isolation, limits and the image are reported, from inside an event loop too."""
     told = {ability.name: ability for ability in rig.plugin.capabilities(rig.settings)}
     assert told["isolation"].present

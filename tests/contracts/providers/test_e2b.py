@@ -88,7 +88,7 @@ async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, servic
     assert (await (await provider.create(_spec())).run(ExecRequest(script="echo one"))).stdout == b"one\n"
 
 
-async def test_what_the_service_is_told(provider: Provider, service: E2bService) -> None:
+async def test_the_service_gets_the_settings(provider: Provider, service: E2bService) -> None:
     """Label, template, what becomes of it when it is not used, and the network in each mode."""
     closed = await provider.create(_spec(label="closed", persistent=False))
     opened = await provider.create(_spec(label="opened", network=Network.ALLOW_ALL))

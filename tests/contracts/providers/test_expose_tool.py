@@ -39,7 +39,7 @@ async def tool_context(rig: ProviderRig) -> AsyncIterator[ToolContext]:
         await provider.destroy(sandbox.id)
 
 
-async def test_a_port_is_told_by_its_url_or_the_reason_against_it(tool_context: ToolContext) -> None:
+async def test_a_port_gets_its_url_or_the_reason_against_it(tool_context: ToolContext) -> None:
     """The model gets a URL, of port 8080 where it names none; or it is refused in words."""
     for args, port in (({"port": 3000}, 3000), ({}, 8080)):
         if tool_context.environment.provider == "docker":

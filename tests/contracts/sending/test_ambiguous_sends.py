@@ -78,7 +78,7 @@ async def test_nothing_is_repeated_while_it_cannot_be_looked_up(trouble: Channel
     ],
 )
 @pytest.mark.parametrize("features", [FINDS, frozenset({ChannelFeature.TYPING})])
-async def test_where_nobody_can_tell_the_settings_decide(
+async def test_the_settings_decide_an_ambiguous_send(
     policy: AmbiguityPolicy, verdict: OutcomeKind, said: int, features: frozenset[ChannelFeature]
 ) -> None:
     """Without a lookup, or without the right to it, the message is sent again or left and marked."""

@@ -139,7 +139,7 @@ async def test_what_was_attached_is_not_attached_again() -> None:
         ({ChannelFeature.UPLOAD}, 6, NotPermitted("Attach Files"), "Attach Files"),
     ],
 )
-async def test_what_cannot_be_attached_is_told_in_words_with_a_link(
+async def test_what_cannot_be_attached_is_described_with_a_link(
     features: frozenset[ChannelFeature], size: int, trouble: ChannelError | None, why: str
 ) -> None:
     """The chat gets the reason and a link; the model gets a note as well."""
@@ -164,7 +164,7 @@ async def test_without_a_public_address_the_words_name_the_workspace() -> None:
     assert harness.channel.texts("42")[0].endswith("It is in the workspace as `outbox/result.txt`.")
 
 
-async def test_a_file_that_is_gone_is_told_of() -> None:
+async def test_a_file_that_is_gone_is_reported() -> None:
     """A delivery that waited longer than the file is retained ends as text."""
     harness = FileSinkHarness(contents={})
     assert (await harness.send(make_delivery(body=BODY))).kind is OutcomeKind.DELIVERED
@@ -180,7 +180,7 @@ async def test_a_file_that_is_gone_is_told_of() -> None:
         (Undeliverable("x"), OutcomeKind.GIVE_UP),
     ],
 )
-async def test_passing_trouble_is_judged_as_for_words(error: ChannelError, verdict: OutcomeKind) -> None:
+async def test_a_temporary_failure_is_handled_as_for_texts(error: ChannelError, verdict: OutcomeKind) -> None:
     """No words replace a file that may yet be attached."""
     harness = FileSinkHarness()
     harness.channel.errors.append(error)

@@ -55,7 +55,7 @@ async def test_a_far_end_that_takes_it_is_delivered(harness: SinkHarness) -> Non
     assert len(harness.attempt_ids()) == 1
 
 
-async def test_passing_trouble_is_to_be_retried(harness: SinkHarness) -> None:
+async def test_a_temporary_failure_is_retried(harness: SinkHarness) -> None:
     """Trouble of the moment means later; the sink itself tries once only."""
     await harness.fail("later")
     assert (await harness.sink.send(harness.delivery)).kind is OutcomeKind.RETRY

@@ -114,7 +114,7 @@ async def test_results_have_the_methods_of_sqlalchemy(known: Database) -> None:
         assert row["name"] == "a"
 
 
-async def test_changes_are_counted_and_told(known: Database) -> None:
+async def test_changes_are_counted_and_reported(known: Database) -> None:
     """`rowcount`, RETURNING, and many rows in one call."""
     async with known.begin() as connection:
         many = await execute(connection, INSERT, [thing("b"), thing("c")], direct=True)

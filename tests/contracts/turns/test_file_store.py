@@ -122,7 +122,7 @@ async def test_bytes_are_not_taken_while_they_are_being_dropped(
     assert await file_store.write_blob("acc_1", b"x") == digest
 
 
-async def test_a_note_is_told_by_one_turn_however_often_it_runs(
+async def test_a_note_is_reported_by_one_turn_however_often_it_runs(
     database: Database, file_store: FileStore
 ) -> None:
     """The turn that attached it attaches it again after a crash; no other does."""

@@ -71,7 +71,7 @@ async def test_no_turn_begins_while_a_person_handles_the_conversation(database: 
     assert {turn.cancel_why for turn in queued[1:]} == {HANDED_OVER}
 
 
-async def test_the_agent_gets_once_what_was_said_meanwhile(database: Database) -> None:
+async def test_the_agent_gets_once_what_was_said_during_a_handover(database: Database) -> None:
     """The first turn after the handover has the messages of the people and of the operator as context."""
     harness = await open_ingress_harness(database)
     await harness.send_message("@bot hello", **in_group(mentions_bot=True))

@@ -146,7 +146,7 @@ async def test_the_progress_of_a_failed_turn_is_remembered(harness: TurnWorkerHa
     assert await stored(harness) == [["one"], ["half of it"], ["two"]]
 
 
-async def test_what_is_not_committed_is_forgotten(harness: TurnWorkerHarness) -> None:
+async def test_what_is_not_committed_is_discarded(harness: TurnWorkerHarness) -> None:
     """A row that was rolled back is not in the next turn's history, whatever its fence."""
     cache, turn = HistoryCache(), await harness.add_turn("one")
     async with harness.database.begin() as connection:

@@ -158,7 +158,7 @@ async def test_another_person_has_no_use_of_a_token(
         assert any("notes_sign_in" in note for note in external.notes)
 
 
-async def test_a_turn_of_nobody_is_told_that_nobody_can_sign_in(
+async def test_a_turn_without_a_person_reports_that_sign_in_is_impossible(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
     """Without an asker there is nobody to ask."""

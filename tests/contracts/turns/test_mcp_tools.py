@@ -266,7 +266,7 @@ async def test_an_announced_list_is_named_in_the_result(harness: TurnWorkerHarne
 
 
 @pytest.mark.parametrize("refusal", [400, 404])
-async def test_a_call_of_a_forgotten_session_is_sent_once_more(
+async def test_a_call_of_an_expired_session_is_sent_once_more(
     harness: TurnWorkerHarness, refusal: int
 ) -> None:
     """The server refused the call, so it did not run; a new session gets it once."""

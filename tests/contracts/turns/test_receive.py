@@ -90,7 +90,7 @@ async def test_a_room_names_its_agent(harness: IngressHarness) -> None:
     assert (await harness.get_conversation("gone")).agent == harness.agents["first"].id
 
 
-async def test_stop_is_heard_without_a_mention_where_the_bot_works(harness: IngressHarness) -> None:
+async def test_stop_is_accepted_without_a_mention_where_the_bot_works(harness: IngressHarness) -> None:
     """In a group `/stop` ends what runs, unmentioned; where nothing was ever asked it opens nothing."""
     await harness.send_message("@bot work", **in_group(mentions_bot=True))
     running = await harness.start_first_turn()
@@ -133,7 +133,7 @@ async def test_an_edit_changes_what_waits(harness: IngressHarness) -> None:
     assert told[0]["message"] == told[1]["message"]
 
 
-async def test_an_edit_of_what_was_begun_is_asked_anew(harness: IngressHarness) -> None:
+async def test_an_edit_of_a_started_turn_is_submitted_again(harness: IngressHarness) -> None:
     """Once the turn runs, the corrected message becomes the next one; a repeated edit does not."""
     first = await harness.send_message("add 1 and 1")
     await harness.start_first_turn()
@@ -199,7 +199,7 @@ async def test_a_flood_is_refused_once_and_does_not_come_back(database: Database
     assert await open_inputs(harness) == ["m0", "m1", "calm", "later"]
 
 
-async def test_a_strangers_slash_command_is_answered_to_them_alone(harness: IngressHarness) -> None:
+async def test_a_slash_command_of_an_unknown_sender_is_answered_privately(harness: IngressHarness) -> None:
     """The pairing code goes to the command's sender, and nothing is sent to the room."""
     command = Command(
         key="c",
@@ -217,7 +217,7 @@ async def test_a_strangers_slash_command_is_answered_to_them_alone(harness: Ingr
     assert await harness.list_delivery_bodies() == []
 
 
-async def test_a_room_without_its_agent_is_told_of_and_served(harness: IngressHarness) -> None:
+async def test_a_room_without_its_agent_is_notified_and_served(harness: IngressHarness) -> None:
     """Removing the agent that a room names leaves the room to the channel's agent."""
     second = harness.agents["second"]
     context = replace(harness.channel_context, rooms={"room": RoomSettings(agent=second.id)})

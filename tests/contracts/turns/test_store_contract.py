@@ -205,7 +205,7 @@ async def test_one_of_many_takes_over_an_abandoned_key(database: Database) -> No
     assert (await asyncio.gather(*(take() for _ in range(5)))).count(True) == 1
 
 
-async def test_answers_are_kept_and_forgotten(database: Database) -> None:
+async def test_answers_are_stored_and_deleted(database: Database) -> None:
     """An answer is found under its key until it is older than the window."""
     account, _ = await _account(database, "one")
     await idempotency.claim(database, account, "key", "digest")

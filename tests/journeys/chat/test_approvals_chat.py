@@ -63,7 +63,7 @@ async def test_a_press_decides_and_is_answered(chat_gateway: ChatGateway) -> Non
     await wait_for_message(platform, "pigeon", after=1)
 
 
-async def test_a_late_press_is_told_who_was_first(chat_gateway: ChatGateway) -> None:
+async def test_a_late_press_shows_who_was_first(chat_gateway: ChatGateway) -> None:
     """A decision over HTTP shows in the chat; a later, different press is answered and changes nothing."""
     platform, process = chat_gateway
     await platform.fail(502, times=1000, method="editMessageText")

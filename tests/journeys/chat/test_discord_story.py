@@ -218,7 +218,7 @@ async def test_what_was_said_while_the_gateway_was_down_is_answered(
     assert "virtue" in private.text
 
 
-async def test_orders_are_obeyed_however_they_are_given(platform: Simulator, running: GatewayProcess) -> None:
+async def test_commands_are_executed_in_every_form(platform: Simulator, running: GatewayProcess) -> None:
     """`/status` is answered privately, `@bot status` in the room."""
     asked = await platform.command(ROOM, "status")
     await platform.wait_until(lambda: bool(asked.notices))
@@ -228,7 +228,7 @@ async def test_orders_are_obeyed_however_they_are_given(platform: Simulator, run
     assert answer.text == asked.notices[0]
 
 
-async def test_a_missing_permission_is_told_to_the_operator(
+async def test_a_missing_permission_is_reported_to_the_operator(
     platform: Simulator, running: GatewayProcess
 ) -> None:
     """The delivery's error names the permission and what to do."""

@@ -55,7 +55,7 @@ async def dovecote(process: GatewayProcess, *words: str) -> str:
     return out.decode()
 
 
-async def test_who_is_let_in_is_told_and_answered(platform: Simulator, running: GatewayProcess) -> None:
+async def test_a_paired_person_is_notified_and_answered(platform: Simulator, running: GatewayProcess) -> None:
     """The code pairs its sender, who is notified and gets answers from then on."""
     await platform.say(PERSON, "!echo before", name="Ada")
     code = await wait_for_pairing_code(platform, PERSON)
@@ -86,7 +86,7 @@ async def test_a_pairing_stays_where_it_was_made(platform: Simulator, running: G
     assert all("secret" not in post.text for post in platform.messages(GROUP))
 
 
-async def test_who_is_let_out_is_a_stranger_again(platform: Simulator, running: GatewayProcess) -> None:
+async def test_an_unpaired_person_is_an_unknown_sender_again(platform: Simulator, running: GatewayProcess) -> None:
     """After `unpair` nothing runs for the person; they get a new code."""
     await platform.say(PERSON, "!echo before")
     first = await wait_for_pairing_code(platform, PERSON)

@@ -112,7 +112,7 @@ async def test_a_run_is_a_turn_of_its_threads_conversation(agui: AguiGateway) ->
     assert asked == ["my number is 7", "which?"]
 
 
-async def test_tool_calls_are_told_with_their_results(agui: AguiGateway) -> None:
+async def test_tool_calls_are_streamed_with_their_results(agui: AguiGateway) -> None:
     """A shell's command is a call with its arguments and its output."""
     events = await agui.run("shell", user("!echo called"), agent="shell")
     calls = {event["type"]: event for event in events if event["type"].startswith("TOOL_CALL")}

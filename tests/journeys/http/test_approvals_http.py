@@ -121,7 +121,7 @@ async def test_cancelling_a_streaming_turn_cuts_the_model_off(tmp_path: Path) ->
     assert server.disconnects == 1
 
 
-async def test_a_jobs_result_is_told_by_the_model(tmp_path: Path) -> None:
+async def test_a_jobs_result_is_reported_by_the_model(tmp_path: Path) -> None:
     """The result of a model's background job is a follow-up turn, marked as untrusted."""
 
     def script(body: dict[str, Any]) -> ScriptedTurn:

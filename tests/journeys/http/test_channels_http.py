@@ -35,7 +35,7 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
 TELEGRAM = {"name": "tg", "kind": "telegram", "settings": {"token": f"123456:{'A' * 35}"}}
 
 
-async def test_an_agents_webhook_gets_a_secret_that_is_told_once(api: ApiServer) -> None:
+async def test_an_agents_webhook_gets_a_secret_that_is_returned_once(api: ApiServer) -> None:
     """The secret made for an agent's hook is in the first answer and in no other."""
     hook = {"hooks": {"webhook": {"url": "https://example.org/hook?x=1"}}}
     first = await api.mine.call("POST", "/accounts/me/agents", {"name": "a", "config": hook})
@@ -49,7 +49,7 @@ async def test_an_agents_webhook_gets_a_secret_that_is_told_once(api: ApiServer)
     assert (await api.mine.call("GET", "/accounts/me/webhooks")).body["items"] == []
 
 
-async def test_a_webhooks_secret_is_told_once_and_rotates_with_overlap(api: ApiServer) -> None:
+async def test_a_webhooks_secret_is_returned_once_and_rotates_with_overlap(api: ApiServer) -> None:
     """Creating and rotating return a secret; afterwards both old and new sign."""
     first = await api.mine.call("POST", "/accounts/me/webhooks", {"url": "https://example.org/", "name": "h"})
     second = await api.mine.call("POST", "/webhooks/h/rotate")

@@ -72,7 +72,7 @@ async def test_administrative_requests_are_written_down(tmp_path: Path) -> None:
         assert (await reader.call("GET", "/accounts/me/audit")).status == 403
 
 
-async def test_every_answer_tells_what_is_left_of_the_minute(tmp_path: Path) -> None:
+async def test_every_response_has_the_remaining_requests(tmp_path: Path) -> None:
     """A key's quota is in the headers; beyond it requests are refused, and another key is not affected."""
     env = {"DOVECOTE_REQUESTS_PER_MINUTE": "20"}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:

@@ -190,7 +190,7 @@ async def test_the_same_post_at_once_is_carried_out_once(api: ApiServer) -> None
     assert len(named) == 1
 
 
-async def test_told_secrets_are_not_kept_in_clear(api: ApiServer, tmp_path: Path) -> None:
+async def test_returned_secrets_are_not_stored_in_clear(api: ApiServer, tmp_path: Path) -> None:
     """A stored answer is encrypted."""
     told = await api.mine.call("POST", "/accounts/me/keys", {"name": "k"}, Idempotency_Key="k")
     assert not files_with_text(tmp_path, told.body["key"])

@@ -172,7 +172,7 @@ async def test_leaving_ends_the_key_of_a_person_and_no_other(place: SignInRig) -
     assert (await place.api.mine.call("GET", "/accounts/me")).status == 200
 
 
-async def test_the_console_is_told_where_the_sign_in_begins(place: SignInRig, tmp_path: Path) -> None:
+async def test_the_console_gets_the_start_of_the_sign_in(place: SignInRig, tmp_path: Path) -> None:
     """The address is below the public URL, where the cookie belongs; without a provider there is none."""
     about = (await place.api.nobody.call("GET", "/console/sign-in")).body
     assert about == {"oidc": {"label": "single sign-on", "url": f"{PUBLIC_URL}/console/oidc"}}

@@ -106,7 +106,7 @@ async def test_a_delivery_survives_the_gateway(running: GatewayProcess, receiver
     assert len(receiver.requests) == 2
 
 
-async def test_a_closed_endpoint_is_opened_and_told_again(
+async def test_a_closed_endpoint_is_opened_and_called_again(
     running: GatewayProcess, receiver: WebhookReceiver
 ) -> None:
     """A 410 disables an endpoint; opened again, it is sent what it missed, under the same id."""

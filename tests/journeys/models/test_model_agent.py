@@ -81,7 +81,7 @@ async def test_a_careful_call_waits_for_people_and_the_others_are_carried_out() 
     assert [dict(call.args) for call in approval_step(steps).calls] == [{"command": "rm -r build"}]
 
 
-async def test_a_denied_call_is_not_carried_out_and_the_model_is_told_why() -> None:
+async def test_a_denied_call_is_not_carried_out_and_the_model_gets_the_reason() -> None:
     """The comment of the person who denied a call reaches the model in place of a result."""
     async with open_loopback_model([ScriptedTurn(calls=[REMOVE]), ScriptedTurn(text="Then I leave it.")]) as (
         server,

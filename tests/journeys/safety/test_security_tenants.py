@@ -219,13 +219,13 @@ async def _unrefused(town: TwoTenants, route: ApiRoute, records: Iterable[str]) 
 
 
 @pytest.mark.parametrize("route", ONE, ids=_label)
-async def test_m14_nobody_reads_what_is_anothers(tenants: TwoTenants, route: ApiRoute) -> None:
+async def test_m14_no_account_reads_records_of_another(tenants: TwoTenants, route: ApiRoute) -> None:
     """Whatever id of the first account is in a path, the other account is refused and learns nothing."""
     assert await _unrefused(tenants, route, tenants.ids) == []
 
 
 @pytest.mark.parametrize("route", CHANGES, ids=_label)
-async def test_m14_nobody_changes_what_is_anothers(tenants: TwoTenants, route: ApiRoute) -> None:
+async def test_m14_no_account_changes_records_of_another(tenants: TwoTenants, route: ApiRoute) -> None:
     """The same holds for everything that changes something."""
     assert await _unrefused(tenants, route, tenants.ids) == []
 
@@ -248,7 +248,7 @@ async def test_m14_the_same_ids_open_their_own_accounts_things(tenants: TwoTenan
 
 
 @pytest.mark.parametrize("route", LISTS, ids=_label)
-async def test_m14_no_list_tells_of_another_account(tenants: TwoTenants, route: ApiRoute) -> None:
+async def test_m14_no_list_shows_another_account(tenants: TwoTenants, route: ApiRoute) -> None:
     """The other account's lists contain no id and no text of the first account."""
     status, text = await tenants.request(tenants.other_tenant, "GET", route.path)
     assert status == 200, text
@@ -256,7 +256,7 @@ async def test_m14_no_list_tells_of_another_account(tenants: TwoTenants, route: 
     assert CANARY not in text
 
 
-async def test_m14_the_audit_log_tells_of_ones_own_deeds_alone(tenants: TwoTenants) -> None:
+async def test_m14_the_audit_log_shows_only_ones_own_requests(tenants: TwoTenants) -> None:
     """The other account's audit log has its own requests, whatever ids they named."""
     await tenants.other_tenant.call("DELETE", f"/conversations/{tenants.conversation}")
     deeds = (await tenants.other_tenant.call("GET", AUDIT)).body["items"]

@@ -114,7 +114,7 @@ async def test_a_reserved_container_sleeps_and_wakes(process: GatewayProcess) ->
         assert "kept" in (await turn(session, "!cat ~/note"))["output"]
 
 
-async def test_a_container_of_somebody_else_is_used_and_kept(process: GatewayProcess, tmp_path: Path) -> None:
+async def test_an_external_container_is_used_and_kept(process: GatewayProcess, tmp_path: Path) -> None:
     """A job in it survives a kill of the gateway; deleting the record leaves the container as it is."""
     async with outside_container(docker_engine.shared_engine(), outside_name(tmp_path)) as outside:
         before = await outside.state()

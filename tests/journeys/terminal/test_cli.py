@@ -159,7 +159,7 @@ async def test_files_of_a_turn_are_compared_and_restored(running: GatewayProcess
     assert (await run(running, "files", "cat", "default", "t/one")).out == "one\n"
 
 
-async def test_webhooks_are_heard(running: GatewayProcess) -> None:
+async def test_webhooks_are_received(running: GatewayProcess) -> None:
     """`webhooks listen` prints the test event of an endpoint after verifying its signature."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])

@@ -159,7 +159,7 @@ async def test_an_agent_is_added_once_and_changed(gateway: GatewayProcess, conso
     await expect(page.locator(".begin select")).to_have_value("helper")
 
 
-async def test_changes_of_somebody_else_are_not_overwritten_unseen(
+async def test_changes_of_another_user_are_not_overwritten_unseen(
     gateway: GatewayProcess, console: Console
 ) -> None:
     """The page names the field that changed meanwhile; other fields are saved without touching that one."""

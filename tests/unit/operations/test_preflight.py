@@ -12,7 +12,7 @@ from gateway.infra.preflight import DependencyUnavailable, connect_nats, migrate
 UNUSED_ADDRESS = "127.0.0.1:1"
 
 
-async def test_a_broker_that_does_not_answer_is_told_by_its_setting() -> None:
+async def test_a_broker_that_does_not_answer_is_reported_by_its_setting() -> None:
     """The line names setting, place and remedy, and no password."""
     async with AsyncExitStack() as stack:
         with pytest.raises(
@@ -22,7 +22,7 @@ async def test_a_broker_that_does_not_answer_is_told_by_its_setting() -> None:
     assert "hunter2" not in str(told.value)
 
 
-async def test_a_database_that_does_not_answer_is_told_by_its_setting() -> None:
+async def test_a_database_that_does_not_answer_is_reported_by_its_setting() -> None:
     """The line is one line, and names setting, place and remedy, and no password."""
     url = f"postgresql+psycopg://me:hunter2@{UNUSED_ADDRESS}/x"
     with pytest.raises(

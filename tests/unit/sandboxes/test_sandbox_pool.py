@@ -135,7 +135,7 @@ async def test_a_sandbox_starts_while_another_account_starts_more_than_fit() -> 
     assert len(started) == 21
 
 
-async def test_a_creation_nobody_finishes_is_taken_over() -> None:
+async def test_an_unfinished_creation_is_taken_over() -> None:
     """A row that another process left in `creating` belongs to a dead process, because the lock was free."""
     harness = PoolHarness()
     await harness.reservations.add(reserve(REQUEST, harness.now))
@@ -157,7 +157,7 @@ async def test_a_provider_that_refuses_leaves_no_row() -> None:
     assert not harness.reservations.rows
 
 
-async def test_a_creation_that_is_cancelled_keeps_nobody_waiting() -> None:
+async def test_a_creation_that_is_cancelled_delays_no_others() -> None:
     """Who stops a command whose sandbox is being made can send the next one at once."""
     harness = PoolHarness()
 
@@ -175,7 +175,7 @@ async def test_a_creation_that_is_cancelled_keeps_nobody_waiting() -> None:
 
 
 @pytest.mark.parametrize("point", ["sandbox.acquire.after_create", "sandbox.acquire.after_restore"])
-async def test_a_restore_that_is_cancelled_keeps_nobody_waiting(tmp_path: Path, point: str) -> None:
+async def test_a_restore_that_is_cancelled_delays_no_others(tmp_path: Path, point: str) -> None:
     """The snapshot stays for the next one, who comes at once; what was made by then is swept up."""
     harness, stopped = PoolHarness(), ""
 

@@ -85,7 +85,7 @@ async def test_a_preview_is_shown_again_before_it_fades(harness: DraftHarness) -
     assert [showing.text for showing in harness.channel.draft_updates] == ["Hel", "Hel"]
 
 
-async def test_a_repeated_turn_tells_what_its_first_attempt_had_shown(harness: DraftHarness) -> None:
+async def test_a_repeated_turn_shows_what_its_first_attempt_had_shown(harness: DraftHarness) -> None:
     """After a crash the text may differ: the platform gets the shown text, and replaces it."""
     harness.features = STREAMS
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as heard:

@@ -188,7 +188,7 @@ async def test_a_conversation_without_a_chat_has_no_drafts(harness: DraftHarness
         assert heard is None
 
 
-async def test_drafts_are_forgotten_in_time(harness: DraftHarness) -> None:
+async def test_old_drafts_are_deleted(harness: DraftHarness) -> None:
     """A draft older than any delivery that could claim it is dropped."""
     old = datetime.now(UTC) - timedelta(days=4)
     async with harness.database.begin() as connection:

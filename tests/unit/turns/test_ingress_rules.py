@@ -63,7 +63,7 @@ def test_a_minutes_worth_may_come_at_once_and_one_refusal_a_minute_is_said() -> 
     ]
 
 
-def test_one_persons_flood_is_nobody_elses() -> None:
+def test_one_persons_flood_limits_no_others() -> None:
     """Rates are counted for each user in each room, for a bounded number of users; 0 means no limit."""
     flood = SenderRateLimiter(clock=lambda: 0.0)
     assert flood.acquire(SENDER_KEY, 1) is RateDecision.ACCEPTED
@@ -92,7 +92,7 @@ def test_the_rule_says_who_decides(rule: str | tuple[str, ...], person: str, may
     assert may_decide(rule, person, asker="7") is may
 
 
-def test_nobody_is_the_asker_of_a_turn_without_one() -> None:
+def test_a_turn_without_an_asker_has_none() -> None:
     """Under the rule `asker`, a turn without an asker cannot be approved in the chat."""
     assert not may_decide("asker", "", asker="")
 

@@ -93,7 +93,7 @@ def test_a_tail_starts_at_a_turn_where_it_can() -> None:
     assert messages[place]["parts"][0]["part_kind"] == "user-prompt"
 
 
-def test_the_newest_notes_are_told_and_the_rest_counted() -> None:
+def test_the_newest_notes_are_included_and_the_rest_counted() -> None:
     """When there are too many notes the oldest are dropped, and their number is stated."""
     notes = [f"{number:03d} approved" for number in range(100)]
     (memory, *_) = compaction.compacted_history("summary", notes, "", [], 1000)

@@ -280,7 +280,7 @@ def thoughtful(answer: str) -> ChatMessage:
 
 
 @given(st.lists(st.sampled_from(["adds", "replaces", "goes back", "again"]), max_size=12))
-def test_a_conversation_that_grows_is_the_one_that_is_read_anew(steps: list[str]) -> None:
+def test_a_conversation_that_grows_is_the_one_that_is_read_again(steps: list[str]) -> None:
     """Nothing that an earlier turn knew remains after a replaced, undone or repeated one."""
     entries: list[HistoryEntry] = []
     for number, step in enumerate(steps):
@@ -309,7 +309,7 @@ def test_the_parts_of_a_long_conversation_are_few_and_kept() -> None:
 
 
 @given(st.lists(exchanges, max_size=4), st.booleans())
-def test_earlier_turns_are_sent_as_if_they_were_encoded_anew(
+def test_earlier_turns_are_sent_as_if_they_were_encoded_again(
     exchanges: list[tuple[str, str, dict[str, object]]], goes_on: bool
 ) -> None:
     """Whether a request begins with known turns or not, it is the same one, also within a turn."""

@@ -61,12 +61,12 @@ def test_another_attempt_repeats_nothing() -> None:
     assert emitted_text(delta(0, "one "), *again, completed("one two")) == "one two"
 
 
-def test_another_attempt_that_says_something_else_is_told_whole() -> None:
+def test_another_attempt_with_another_text_is_sent_whole() -> None:
     """Sent text cannot be withdrawn, so a different message follows it."""
     assert emitted_text(delta(0, "one"), delta(0, "two", attempt=2), completed("two")) == "one\n\ntwo"
 
 
-def test_other_turns_are_not_heard_until_one_takes_this_over() -> None:
+def test_other_turns_are_not_received_until_one_takes_this_over() -> None:
     """A turn that another one took in is answered by that one."""
     listening = TurnEventReader(turn="trn_1")
     other = event(EventType.MESSAGE_COMPLETED, "trn_2", message="msg_2", role="assistant", text="both")
@@ -78,7 +78,7 @@ def test_other_turns_are_not_heard_until_one_takes_this_over() -> None:
     ]
 
 
-def test_a_question_to_people_is_heard() -> None:
+def test_a_question_to_people_is_received() -> None:
     """An approval request is sent with its command."""
     asked = event(EventType.APPROVAL_REQUESTED, approval="apr_1", command="rm x")
     assert list(TurnEventReader(turn="trn_1").read(asked, 7)) == [

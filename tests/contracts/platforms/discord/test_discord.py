@@ -168,7 +168,7 @@ async def test_a_silent_connection_is_replaced(simulator: Simulator, discord: Co
     assert received_texts(recorder) == ["before", "after"]
 
 
-async def test_a_missing_intent_is_told_to_the_operator(simulator: Simulator, discord: Connection) -> None:
+async def test_a_missing_intent_is_reported_to_the_operator(simulator: Simulator, discord: Connection) -> None:
     """Discord closes with a code for it; trying again would not help."""
     simulator.sessions.fatal = 4014
     async with asyncio.timeout(20):
@@ -186,7 +186,7 @@ async def test_the_same_delivery_twice_is_one_message(simulator: Simulator, disc
     assert [post.id for post in simulator.messages()] == [again.platform_id, other.platform_id]
 
 
-async def test_nobody_is_notified_by_what_the_bot_says(simulator: Simulator, discord: Connection) -> None:
+async def test_messages_of_the_bot_notify_no_person(simulator: Simulator, discord: Connection) -> None:
     """Mentions in a text are words."""
     await discord.sender.send(ROOM, make_reply("@everyone <@7> hello"))
     (post,) = simulator.messages()

@@ -94,7 +94,7 @@ async def test_a_restart_reads_every_room_from_where_it_was(simulator: Simulator
     assert (asked.address.room, asked.address.thread) == (str(FORUM), str(post))
 
 
-async def test_a_room_that_is_new_is_read_from_when_we_last_heard_anything(simulator: Simulator) -> None:
+async def test_a_new_room_is_read_from_the_last_received_event(simulator: Simulator) -> None:
     """After more than `backfill_minutes` away, a thread that was created in the meantime is still read."""
     notes, first, second = MemoryChannelState(), UpdateRecorder(), UpdateRecorder()
     await simulator.pass_time(-3 * 3600)

@@ -105,7 +105,7 @@ async def connected(simulator: Simulator) -> AsyncIterator[RecordingClient]:
 
 
 @pytest.mark.usefixtures("endpoints")
-async def test_it_hears_and_answers_with_a_nonce(simulator: Simulator) -> None:
+async def test_it_receives_and_answers_with_a_nonce(simulator: Simulator) -> None:
     """A message arrives with author and channel; a reply with the same nonce twice is one message."""
     async with connected(simulator) as client:
         await simulator.say(CHAT, "hello")
@@ -197,7 +197,7 @@ async def test_it_survives_a_broken_connection(simulator: Simulator) -> None:
 
 
 @pytest.mark.usefixtures("endpoints")
-async def test_it_keeps_to_the_buckets_it_is_told_of(simulator: Simulator) -> None:
+async def test_it_respects_the_stated_rate_limit_buckets(simulator: Simulator) -> None:
     """With honest headers the client paces itself and meets no refusal; a refusal it survives."""
     await simulator.limit("create", 2, 0.2)
     async with connected(simulator) as client:

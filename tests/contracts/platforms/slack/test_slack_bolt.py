@@ -142,7 +142,7 @@ async def test_bolt_lives_here(simulator: Simulator, way: Any) -> None:
     assert all(statuses[-1] == 200 for statuses in simulator.statuses if statuses)
 
 
-async def test_bolt_is_told_again_what_it_did_not_take(simulator: Simulator) -> None:
+async def test_slack_repeats_what_bolt_did_not_store(simulator: Simulator) -> None:
     """Three retries, counted in a header; an acknowledged event is not sent again."""
     numbers: list[str | None] = []
     done = asyncio.Event()

@@ -52,7 +52,7 @@ async def test_each_missing_scope_is_named_with_what_to_do(simulator: Simulator,
     assert "Reinstall" in finding.remedy
 
 
-async def test_an_app_token_that_is_none_is_told(simulator: Simulator) -> None:
+async def test_an_app_token_that_is_none_is_reported(simulator: Simulator) -> None:
     """The bot's token in the app token's place opens no socket."""
     finding = (await found(simulator.settings(app_token=simulator.tokens[0])))["socket mode"]
     assert (finding.ok, "xapp-" in finding.remedy) == (False, True)
@@ -66,7 +66,7 @@ async def test_http_mode_asks_for_no_socket(simulator: Simulator) -> None:
     assert not [call for call in simulator.calls if call[0] == "apps.connections.open"]
 
 
-async def test_a_persons_token_is_told_from_a_bots() -> None:
+async def test_a_persons_token_is_distinguished_from_a_bots() -> None:
     """It would speak in the person's name."""
 
     async def identify(_: web.Request) -> web.Response:

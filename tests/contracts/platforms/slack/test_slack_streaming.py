@@ -128,7 +128,7 @@ async def test_a_stream_that_slack_ended_goes_on_by_updates(
     assert (post.history[-2:], post.text) == (["one two", "one two three"], "all")
 
 
-async def test_a_text_that_is_taken_back_is_shown_anew(
+async def test_a_text_that_is_retracted_is_shown_again(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """A stream only grows: when a turn begins anew, the message is updated instead."""
