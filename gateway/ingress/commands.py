@@ -37,7 +37,7 @@ from gateway.turns.branching import undo_last_exchange
 from gateway.turns.compaction_turn import queue_compaction
 from gateway.turns.model_choice import execute_model_command
 from gateway.turns.room_verbosity import execute_verbose_command
-from gateway.turns.session_reset import begin_anew
+from gateway.turns.session_reset import begin_again
 
 HELP = (
     "`/new` starts a new conversation, `/stop` stops what is running, "
@@ -211,7 +211,7 @@ class ChatCommands:
 
     @staticmethod
     async def _new(tx: Transaction, conversation: Conversation) -> str:
-        await begin_anew(tx, conversation)
+        await begin_again(tx, conversation)
         return "A new conversation begins with your next message."
 
     @staticmethod

@@ -163,9 +163,9 @@ class Zygote:
 
     def _accept(self, _source: Any) -> None:
         connection, _ = self._listener.accept()
-        self._waiting.register(connection, selectors.EVENT_READ, self._hears)
+        self._waiting.register(connection, selectors.EVENT_READ, self._receives)
 
-    def _hears(self, connection: socket.socket) -> Order | None:
+    def _receives(self, connection: socket.socket) -> Order | None:
         """Fork for an order; a connection that has given one can only close."""
         if connection in self._running:
             self._abandoned(connection)

@@ -24,7 +24,7 @@ from gateway.sign_in.token_revocation import TokenRevocation, TokenRevocations
 from gateway.store.accounts import audit_log, mcp_prompts
 from gateway.store.accounts import mcp_sign_ins as store
 from gateway.store.accounts.audit_log import AuditRow
-from gateway.store.accounts.mcp_sign_ins import NOBODY, SignInKey
+from gateway.store.accounts.mcp_sign_ins import NO_PERSON, SignInKey
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
 from gateway.tools.mcp.sign_in_grant import GrantRefused, SignInGrant, SignInUnavailable
@@ -248,7 +248,7 @@ class McpSignIns:
 
     async def registered_client(self, agent: str, server: str) -> Mapping[str, Any] | None:
         """Return the client that was registered for a server and this gateway's address, or None."""
-        key = SignInKey(agent=agent, server=server, person=NOBODY)
+        key = SignInKey(agent=agent, server=server, person=NO_PERSON)
         found = self._open(key, await self._sealed(key))
         if found is None or f"{self.base_url()}{CALLBACK_PATH}" not in found.client.get("redirect_uris", ()):
             return None
@@ -256,7 +256,7 @@ class McpSignIns:
 
     async def save_client(self, agent: str, server: str, address: str, client: Mapping[str, Any]) -> None:
         """Store the client that was registered for a server."""
-        key = SignInKey(agent=agent, server=server, person=NOBODY)
+        key = SignInKey(agent=agent, server=server, person=NO_PERSON)
         grant = SignInGrant(
             address=address, tokens={}, expires_at=None, client=client, metadata={}, resource={}
         )
@@ -266,7 +266,7 @@ class McpSignIns:
     async def delete_client(self, agent: str, server: str) -> None:
         """Delete the client of a server, so that the next sign-in registers another."""
         async with self._database.begin() as connection:
-            await store.remove(connection, SignInKey(agent=agent, server=server, person=NOBODY))
+            await store.remove(connection, SignInKey(agent=agent, server=server, person=NO_PERSON))
 
     async def _sealed(self, key: SignInKey) -> str | None:
         async with self._database.read() as connection:

@@ -217,7 +217,9 @@ async def test_a_killed_supervisor_is_reported_as_137(script_host: ScriptHost, j
     assert (await wait_for_exit(jobs))[0] == 137
 
 
-async def test_another_start_of_the_sandbox_is_reported(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
+async def test_another_start_of_the_sandbox_is_reported(
+    script_host: ScriptHost, jobs: BackgroundJobs
+) -> None:
     """A job of an earlier boot is gone with it; a process that happens to have its number is not it."""
     directory = script_host.directory(own("job_1"))
     directory.mkdir(parents=True)
@@ -248,9 +250,9 @@ async def test_the_end_is_reported_over_a_socket(script_host: ScriptHost, short_
             )
         )
         for _ in range(2):
-            told = await gateway.next()
-            assert (told.job_id, told.exit_code, told.output) == (own("job_1"), 9, 'rö\ufffd"\n')
-            assert told.authorization == f"Bearer {own('job-token')}"
+            reported = await gateway.next()
+            assert (reported.job_id, reported.exit_code, reported.output) == (own("job_1"), 9, 'rö\ufffd"\n')
+            assert reported.authorization == f"Bearer {own('job-token')}"
 
 
 MINIMAL_PROGRAMS = (
@@ -287,12 +289,16 @@ async def test_the_end_is_reported_by_what_there_is(tmp_path: Path, poster: str,
             BackgroundJob(id=own("job_1"), token=own("job-token"), script=script, output_limit=limit)
         )
         async with asyncio.timeout(20):
-            told = await taken.get()
+            reported = await taken.get()
     finally:
         await runner.cleanup()
     whole = 'a\t"b\\\n\nend'
     more = {"truncated": True} if limit < len(whole) else {}
-    assert told == (f"Bearer {own('job-token')}", {"exit_code": 2, "output": whole[-limit:], **more}, False)
+    assert reported == (
+        f"Bearer {own('job-token')}",
+        {"exit_code": 2, "output": whole[-limit:], **more},
+        False,
+    )
 
 
 async def test_a_sandbox_without_a_poster_keeps_its_job(tmp_path: Path) -> None:

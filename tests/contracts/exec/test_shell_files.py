@@ -80,8 +80,8 @@ async def test_kinds_of_files_are_returned(files: ShellFiles) -> None:
     await files.mkdir("a/b")
     (root / "link").symlink_to("nowhere")
     os.mkfifo(root / "pipe")
-    told = {one.name: one.kind for one in await files.list(".")}
-    assert told == {".hidden": "file", "a": "directory", "link": "link", "pipe": "other"}
+    reported = {one.name: one.kind for one in await files.list(".")}
+    assert reported == {".hidden": "file", "a": "directory", "link": "link", "pipe": "other"}
     assert (await files.stat("a")).kind == "directory"
     assert abs((await files.stat(".hidden")).modified - (root / ".hidden").stat().st_mtime) < 2
     assert await files.list("a/b") == []

@@ -43,14 +43,14 @@ class ChannelReplicas:
     async def run_replica(self, *, receives: bool = True) -> AsyncIterator[ChannelSupervisor]:
         """Run a channel supervisor, as one replica does."""
 
-        class _Nobody:
-            def accept(self, _desk: object) -> object:
+        class _NoOne:
+            def accept(self, _channel_context: object) -> object:
                 return UpdateRecorder().accept
 
         board = ChannelSupervisor(
             database=self.database,
             records=self.records,
-            get_acceptor=lambda: cast("UpdateAcceptor", _Nobody()),
+            get_acceptor=lambda: cast("UpdateAcceptor", _NoOne()),
             leases=self.leases,
             may_receive=receives,
             public_url=None,

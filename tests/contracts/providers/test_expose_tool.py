@@ -47,9 +47,9 @@ async def test_a_port_gets_its_url_or_the_reason_against_it(tool_context: ToolCo
                 await expose.run(tool_context, args, "key")
             continue
         result = await expose.run(tool_context, args, "key")
-        told = json.loads(result.content)
-        assert told["url"].startswith(("http://", "https://"))
-        assert dict(result.detail) == {"port": port, "url": told["url"]}
+        reported = json.loads(result.content)
+        assert reported["url"].startswith(("http://", "https://"))
+        assert dict(result.detail) == {"port": port, "url": reported["url"]}
     for wrong in (0, 65536, "80", True, 8080.0):
         with pytest.raises(InvalidArguments, match="port"):
             await expose.run(tool_context, {"port": wrong}, "key")

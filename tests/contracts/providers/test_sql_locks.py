@@ -123,11 +123,11 @@ async def test_a_replica_that_lost_its_presence_continues_without_a_takeover(dat
     locks = SandboxLocks(leases, ttl=LONG, timeout=60.0)
     doubted = asyncio.Event()
 
-    def doubt() -> None:
+    def recheck() -> None:
         locks.recheck()
         doubted.set()
 
-    async with presence.maintained(doubt), locks.shared(LABEL):
+    async with presence.maintained(recheck), locks.shared(LABEL):
         before = await _lease(database)
         doubted.clear()
         broker.revoke(f"p:{presence.name}")

@@ -211,13 +211,13 @@ async def test_platforms_that_recognise_a_repeat_get_one_message(
         recorder = UpdateRecorder()
         await stack.enter_async_context(receiving(connection, recorder))
         await rig.say("hello")
-        (told,) = await recorder.wait(1)
-        assert isinstance(told, Message)
+        (reported,) = await recorder.wait(1)
+        assert isinstance(reported, Message)
         bot = make_bot(connection.sender, plugin.features, replace(plugin.limits, room_sends_per_second=100))
         line = DeliveryWorkerHarness(database=database, bots={CHANNEL: bot})
         await rig.cut_sending(carried_out=carried_out)
         async with line.running():
             await line.wait_for_states(
-                await line.create_deliveries(told.address, ["first", "second"]), "delivered", seconds=40
+                await line.create_deliveries(reported.address, ["first", "second"]), "delivered", seconds=40
             )
-        assert [heard.text for heard in rig.visible_messages()] == ["first", "second"]
+        assert [received.text for received in rig.visible_messages()] == ["first", "second"]

@@ -107,8 +107,8 @@ async def test_an_attempt_can_be_cancelled(harness: SinkHarness) -> None:
 
 async def test_an_unknown_target_is_an_outcome(harness: SinkHarness) -> None:
     """A target that does not exist (any more) is judged, not raised."""
-    stranger = replace(ROOM, channel="chn_2").encode() if harness.delivery.kind == "chat" else "whk_2"
-    outcome = await harness.sink.send(replace(harness.delivery, target=stranger))
+    outsider = replace(ROOM, channel="chn_2").encode() if harness.delivery.kind == "chat" else "whk_2"
+    outcome = await harness.sink.send(replace(harness.delivery, target=outsider))
     assert outcome.kind in {OutcomeKind.RETRY, OutcomeKind.GIVE_UP}
     assert not harness.attempt_ids()
 

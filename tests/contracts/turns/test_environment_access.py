@@ -266,7 +266,9 @@ async def test_a_readers_sandbox_does_not_become_external(account: AccountFixtur
         await account.resolver.resolve(agent, "cnv_1")
 
 
-async def test_no_approval_is_requested_for_arguments_that_the_schema_refuses(account: AccountFixture) -> None:
+async def test_no_approval_is_requested_for_arguments_that_the_schema_refuses(
+    account: AccountFixture,
+) -> None:
     """A call that cannot run needs no approval; a valid one does."""
     await account.create("sandbox", "careful", {"provider": "host", "permissionMode": "ask"})
     tools = account.executor(await account.environment(workspaces=[WRITABLE], sandbox="careful"))

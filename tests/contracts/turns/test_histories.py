@@ -214,10 +214,14 @@ def _upgrade_to(connection: object, revision: str) -> None:
 
 def test_an_entry_survives_its_bytes() -> None:
     """Half characters too, which a model may write."""
-    told = HistoryEntry(messages=({"text": "\ud800 ü"},), notes=("a",), replaces=True)
-    read = decode_entry(encode_entry(told))
+    reported = HistoryEntry(messages=({"text": "\ud800 ü"},), notes=("a",), replaces=True)
+    read = decode_entry(encode_entry(reported))
     assert read is not None
-    assert (read.messages, read.notes, read.replaces) == (told.messages, told.notes, told.replaces)
+    assert (read.messages, read.notes, read.replaces) == (
+        reported.messages,
+        reported.notes,
+        reported.replaces,
+    )
 
 
 async def undo(harness: TurnWorkerHarness) -> str:

@@ -136,7 +136,7 @@ async def test_arguments_become_path_query_and_body(
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "reported"),
     [
         ({}, "bird is missing"),
         ({"bird": ".."}, "neither empty nor"),
@@ -145,7 +145,7 @@ async def test_arguments_become_path_query_and_body(
     ],
 )
 async def test_wrong_arguments_are_not_sent(
-    harness: TurnWorkerHarness, service: HttpToolService, args: dict[str, Any], told: str
+    harness: TurnWorkerHarness, service: HttpToolService, args: dict[str, Any], reported: str
 ) -> None:
     """The model reads what is wrong; no path outside the URL's own can be reached."""
     agent = HttpAgent(harness)
@@ -153,7 +153,7 @@ async def test_wrong_arguments_are_not_sent(
     async with agent.tools() as tools:
         result = await tools.call("look", args, call="call-1")
     assert not result.ok
-    assert told in result.content
+    assert reported in result.content
     assert service.seen == []
 
 

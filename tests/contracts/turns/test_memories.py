@@ -236,11 +236,11 @@ class InstructionRecorder(Agent):
     """An agent that keeps the instructions it was given."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
         """Keep the instructions and end."""
-        self.heard = [turn_input.agent.instructions, *[one.name for one in tools.list()]]
+        self.received = [turn_input.agent.instructions, *[one.name for one in tools.list()]]
         yield Finished(output="done")
 
 
@@ -255,6 +255,6 @@ async def test_a_model_gets_the_notes_of_its_conversation(database: Database, tm
     async with harness.running(agent):
         await harness.wake()
         await harness.wait_for_state(turn, TurnState.COMPLETED)
-    assert agent.heard[0].startswith("Be kind.")
-    assert "tea at noon" in agent.heard[0]
-    assert {"memory_write", "memory_search", "memory_delete"} <= set(agent.heard[1:])
+    assert agent.received[0].startswith("Be kind.")
+    assert "tea at noon" in agent.received[0]
+    assert {"memory_write", "memory_search", "memory_delete"} <= set(agent.received[1:])

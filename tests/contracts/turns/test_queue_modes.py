@@ -138,8 +138,8 @@ async def test_collect_makes_one_next_turn_of_what_a_person_says(harness: Ingres
     async with harness.database.read() as connection:
         files = await messages.list_attachments(connection, mine.id)
     assert [file["name"] for file in files] == ["a", "b"]
-    told = [event for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
-    assert [event.data.get("joined", False) for event in told] == [False, False, False, True]
+    reported = [event for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
+    assert [event.data.get("joined", False) for event in reported] == [False, False, False, True]
 
 
 async def test_an_edit_of_a_joined_message_changes_its_part_alone(harness: IngressHarness) -> None:

@@ -54,7 +54,7 @@ async def test_the_same_update_is_taken_once(harness: IngressHarness) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "heard"),
+    ("policy", "received"),
     [
         ("mention", ["@bot hi"]),
         ("always", ["hi", "@bot hi", "!ls"]),
@@ -62,7 +62,7 @@ async def test_the_same_update_is_taken_once(harness: IngressHarness) -> None:
     ],
 )
 async def test_a_room_says_which_messages_are_for_the_bot(
-    harness: IngressHarness, policy: str, heard: list[str]
+    harness: IngressHarness, policy: str, received: list[str]
 ) -> None:
     """A room's own policy goes before the channel's; a command is always meant."""
     rooms = {"room": RoomSettings.model_validate({"groups": policy})}
@@ -74,7 +74,7 @@ async def test_a_room_says_which_messages_are_for_the_bot(
         Command(key="word", address=harness.address(), author=ANN, name="weather", rest="", sent_at=NOW),
         **context,
     )
-    assert await open_inputs(harness) == [*heard, "/weather"]
+    assert await open_inputs(harness) == [*received, "/weather"]
 
 
 async def test_a_room_names_its_agent(harness: IngressHarness) -> None:
@@ -128,9 +128,11 @@ async def test_an_edit_changes_what_waits(harness: IngressHarness) -> None:
     await harness.send_message("remember the milk", key="e1", platform_id=first, edited=True)
     await harness.send_message("remember the milk", key="e2", platform_id=first, edited=True)
     assert await open_inputs(harness) == ["remember the milk"]
-    told = [event.data for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
-    assert [one.get("edited", False) for one in told] == [False, True]
-    assert told[0]["message"] == told[1]["message"]
+    reported = [
+        event.data for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED
+    ]
+    assert [one.get("edited", False) for one in reported] == [False, True]
+    assert reported[0]["message"] == reported[1]["message"]
 
 
 async def test_an_edit_of_a_started_turn_is_submitted_again(harness: IngressHarness) -> None:
@@ -176,8 +178,8 @@ async def test_what_is_needed_to_fetch_a_file_is_kept_and_not_shown(harness: Ing
         (kept,) = await messages.list_attachments(connection, turn.id)
     shown = {"name": "a.txt", "type": "text/plain", "size": 3}
     assert kept == shown | {"ref": "ref-a.txt", "channel": harness.channel_context.record.id}
-    (told,) = [event for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
-    assert told.data["files"] == [shown]
+    (reported,) = [event for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
+    assert reported.data["files"] == [shown]
 
 
 async def test_a_flood_is_refused_once_and_does_not_come_back(database: Database) -> None:

@@ -30,9 +30,9 @@ async def test_what_is_turned_away_costs_next_to_nothing(database: Database) -> 
     assert len(await harness.list_delivery_bodies()) == 1, "once a minute is enough"
     async with database.read() as connection:
         keys = (await connection.execute(select(func.count()).select_from(inbox))).scalar_one()
-        told = (await connection.execute(select(func.count()).select_from(outbox))).scalar_one()
+        reported = (await connection.execute(select(func.count()).select_from(outbox))).scalar_one()
     assert keys == 1001
-    assert told == 3 * 2 + 1, "two events of each message taken, and the notice"
+    assert reported == 3 * 2 + 1, "two events of each message taken, and the notice"
 
 
 async def test_refused_messages_are_named_and_counted(database: Database) -> None:

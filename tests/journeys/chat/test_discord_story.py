@@ -275,8 +275,8 @@ async def test_a_posted_command_is_answered_in_its_place(platform: Simulator, tm
         assert await platform.post(url, raw) == (200, {"type": 5})
         (post,) = await platform.wait_for_messages(1, chat=ROOM)
         order, raw = platform.create_interaction(ROOM, {"type": 2, "data": {"name": "status"}})
-        status, told = await platform.post(url, raw)
-    assert (status, told["type"], order.notices) == (200, 4, [told["data"]["content"]])
+        status, reported = await platform.post(url, raw)
+    assert (status, reported["type"], order.notices) == (200, 4, [reported["data"]["content"]])
     assert asked.original is not None
     assert (post.id, "hello" in post.text) == (asked.original["id"], True)
 

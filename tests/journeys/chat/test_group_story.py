@@ -199,8 +199,8 @@ async def refused(process: GatewayProcess, **frame: Any) -> str:
     """Send a frame with the key of another account, and return the code of the error."""
     made = {"name": "strangers"}
     async with http_with(process, ADMIN) as session, session.post("/accounts", json=made) as response:
-        stranger = (await response.json())["key"]
-    async with http_with(process, stranger) as session, session.ws_connect("/ws") as socket:
+        outsider = (await response.json())["key"]
+    async with http_with(process, outsider) as session, session.ws_connect("/ws") as socket:
         listener = SocketReader(socket)
         await listener.send(**frame)
         return str((await listener.wait_for(lambda found: found["type"] == "error"))["code"])

@@ -96,7 +96,9 @@ async def test_who_asked_gets_the_link_alone(platform: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("platform", ["telegram", "github", "zalo", "pancake"])
-async def test_a_person_who_cannot_be_reached_privately_gets_instructions(platform: str, tmp_path: Path) -> None:
+async def test_a_person_who_cannot_be_reached_privately_gets_instructions(
+    platform: str, tmp_path: Path
+) -> None:
     """Without a private chat, or on a platform where all is public, the room gets no link."""
     async with (
         open_group_room(platform) as room,

@@ -218,8 +218,8 @@ async def _answer_question(process: GatewayProcess, question: str, queued: dict[
     assert (status, refused["winner"]["answer"]) == (409, "Coffee")
     events = await events_until(process, queued["conversationId"], "agent.finished")
     assert of_kind(events, "agent.finished")[0]["output"] == "result: Coffee"
-    (told,) = of_kind(events, "question.answered")
-    assert told["answer"] == "Coffee"
+    (reported,) = of_kind(events, "question.answered")
+    assert reported["answer"] == "Coffee"
 
 
 async def _take_over(process: GatewayProcess, conversation: str) -> None:

@@ -147,8 +147,8 @@ async def test_a_jobs_output_that_was_cut_is_marked_as_cut(running: GatewayProce
     async with running.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": "much"})
         await send_message(socket, "much", "!&seq 1 100000")
-        told = (await receive_frame(socket, "job.completed"))["data"]
-        assert (told["truncated"], told["output"][-7:]) == (True, "100000\n")
-        async with session.get(told["url"]) as answer:
+        reported = (await receive_frame(socket, "job.completed"))["data"]
+        assert (reported["truncated"], reported["output"][-7:]) == (True, "100000\n")
+        async with session.get(reported["url"]) as answer:
             log = await answer.json()
     assert (log["truncated"], len(log["output"])) == (True, 256 * 1024)

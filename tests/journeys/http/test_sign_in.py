@@ -64,7 +64,7 @@ class Visitor:
     async def get(self, url: str) -> str:
         """Return where the answer to a request leads; the public URL is the gateway of the test."""
         path = url.removeprefix(PUBLIC_URL)
-        session = self.place.api.nobody.session
+        session = self.place.api.anonymous.session
         target = URL(f"{self.place.api.url}{path}" if path != url else url, encoded=True)
         async with session.get(target, headers=self._headers(), allow_redirects=False) as answer:
             assert answer.status == 302
@@ -81,7 +81,7 @@ class Visitor:
     async def fetch_key(self) -> tuple[int, Any]:
         """Exchange the one-time code for a key, as the console does."""
         headers = {**self._headers(), "Origin": "https://bots.example.org"}
-        session, url = self.place.api.nobody.session, f"{self.place.api.url}/console/oidc/session"
+        session, url = self.place.api.anonymous.session, f"{self.place.api.url}/console/oidc/session"
         async with session.post(url, headers=headers) as answer:
             self._keep(answer)
             return answer.status, await answer.json(content_type=None)
@@ -91,7 +91,7 @@ class Visitor:
         assert await self.sign_in() == f"{PUBLIC_URL}/#/signed-in"
         status, body = await self.fetch_key()
         assert status == 200
-        return ApiClient(session=self.place.api.nobody.session, url=self.place.api.url, key=body["key"])
+        return ApiClient(session=self.place.api.anonymous.session, url=self.place.api.url, key=body["key"])
 
     def _headers(self) -> Mapping[str, str]:
         pairs = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
@@ -155,7 +155,7 @@ async def test_the_code_of_a_sign_in_counts_once_and_opens_nothing_itself(place:
     await visitor.sign_in()
     kept = dict(visitor.cookies)
     (code,) = kept.values()
-    thief = ApiClient(session=place.api.nobody.session, url=place.api.url, key=code)
+    thief = ApiClient(session=place.api.anonymous.session, url=place.api.url, key=code)
     assert (await thief.call("GET", "/accounts/me")).status == 401
     assert (await visitor.fetch_key())[0] == 200
     assert visitor.cookies == {}
@@ -174,12 +174,12 @@ async def test_leaving_ends_the_key_of_a_person_and_no_other(place: SignInRig) -
 
 async def test_the_console_gets_the_start_of_the_sign_in(place: SignInRig, tmp_path: Path) -> None:
     """The address is below the public URL, where the cookie belongs; without a provider there is none."""
-    about = (await place.api.nobody.call("GET", "/console/sign-in")).body
+    about = (await place.api.anonymous.call("GET", "/console/sign-in")).body
     assert about == {"oidc": {"label": "single sign-on", "url": f"{PUBLIC_URL}/console/oidc"}}
     (tmp_path / "plain").mkdir()
     async with open_api_server(tmp_path / "plain") as plain:
-        assert (await plain.nobody.call("GET", "/console/sign-in")).body == {"oidc": None}
-        assert (await plain.nobody.call("GET", "/console/oidc")).status == 404
+        assert (await plain.anonymous.call("GET", "/console/sign-in")).body == {"oidc": None}
+        assert (await plain.anonymous.call("GET", "/console/oidc")).status == 404
 
 
 async def test_the_answer_of_another_browser_is_refused(place: SignInRig) -> None:
@@ -206,10 +206,10 @@ async def test_each_attempt_has_secrets_of_its_own(place: SignInRig) -> None:
     for _ in range(2):
         visitor = Visitor(place)
         await visitor.get(await visitor.get(f"{PUBLIC_URL}/console/oidc"))
-    told = [
+    reported = [
         asked[name] for asked in place.issuer.authorizations for name in ("state", "nonce", "code_challenge")
     ]
-    assert len(set(told)) == len(told) == 6
+    assert len(set(reported)) == len(reported) == 6
 
 
 def _with(**changed: Any) -> Any:

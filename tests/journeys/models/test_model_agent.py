@@ -136,9 +136,9 @@ async def test_an_approved_call_runs_in_another_process() -> None:
     ) as (server, agent):
         tools = RecordingTools(needs_approval_for=["rm -r build"])
         paused = approval_step(await collect_steps(agent, turn_input(agent_spec(server.base_url)), tools))
-        told = await in_another_process(RESUME, server.base_url, paused.calls[0].id, given=paused.state)
+        reported = await in_another_process(RESUME, server.base_url, paused.calls[0].id, given=paused.state)
     assert tools.executed == []
-    assert told == {"ran": [["bash", {"command": "rm -r build"}]], "output": "Gone."}
+    assert reported == {"ran": [["bash", {"command": "rm -r build"}]], "output": "Gone."}
     assert "rm -r build" in last_text(server.bodies[1])
 
 

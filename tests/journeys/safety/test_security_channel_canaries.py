@@ -33,7 +33,7 @@ async def _ask_and_wait(rig: ChannelRig, word: str) -> None:
     """Send a message as a user, and wait for the bot's answer."""
 
     async def is_said() -> bool:
-        return any(word in heard.text for heard in rig.visible_messages())
+        return any(word in received.text for received in rig.visible_messages())
 
     await rig.say(f"!echo {word}")
     await _until(is_said)

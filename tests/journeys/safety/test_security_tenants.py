@@ -190,14 +190,14 @@ async def tenants(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Two
         async with gateway(data, env=env) as process:
             mine = ApiClient(session=session, url=process.url, key=process.key)
             operator = ApiClient(session=session, url=process.url, key=ADMIN_KEY)
-            made = await operator.call("POST", "/accounts", {"name": "stranger"})
-            stranger = ApiClient(session=session, url=process.url, key=made.body["key"])
+            made = await operator.call("POST", "/accounts", {"name": "outsider"})
+            outsider = ApiClient(session=session, url=process.url, key=made.body["key"])
             records = await _records(mine)
             conversation, ids = await _make_conversation(mine)
             yield TwoTenants(
                 process=process,
                 mine=mine,
-                other_tenant=stranger,
+                other_tenant=outsider,
                 ids=frozenset([*records, *ids]),
                 conversation=conversation,
             )
@@ -277,14 +277,14 @@ async def test_m14_no_socket_follows_anothers_conversation(tenants: TwoTenants, 
     ) as socket:
         await socket.send_json({"type": "subscribe", "conversation": asked, "after": 0})
         await socket.send_json({"type": "ping"})
-        heard = ""
-        while '"pong"' not in heard:
+        received = ""
+        while '"pong"' not in received:
             message = await socket.receive(timeout=20)
             if message.type is not aiohttp.WSMsgType.TEXT:
                 break
-            heard += message.data
-    assert CANARY not in heard
-    assert "turn.queued" not in heard
+            received += message.data
+    assert CANARY not in received
+    assert "turn.queued" not in received
 
 
 CLAIMS: dict[str, Any] = {
@@ -329,7 +329,7 @@ async def test_m2_no_field_header_or_parameter_raises_a_keys_scope(tenants: TwoT
             path = f"{_filled(route, 'default')}?{query}"
             answer = await reader.call(route.method, path, CLAIMS, **said)
             assert answer.status == 403, (_label(route), answer.status, answer.body)
-    assert (await tenants.other_tenant.call("GET", "/accounts/me")).body["name"] == "stranger"
+    assert (await tenants.other_tenant.call("GET", "/accounts/me")).body["name"] == "outsider"
 
 
 async def test_m2_no_field_leads_into_another_account(tenants: TwoTenants) -> None:
@@ -347,7 +347,7 @@ async def test_m2_no_field_leads_into_another_account(tenants: TwoTenants) -> No
     shown = await tenants.other_tenant.call(
         "GET", "/accounts/me", None, X_Account=first, X_Forwarded_User=first
     )
-    assert shown.body["name"] == "stranger"
+    assert shown.body["name"] == "outsider"
     assert "claimed" not in (await tenants.request(tenants.mine, "GET", "/accounts/me/agents"))[1]
 
 

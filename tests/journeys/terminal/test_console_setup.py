@@ -74,9 +74,9 @@ async def test_a_bot_is_connected_tested_and_paused_and_a_person_let_in(
     await page.get_by_role("button", name="Test the connection").click()
     await expect(page.locator('ul[role="status"] .badge').first).to_have_text("ok")
     await platform.say(PERSON, "!echo hello", name="Ada")
-    told = await platform.wait_for_messages(1, chat=PERSON)
-    code = re.search(r"pair helpdesk (\w{8})", told[-1].text)
-    assert code is not None, told[-1].text
+    reported = await platform.wait_for_messages(1, chat=PERSON)
+    code = re.search(r"pair helpdesk (\w{8})", reported[-1].text)
+    assert code is not None, reported[-1].text
     asks = page.locator(f'[data-person="{PERSON}"]')
     await expect(asks).to_contain_text("Ada")
     await asks.get_by_label("Their code").fill("WRONG123")

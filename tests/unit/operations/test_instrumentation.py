@@ -145,8 +145,8 @@ async def test_tools_jobs_and_dead_turns_are_timed_and_counted() -> None:
         (EventType.DELIVERY_DEAD, {}),
     )
     seq = 0
-    for number, (kind, told) in enumerate(story, start=1):
-        one = replace(event(kind, number, after=float(number)), data=told)
+    for number, (kind, reported) in enumerate(story, start=1):
+        one = replace(event(kind, number, after=float(number)), data=reported)
         seq = await stream.append(one, expected=seq, account="acc")
     text = metrics.render().decode()
     assert "dovecote_turn_wait_seconds_sum 1.0" in text

@@ -17,9 +17,9 @@ async def test_a_broker_that_does_not_answer_is_reported_by_its_setting() -> Non
     async with AsyncExitStack() as stack:
         with pytest.raises(
             DependencyUnavailable, match=f"^nats_url = {UNUSED_ADDRESS} .*DOVECOTE_NATS_URL.*correct the URL"
-        ) as told:
+        ) as reported:
             await connect_nats(SecretStr(f"nats://me:hunter2@{UNUSED_ADDRESS}"), stack)
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(reported.value)
 
 
 async def test_a_database_that_does_not_answer_is_reported_by_its_setting() -> None:
@@ -27,7 +27,7 @@ async def test_a_database_that_does_not_answer_is_reported_by_its_setting() -> N
     url = f"postgresql+psycopg://me:hunter2@{UNUSED_ADDRESS}/x"
     with pytest.raises(
         DependencyUnavailable, match=f"^database_url = {UNUSED_ADDRESS} .*DOVECOTE_DATABASE_URL.*correct the"
-    ) as told:
+    ) as reported:
         await migrate_database(url, SecretStr(url))
-    assert "hunter2" not in str(told.value)
-    assert "\n" not in str(told.value)
+    assert "hunter2" not in str(reported.value)
+    assert "\n" not in str(reported.value)

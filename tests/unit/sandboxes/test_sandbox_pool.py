@@ -276,11 +276,11 @@ async def test_a_sandbox_in_use_is_not_put_to_sleep() -> None:
     await pool.acquire(REQUEST)
     row = harness.reservations.rows[SPEC.label]
 
-    async def meanwhile(_sandbox: Sandbox) -> None:
+    async def in_between(_sandbox: Sandbox) -> None:
         with pytest.raises(SandboxBusy):
             await endings.suspend(row, SPEC, reason="idle")
 
-    await pool.use(REQUEST, meanwhile)
+    await pool.use(REQUEST, in_between)
     await harness.reservations.touch(SPEC.label, "cnv_2", harness.now + timedelta(seconds=1))
     assert not await endings.suspend(row, SPEC, reason="idle")
 

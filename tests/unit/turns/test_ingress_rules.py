@@ -98,7 +98,7 @@ def test_a_turn_without_an_asker_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("emoji", "verdict"),
+    ("emoji", "decision"),
     [
         ("👍", True),
         ("👍🏽", True),
@@ -113,9 +113,9 @@ def test_a_turn_without_an_asker_has_none() -> None:
         ("", None),
     ],
 )
-def test_thumbs_are_read_by_sign_and_by_name(emoji: str, verdict: bool | None) -> None:
+def test_thumbs_are_read_by_sign_and_by_name(emoji: str, decision: bool | None) -> None:
     """Skin tones and the platforms' spellings change nothing; other reactions decide nothing."""
-    assert parse_decision(emoji) is verdict
+    assert parse_decision(emoji) is decision
 
 
 RUNNING = turn("now", state=TurnState.RUNNING, attempt=1)

@@ -64,13 +64,13 @@ def test_the_request_being_worked_on_is_never_lost(
     standing = compaction.current_request(messages, place)
     compacted = compaction.compacted_history("the summary", [], standing, messages[place:], 16_000)
     newest = f"question {len(turns) - 1} "
-    told = [
+    reported = [
         str(part["content"])
         for item in compacted
         for part in item["parts"]
         if part["part_kind"] == "user-prompt"
     ]
-    assert any(newest in text for text in told)
+    assert any(newest in text for text in reported)
 
 
 @given(turns, st.lists(st.text("abc ", max_size=600), max_size=60))

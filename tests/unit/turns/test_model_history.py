@@ -289,11 +289,11 @@ def test_a_conversation_that_grows_is_the_one_that_is_read_again(steps: list[str
         elif step != "again":
             notes = (f"note {number}",)
             entries = [*entries, stored(f"question {number}", notes=notes, replaces=step == "replaces")]
-        grown, anew = initial_state(entries), initial_state([replace(entry) for entry in entries])
-        assert grown.messages == anew.messages
-        assert grown.all_notes == anew.all_notes
-        assert grown.estimate_tokens() == anew.estimate_tokens()
-        assert [one for turn in grown.earlier.turns for one in turn.messages] == anew.messages
+        grown, fresh = initial_state(entries), initial_state([replace(entry) for entry in entries])
+        assert grown.messages == fresh.messages
+        assert grown.all_notes == fresh.all_notes
+        assert grown.estimate_tokens() == fresh.estimate_tokens()
+        assert [one for turn in grown.earlier.turns for one in turn.messages] == fresh.messages
 
 
 def test_the_parts_of_a_long_conversation_are_few_and_kept() -> None:

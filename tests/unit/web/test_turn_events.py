@@ -44,7 +44,9 @@ def emitted_text(*events: Event) -> str:
     """Return the text that a listener is handed on, all in all."""
     listening, text = TurnEventReader(turn="trn_1"), ""
     for seq, one in enumerate(events):
-        text += "".join(heard.text for heard in listening.read(one, seq) if isinstance(heard, TextDelta))
+        text += "".join(
+            received.text for received in listening.read(one, seq) if isinstance(received, TextDelta)
+        )
     return text
 
 
@@ -125,18 +127,18 @@ def test_nothing_said_is_refused() -> None:
 def response_stream(*events: Event) -> list[dict[str, Any]]:
     """Return a response's stream for these events."""
     listening, telling = TurnEventReader(turn="trn_1"), ResponseEncoder({"id": "trn_1"})
-    heard = [one for seq, event in enumerate(events, 1) for one in listening.read(event, seq)]
-    return [shape for one in heard for shape in telling.encode(one)]
+    received = [one for seq, event in enumerate(events, 1) for one in listening.read(event, seq)]
+    return [shape for one in received for shape in telling.encode(one)]
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6))
 def test_a_responses_events_are_numbered_once_and_for_all(pieces: list[str]) -> None:
     """Numbers grow, equal the stream's seq, and are the same on every replay."""
     events = [*(delta(part, text) for part, text in enumerate(pieces)), completed("".join(pieces))]
-    told_once = response_stream(*events)
-    numbers = [shape["sequence_number"] for shape in told_once]
+    reported_once = response_stream(*events)
+    numbers = [shape["sequence_number"] for shape in reported_once]
     assert numbers == sorted(set(numbers))
     assert {number // 8 for number in numbers} == set(range(1, len(events) + 1))
-    assert told_once == response_stream(*events)
-    deltas = [shape["delta"] for shape in told_once if shape["type"] == "response.output_text.delta"]
+    assert reported_once == response_stream(*events)
+    deltas = [shape["delta"] for shape in reported_once if shape["type"] == "response.output_text.delta"]
     assert deltas == pieces

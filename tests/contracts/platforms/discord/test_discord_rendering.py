@@ -130,7 +130,9 @@ async def test_a_missing_permission_is_named(simulator: Simulator, discord: Conn
     await channel.send(ROOM, make_reply("now it goes"))
 
 
-async def test_a_hidden_channel_is_distinguished_from_a_lost_server(simulator: Simulator, discord: Connection) -> None:
+async def test_a_hidden_channel_is_distinguished_from_a_lost_server(
+    simulator: Simulator, discord: Connection
+) -> None:
     """Discord answers both alike: only a bot that was thrown out gives the channel up."""
     await simulator.deny(CHAT, "View Channels")
     with pytest.raises(NotPermitted, match="View Channels"):

@@ -59,7 +59,7 @@ def make_app(simulator: Simulator) -> AsyncApp:
         await say(text=f"you said {event['text']}", thread_ts=event["ts"])
 
     @app.command("/dovecote")
-    async def obey(ack: Any, command: Any, respond: Any, say: Any) -> None:
+    async def execute(ack: Any, command: Any, respond: Any, say: Any) -> None:
         await ack("at once")
         await respond(f"later: {command['text']}")
         await say(text="May I?", blocks=BUTTONS)

@@ -250,5 +250,5 @@ def test_a_modal_that_is_not_bound_is_ignored(metadata: str) -> None:
     """Responses are validated as strictly as requests."""
     view = {"id": "V1", "callback_id": "dovecote_comment", "private_metadata": metadata}
     payload = {"type": "view_submission", "user": {"id": "U0ADA"}, "team": {"id": "T"}, "view": view}
-    told = json.loads(json.dumps({"type": "interactive", "payload": payload}))
-    assert isinstance(codec.decode(told, channel="chn_1", bot=codec.Bot(id="U0BOT")), IgnoredUpdate)
+    reported = json.loads(json.dumps({"type": "interactive", "payload": payload}))
+    assert isinstance(codec.decode(reported, channel="chn_1", bot=codec.Bot(id="U0BOT")), IgnoredUpdate)

@@ -95,11 +95,11 @@ def test_the_manifest_asks_for_the_scopes_the_probe_wants() -> None:
 def test_the_manifest_subscribes_to_every_event_that_is_decoded() -> None:
     """Each recorded event that becomes an update comes by a subscription; so do those of `agent_view`."""
     events = set(manifest()["settings"]["event_subscriptions"]["bot_events"])
-    told = {event.partition(".")[0] for event in events}
+    reported = {event.partition(".")[0] for event in events}
     for path in SAMPLES.iterdir():
         sample = json.loads(path.read_text())
         if sample["update"].get("type") == "events_api" and sample["expected"]["type"] != "IgnoredUpdate":
-            assert sample["update"]["payload"]["event"]["type"] in told, path.name
+            assert sample["update"]["payload"]["event"]["type"] in reported, path.name
     assert {
         "app_home_opened",
         "app_context_changed",

@@ -373,8 +373,8 @@ async def test_steps_are_not_shown_where_slack_refuses_streams(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """Neither without a recipient in a channel, nor where a stream was refused."""
-    nobody = ToolSteps(key="k", steps=steps_of(StepState.RUNNING).steps)
-    assert await slack.sender.show_steps(thread, nobody) is None
+    anonymous = ToolSteps(key="k", steps=steps_of(StepState.RUNNING).steps)
+    assert await slack.sender.show_steps(thread, anonymous) is None
     await simulator.fail("not_allowed", method="chat.startStream")
     for _ in range(2):
         assert await slack.sender.show_steps(thread, steps_of(StepState.RUNNING)) is None
