@@ -196,7 +196,7 @@ class SandboxConfig(_StrictModel):
     snapshot: StrictBool = True
     mounts: Annotated[tuple[MountConfig, ...], Field(max_length=MAX_MOUNTS)] = ()
     external: StrictStr | None = None
-    """The name or id of a sandbox that somebody else created; it is used and never changed or deleted."""
+    """The name or id of a sandbox that Dovecote did not create; it is used and never changed or deleted."""
 
     @property
     def bind_mounts(self) -> tuple[BindMount, ...]:

@@ -53,7 +53,7 @@ class Feature(StrEnum):
     BIND_MOUNTS = "bind_mounts"
     """Directories of the machine can be mounted (`SandboxSpec.mounts`)."""
     EXTERNAL = "external"
-    """A sandbox that somebody else created can be used (`Provider.attach`)."""
+    """A sandbox that Dovecote did not create can be used (`Provider.attach`)."""
     LIVE_OUTPUT = "live_output"
     """The output of a command is passed on while it runs (`ExecRequest.on_output`)."""
 
@@ -141,7 +141,7 @@ class Provider(Protocol):
         """Return (id, label) of the sandboxes whose label begins with the prefix, suspended ones included."""
 
     async def attach(self, spec: SandboxSpec) -> Sandbox:
-        """Return the sandbox `spec.external`, which somebody else created. Needs the feature EXTERNAL.
+        """Return the sandbox `spec.external`, which Dovecote did not create. Needs the feature EXTERNAL.
 
         Its id is one of `sandbox.model.external_id`. Nothing about it is changed but its processes and
         files. Raises SandboxGone, and ProviderRefused if it does not run or is a sandbox of a gateway.

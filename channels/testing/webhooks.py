@@ -49,7 +49,7 @@ async def _accept(_: object) -> None:
 
 def _needs_signatures(rig: WebhookRig) -> None:
     if not rig.signs_webhooks:
-        pytest.skip("the platform signs nothing, and nothing in its posts is believed")
+        pytest.skip("the platform signs nothing, and the content of its posts is not trusted")
 
 
 class WebhookContract:

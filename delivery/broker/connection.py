@@ -34,7 +34,7 @@ _TRIES = 3
 _RETRY_SECONDS = 0.05
 _WAITS = 4
 """Parts of a wait for a reply. When the event loop is late, a timer fires before the reply that has arrived
-meanwhile is read; after the first part the loop reads it, so one late timer is no timeout.
+is read; after the first part the loop reads it, so one late timer is no timeout.
 """
 STUCK_TIMEOUTS = 3
 STUCK_SECONDS = 2.0

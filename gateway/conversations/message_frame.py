@@ -1,6 +1,6 @@
 """Frame a message of a room with several people, so that the model knows who wrote it (pure).
 
-The gateway writes the frame. Its mark is made from the turn's id, which nobody knew when they wrote the name
+The gateway writes the frame. Its mark is made from the turn's id, which was unknown when the name was written
 or the text, so neither can imitate the frame's lines.
 """
 

@@ -33,7 +33,7 @@ _PROBES = 2
 KILL_PAUSES = (0.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds between two kills of an unresponsive server; the last one repeats."""
 _CALM_SECONDS = 600.0
-"""Seconds without a kill after which the pauses begin anew."""
+"""Seconds without a kill after which the pauses start at the shortest."""
 _PR_SET_PDEATHSIG = 1
 _BOOT_FILE = "boot"
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -111,7 +111,7 @@ def to_command(name: str, args: Sequence[str]) -> ParsedCommand | None:
 class ChatCommands:
     """Executes commands. `reply_privately` answers a button press or slash command.
 
-    `reply_confidentially` answers a command of a room so that nobody else reads the answer.
+    `reply_confidentially` answers a command of a room so that only its author can read the answer.
     `limit`: how many turns may wait if neither the agent nor the conversation has a limit.
     """
 

@@ -169,7 +169,7 @@ class ToolExecutor(Tools):
     def _mode_requires_approval(self, tool: Tool, args: Mapping[str, Any], *, typed_by_asker: bool) -> bool:
         """Return whether the permission mode of the call's workspace requires an approval.
 
-        A call that would be refused requires none: nobody is asked in vain.
+        A call that would be refused requires none: no approval is requested in vain.
         """
         try:
             context = self._context.in_workspace(args)

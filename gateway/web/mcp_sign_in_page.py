@@ -1,6 +1,6 @@
 """The pages on which a person signs in to an MCP server: the link in the chat, and the way back.
 
-The first page says for whom and for what the sign-in is, so that nobody who was sent another person's link
+The first page says for whom and for what the sign-in is, so that no person who was sent another person's link
 signs in for that person. The cookie that it sets is needed on the way back.
 """
 

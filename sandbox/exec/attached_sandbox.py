@@ -1,4 +1,4 @@
-"""A running Linux instance that somebody else created, with a plain exec as the only way in."""
+"""A running Linux instance that Dovecote did not create, with a plain exec as the only way in."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def make_directory(
 
 
 class AttachedSandbox(Sandbox):
-    """One instance of somebody else; several objects in several processes may represent it."""
+    """One external instance; several objects in several processes may represent it."""
 
     def __init__(
         self,
@@ -116,5 +116,5 @@ class AttachedSandbox(Sandbox):
         await self._files.write(path, content)
 
     async def suspend(self) -> None:
-        """Refuse: the instance belongs to somebody else."""
+        """Refuse: Dovecote did not create the instance."""
         raise ProviderRefused("an external sandbox is not suspended: it belongs to who created it")

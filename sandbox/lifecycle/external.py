@@ -1,8 +1,8 @@
 """Use sandboxes that Dovecote did not create: never create, suspend, relabel or delete them.
 
 `open_provider` wraps every provider, so a provider cannot be asked to end a sandbox that is not its own,
-whoever asks: the reaper, a deleted record or account, or a quota. The ids of such sandboxes have a form that
-no provider gives to its own ones.
+neither by the reaper, nor by a deleted record or account, nor by a quota. The ids of such sandboxes
+have a form that no provider gives to its own ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sandbox.port import Feature, Provider, ProviderContext, ProviderPlugin, San
 
 
 class ExternalSandbox(Sandbox):
-    """A sandbox of somebody else: commands, jobs and files work, its life and its state stay as they are."""
+    """An external sandbox: commands, jobs and files work, its life and its state stay as they are."""
 
     def __init__(self, sandbox: Sandbox, sandbox_id: SandboxId) -> None:
         self.id = sandbox_id
@@ -57,7 +57,7 @@ class ExternalSandbox(Sandbox):
         await self._sandbox.write(path, content)
 
     async def suspend(self) -> None:
-        """Refuse: the sandbox belongs to somebody else."""
+        """Refuse: Dovecote did not create the sandbox."""
         raise ProviderRefused("an external sandbox is not suspended: it belongs to who created it")
 
     async def expose(self, port: int) -> str:

@@ -135,7 +135,7 @@ class GatewaySocket(DiscordWebSocket):
         await self.shard.on_committed(self)
 
     def show_alive(self) -> None:
-        """Keep the connection while an event waits to be stored: no frames are read meanwhile."""
+        """Keep the connection while an event waits to be stored: no frames are read until then."""
         if self._keep_alive is not None:
             self._keep_alive.tick()
 

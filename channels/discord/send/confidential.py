@@ -29,7 +29,7 @@ def parse_token(token: str) -> list[str]:
 
 
 class ConfidentialMessages:
-    """Sends texts that nobody but their recipient sees."""
+    """Sends texts that only their recipient can see."""
 
     def __init__(self, api: Api, deferred: DeferredReplies) -> None:
         self._api = api

@@ -1,4 +1,4 @@
-"""Catch up after a gap: read what was said meanwhile, and pass it on as if it had just arrived.
+"""Catch up after a gap: read the messages since then, and pass it on as if it had just arrived.
 
 Slack repeats an event for some minutes. After a longer gap the histories of the noted rooms and threads are
 read from the moment until which the app received. A message has the same key in both ways, so it counts once.

@@ -169,7 +169,7 @@ class ModelRun:
         return True
 
     async def _add_steering(self) -> bool:
-        """Add messages that arrived meanwhile to the next request; returns whether there were any."""
+        """Add messages that arrived since to the next request; returns whether there were any."""
         said = await self._turn_input.read_steering()
         new = said[self._state.received :]
         if new:

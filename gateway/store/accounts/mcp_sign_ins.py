@@ -166,7 +166,7 @@ async def list_keys(connection: Connection, agent: str) -> list[SignInKey]:
 
 
 async def list_used_servers(connection: Connection) -> list[tuple[str, str]]:
-    """Return all agents with their servers at which somebody is signed in; the people are skipped."""
+    """Return all agents with their servers at which a person is signed in; the people are skipped."""
     used: list[tuple[str, str]] = []
     while True:
         agent, server = used[-1] if used else ("", "")

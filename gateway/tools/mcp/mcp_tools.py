@@ -76,7 +76,7 @@ class McpTools:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set where servers come from; without `links` nobody can sign in to one."""
+        """Set where servers come from; without `links` no person can sign in to one."""
         self._records = records
         self._links = links
         self._clock = clock

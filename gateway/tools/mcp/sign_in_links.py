@@ -162,7 +162,7 @@ class SignInLinks:
             await record_in_audit(tx.connection, approval.account, found.key, AUDIT_SIGN_IN)
             try:
                 await answer_in(tx, approval.account, approval.id, SIGNED_IN, by=person, name=person)
-            except AlreadyDecided:  # somebody has answered since; the person is signed in nevertheless
+            except AlreadyDecided:  # another answer came since; the person is signed in nevertheless
                 log.info("mcp.sign_in_expired", approval=approval.id)
         log.info("mcp.signed_in", agent=found.agent.id, server=found.server)
 

@@ -53,7 +53,7 @@ AUDIT_SIGN_IN, AUDIT_SIGN_OUT = "sign in to MCP server", "sign out of MCP server
 
 
 async def person_in(connection: Connection, conversation: Conversation | None, asker: str) -> str:
-    """Return the subject of the person who writes in a conversation; empty if nobody does.
+    """Return the subject of the person who writes in a conversation; empty if no person does.
 
     Outside of chats it is the API key.
     """
@@ -154,7 +154,7 @@ class McpSignIns:
             raise SignInUnavailable("another process has not renewed the token yet") from None
 
     async def _renew(self, claimed: _Renewal, config: McpServerConfig, guard: EgressGuard) -> str | None:
-        """Renew a claimed token; one that is refused is deleted, one of nobody any more is revoked."""
+        """Renew a claimed token; one that is refused is deleted, one without a person is revoked."""
         key, sealed = claimed.key, claimed.sealed
         try:
             renewed = await self.flow(config, guard).renew(claimed.grant)

@@ -79,7 +79,7 @@ async def _start(tx: Transaction, conversation: Conversation, by: str) -> list[s
 
 
 async def _end(tx: Transaction, conversation: Conversation, by: str) -> None:
-    """Give the conversation back; the agent's next turn gets what was said meanwhile."""
+    """Give the conversation back; the agent's next turn gets the messages since then."""
     if conversation.handover_at is None:
         return
     said = await handover.list_messages(

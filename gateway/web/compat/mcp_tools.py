@@ -159,7 +159,7 @@ async def _ask(call: ApiCall[Any, Any], args: AskArguments) -> AskResult:
                 if isinstance(event, TurnEnded):
                     break
     except TimeoutError:
-        pass  # the turn goes on
+        pass  # the turn continues
     except DeliveryError:
         raise submitted.problem(503, "the broker does not answer") from None
     async with call.context.database.read() as connection:

@@ -65,7 +65,7 @@ class OneTimeCodeAccess:
 
 @dataclass(frozen=True, slots=True)
 class SignatureAccess:
-    """Access for whoever signs the body with a secret of the resource; the route verifies the signature."""
+    """Access for clients that sign the body with a secret of the resource; the route verifies it."""
 
 
 @dataclass(frozen=True, slots=True)

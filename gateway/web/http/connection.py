@@ -16,7 +16,7 @@ def address_account(address: str) -> str:
 
 
 class RequestAbandoned(HttpProblem):
-    """The client closed the connection before its request was answered; nobody reads this problem."""
+    """The client closed the connection before its request was answered; no client reads this problem."""
 
     def __init__(self) -> None:
         super().__init__(400, "the client closed the connection", close=True)

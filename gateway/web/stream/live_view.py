@@ -1,4 +1,4 @@
-"""`/views/{link}/…`: the desktop of a live sandbox, passed on to whoever has a link that has not expired.
+"""`/views/{link}/…`: the desktop of a live sandbox, passed on to clients with a link that has not expired.
 
 What a sandbox serves is foreign. Its pages get an origin of their own (CSP `sandbox`), so they reach neither
 the console nor its key; no cookie and no header of the person passes, and no redirect is followed.

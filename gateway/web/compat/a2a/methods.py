@@ -107,7 +107,7 @@ async def _send(call: A2aCall, wire: WireFormat) -> Shape:
     params = _parse(call, SendParams)
     submitted = await submit(call, params)
     if params.waits:
-        with suppress(TimeoutError):  # the task goes on
+        with suppress(TimeoutError):  # the task continues
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 await _wait(call, submitted, turn_events(call, submitted))
     task = wire.task(await load_task(call, submitted.turn), history=params.configuration.historyLength)
