@@ -100,7 +100,7 @@ def test_the_newest_notes_are_included_and_the_rest_counted() -> None:
     text = str(memory["parts"][0]["content"])
     assert "099 approved" in text
     assert "000 approved" not in text
-    assert "older ones stand in the conversation's event log" in text
+    assert "older ones are in the conversation's event log" in text
 
 
 @given(st.text(max_size=400), st.integers(1, 300))
