@@ -132,8 +132,8 @@ async def measure(
         return ChatLimitResult(
             chats=chats,
             messages=messages,
-            lost=sum(len(set(texts) - set(heard)) for heard in said),
-            reordered=sum(heard != texts for heard in said),
+            lost=sum(len(set(texts) - set(received)) for received in said),
+            reordered=sum(received != texts for received in said),
             refused=len(refused),
             refused_in_a_window=_max_in_window(refused),
             calm_p95=percentile(alone, 95) * 1000,

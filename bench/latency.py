@@ -90,7 +90,7 @@ def on_telegram(platform: Simulator, text: str) -> tuple[Ask, Callable[[], int]]
 @asynccontextmanager
 async def on_socket(setup: BenchGateway, text: str) -> AsyncIterator[tuple[Ask, Callable[[], int]]]:
     """Return how to ask on the gateway's WebSocket, and how to count the answers."""
-    heard: asyncio.Queue[str] = asyncio.Queue()
+    received: asyncio.Queue[str] = asyncio.Queue()
     count = [0]
     async with setup.gateway.http() as session, session.ws_connect("/ws") as socket:
 
@@ -99,18 +99,18 @@ async def on_socket(setup: BenchGateway, text: str) -> AsyncIterator[tuple[Ask, 
                 event = frame.json()
                 if event["type"] == "message.completed":
                     count[0] += 1
-                    heard.put_nowait(event["turn"])
+                    received.put_nowait(event["turn"])
 
         async def ask(number: int) -> None:
             await socket.send_json({"type": "send", "conversation": name, "text": text, "id": f"m{number}"})
-            await heard.get()
+            await received.get()
 
         name = f"bench-{text}"
         listening = asyncio.create_task(listen())
         await socket.send_json({"type": "send", "conversation": name, "text": text, "id": "first"})
         conversation = await _conversation(setup, name)
         await socket.send_json({"type": "subscribe", "conversation": conversation, "after": 0})
-        await heard.get()
+        await received.get()
         try:
             yield ask, lambda: count[0]
         finally:

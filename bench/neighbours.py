@@ -75,8 +75,8 @@ class Neighbours:
         try:
             yield open_sockets
         finally:
-            told, _ = await child.communicate(b"")
-            open_sockets.append(int(told))
+            reported, _ = await child.communicate(b"")
+            open_sockets.append(int(reported))
 
 
 async def _add_agent(client: ApiClient) -> str:

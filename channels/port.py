@@ -61,7 +61,7 @@ class ChannelFeature(StrEnum):
     FIND = "find"
     """The platform can be asked whether a send with a key was carried out."""
     CONFIDENTIAL = "confidential"
-    """Somebody who wrote in a room can be answered so that nobody else reads the answer."""
+    """The author of a message in a room can get an answer that only they can read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +260,7 @@ class Sender(Protocol):
     async def reply_confidentially(self, to: Message | Command, text: str) -> None:
         """Reply to a message or command of a room so that only its author reads it. Feature CONFIDENTIAL.
 
-        If the author cannot be reached in this way, nobody has seen the text when this raises.
+        Raises ChannelError if the author cannot be reached in this way; then no one has seen the text.
         """
         del to, text
         raise Unsupported

@@ -109,7 +109,7 @@ class FairScheduler(Generic[Work]):
         return account, work
 
     def start_at_once(self, account: str) -> bool:
-        """Give a free place to an account if nobody who waits may have it; return whether it got one."""
+        """Give a free place to an account if no waiting account may have it; return whether it got one."""
         if account in self._waiting or not self.may_start(account) or any(map(self.may_start, self._waiting)):
             return False
         self._start(account)

@@ -289,7 +289,7 @@ class InstrumentedUpdateHandler(UpdateAcceptor):
             kind, outcome = UPDATE_KINDS[type(update)], "failed"
             try:
                 await take(update)
-                outcome = "taken"
+                outcome = "accepted"
             except Exception as error:
                 log.warning(
                     "ingress.update_failed", channel=context.record.name, key=update.key, error=str(error)

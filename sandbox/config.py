@@ -196,7 +196,7 @@ class SandboxConfig(_StrictModel):
     snapshot: StrictBool = True
     mounts: Annotated[tuple[MountConfig, ...], Field(max_length=MAX_MOUNTS)] = ()
     external: StrictStr | None = None
-    """The name or id of a sandbox that somebody else created; it is used and never changed or deleted."""
+    """The name or id of a sandbox that Dovecote did not create; it is used and never changed or deleted."""
 
     @property
     def bind_mounts(self) -> tuple[BindMount, ...]:
@@ -329,7 +329,7 @@ def _external_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterato
     if config.external is None:
         return
     if "external" not in plugin.features:
-        detail = f"{plugin.name} cannot use a sandbox that somebody else created: leave it out"
+        detail = f"{plugin.name} cannot use a sandbox that Dovecote did not create: leave it out"
         yield ConfigProblem(pointer="/external", detail=detail)
     elif not EXTERNAL_NAME.fullmatch(config.external):
         detail = f"{config.external[:80]!r} must be a name or id of letters, digits, '_', '.' and '-'"

@@ -15,7 +15,7 @@ _EXTERNAL = "external:"
 
 
 def external_id(name: str, instance: str = "") -> SandboxId:
-    """Return the id of a sandbox that somebody else created; no provider gives its own such an id.
+    """Return the id of a sandbox that Dovecote did not create; no provider gives its own such an id.
 
     `instance` differs if another sandbox takes the name over.
     """
@@ -23,7 +23,7 @@ def external_id(name: str, instance: str = "") -> SandboxId:
 
 
 def is_external(sandbox_id: str | None) -> bool:
-    """Return whether an id is that of a sandbox which somebody else created."""
+    """Return whether an id is that of a sandbox which Dovecote did not create."""
     return sandbox_id is not None and sandbox_id.startswith(_EXTERNAL)
 
 
@@ -61,7 +61,7 @@ class SandboxSpec:
     (seconds) set the provider's own timers, later than ours, if it has any. `mounts` are directories of the
     machine that the operator allows, for a provider with the feature BIND_MOUNTS. With
     `services_sleep_with_sandbox`, services (`sandbox.lifecycle.services`) do not keep the sandbox awake.
-    `external` is the provider's name or id of a sandbox that somebody else created; it is used and never
+    `external` is the provider's name or id of a sandbox that Dovecote did not create; it is used and never
     created, suspended or deleted (`sandbox.lifecycle.external`).
     """
 

@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-from gateway_process import forget_logs, last_logs
+from gateway_process import discard_logs, last_logs
 from leftovers import Leftover, end_jobs, left_behind
 from postgres import end_shared
 from product_loggers import silent_loggers
@@ -54,7 +54,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     if report.failed:
         report.sections += last_logs()
     elif report.when == "teardown":
-        forget_logs()
+        discard_logs()
     return report
 
 

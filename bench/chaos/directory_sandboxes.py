@@ -24,7 +24,7 @@ from sandbox.snapshots import archive
 MAX_OUTPUT_BYTES = 1 << 20
 
 
-class DirectorySandbox(Sandbox):
+class ScriptSandbox(Sandbox):
     """A directory that stores the scripts it was given."""
 
     def __init__(self, directory: Path) -> None:
@@ -95,7 +95,7 @@ def _remove(directory: Path) -> None:
         directory.rmdir()
 
 
-class DirectoryProvider(Provider):
+class ScriptProvider(Provider):
     """Directories with labels; `made` counts all that were ever created."""
 
     def __init__(self, directory: Path) -> None:
@@ -106,7 +106,7 @@ class DirectoryProvider(Provider):
         """Return the directory of this label, created if missing: atomically, as real providers do."""
         for sandbox_id, label in await self.list():
             if label == spec.label:
-                return DirectorySandbox(self._directory / sandbox_id)
+                return ScriptSandbox(self._directory / sandbox_id)
         await asyncio.sleep(0.05)
         fresh = self._directory / f".{uuid.uuid4().hex}"
         fresh.mkdir()
@@ -114,14 +114,14 @@ class DirectoryProvider(Provider):
         (fresh / "label").write_text(spec.label)
         with (self._directory / ".made").open("a") as made:
             made.write(f"{spec.label}\n")
-        return DirectorySandbox(fresh.rename(self._directory / fresh.name[1:]))
+        return ScriptSandbox(fresh.rename(self._directory / fresh.name[1:]))
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return an existing directory."""
         del spec
         if not (self._directory / sandbox_id).is_dir():
             raise SandboxGone
-        return DirectorySandbox(self._directory / sandbox_id)
+        return ScriptSandbox(self._directory / sandbox_id)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """Delete a directory."""

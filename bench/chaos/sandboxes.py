@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from bench.chaos.directory_sandboxes import DirectoryProvider
+from bench.chaos.directory_sandboxes import ScriptProvider
 from channels.port import ChannelLimits
 from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.wake_ups import MemoryWakeUps
@@ -93,7 +93,7 @@ class ChaosSandboxSetup:
         register = SqlReservations(transactions, Metrics())
         leases = SqlLocks(database, uuid.uuid4().hex, clock=lambda: now_utc() + later)
         backend = Backend(
-            provider=DirectoryProvider(self.directory / "yard"),
+            provider=ScriptProvider(self.directory / "yard"),
             reservations=register,
             locks=SandboxLocks(leases, ttl=3.0, timeout=20.0),
             snapshotter=Snapshotter(
@@ -307,7 +307,7 @@ def acquire_concurrently(setup: ChaosSandboxSetup, key: str, *, processes: int =
 
     pids = [fork_call(crowd) for _ in range(processes)]
     assert [wait_for_exit(pid) for pid in pids] == [0] * processes
-    return DirectoryProvider(setup.directory / "yard").created_count()
+    return ScriptProvider(setup.directory / "yard").created_count()
 
 
 def main(rounds: int, database: str | None) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
+
+import structlog
 
 from channels.errors import ChannelError, RateLimited
 from channels.message import IgnoredUpdate, Update
@@ -19,7 +20,7 @@ RECEIVING, INTERRUPTED = True, False
 
 Decode = Callable[[Any], Iterable[Update | IgnoredUpdate]]
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class UpdateFeed(Protocol):
@@ -85,7 +86,7 @@ async def poll(
             if error.remedy == "operator":
                 raise
             receiving(INTERRUPTED, str(error))
-            log.warning("channel.receiving_interrupted: %s", error)
+            log.warning("channel.receiving_interrupted", error=str(error))
             await asyncio.sleep(error.retry_after if isinstance(error, RateLimited) else _delay(failures))
             failures += 1
             continue
@@ -105,7 +106,7 @@ async def _accept_all(
         try:
             await feed.confirm(raw)
         except Exception as error:  # noqa: BLE001 - the position is in the same database as the updates
-            log.warning("channel.position_not_stored: %r", error)
+            log.warning("channel.position_not_stored", error=repr(error))
             return False
     return True
 
@@ -114,12 +115,12 @@ async def accept_all(updates: Iterable[Update | IgnoredUpdate], accept: Accept) 
     """Accept updates; return whether the platform may be told that they are stored."""
     for update in updates:
         if isinstance(update, IgnoredUpdate):
-            log.debug("channel.update_ignored: %s", update.reason)
+            log.debug("channel.update_ignored", reason=update.reason)
             continue
         try:
             await accept(update)
         except Exception as error:  # noqa: BLE001 - whatever the reason, the platform must keep it
-            log.warning("channel.update_not_stored: %s: %r", update.key, error)
+            log.warning("channel.update_not_stored", key=update.key, error=repr(error))
             return False
     return True
 

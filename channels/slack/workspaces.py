@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import structlog
 from slack_sdk.errors import SlackApiError
 from slack_sdk.oauth.installation_store import Bot as InstalledBot
 from slack_sdk.oauth.token_rotation.async_rotator import AsyncTokenRotator
@@ -26,7 +26,7 @@ ROTATE_MINUTES = 120
 TEAM, ENTERPRISE = "team", "enterprise"
 UNINSTALL_EVENTS = frozenset({"app_uninstalled", "tokens_revoked"})
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Workspace:
     extras: Mapping[str, str] = field(default_factory=dict)
 
 
-class Workspaces(Protocol):
+class SlackWorkspaces(Protocol):
     """Where an app is installed."""
 
     @abstractmethod
@@ -46,11 +46,11 @@ class Workspaces(Protocol):
         """Return a workspace, None if the app is not installed there; raises ChannelError."""
 
     @abstractmethod
-    async def forget(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
+    async def delete(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
         """Handle an uninstallation or a revocation of tokens that happened at a time."""
 
 
-class SingleWorkspace(Workspaces):
+class SingleWorkspace(SlackWorkspaces):
     """The workspace of a bot token; a request that names no workspace is for it."""
 
     def __init__(self, api: Api, bot: Bot) -> None:
@@ -62,12 +62,12 @@ class SingleWorkspace(Workspaces):
         own = self._workspace.bot.team
         return None if own and team and team != own else self._workspace
 
-    async def forget(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
+    async def delete(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
         """Leave the token, which belongs to the channel's settings."""
         del event, team, enterprise, at
 
 
-class InstalledWorkspaces(Workspaces):
+class InstalledWorkspaces(SlackWorkspaces):
     """The workspaces that installed the app; expiring tokens are replaced when they are used."""
 
     def __init__(self, api: Api, store: ChannelInstallationStore) -> None:
@@ -99,7 +99,7 @@ class InstalledWorkspaces(Workspaces):
         extras = {TEAM: bot.team} | ({ENTERPRISE: bot.enterprise} if bot.enterprise else {})
         return Workspace(bot=bot, api=self._api.with_token(installed.bot_token), extras=extras)
 
-    async def forget(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
+    async def delete(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
         """Delete an installation, unless it is newer than the event."""
         tokens = event.get("tokens")
         revoked = tokens.get("bot") if isinstance(tokens, dict) else None
@@ -111,7 +111,7 @@ class InstalledWorkspaces(Workspaces):
             await self._store.async_delete_all(
                 **{"enterprise_id": installed.enterprise_id, "team_id": None, **owner}
             )
-            log.info("slack.uninstalled: workspace %s", team or enterprise)
+            log.info("slack.uninstalled", workspace=team or enterprise)
 
     async def _rotate(self, *, team: str, enterprise: str) -> InstalledBot | None:
         """Replace an expiring token, once; another replica may have done it already."""
@@ -138,7 +138,7 @@ class InstalledWorkspaces(Workspaces):
         )
         if found is not None and found.bot_token_expires_at != installed.bot_token_expires_at:
             return found
-        log.warning("slack.token_not_rotated: workspace %s: %s", installed.team_id, type(error).__name__)
+        log.warning("slack.token_not_rotated", workspace=installed.team_id, error=type(error).__name__)
         if (installed.bot_token_expires_at or 0) > time.time():
             return installed
         if isinstance(error, ChannelError):

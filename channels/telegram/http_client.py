@@ -100,7 +100,7 @@ class HttpClient(BaseRequest):
 
 
 def _is_before_sending(error: Exception, options: Mapping[str, Any]) -> bool:
-    """Return whether no byte of a request was sent: no connection, or one that was closed meanwhile."""
+    """Return whether no byte of a request was sent: no connection, or one that was closed in between."""
     if isinstance(error, _NOT_CONNECTED):
         return True
     body = options.get("data")

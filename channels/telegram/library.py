@@ -1,7 +1,7 @@
 """Import python-telegram-bot without httpx; every other module takes its names from here.
 
 The library imports httpx for an HTTP client of its own, which `http_client.py` replaces. httpx takes 7 MB and
-a tenth of a second of CPU at each start, so it is imported only when somebody uses it.
+a tenth of a second of CPU at each start, so it is imported only when it is used.
 """
 
 from __future__ import annotations

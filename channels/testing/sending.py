@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from channels.errors import (
     Ambiguous,
@@ -262,13 +263,19 @@ class SendingContract:
         caplog.set_level(logging.DEBUG)
         parsed = plugin.settings(**rig.settings())
         seen = [repr(parsed), str(parsed), parsed.model_dump_json()]
+        with capture_logs() as lines:
+            seen += await self._list_texts_of_failures(plugin, rig)
+        seen += [str(line) for line in lines]
+        seen += [record.getMessage() for record in caplog.records if record.name != "aiohttp.access"]
+        assert not [text for text in seen if any(secret in text for secret in rig.secrets)]
+
+    async def _list_texts_of_failures(self, plugin: ChannelPlugin, rig: ChannelRig) -> list[str]:
         async with open_connection(plugin, rig.settings()) as connection:
-            seen += [repr(connection), repr(vars(connection.receiver)), repr(vars(connection.sender))]
+            seen = [repr(connection), repr(vars(connection.receiver)), repr(vars(connection.sender))]
             await rig.fail()
             await rig.revoke()
             for _ in range(2):
                 with pytest.raises(ChannelError) as caught:
                     await connection.sender.send(Address(channel=CHANNEL, room="7"), make_reply("x"))
                 seen += [repr(caught.value), repr(caught.value.__cause__)]
-        seen += [record.getMessage() for record in caplog.records if record.name != "aiohttp.access"]
-        assert not [text for text in seen if any(secret in text for secret in rig.secrets)]
+        return seen

@@ -9,6 +9,7 @@ import logging
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from channels.message import Message
 from channels.port import ChannelPlugin, Connection
@@ -48,7 +49,7 @@ async def _accept(_: object) -> None:
 
 def _needs_signatures(rig: WebhookRig) -> None:
     if not rig.signs_webhooks:
-        pytest.skip("the platform signs nothing, and nothing in its posts is believed")
+        pytest.skip("the platform signs nothing, and the content of its posts is not trusted")
 
 
 class WebhookContract:
@@ -123,9 +124,11 @@ class WebhookContract:
         caplog.set_level(logging.DEBUG)
         parsed = plugin.settings(**rig.webhook_settings())
         seen = [repr(parsed), str(parsed), parsed.model_dump_json()]
-        async with open_connection(plugin, rig.webhook_settings()) as connection:
-            seen += [repr(connection), repr(vars(connection.receiver)), repr(vars(connection.sender))]
-            request = rig.webhook_request(rig.update("x"), secret="wrong")
-            await connection.receiver.receive(request, _accept)
+        with capture_logs() as lines:
+            async with open_connection(plugin, rig.webhook_settings()) as connection:
+                seen += [repr(connection), repr(vars(connection.receiver)), repr(vars(connection.sender))]
+                request = rig.webhook_request(rig.update("x"), secret="wrong")
+                await connection.receiver.receive(request, _accept)
+        seen += [str(line) for line in lines]
         seen += [record.getMessage() for record in caplog.records if record.name != "aiohttp.access"]
         assert not [text for text in seen if any(secret in text for secret in rig.secrets)]

@@ -16,7 +16,7 @@ from channels.inbox.text import clean, identifier, mapping
 from channels.port import ChannelState
 from channels.zalo.errors import bot_error, oa_error
 from channels.zalo.settings import ZaloSettings
-from channels.zalo.tokens import AccessTokens
+from channels.zalo.tokens import ZaloAccessTokens
 from egress.guard import EgressGuard
 from egress.sessions import open_session
 
@@ -103,7 +103,9 @@ class BotApi(ZaloApi):
 class OaApi(ZaloApi):
     """The API of an Official Account."""
 
-    def __init__(self, session: aiohttp.ClientSession, settings: ZaloSettings, tokens: AccessTokens) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, settings: ZaloSettings, tokens: ZaloAccessTokens
+    ) -> None:
         self.session = session
         self._settings = settings
         self._tokens = tokens
@@ -152,4 +154,4 @@ async def connect(settings: ZaloSettings, state: ChannelState, guard: EgressGuar
         if settings.platform == "bot":
             yield BotApi(session, settings)
         else:
-            yield OaApi(session, settings, AccessTokens(session, settings, state))
+            yield OaApi(session, settings, ZaloAccessTokens(session, settings, state))

@@ -30,7 +30,7 @@ PIECE = 900
 """Characters of one value of the channel's state."""
 
 
-class AccessTokens:
+class ZaloAccessTokens:
     """The access token of one Official Account; its repr shows none."""
 
     def __init__(self, session: aiohttp.ClientSession, settings: ZaloSettings, state: ChannelState) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -26,7 +26,7 @@ from nats.js import JetStreamContext
 from delivery.broker import nats_errors
 from delivery.errors import BrokerRefused, BrokerUnreachable
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 PENDING_SIZE = 16 * 1024 * 1024
 _MAX_PENDING = PENDING_SIZE // 2
@@ -34,7 +34,7 @@ _TRIES = 3
 _RETRY_SECONDS = 0.05
 _WAITS = 4
 """Parts of a wait for a reply. When the event loop is late, a timer fires before the reply that has arrived
-meanwhile is read; after the first part the loop reads it, so one late timer is no timeout.
+is read; after the first part the loop reads it, so one late timer is no timeout.
 """
 STUCK_TIMEOUTS = 3
 STUCK_SECONDS = 2.0
@@ -320,17 +320,17 @@ class NatsConnection:
         self._last_error = error
         if nats_errors.is_auth_error(error):
             self._refusal = error
-        _log.debug("nats: %s: %s", type(error).__name__, error)
+        _log.debug("nats.error_reported", kind=type(error).__name__, error=str(error))
 
     async def _on_disconnected(self) -> None:
         if self.is_connected and not self._closed:
-            _log.warning("lost the connection to NATS")
+            _log.warning("nats.disconnected")
         self._connected.clear()
         for queue in self._replies.values():
             queue.put_nowait(None)
 
     async def _on_reconnected(self) -> None:
-        _log.warning("connected to NATS again")
+        _log.warning("nats.reconnected")
         self._timeouts = 0
         self._connected.set()
         for watcher in tuple(self._reconnected):

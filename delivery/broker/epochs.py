@@ -9,11 +9,11 @@ than that begins a new epoch.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
+import structlog
 from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -26,7 +26,7 @@ from delivery.database.tables import epochs
 from delivery.errors import BrokerRefused, BrokerUnreachable
 from delivery.events import outbox
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 CHECK_SECONDS = 5.0
 _FORMER_SUBJECTS = ("ev.*.e", "ev.*.d")
@@ -86,7 +86,7 @@ def _next_checkpoint(
         return StreamCheckpoint(created=identity.created, high_water=identity.last_seq, bumps=0)
     fell_back = before.created == identity.created and identity.last_seq < before.high_water
     if (fell_back or may_have_lost) and before.bumps == now.bumps:  # else another replica noticed it too
-        _log.warning("the stream may have lost its last events; a new epoch begins")
+        _log.warning("stream.epoch_started", reason="the stream may have lost its last events")
         return replace(now, high_water=identity.last_seq, bumps=now.bumps + 1)
     return replace(now, high_water=max(now.high_water, identity.last_seq))
 
@@ -143,9 +143,7 @@ async def _delete_former_events(nats: NatsConnection) -> None:
         response = await nats.api_request(f"STREAM.PURGE.{EVENTS}", {"filter": subject})
         if "error" in response:
             raise BrokerUnreachable(f"cannot purge {subject}: {response['error']}")
-    _log.warning(
-        "the events of an earlier version had other subjects: the outbox publishes them again, in a new epoch"
-    )
+    _log.warning("stream.epoch_started", reason="an earlier version published the events to other subjects")
 
 
 async def run(
@@ -200,8 +198,9 @@ async def _run_once(
 def _warn_if_full(before: float, now: float) -> None:
     if before < FILL_WARNING <= now:
         _log.warning(
-            "the event log is %.0f %% full; once full, the oldest events of all conversations are deleted",
-            now * 100,
+            "event_log.nearly_filled",
+            percent=round(now * 100),
+            remedy="raise event_log_bytes: a full log deletes the oldest events of all conversations",
         )
 
 
@@ -210,10 +209,10 @@ def _warn_if_short(before: float | None, now: float | None, config: StreamConfig
     wanted = config.retention_days
     if now is not None and now < wanted and (before is None or before >= wanted):
         _log.warning(
-            "at the present rate the event log holds %.1f days of events, and event_max_age is %.1f days: "
-            "raise event_log_bytes, or lower event_max_age",
-            now,
-            wanted,
+            "event_log.retention_shortened",
+            days=round(now, 1),
+            event_max_age_days=round(wanted, 1),
+            remedy="raise event_log_bytes, or lower event_max_age",
         )
 
 

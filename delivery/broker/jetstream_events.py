@@ -39,7 +39,7 @@ _NO_MESSAGE = 10037
 _MAX_REMEMBERED = 10_000
 _TRANSIENT_TRIES = 3
 _TRANSIENT_SECONDS = 1.0
-"""Seconds for each step of publishing a delta, which is then dropped: the agent waits meanwhile."""
+"""Seconds for each step of publishing a delta, which is then dropped: the agent waits for it."""
 
 _READS_AT_ONCE = 32
 

@@ -159,7 +159,7 @@ class KeyedWorker:
             self._wake_later(retry_after, account, key)
 
     def _finish(self, account: str, key: str) -> None:
-        """Give the place of a key to others, and wake the key again if a wake-up came meanwhile."""
+        """Give the place of a key to others, and wake the key again if another wake-up came."""
         self._scheduler.finish(account)
         woken = self._wake_again.pop(key).is_set()
         self._start_waiting()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import logging
 import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,6 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import Any
+
+import structlog
 
 from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
@@ -38,7 +39,7 @@ from delivery.errors import (
     LeaseLost,
 )
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 SAFETY_MARGIN = 0.2
 """Seconds before the expiry from which a lease is no longer trusted."""
@@ -284,7 +285,7 @@ class JetStreamLeases(Leases):
                 pause = await self._renew(lease)
             if lease.remaining <= 0:
                 lease.lose()
-                _log.warning("lost the lease %s", lease.name)
+                _log.warning("lease.lost", lease=lease.name)
                 return
 
     async def _renew(self, lease: HeldLease) -> float:

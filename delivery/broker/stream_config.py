@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+import structlog
+
 from delivery.broker.connection import NatsConnection
 from delivery.errors import BrokerRefused, BrokerUnreachable
 from delivery.events.sharding import shard_of
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 EVENTS = "EVENTS"
 WORK = "WORK"
@@ -234,7 +235,7 @@ async def _create(
         created = await nats.api_request(f"STREAM.CREATE.{name}", want | {"num_replicas": 1})
     if "error" in created:
         raise _error_for(name, created, most=want["max_bytes"])
-    _log.info("created the stream %s (%s replicas)", name, created["config"]["num_replicas"])
+    _log.info("stream.created", stream=name, replicas=created["config"]["num_replicas"])
     return created
 
 
@@ -244,7 +245,7 @@ async def _update(
     updated = await nats.api_request(f"STREAM.UPDATE.{name}", have | want)
     if "error" in updated:
         raise _error_for(name, updated, most=want["max_bytes"])
-    _log.info("changed the settings of the stream %s", name)
+    _log.info("stream.changed", stream=name)
     return updated
 
 

@@ -7,12 +7,12 @@ gets a gap and reads again. The newest stored sequences are also compared regula
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
+import structlog
 from nats.aio.msg import Msg
 
 from delivery.background import log_errors
@@ -22,7 +22,7 @@ from delivery.broker.message_codec import SEQUENCE, SUBJECT, decode_message
 from delivery.broker.stream_config import EVENTS, conversation_subjects, lasting_subject, transient_subject
 from delivery.events.port import StoredEvent
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 CHECK_EVERY = 30.0
 _CONVERSATIONS_A_REQUEST = 400
@@ -94,7 +94,7 @@ class SubscriptionHub:
         try:
             event: StoredEvent = decode_message(message, live=True)
         except (KeyError, ValueError):
-            _log.warning("ignored a message on %s that has no event headers", message.subject)
+            _log.warning("message.ignored", subject=message.subject)
             return
         topic.newest = max(topic.newest, event.seq)
         for follower in topic.followers:

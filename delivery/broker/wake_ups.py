@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime
 from time import monotonic
 
+import structlog
 from nats.aio.msg import Msg
 
 from delivery.broker.connection import NatsConnection
@@ -25,7 +25,7 @@ from delivery.errors import DeliveryError
 from delivery.events.event import rfc3339
 from delivery.fair_scheduler import SYSTEM
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 _SECOND = 1_000_000_000
 _PULL_SECONDS = 2.0
@@ -220,12 +220,12 @@ class _PullSubscription:
                 f"CONSUMER.CREATE.{WORK}.{self._queue}", self._consumer_config()
             )
         except DeliveryError as error:
-            _log.debug("cannot prepare the queue %s: %s", self._queue, error)
+            _log.debug("queue.prepare_failed", queue=self._queue, error=str(error))
             await self._back_off()
             return False
         if "error" in response:
             description = response["error"].get("description")
-            _log.warning("cannot create the consumer %s: %s", self._queue, description)
+            _log.warning("consumer.create_failed", queue=self._queue, error=description)
             await self._back_off()
             return False
         self._ready = True

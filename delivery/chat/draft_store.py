@@ -153,7 +153,7 @@ async def withdraw(connection: Connection, message: str, target: str) -> None:
     )
 
 
-async def forget(connection: Connection, message: str, target: str) -> None:
+async def delete_draft(connection: Connection, message: str, target: str) -> None:
     """Delete the row of a message that was deleted in the chat."""
     await connection.execute(delete(drafts).where(drafts.c.message == message, drafts.c.target == target))
 

@@ -176,7 +176,7 @@ class StepMessages:
         row = draft_store.steps_row(buffer.turn)
         if sent is None and steps.has_ended:
             async with self._database.begin() as connection:
-                await draft_store.forget(connection, row, target)
+                await draft_store.delete_draft(connection, row, target)
         elif sent is not None and steps.has_ended:
             async with self._database.begin() as connection:
                 await draft_store.set_steps_state(connection, buffer.turn, target, draft_store.STEPS_ENDED)

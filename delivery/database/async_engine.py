@@ -1,7 +1,7 @@
 """SQLAlchemy's asynchronous engine, imported without the ORM that its package imports for sessions.
 
 Dovecote writes statements with SQLAlchemy Core. The ORM takes 6 MB and a tenth of a second of CPU at each
-start, so it is imported only when somebody, such as an installed package, asks the package for a session.
+start, so it is imported only when another part, such as an installed package, asks the package for a session.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ SQLite's statements run on the event loop and take microseconds; SQLAlchemy's wa
 key, a context and a cursor for each) takes ten times as long. A statement object that is executed again is
 compiled once, by SQLAlchemy, and its text and parameters then go to the driver. Everything else takes the
 usual way: statements that are built for one call, lists of values (`IN`), defaults of columns, values that
-are missing or computed, and everything while somebody listens to SQLAlchemy's events.
+are missing or computed, and everything while a listener of SQLAlchemy's events.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class DirectConnection(AsyncConnection):
     _is_observed = False
 
     def prepare(self) -> None:
-        """Find out whether somebody listens to statements; call it before each use of the connection."""
+        """Find out whether a listener gets statements; call it before each use of the connection."""
         assert self.sync_connection is not None
         self._is_observed = bool(self.sync_connection.dispatch.before_cursor_execute)
 

@@ -13,7 +13,7 @@ class FairLock:
     """A lock in the order of arrival, shared fairly among accounts.
 
     Urgent waiters go first. Within each kind the accounts take turns, and the waiters of one account keep
-    their order. `before_unlock` is called when nobody waits any more; if it returns True it keeps the lock,
+    their order. `before_unlock` is called when no step waits any more; if it returns True it keeps the lock,
     and releases it later from any callback of the loop.
     """
 

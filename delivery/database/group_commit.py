@@ -11,8 +11,8 @@ has been open for as long as the commit before it took. So many writers of one a
 another by two commits at most.
 
 The commit is one call in the connection's thread. It belongs to no task: the last writer of a batch starts
-it, the lock stays held meanwhile, and its end is a callback that resumes the writers. So a writer that is
-cancelled neither stops it nor leaves it undone.
+it, the lock stays held during the commit, and its end is a callback that resumes the writers. So a writer
+that is cancelled neither stops it nor leaves it undone.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class GroupCommit:
             self._lock.release()
 
     def _pass_on(self) -> None:
-        """Let the next writer join the batch, or end it if it is full or nobody waits."""
+        """Let the next writer join the batch, or end it if it is full or no writer waits."""
         if self._batch is None or not self._batch.is_full or not self._end_batch():
             self._lock.release()
 

@@ -68,7 +68,7 @@ class InlineSqliteConnection(aiosqlite.Connection):
     def end(self, ended: Callable[[Exception | None], None], *, commit: bool) -> None:
         """Commit or roll back in the thread, and then call `ended` on the loop with the error, if any.
 
-        It needs no task, so nobody can cancel it. After an error, close the connection.
+        It needs no task, so it cannot be cancelled. After an error, close the connection.
         """
         self._calls.append(self.end)
         loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@
     e  the receiver rejects this content permanently, or the schedule is used up
     f  the destination is dead (also from pending and retrying, without an attempt)
     g  an operator retries it: attempts start again from 1, ids stay the same
-    h  it keeps failing: it is retried as in c, but those behind it are sent meanwhile
+    h  it keeps failing: it is retried as in c, but those behind it are sent
 
 Only g leaves the states on the right, whatever outcome arrives.
 """

@@ -21,7 +21,7 @@ _DESTINATIONS = select(
 ).where(destinations.c.destination.in_([bindparam("at"), bindparam("bot")]))
 
 
-_REVIVE = (
+_MARK_ALIVE = (
     update(destinations)
     .where(destinations.c.destination == bindparam("at"), destinations.c.dead_at.is_not(None))
     .values(dead_at=None, dead_why=None)
@@ -51,7 +51,7 @@ async def mark_dead(connection: Connection, destination: str, *, account: str, w
 
 async def mark_alive(connection: Connection, destination: str) -> None:
     """Mark a chat as alive again, because a message came from it or an operator asked for a retry."""
-    await connection.execute(_REVIVE, {"at": destination})
+    await connection.execute(_MARK_ALIVE, {"at": destination})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ class ImmediateWork(Protocol):
 
     @abstractmethod
     def release(self) -> None:
-        """Give the place back: the transaction was rolled back, or nobody knows whether it was committed.
+        """Give the place back: the transaction was rolled back, or it is unknown whether it was committed.
 
         A task that is cancelled while its transaction is being written does not know it.
         """

@@ -25,7 +25,7 @@ class SharedLookup(Generic[Result]):
         planned = self._planned.get(key)
         if planned is None:
             planned = self._planned[key] = asyncio.create_task(self._start_lookup(key))
-        return await asyncio.shield(planned)  # whoever is cancelled cancels it for nobody else
+        return await asyncio.shield(planned)  # a cancelled caller does not cancel it for others
 
     async def _start_lookup(self, key: str) -> Result:
         del self._planned[key]

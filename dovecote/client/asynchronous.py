@@ -84,7 +84,7 @@ class AsyncDovecote:
         """Yield the events of a conversation after a `seq`, each once, for ever.
 
         0 starts at the first stored event; without `after` only new events are yielded. With `live` False
-        the stream ends at the newest event. The stream goes on where it was after a disconnection.
+        the stream ends at the newest event. The stream continues where it was after a disconnection.
         """
         return ResumableStream(
             self._requests, conversation, after=after, deltas=deltas, ends_live=not live

@@ -37,21 +37,21 @@ class ResumableStream:
     async def events(self) -> AsyncGenerator[ConversationEvent]:
         """Yield events in their order, each once; raises RequestRefused and GatewayAway."""
         now = asyncio.get_running_loop().time
-        heard, pause = now(), FIRST_PAUSE
+        received, pause = now(), FIRST_PAUSE
         while True:
             problem = "the gateway closed the connection"
             try:
                 async with aclosing(self._connection()) as connection:
                     async for event in connection:
-                        heard, pause = now(), FIRST_PAUSE
+                        received, pause = now(), FIRST_PAUSE
                         if event is not None:
                             yield event
-                        heard = now()
+                        received = now()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 problem = _explain(error)
             if self._has_ended:
                 return
-            if now() - heard + pause > self._requests.patience:
+            if now() - received + pause > self._requests.patience:
                 raise GatewayAway(f"{self._requests.url}: {problem}")
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)

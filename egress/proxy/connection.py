@@ -35,7 +35,7 @@ from egress.proxy.tunnel import (
     ByteAllowance,
     EgressBudget,
     ServerNameMismatch,
-    carry_both_ways,
+    copy_both_ways,
     read_client_hello,
     refuse_tls,
 )
@@ -120,7 +120,7 @@ class EgressProxy:
             await _answer(writer, _ESTABLISHED)
             if is_named:
                 outside[1].write(await read_client_hello(reader, target.host))
-            await carry_both_ways((reader, writer), outside, budget=self.budget, allowance=self.allowance)
+            await copy_both_ways((reader, writer), outside, budget=self.budget, allowance=self.allowance)
         except (ServerNameMismatch, NotClientHello) as error:
             log.info("egress.refused", host=target.host, reason=str(error))
             refuse_tls(writer)

@@ -66,7 +66,7 @@ class NoCredentials:
 
 
 async def check_host(rules: EgressRules, signer: RequestSigner, host: str, port: int) -> None:
-    """Raise EgressRefused unless the rules allow a host; an unused credential is told as the reason."""
+    """Raise EgressRefused unless the rules allow a host; an unused credential is named as the reason."""
     try:
         rules.check_host(host, port)
     except EgressRefused as error:

@@ -78,7 +78,7 @@ def refuse_tls(writer: asyncio.StreamWriter) -> None:
         writer.write(UNRECOGNIZED_NAME)
 
 
-async def carry_both_ways(
+async def copy_both_ways(
     inside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     outside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     *,
@@ -88,7 +88,7 @@ async def carry_both_ways(
     """Carry bytes until both directions have ended, or until nothing was carried for too long."""
     last = [time.monotonic()]
 
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while chunk := await reader.read(CHUNK_BYTES):
             last[0] = time.monotonic()
             writer.write(chunk)
@@ -106,8 +106,8 @@ async def carry_both_ways(
             direction.cancel()
 
     directions = [
-        asyncio.create_task(carry(inside[0], outside[1])),
-        asyncio.create_task(carry(outside[0], inside[1])),
+        asyncio.create_task(copy(inside[0], outside[1])),
+        asyncio.create_task(copy(outside[0], inside[1])),
     ]
     watcher = asyncio.create_task(watch(directions))
     try:

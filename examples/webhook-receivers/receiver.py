@@ -28,7 +28,7 @@ def handle(event: ConversationEvent) -> None:
     )
 
 
-class Receiver(BaseHTTPRequestHandler):
+class WebhookHandler(BaseHTTPRequestHandler):
     """Answers 204 to a valid webhook, also to a repeated one; 400 to all others."""
 
     timeout = 30
@@ -65,6 +65,6 @@ class Receiver(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Receiver)
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), WebhookHandler)
     print(f"listening on {server.server_port}", flush=True)
     server.serve_forever()

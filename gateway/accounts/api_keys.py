@@ -132,10 +132,10 @@ class ApiKeyAuthenticator:
         """Revoke a key: in this process at once, on other replicas within a second."""
         async with self._database.begin() as connection:
             ended = await store.revoke_key(connection, key_id)
-        self.forget(key_id)
+        self.discard(key_id)
         return ended
 
-    def forget(self, key_id: str) -> None:
+    def discard(self, key_id: str) -> None:
         """Let a key that was revoked end in this process at once."""
         self.evict(lambda principal: principal.key == key_id)
         for tell in self.on_revoked:

@@ -29,7 +29,7 @@ async def read_author_names(
 async def read_names_in(
     connection: Connection, conversation: Conversation, authors: Iterable[str]
 ) -> Mapping[str, str]:
-    """Return the names of authors in a conversation by their ids; outside of chats nobody has one."""
+    """Return the names of authors in a conversation by their ids; outside of chats there are none."""
     platform = await platform_of(connection, conversation)
     if platform is None:
         return {}

@@ -1,4 +1,4 @@
-"""Budgets of a day or a month, in the account's time zone: their limits, and what people are told (pure)."""
+"""Budgets of a day or a month, in the account's time zone: their limits, and the texts for people (pure)."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def reservation_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetNames:
-    """How people are told whose budget it is: an agent by its name, and in which time zone a period ends."""
+    """The text that says whose budget it is: an agent by its name, and in which time zone a period ends."""
 
     agent: str
     agent_name: str

@@ -87,7 +87,7 @@ async def subject_named(connection: Connection, account: str, given: str) -> str
 
 
 async def see(connection: Connection, seen: Sighting) -> Identity:
-    """Return the identity of somebody; it and a person are made when it is first seen."""
+    """Return the identity of a person; it and a person are made when it is first seen."""
     known = await store.get_identity(connection, seen.account, seen.identity)
     if known is not None:
         return known
@@ -193,7 +193,7 @@ class SeenPeople:
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def see(self, connection: Connection, seen: Sighting) -> None:
-        """Record somebody in the caller's transaction, unless that was done before."""
+        """Record a person in the caller's transaction, unless that was done before."""
         key = (seen.account, seen.identity)
         if key in self._known:
             self._known.move_to_end(key)

@@ -59,7 +59,7 @@ OnBudgetWarning = Callable[[BudgetWarning], Awaitable[None]]
 
 
 async def no_warning(_warning: BudgetWarning) -> None:
-    """Warn nobody."""
+    """Warn no one."""
 
 
 class BudgetUsedUp(AgentError):

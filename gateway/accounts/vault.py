@@ -55,10 +55,6 @@ class Secret:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def reveal(self) -> str:
-        """Return the text."""
-        return self._text
-
     def matches(self, candidate: str) -> bool:
         """Compare in constant time."""
         return hmac.compare_digest(self._text.encode(), candidate.encode("utf-8", "surrogatepass"))
@@ -108,7 +104,7 @@ class _RingKey:
 
 
 class Vault:
-    """Seals and reveals the secrets of records."""
+    """Encrypts and decrypts the secrets of records."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         """Set the ring, first key first; raises WeakKey."""
@@ -129,7 +125,7 @@ class Vault:
         return f"{_VERSION}.{key.id}.{base64.urlsafe_b64encode(sealed).decode()}"
 
     def decrypt(self, context: AssociatedData, envelope: str | bytes) -> str:
-        """Return the text of an envelope sealed at `where`; raises Unreadable."""
+        """Return the text of an envelope sealed at `where`; raises DecryptionFailed."""
         key_id, raw = _parse_envelope(envelope)
         key = self._ring.get(key_id)
         if key is None:

@@ -192,7 +192,7 @@ class Usage:
 class ModelRequestStarting:
     """A request to the turn's model follows, which reserves its share of budgets.
 
-    An agent yields it before each request: whoever runs the agent raises AgentError if a budget is used up.
+    An agent yields it before each request: the caller raises AgentError if a budget is used up.
     `estimate_tokens` returns about how many tokens the request has.
     """
 

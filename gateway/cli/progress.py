@@ -15,7 +15,7 @@ _ERASE = "\r\x1b[K"
 
 
 class Progress:
-    """What a command waits for; `detail` may change meanwhile."""
+    """What a command waits for; `detail` may change while it waits."""
 
     def __init__(self, label: str, stream: TextIO, patience: float) -> None:
         self.detail = ""
@@ -56,7 +56,7 @@ _is_shown = False
 def progress(
     label: str, *, stream: TextIO | None = None, patience: float = PATIENCE_SECONDS
 ) -> Iterator[Progress]:
-    """Show on stderr what is waited for, if that is a terminal; inside another one, that one goes on."""
+    """Show on stderr what is waited for, if that is a terminal; inside another one, that one continues."""
     from gateway.config.load import environment
 
     global _is_shown  # noqa: PLW0603 - a process has one terminal

@@ -54,7 +54,7 @@ def _sign_in_problems(sources: SettingSources, settings: Settings) -> Iterator[S
         yield _problem(sources, ("oidc", "scope"), repr(oidc.scope), "openid is missing", "Add openid to it")
     if not oidc.access:
         remedy = 'Add [oidc.access."VALUE"] with account and scopes for each value of the claim'
-        yield _problem(sources, chosen_by, shown, "nobody has access", remedy)
+        yield _problem(sources, chosen_by, shown, "no claim value grants access", remedy)
 
 
 def _is_safe(url: EndpointUrl) -> bool:

@@ -1,7 +1,7 @@
 """Load the settings from flags, environment, .env and dovecote.toml. No other code reads the environment.
 
 Commands that run a gateway read the working directory, because that is where an operator keeps its files.
-Commands that send a key to a gateway do not: a directory that somebody else wrote would choose the address.
+Commands that send a key to a gateway do not: a directory of another user would choose the address.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class SandboxCeilings(FrozenSettings):
 
     external: ExternalNames = Field(
         default=(),
-        description="sandboxes that somebody else created and records of the first account may use, "
+        description="sandboxes that Dovecote did not create and records of the first account may use, "
         "as PROVIDER:NAME",
     )
     shared_external: ExternalNames = Field(

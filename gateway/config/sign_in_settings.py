@@ -35,7 +35,7 @@ class OidcSettings(FrozenSettings):
         default=None, description="the identity provider's issuer URL, exactly as the provider writes it"
     )
     client_id: NonBlankText | None = Field(
-        default=None, description="the id under which the provider knows the gateway"
+        default=None, description="the client id that the provider issued for the gateway"
     )
     client_secret: SecretValue | None = Field(
         default=None, description="the client's secret; without it the client is a public one"

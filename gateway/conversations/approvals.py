@@ -71,7 +71,7 @@ def _describe(decided: Approval) -> str:
         return "the sandbox was changed, and a new approval was requested"
     if decided.state == "expired":
         return "the turn that requested it has ended"
-    return f"already {decided.state} by {decided.decided_name or decided.decided_by or 'nobody'}"
+    return f"already {decided.state} by {decided.decided_name or decided.decided_by or 'an unknown person'}"
 
 
 class ApprovalNotFound(Exception):

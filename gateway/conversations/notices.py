@@ -69,7 +69,8 @@ def render_parked(body: bytes) -> str:
     else:
         what = f"An answer is delayed. It begins {quoted(part.text)}"
     return (
-        f"{what}. The platform has not accepted it yet. I keep trying for a day and send the rest meanwhile."
+        f"{what}. The platform has not accepted it yet. Delivery is retried for one day. "
+        "Later messages are sent now."
     )
 
 

@@ -1,4 +1,4 @@
-"""What the model gets of the messages before its own: those a room said meanwhile, and the quoted one.
+"""What the model gets of the messages before its own: those of the room, and the quoted one.
 
 Messages of a room that do not address the bot are kept in `room_messages`. The next turn of the
 conversation gets the newest of them once: its context is stored with the turn, and the conversation
@@ -147,7 +147,7 @@ def merge_contexts(
     return {**({"quoted": quoted} if quoted else {}), **({"earlier": earlier} if earlier else {})}
 
 
-def carry(said: Sequence[HandoverMessage], size: int = ContextLimits().size) -> dict[str, Any] | None:
+def build_context(said: Sequence[HandoverMessage], size: int = ContextLimits().size) -> dict[str, Any] | None:
     """Return the context of what was said while a person handled the conversation (pure)."""
     chosen: list[dict[str, Any]] = []
     for one in reversed(said):

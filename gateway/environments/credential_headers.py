@@ -96,7 +96,7 @@ class AccessTokens:
         self._clock = clock
         self._tokens: OrderedDict[str, AccessToken] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """The locks that somebody holds or awaits; a credential that nobody uses has none."""
+        """The locks that are held or awaited; an unused credential has none."""
 
     def __len__(self) -> int:
         """Return how many tokens and locks are kept in memory."""
@@ -177,7 +177,7 @@ def _text(body: Mapping[str, Any], name: str) -> str:
 
 
 def _lifetime(given: Any) -> float:
-    """Return seconds within bounds: the number is somebody else's."""
+    """Return seconds within bounds: the number comes from outside."""
     is_number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
     return min(max(float(given), 0.0), MAX_LIFETIME) if is_number else DEFAULT_LIFETIME
 

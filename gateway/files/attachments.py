@@ -129,7 +129,7 @@ class AttachmentFetcher:
         message = f"msg_{row.id.removeprefix('fil_')}"
         async with self._transactions.begin("file.arrive") as tx:
             if await messages.get_by_id(tx.connection, message) is None:
-                text = f"I could not understand the voice message: {reason}. I go on with the file."
+                text = f"I could not understand the voice message: {reason}. I continue with the file."
                 await post_notice(tx, turn.conversation, text, turn=turn.id, message=message)
 
     async def _receive_one(

@@ -31,10 +31,10 @@ class TooManyUploads(Exception):
 
 
 class PartMismatch(Exception):
-    """A part does not continue the upload, which goes on at `offset`."""
+    """A part does not continue the upload, which continues at `offset`."""
 
     def __init__(self, offset: int) -> None:
-        super().__init__(f"the upload goes on at byte {offset}")
+        super().__init__(f"the next byte of the upload is {offset}")
         self.offset = offset
 
 

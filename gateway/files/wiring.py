@@ -137,7 +137,7 @@ def _message_speaker(database: Database, speaker: Speaker) -> Speak:
                 found = await messages.get_by_id(connection, message)
             return await speaker.speak(found.text) if found is not None else None
         except (NotSpoken, DatabaseUnavailable) as error:
-            log.warning("files.not_spoken", message=message, error=str(error))
+            log.warning("files.speech_failed", message=message, error=str(error))
             return None
 
     return speak

@@ -1,4 +1,4 @@
-"""The data directory: closed to other users, and locked: two brokers would gladly share one store."""
+"""The data directory: closed to other users, and locked: two brokers would corrupt one store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def prepare_data_dir(directory: Path) -> None:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Return whether a gateway has used the directory, or nobody has."""
+    """Return whether a gateway has used the directory, or it is unused."""
     return (directory / "lock").exists() or {path.name for path in directory.iterdir()} <= {"lost+found"}
 
 

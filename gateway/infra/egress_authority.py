@@ -69,7 +69,7 @@ def write_bundle(directory: Path, authority: CertificateAuthority) -> Path | Non
     """Write the system's certificates and the authority's to one file; None where the system has none."""
     system = next((Path(one) for one in _SYSTEM_BUNDLES if Path(one).is_file()), None)
     if system is None:
-        log.warning("egress_authority.no_system_certificates", remedy="install ca-certificates")
+        log.warning("egress_authority.certificates_missing", remedy="install ca-certificates")
         return None
     text = f"{system.read_text(encoding='utf-8', errors='replace').rstrip()}\n{authority.certificate_pem()}"
     path = directory / "ca-bundle.pem"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import json
-import logging
 import os
 import secrets
 import shutil
@@ -15,11 +14,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import structlog
+
 from delivery.background import log_errors
 from gateway.infra.data_dir import DataDirLock
 from gateway.infra.nats_probe import stores_messages
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 3.0
@@ -32,7 +33,7 @@ _PROBES = 2
 KILL_PAUSES = (0.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds between two kills of an unresponsive server; the last one repeats."""
 _CALM_SECONDS = 600.0
-"""Seconds without a kill after which the pauses begin anew."""
+"""Seconds without a kill after which the pauses start at the shortest."""
 _PR_SET_PDEATHSIG = 1
 _BOOT_FILE = "boot"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -93,10 +94,10 @@ class EmbeddedNats:
             return
         for _ in range(_PROBES):
             if await asyncio.to_thread(stores_messages, self._port, self.token, timeout=PROBE_TIMEOUT):
-                _log.info("nats.slow: it answers, so it is not restarted")
+                _log.info("nats.delayed")
                 return
         if self.pid == suspect and not self._stopping.is_set():
-            _log.warning("nats.unresponsive: restarting the embedded nats-server")
+            _log.warning("nats.stalled")
             self._kills, self._killed_at = self._kills + 1, asyncio.get_running_loop().time()
             self._send_signal(signal.SIGKILL)
 
@@ -136,7 +137,7 @@ class EmbeddedNats:
                 return
             healthy = asyncio.get_running_loop().time() - started > _HEALTHY_SECONDS
             failures = 0 if healthy else failures + 1
-            _log.warning("nats.exited: status %s, restarting the embedded nats-server", code)
+            _log.warning("nats.exited", status=code)
             failures = await self._restart_child(failures)
 
     async def _restart_child(self, failures: int) -> int:
@@ -157,7 +158,7 @@ class EmbeddedNats:
             try:
                 await self._spawn()
             except (EmbeddedNatsFailed, OSError) as error:
-                _log.warning("nats.start_failed: %s", error)
+                _log.warning("nats.start_failed", error=str(error))
             else:
                 self.restarts += 1
                 return True
@@ -229,7 +230,7 @@ class EmbeddedNats:
         pid = _stale_pid(self._directory)
         if pid is None:
             return
-        _log.warning("nats.orphan_killed: process %s", pid)
+        _log.warning("nats.orphan_killed", pid=pid)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         while _stale_pid(self._directory) is not None:  # noqa: ASYNC110 - it is not our child to wait for

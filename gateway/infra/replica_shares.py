@@ -2,7 +2,7 @@
 
 Every replica announces itself by a lease, and each piece of work belongs to the replica that ranks first for
 it (rendezvous hashing). A replica that joins or leaves therefore moves its own share only. A share excludes
-nobody: leases and fences still decide who works, and a share says who should begin.
+no one: leases and fences still decide who works, and a share says who should begin.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ReplicaShares:
         """Return when another replica should do the work of a name that this one does.
 
         `changed` is the next change after this replica decided to do it. If the owner has left the work
-        alone, this replica goes on until then: an owner that cannot do it would get it again and again.
+        alone, this replica continues until then: an owner that cannot do it would get it again and again.
         """
         while True:
             await changed.wait()

@@ -14,7 +14,7 @@ class AdmissionResult(StrEnum):
     """The decision about one update."""
 
     ADMITTED = "admitted"
-    UNKNOWN_SENDER = "stranger"
+    UNKNOWN_SENDER = "unknown_sender"
     """Not paired with the bot; gets a pairing code."""
     IGNORED = "ignored"
 
@@ -59,7 +59,7 @@ def is_addressed_to_bot(message: Message, groups: str) -> bool:
 
 
 async def is_room_known(connection: Connection, context: ChannelContext, message: Message) -> bool:
-    """Return whether somebody who may use the bot is in a room: the author, or others before."""
+    """Return whether a person who may use the bot is in a room: the author, or others before."""
     if await authorize(connection, message, context) is AdmissionResult.ADMITTED:
         return True
     if await room_messages.is_known(connection, message.address.destination):

@@ -122,7 +122,7 @@ class OpenChannels:
         return await task.connection.receiver.receive(request, self._get_acceptor().accept(task.context))
 
     def installations(self, channel: str) -> ChannelInstallations | None:
-        """Return the workspaces that installed a channel's app; None if nobody can install it."""
+        """Return the workspaces that installed a channel's app; None if it cannot be installed."""
         task = self._channels.get(channel)
         return None if task is None or task.connection is None else task.connection.installations
 
@@ -145,7 +145,7 @@ class OpenChannels:
             log.warning("channel.reply_failed", channel=task.record.name, error=str(error))
 
     async def reply_confidentially(self, to: Message | Command, text: str) -> None:
-        """Reply to somebody in a room so that nobody else reads it; raises ChannelError if that fails."""
+        """Reply to a person in a room so that only they can read it; raises ChannelError if that fails."""
         task = self._channels.get(to.address.channel)
         if task is None or task.connection is None:
             raise Unreachable("the channel is not open")

@@ -37,7 +37,7 @@ MAX_DROPPED_KEYS = 200
 class RateDecision(StrEnum):
     """The decision about one message."""
 
-    ACCEPTED = "taken"
+    ACCEPTED = "accepted"
     REFUSED = "refused"
     """Not processed; the person gets a reply."""
     DROPPED = "dropped"

@@ -1,7 +1,7 @@
 """A watchdog that ends the process when its event loop is blocked.
 
-A process whose loop is blocked has lost its leases, answers nobody and cannot stop in order. Its supervisor
-can only start it again once it has ended.
+A process whose loop is blocked has lost its leases, answers no request and cannot stop in order. Its
+supervisor can only start it again once it has ended.
 
 The loop beats once a second. A thread ends the process when beats are missing for `limit` seconds in which
 the thread itself was on time: a process that was frozen, or a machine that is overloaded, is not blocked.

@@ -46,7 +46,7 @@ MISSED_NOTE = "its time passed while no gateway ran"
 
 
 class _AlreadyFired(Exception):
-    """Another replica was first, or the schedule was changed meanwhile; nothing is committed."""
+    """Another replica was first, or the schedule was changed in between; nothing is committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

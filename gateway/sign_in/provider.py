@@ -58,7 +58,7 @@ class IdentityProvider:
             return self._metadata[1]
 
     async def _fetch_metadata(self) -> ProviderMetadata:
-        """Fetch the metadata; a failure also counts for those who wait meanwhile."""
+        """Fetch the metadata; a failure also counts for those who wait for it."""
         issuer = self._connection.issuer
         try:
             document = await self._connection.get(f"{issuer.rstrip('/')}{METADATA_PATH}")

@@ -92,8 +92,8 @@ DEAD_POINTS = 14
 fourteen interruptions of any cause."""
 
 QUARANTINE_DELAYS = (2.0, 5.0)
-"""Seconds that a turn waits after each crash alone. A poison turn's process lives meanwhile; if something
-else kills the processes, it does so during the wait as well, which exonerates the turn.
+"""Seconds that a turn waits after each crash alone. A poison turn's process lives during this time; if
+something else kills the processes, it does so during the wait as well, and the turn is not at fault.
 """
 
 DEAD_LETTER_PREFIX = "given up: "
@@ -109,7 +109,7 @@ LONGEST_RETRY_DELAY = 1800.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPeriods:
-    """For how many seconds a turn is retried: a person waits for a message's answer, nobody for a job's."""
+    """For how many seconds a turn is retried: a person waits only for a message's answer."""
 
     message: float = 1200.0
     job: float = 28_800.0

@@ -36,7 +36,7 @@ from gateway.tools.tool import Tool, ToolContext
 log = structlog.get_logger(__name__)
 
 INTERVAL = 2.0
-"""Seconds between two looks for calls that nobody makes, and for calls whose jobs were stopped elsewhere."""
+"""Seconds between two checks for calls that no process makes or whose jobs were stopped elsewhere."""
 
 PLACES = 100
 """Calls that one process resumes or starts at once."""
@@ -194,7 +194,7 @@ class BackgroundCalls:
             live.give(ToolResult(ok=False, content="the gateway stopped while this ran"))
 
     async def _run_with_turn(self, live: _LiveCall, origin: CallOrigin, after: float) -> None:
-        """Make a call for its turn; one that takes longer goes on as a job, if the account may have more."""
+        """Make a call for its turn; one that takes longer becomes a job, if the account may have more."""
         work = asyncio.create_task(self._runner.run(origin, live.call, take_result=live.take_result))
         try:
             await asyncio.wait({work}, timeout=after)
@@ -217,7 +217,7 @@ class BackgroundCalls:
         except (TooManyJobs, DeliveryError, DatabaseUnavailable) as error:
             if live.job is not None:
                 raise
-            log.info("call.stays_in_turn", job=live.call.job, error=str(error))
+            log.info("call.kept_in_turn", job=live.call.job, error=str(error))
             live.is_job = False
             return False
         return True
@@ -271,7 +271,7 @@ class BackgroundCalls:
                     one.cancel()
 
     async def _run_once(self) -> None:
-        """Cancel the calls whose jobs have ended, and begin those that nobody makes."""
+        """Cancel the calls whose jobs have ended, and begin those that no process makes."""
         mine = {job for job, live in self._live.items() if live.job is not None}
         async with self._jobs.read() as connection:
             running = await job_calls.list_running(connection)
@@ -290,7 +290,7 @@ class BackgroundCalls:
                 self._begin(live, self._resume(live))
 
     async def _resume(self, live: _LiveCall) -> None:
-        """Make a recorded call that nobody makes, or settle it if it had begun and may not be repeated."""
+        """Make a recorded call that no process makes, or settle it if it began and may not be repeated."""
         async with self._gate.hold(live.call.account):
             with suppress(LeaseBusy):
                 async with self._leases.acquire(_lease_name(live.call.job)) as lease:

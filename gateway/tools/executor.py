@@ -169,7 +169,7 @@ class ToolExecutor(Tools):
     def _mode_requires_approval(self, tool: Tool, args: Mapping[str, Any], *, typed_by_asker: bool) -> bool:
         """Return whether the permission mode of the call's workspace requires an approval.
 
-        A call that would be refused requires none: nobody is asked in vain.
+        A call that would be refused requires none: no approval is requested in vain.
         """
         try:
             context = self._context.in_workspace(args)
@@ -216,7 +216,7 @@ class ToolExecutor(Tools):
                 return None
             return FileChange(before=before, after=tool.changed_text(call.args, before))
         except (InvalidArguments, ValueError, OSError, SandboxError) as error:
-            log.debug("tool.change_not_shown", turn=self._context.turn.id, error=str(error))
+            log.debug("tool.change_hidden", turn=self._context.turn.id, error=str(error))
             return None
 
     async def _asker_may_approve(self) -> bool:

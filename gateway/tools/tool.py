@@ -64,7 +64,7 @@ class ToolContext:
     interruption: Interruption = Interruption.NONE
     """How the attempt before this one ended, if it was interrupted."""
     publish_transient: PublishTransient | None = None
-    """Publishes an event that is not stored; None: nobody can follow the turn."""
+    """Publishes an event that is not stored; None: the turn cannot be followed."""
     on_output: OutputListener | None = None
     """Receives the output of the call's command while it runs."""
     answer: str | None = None
@@ -105,7 +105,7 @@ class JobCalls:
 
     @property
     def note(self) -> str:
-        """What the model is told about the calls."""
+        """What the model gets about the calls."""
         if self.after is None:
             return "It runs on as a background job: you get its resultId at once and its result later."
         return (

@@ -51,14 +51,14 @@ class TurnBounds:
         """
         running = asyncio.create_task(agent)
         running.add_done_callback(lambda _task: self.reach(None))
-        forget = lease.on_lost(lambda: self.reach(DeliveryError("the lease was lost")))
+        unsubscribe = lease.on_lost(lambda: self.reach(DeliveryError("the lease was lost")))
         try:
             reason = await self._first
             if reason is None or running.done():
                 return running.result()
             raise reason
         finally:
-            forget()
+            unsubscribe()
             for timer in self._timers:
                 timer.cancel()
             if not running.done():

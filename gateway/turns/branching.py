@@ -25,7 +25,8 @@ from gateway.store.turns.turns import Turn
 BUSY = "Something is running or waits for its turn; `/stop` ends it."
 NOTHING = "There is nothing to take back."
 SUMMARISED = (
-    "The last exchange is part of a summary of the conversation and cannot be taken back; `/new` starts anew."
+    "The last exchange is part of a summary of the conversation and cannot be undone. "
+    "Use `/new` to start a new conversation."
 )
 
 
@@ -63,7 +64,7 @@ async def undo_last_exchange(tx: Transaction, conversation: Conversation, *, by:
     if exchange.is_summarised:
         return SUMMARISED
     first = exchange.turns[-1]
-    await forget_entries(tx, conversation, len(exchange.turns))
+    await delete_entries(tx, conversation, len(exchange.turns))
     undone = [turn for turn in reversed(exchange.turns) if turn]
     if undone:
         await branches.add(
@@ -77,12 +78,12 @@ async def undo_last_exchange(tx: Transaction, conversation: Conversation, *, by:
     data = {"by": by, "turns": list(reversed(exchange.turns)), "text": exchange.text}
     tx.emit(Event.now(EventType.TURN_UNDONE, conversation.id, data, turn=first))
     return (
-        f"Taken back: {quoted(exchange.text)}. The agent no longer knows of it; files and other effects of "
-        "commands stay as they are."
+        f"Taken back: {quoted(exchange.text)}. It is no longer in the agent's history; files "
+        "and other effects of commands stay as they are."
     )
 
 
-async def forget_entries(tx: Transaction, conversation: Conversation, count: int) -> None:
+async def delete_entries(tx: Transaction, conversation: Conversation, count: int) -> None:
     """Take the last entries out of what the agent's next turn gets; the rows stay."""
     await histories.append(
         tx.connection,
@@ -202,7 +203,7 @@ async def _forgotten_turns(tx: Transaction, turn: Turn, conversation: Conversati
             raise CannotRerun("the message is part of a summary of the conversation; it cannot be run again")
         found.append(known.id)
     if found:
-        await forget_entries(tx, conversation, len(found))
+        await delete_entries(tx, conversation, len(found))
     return [turn.id, *(one for one in reversed(found) if one != turn.id)]
 
 

@@ -1,4 +1,4 @@
-"""Save a turn's files from its sandboxes into the workspace store, before anybody is told that it ended."""
+"""Save a turn's files from its sandboxes into the workspace store, before its end is reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbox.errors import SandboxError
 log = structlog.get_logger(__name__)
 
 SAVE_SECONDS = 60.0
-"""Seconds that the end of a turn waits for its files; then it ends, and people are told."""
+"""Seconds that the end of a turn waits for its files; then it ends with a notice."""
 
 RETRY_DELAYS = (1.0, 3.0)
 

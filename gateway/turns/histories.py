@@ -92,14 +92,14 @@ class HistoryCache:
 
         The next turn reads it from the database, unless `committed` is called after the commit.
         """
-        self.forget(turn.conversation)
+        self.discard(turn.conversation)
         body = encode_entry(entry)
         position = await _append(connection, turn, body, replaces=entry.replaces)
         return earlier.with_entry(entry, position=position, size=len(body))
 
     async def add_progress(self, connection: Connection, turn: Turn) -> None:
         """Make the saved progress of a turn that did not complete its entry, in the caller's transaction."""
-        self.forget(turn.conversation)
+        self.discard(turn.conversation)
         with suppress(UnreadableHistory):
             body = await turns.get_progress(connection, turn.id)
             entry = decode_entry(body)
@@ -108,15 +108,15 @@ class HistoryCache:
 
     def committed(self, conversation: str, history: History, fence: int) -> None:
         """Keep a history that was loaded or written under a fence, now that the transaction is committed."""
-        self.forget(conversation)
+        self.discard(conversation)
         if history.error is not None or _cost(history) > self._max_bytes:
             return
         self._cached[conversation] = _Cached(history=history, fence=fence)
         self._bytes += _cost(history)
         while self._bytes > self._max_bytes:
-            self.forget(next(iter(self._cached)))
+            self.discard(next(iter(self._cached)))
 
-    def forget(self, conversation: str) -> None:
+    def discard(self, conversation: str) -> None:
         """Have the next turn of a conversation read its history."""
         if (old := self._cached.pop(conversation, None)) is not None:
             self._bytes -= _cost(old.history)

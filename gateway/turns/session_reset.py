@@ -18,7 +18,7 @@ from gateway.store.turns import turns
 RESET_NOTICE = "Nothing was said here for a while, so a new conversation begins. The earlier one is kept."
 
 
-async def begin_anew(tx: Transaction, conversation: Conversation) -> None:
+async def begin_again(tx: Transaction, conversation: Conversation) -> None:
     """Have the next message of the chat thread begin a new conversation."""
     await conversations.detach_address(tx.connection, conversation.id)
     if conversation.address is not None:
@@ -80,4 +80,4 @@ async def reset_if_due(
         return
     if found.handover_by is None and not await turns.list_open(tx.connection, found.id):
         await post_notice(tx, found.id, RESET_NOTICE, urgent=True)
-        await begin_anew(tx, found)
+        await begin_again(tx, found)

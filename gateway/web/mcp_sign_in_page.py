@@ -1,6 +1,6 @@
 """The pages on which a person signs in to an MCP server: the link in the chat, and the way back.
 
-The first page says for whom and for what the sign-in is, so that nobody who was sent another person's link
+The first page says for whom and for what the sign-in is, so that no person who was sent another person's link
 signs in for that person. The cookie that it sets is needed on the way back.
 """
 
@@ -77,7 +77,7 @@ def _ask(found: OpenSignIn, ticket: str) -> web.Response:
         f"Sign in to {server}",
         f"<p>The agent <b>{escape(found.agent.name)}</b> wants to use <b>{server}</b> "
         f"(<code>{escape(found.config.url or '')}</code>) for <b>{person}</b>.</p>"
-        "<p>Go on only if you are that person. If somebody sent you this link, close the page.</p>"
+        "<p>Continue only if you are that person. If another person sent you this link, close the page.</p>"
         f'<p><a class="go" href="{go}">Sign in</a></p>',
     )
 

@@ -29,7 +29,7 @@ def condition_responses(route: ApiRoute, problem: dict[str, Any]) -> dict[str, A
     if route.method == "GET":
         return {"304": {"description": "the resource has a version that If-None-Match names"}}
     return {
-        "412": {**problem, "description": "somebody else changed the resource; `current` is what it is now"}
+        "412": {**problem, "description": "the resource was changed since; `current` is its present value"}
     }
 
 

@@ -67,7 +67,7 @@ class DaytonaProvider(Provider):
         return await self._open(await self._get(sandbox_id), spec)
 
     async def attach(self, spec: SandboxSpec) -> Sandbox:
-        """Return a sandbox of the organisation that somebody else created; a stopped one is started."""
+        """Return a sandbox of the organisation that Dovecote did not create; a stopped one is started."""
         with translate_errors():
             found = await self._client.get(spec.external)
         if MARKER_LABEL in found.labels:

@@ -37,7 +37,7 @@ Returned = TypeVar("Returned")
 class DaytonaHandle:
     """The SDK's handle of one sandbox; a call that finds it stopped starts it and is repeated once.
 
-    Without `autostop_minutes` the sandbox is somebody else's: its own idle timer is reset and never changed.
+    Without `autostop_minutes` the sandbox is external: its own idle timer is reset and never changed.
     """
 
     def __init__(self, sandbox: AsyncSandbox, *, autostop_minutes: int | None, timeout: float) -> None:

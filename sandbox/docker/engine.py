@@ -183,7 +183,7 @@ def _raise_gone(state: Mapping[str, Any]) -> None:
 
 
 async def _tolerate(change: Any, statuses: Collection[int] = _ALREADY_DONE) -> None:
-    """Await a change of state; somebody else may have made it meanwhile."""
+    """Await a change of state; another process may have made it."""
     try:
         await change
     except DockerError as error:

@@ -89,7 +89,7 @@ class Execution:
                 buffer.add(message.data)
 
     async def drain_while(self, work: Coroutine[None, None, None]) -> None:
-        """Await `work`, which ends the process, and read on meanwhile: full pipes block the engine."""
+        """Await `work`, which ends the process, and read on until then: full pipes block the engine."""
         reading = asyncio.ensure_future(self._drain_quietly())
         try:
             await work

@@ -1,4 +1,4 @@
-"""A container that somebody else created and keeps: commands run in it by exec, as its own user."""
+"""A container that Dovecote did not create: commands run in it by exec, as its own user."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class DockerProvider(Provider):
         return sorted(found)
 
     async def attach(self, spec: SandboxSpec) -> Sandbox:
-        """Return a container that somebody else created and keeps."""
+        """Return a container that Dovecote did not create."""
         return await attach_container(self._engine, spec)
 
     async def _bodies(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Bodies:

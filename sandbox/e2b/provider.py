@@ -82,7 +82,7 @@ class E2bProvider(Provider):
         return await self._open(found, spec)
 
     async def attach(self, spec: SandboxSpec) -> Sandbox:
-        """Return a sandbox of the operator's account that somebody else created; a paused one is resumed."""
+        """Return an external sandbox of the operator's account; a paused one is resumed."""
         _check_id(spec.external)
         with translate_errors():
             info = await AsyncSandbox.get_info(spec.external, **self._endpoints())

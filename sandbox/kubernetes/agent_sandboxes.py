@@ -88,7 +88,7 @@ class AgentSandboxes(SandboxBackend):
             return
 
     async def _reconfigure(self, objects: SandboxObjects, found: Mapping[str, Any]) -> None:
-        """Give the Sandbox its new pod template, unless another process has changed it meanwhile."""
+        """Give the Sandbox its new pod template, unless another process has changed it."""
         metadata, spec = found["metadata"], found["spec"]
         annotations = {**(metadata.get("annotations") or {}), CONFIG_DIGEST: objects.config_digest}
         changed = {

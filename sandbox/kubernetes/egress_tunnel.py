@@ -83,7 +83,7 @@ class PodEgress:
         while True:
             started = asyncio.get_running_loop().time()
             try:
-                status = await self._carry(pod)
+                status = await self._forward(pod)
             except PodUnavailable:
                 return
             except (SandboxError, OSError, TunnelViolation) as error:
@@ -102,7 +102,7 @@ class PodEgress:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _carry(self, pod: PodAddress) -> str:
+    async def _forward(self, pod: PodAddress) -> str:
         """Run the program once; return the status with which it ended."""
         text = program("egress_tunnel.py").encode()
         bundle = await asyncio.to_thread(_read, self._directory / CA_BUNDLE)

@@ -1,4 +1,4 @@
-"""A pod that somebody else created and keeps: commands run in one of its containers, as its own user."""
+"""A pod that Dovecote did not create: commands run in one of its containers, as its own user."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Sandboxes as plain pods, for a cluster without the agent-sandbox controller.
 
-A suspended sandbox is a claim without a pod. The gateway removes what is left of sandboxes that nobody uses;
+A suspended sandbox is a claim without a pod. The gateway removes what is left of unused sandboxes;
 `activeDeadlineSeconds` ends their processes also without the gateway.
 """
 

@@ -91,7 +91,7 @@ class KubernetesProvider(Provider):
             await (await self._backend()).delete(ref)
 
     async def attach(self, spec: SandboxSpec) -> Sandbox:
-        """Return a pod of the operator's namespace that somebody else created and keeps."""
+        """Return a pod of the operator's namespace that Dovecote did not create."""
         return await attach_pod(self._api, self._settings.namespace, spec, self._callback(spec))
 
     async def _id_of(self, ref: SandboxRef) -> SandboxId:

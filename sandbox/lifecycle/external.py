@@ -1,8 +1,8 @@
-"""Use sandboxes that somebody else created: never create, suspend, relabel or delete them.
+"""Use sandboxes that Dovecote did not create: never create, suspend, relabel or delete them.
 
 `open_provider` wraps every provider, so a provider cannot be asked to end a sandbox that is not its own,
-whoever asks: the reaper, a deleted record or account, or a quota. The ids of such sandboxes have a form that
-no provider gives to its own ones.
+neither by the reaper, nor by a deleted record or account, nor by a quota. The ids of such sandboxes
+have a form that no provider gives to its own ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sandbox.port import Feature, Provider, ProviderContext, ProviderPlugin, San
 
 
 class ExternalSandbox(Sandbox):
-    """A sandbox of somebody else: commands, jobs and files work, its life and its state stay as they are."""
+    """An external sandbox: commands, jobs and files work, its life and its state stay as they are."""
 
     def __init__(self, sandbox: Sandbox, sandbox_id: SandboxId) -> None:
         self.id = sandbox_id
@@ -57,7 +57,7 @@ class ExternalSandbox(Sandbox):
         await self._sandbox.write(path, content)
 
     async def suspend(self) -> None:
-        """Refuse: the sandbox belongs to somebody else."""
+        """Refuse: Dovecote did not create the sandbox."""
         raise ProviderRefused("an external sandbox is not suspended: it belongs to who created it")
 
     async def expose(self, port: int) -> str:
@@ -98,7 +98,7 @@ class ExternalProvider(Provider):
     async def attach(self, spec: SandboxSpec) -> Sandbox:
         """Return the external sandbox of a spec, without the calls that would change its life."""
         if Feature.EXTERNAL not in self._plugin.features:
-            raise FeatureUnsupported(f"{self._plugin.name} cannot use a sandbox that somebody else created")
+            raise FeatureUnsupported(f"{self._plugin.name} cannot use a sandbox that Dovecote did not create")
         _check(spec)
         sandbox = await self._provider.attach(spec)
         return ExternalSandbox(sandbox, sandbox.id)

@@ -9,7 +9,7 @@
        └──────────────────────────────┘
 
 a reserved by the first caller · b the provider's object exists and is recorded · c `creating` for too long:
-reset · d suspended · e resumed · f needed again: created anew (boot + 1), restored from its snapshot ·
+reset · d suspended · e resumed · f needed again: created again (boot + 1), restored from its snapshot ·
 g gone, expired or abandoned · h deleted, or nothing is left to restore.
 
 Active seconds are counted from b, e or f until d, g or h.

@@ -90,7 +90,7 @@ def _add_file(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, parent: 
 
 
 class _FixedSizeFile:
-    """A file that yields exactly its initial size, even if it is changed meanwhile."""
+    """A file that yields exactly its initial size, even if it changes while it is read."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""What a provider promises about sandboxes that somebody else created."""
+"""What a provider promises about sandboxes that Dovecote did not create."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExternalContract:
     """An external sandbox is used, and never created, suspended, relabelled or deleted."""
 
     async def test_external_sandboxes_are_declared(self, provider: Provider, rig: ProviderRig) -> None:
-        """A provider that does not declare EXTERNAL uses no sandbox of somebody else."""
+        """A provider that does not declare EXTERNAL uses no external sandbox."""
         if Feature.EXTERNAL in rig.plugin.features:
             pytest.skip("declared: other tests show that it works")
         with rig.refuses():

@@ -58,10 +58,10 @@ class RunContract:
         """The command waits for a file that is written when its first output has arrived."""
         if Feature.LIVE_OUTPUT not in rig.plugin.features:
             pytest.skip("the provider does not declare LIVE_OUTPUT")
-        heard, arrived = {"stdout": b"", "stderr": b""}, asyncio.Event()
+        received, arrived = {"stdout": b"", "stderr": b""}, asyncio.Event()
 
         def listen(stream: str, content: bytes) -> None:
-            heard[stream] += content
+            received[stream] += content
             arrived.set()
 
         script = "echo first; until [ -e go ]; do sleep 0.05; done; echo second; echo failed >&2"
@@ -69,11 +69,11 @@ class RunContract:
         running = asyncio.create_task(sandbox.run(command))
         async with asyncio.timeout(60):
             await arrived.wait()
-            assert heard["stdout"].startswith(b"first")
+            assert received["stdout"].startswith(b"first")
             await sandbox.write("go", b"")
             result = await running
         assert result.stdout_truncated
-        assert heard == {"stdout": b"first\nsecond", "stderr": b"failed\n"}
+        assert received == {"stdout": b"first\nsecond", "stderr": b"failed\n"}
 
     async def test_a_time_out_kills_the_whole_tree(self, sandbox: Sandbox, sleep_seconds: str) -> None:
         """After a time-out no process of the command is alive, not even in other sessions."""

@@ -127,7 +127,7 @@ def _copy_directory(source: int, name: str, goal: int, wanted: str) -> None:
     os.mkdir(wanted, 0o755, dir_fd=goal)
     with _directory(source, name) as inner, _directory(goal, wanted) as copied:
         for below in os.listdir(inner):  # noqa: PTH208 - a descriptor has no path
-            with suppress(FileNotFoundError):  # removed meanwhile
+            with suppress(FileNotFoundError):  # removed in between
                 _copy(inner, below, copied, below)
         os.fsync(copied)
 
@@ -145,7 +145,7 @@ def _copy_file(source: int, name: str, goal: int, wanted: str) -> None:
 
 
 def _copy_content(original: int, copied: int, size: int) -> None:
-    """Copy as many bytes as the file had: one that grows meanwhile cannot fill the disk."""
+    """Copy as many bytes as the file had: one that grows during the copy cannot fill the disk."""
     while size > 0 and (chunk := os.read(original, min(_CHUNK, size))):
         size -= len(chunk)
         rest = memoryview(chunk)

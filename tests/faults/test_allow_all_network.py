@@ -123,9 +123,9 @@ async def test_no_packet_reaches_what_is_not_public(kind: str, tmp_path: Path) -
         assert len(beside) == 2, "IPv4 and IPv6"
         targets = [(address, 80) for address in CLOSED]
         targets += [(address, port) for address in (*own_addresses(), *beside)]
-        told = await outcomes(sandbox, targets)
-    assert {name: outcome for name, outcome in told.items() if outcome not in REFUSED} == {}
-    assert len(told) >= 40
+        reported = await outcomes(sandbox, targets)
+    assert {name: outcome for name, outcome in reported.items() if outcome not in REFUSED} == {}
+    assert len(reported) >= 40
 
 
 async def neighbour_addresses(engine: docker_engine.EngineProcess, name: str, network: str) -> list[str]:
@@ -164,8 +164,8 @@ async def test_the_filter_outlasts_stops_of_the_sandbox_and_of_its_keeper(tmp_pa
         gateway = json.loads(engine.call("GET", f"/networks/{network}"))["IPAM"]["Config"][0]["Gateway"]
         for name in (sandbox.id, keeper):
             engine.call("POST", f"/containers/{name}/stop?t=0")
-        told = await outcomes(sandbox, [(gateway, port)])
-        assert set(told.values()) <= REFUSED
+        reported = await outcomes(sandbox, [(gateway, port)])
+        assert set(reported.values()) <= REFUSED
         engine.call("DELETE", f"/containers/{sandbox.id}?force=1")
         assert sandbox.id in {one for one, _ in await provider.list()}
         await provider.destroy(sandbox.id)

@@ -158,8 +158,8 @@ async def test_there_is_nothing_to_climb_with(sandbox: Sandbox) -> None:
         "mknod d b 8 0 2>/dev/null && echo device"
     )
     zero = "0000000000000000"
-    told = (await sandbox.run(ExecRequest(script=script))).stdout.decode().split()
-    assert told == [f"CapPrm:{zero}", f"CapEff:{zero}", f"CapBnd:{zero}", "NoNewPrivs:1"]
+    reported = (await sandbox.run(ExecRequest(script=script))).stdout.decode().split()
+    assert reported == [f"CapPrm:{zero}", f"CapEff:{zero}", f"CapBnd:{zero}", "NoNewPrivs:1"]
 
 
 async def test_values_and_tokens_are_on_no_command_line(

@@ -47,7 +47,7 @@ async def test_streams_fit_into_the_budget(embedded_nats: EmbeddedNats) -> None:
         ).last_seq == 0
 
 
-async def test_a_stranger_is_refused(embedded_nats: EmbeddedNats) -> None:
+async def test_an_unauthenticated_client_is_refused(embedded_nats: EmbeddedNats) -> None:
     """No other user of this machine can use the broker without its token."""
     for token in (None, "wrong"):
         with pytest.raises(BrokerRefused):
@@ -140,7 +140,7 @@ def _setter(event: asyncio.Event) -> Callable[[Msg], Awaitable[None]]:
     return receive
 
 
-async def test_a_second_instance_is_told_which_directory_is_taken(tmp_path: Path) -> None:
+async def test_a_second_instance_reports_which_directory_is_taken(tmp_path: Path) -> None:
     """A second gateway on the same data directory is refused with the reason."""
     with (
         DataDirLock(tmp_path / "data"),

@@ -72,8 +72,8 @@ async def machine(rig: ProviderRig) -> AsyncIterator[dict[str, Any]]:
         stack.callback(other.kill)
         rig.callback_server.open("another")
         async with rig.callback_server.listening() as callbacks:
-            heard = callbacks.directory("another") / CALLBACK_SOCKET
-            await until(lambda: asyncio.to_thread(heard.exists))
+            received = callbacks.directory("another") / CALLBACK_SOCKET
+            await until(lambda: asyncio.to_thread(received.exists))
             number = 0 if os.uname().machine == "x86_64" else 1
             yield {
                 "mark": MARK,
@@ -83,7 +83,7 @@ async def machine(rig: ProviderRig) -> AsyncIterator[dict[str, Any]]:
                 "addresses": ["127.0.0.1", *network.own_addresses()],
                 "abstract": abstract,
                 "engines": engine_sockets(rig),
-                "callback": str(heard),
+                "callback": str(received),
                 "calls": {name: numbers[number] for name, numbers in DENIED.items()},
             }
 

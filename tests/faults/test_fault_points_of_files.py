@@ -107,7 +107,7 @@ async def test_an_attachment_has_one_name_whatever_point_of_its_way_kills(
     assert answer.split() == ["1", "report.pdf"]
 
 
-async def test_a_refused_attachment_is_told_once_whatever_point_kills(
+async def test_a_refused_attachment_is_reported_once_whatever_point_kills(
     platform: Simulator, process: GatewayProcess
 ) -> None:
     """Telegram refuses the file: the chat gets the reason and a link, whatever note the gateway died at."""

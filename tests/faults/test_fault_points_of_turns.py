@@ -139,8 +139,8 @@ async def test_what_steers_a_turn_survives_a_kill_at(point: str, process: Gatewa
             status = await answer.json()
         await process.stop()
     assert (status["state"], status["merged_into"]) == ("completed", asked_turn(log))
-    heard = [message for message in model.bodies[-1]["messages"] if message["content"] == "and a dove"]
-    assert len(heard) == 1
+    received = [message for message in model.bodies[-1]["messages"] if message["content"] == "and a dove"]
+    assert len(received) == 1
     assert len(_of_kind(log, "tool.completed")) == 1
 
 

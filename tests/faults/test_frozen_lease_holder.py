@@ -99,7 +99,7 @@ async def take_over_lease(leases: JetStreamLeases, stack: AsyncExitStack) -> Lea
             await asyncio.sleep(0.05)
 
 
-async def test_a_holder_outlives_a_broker_that_stands_still_for_less_than_its_lease(
+async def test_a_holder_outlives_a_broker_that_is_paused_for_less_than_its_lease(
     server: NatsServer, nats_connection: NatsConnection
 ) -> None:
     """A pause of the broker shorter than the time to live costs the holder nothing."""

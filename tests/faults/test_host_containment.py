@@ -115,9 +115,9 @@ async def test_a_jobs_token_is_out_of_its_reach(sandbox: Sandbox, rig: ProviderR
 
 def _require_limit(rig: ProviderRig, what: str) -> None:
     """Skip with the reason if this machine cannot set the limit that is tested."""
-    told = {ability.name: ability for ability in rig.plugin.capabilities(rig.settings)}[f"limit.{what}"]
-    if not told.present and (what == "pids" and os.getuid() == 0):
-        pytest.skip(f"{what}: {told.detail}")
+    reported = {ability.name: ability for ability in rig.plugin.capabilities(rig.settings)}[f"limit.{what}"]
+    if not reported.present and (what == "pids" and os.getuid() == 0):
+        pytest.skip(f"{what}: {reported.detail}")
 
 
 async def test_a_fork_bomb_is_contained(sandbox: Sandbox, rig: ProviderRig, sleep_seconds: str) -> None:
@@ -189,9 +189,9 @@ async def test_nothing_of_the_network_is_reachable(sandbox: Sandbox) -> None:
 async def test_a_limit_may_be_raised_and_lowered(provider: Provider, rig: ProviderRig) -> None:
     """A spec with another memory limit holds from the next run on."""
     greedy = ExecRequest(script="python3 -c 'print(len(bytearray(200 << 20)))' 2>/dev/null; true")
-    for megabytes, told in ((64, b""), (512, b"209715200\n"), (64, b"")):
+    for megabytes, reported in ((64, b""), (512, b"209715200\n"), (64, b"")):
         sandbox = await provider.create(rig.spec(memory_mb=megabytes))
-        assert (await sandbox.run(greedy)).stdout == told
+        assert (await sandbox.run(greedy)).stdout == reported
 
 
 @pytest.mark.parametrize("network", [Network.DENY_ALL, Network.ALLOW_ALL])
@@ -278,7 +278,7 @@ def _race(workspace: Path, outside: Path, stop: threading.Event) -> None:
             link.rename(workspace / "swapped")
 
 
-async def test_a_pipe_in_the_workspace_blocks_nobody(sandbox: Sandbox) -> None:
+async def test_a_pipe_in_the_workspace_blocks_no_call(sandbox: Sandbox) -> None:
     """A FIFO where a file is expected is refused at once, for reading and for writing."""
     await sandbox.run(ExecRequest(script="mkfifo pipe; ln -s pipe link"))
     async with asyncio.timeout(TIMEOUT_SECONDS):

@@ -46,15 +46,17 @@ async def test_the_bubblewrap_from_pypi_does_as_well(rig: ProviderRig) -> None:
         await provider.destroy(sandbox.id)
 
 
-async def test_a_kernel_without_namespaces_is_told_with_its_remedy(rig: ProviderRig, tmp_path: Path) -> None:
+async def test_a_kernel_without_namespaces_is_reported_with_its_remedy(
+    rig: ProviderRig, tmp_path: Path
+) -> None:
     """Where namespaces are forbidden the provider opens, and creating a sandbox fails with the remedy."""
     forbidden = rig.settings.model_copy(update={"bubblewrap": failing_bubblewrap(tmp_path)})
     async with rig.plugin.open(forbidden, rig.provider_context) as provider:
         with pytest.raises(ProviderRefused, match=r"No permissions.*--allow-unsandboxed-host"):
             await provider.create(rig.spec())
-    told = {ability.name: ability for ability in rig.plugin.capabilities(forbidden)}
-    assert not told["isolation"].present
-    assert "sysctl" in told["isolation"].detail
+    reported = {ability.name: ability for ability in rig.plugin.capabilities(forbidden)}
+    assert not reported["isolation"].present
+    assert "sysctl" in reported["isolation"].detail
 
 
 async def test_missing_isolation_is_logged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -90,10 +90,12 @@ async def test_private_and_metadata_addresses_are_rejected(tmp_path: Path) -> No
     async with rig.open() as provider:
         sandbox = await provider.create(rig.spec(network=Network.ALLOW_ALL))
         await sandbox.write("try.py", program.encode())
-        told = await sandbox.run(ExecRequest(script=f"python3 try.py '{json.dumps(attempts)}'", timeout=60))
+        reported = await sandbox.run(
+            ExecRequest(script=f"python3 try.py '{json.dumps(attempts)}'", timeout=60)
+        )
         await provider.destroy(sandbox.id)
-    said = told.stdout.decode().splitlines()
-    assert len(said) == 2 * len(attempts), told.stderr
+    said = reported.stdout.decode().splitlines()
+    assert len(said) == 2 * len(attempts), reported.stderr
     assert set(said) <= {"EHOSTUNREACH", "ENETUNREACH", "EPERM"}
 
 
@@ -102,7 +104,7 @@ async def test_the_operator_opens_a_private_network(tmp_path: Path) -> None:
     """A listed network is not rejected, and without the filter none is but those of metadata services."""
     targets = ("10.255.255.1", "10.1.2.3")
     trying = "; ".join(f"timeout 3 bash -c ': </dev/tcp/{one}/9' 2>&1 | grep -m 1 host" for one in targets)
-    told = {}
+    reported = {}
     opening: list[dict[str, Any]] = [{}, {"reachable": ["10.1.2.0/24"]}, {"network_filter": False}]
     for place, change in enumerate(opening):
         directory = tmp_path / str(place)
@@ -112,9 +114,11 @@ async def test_the_operator_opens_a_private_network(tmp_path: Path) -> None:
         )
         async with rig.open() as provider:
             sandbox = await provider.create(rig.spec(network=Network.ALLOW_ALL))
-            told[place] = (await sandbox.run(ExecRequest(script=trying))).stdout.count(b"No route to host")
+            reported[place] = (await sandbox.run(ExecRequest(script=trying))).stdout.count(
+                b"No route to host"
+            )
             await provider.destroy(sandbox.id)
-    assert told == {0: 2, 1: 1, 2: 0}
+    assert reported == {0: 2, 1: 1, 2: 0}
 
 
 def test_the_addresses_of_this_machine_would_be_reachable_otherwise(networking: Networking) -> None:
@@ -154,6 +158,6 @@ async def test_allow_all_is_refused_without_user_mode_networking(tmp_path: Path)
         inside = await sandbox.run(ExecRequest(script="readlink /proc/self/ns/net"))
         assert inside.stdout.decode().strip() not in {"", own_namespace()}
         await provider.destroy(sandbox.id)
-    told = {one.name: one for one in built_in()["host"].capabilities(settings)}["network"]
-    assert not told.present
-    assert "allow-all is refused" in told.detail
+    reported = {one.name: one for one in built_in()["host"].capabilities(settings)}["network"]
+    assert not reported.present
+    assert "allow-all is refused" in reported.detail

@@ -69,8 +69,8 @@ def problem_of(answer: bytes) -> dict[str, object]:
     """Return the problem in a raw response."""
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head, answer
-    told: dict[str, object] = json.loads(body)
-    return told
+    reported: dict[str, object] = json.loads(body)
+    return reported
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ async def test_a_body_without_end_is_cut_at_the_limit(api: ApiServer) -> None:
     assert status_of(answer) == 413
 
 
-async def test_nobody_sends_more_than_the_limit_before_saying_who_it_is(api: ApiServer) -> None:
+async def test_an_unauthenticated_client_cannot_send_more_than_the_limit(api: ApiServer) -> None:
     """Without a key a large body is refused before it is read."""
     answer = await raw(api, post(api, b"x" * 1000, Authorization="", Content_Length="100000000"))
     assert status_of(answer) == 401
@@ -269,7 +269,7 @@ async def test_an_address_is_locked_after_too_many_failures(tmp_path: Path) -> N
             {"Authorization": "Bearer wrong", "X-Forwarded-For": "::ffff:127.0.0.1"},
         ]
         seen = [
-            (await face.nobody.call("GET", "/accounts/me", **mixed[turn % 3])).status for turn in range(31)
+            (await face.anonymous.call("GET", "/accounts/me", **mixed[turn % 3])).status for turn in range(31)
         ]
         operator = await face.operator.call("POST", "/accounts", {"name": "new"})
         proven = await face.mine.call("GET", "/accounts/me")

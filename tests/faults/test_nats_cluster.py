@@ -99,7 +99,7 @@ async def test_leases_and_signals_survive_the_death_of_the_leader(rig: ClusterRi
     mine = JetStreamLeases(rig.connection, LeaseHolder(instance="one", boot="1"))
     theirs = JetStreamLeases(rig.connection, LeaseHolder(instance="two", boot="1"))
     wake_ups, stop = JetStreamWakeUps(rig.connection, STREAM_CONFIG), asyncio.Event()
-    heard = wake_ups.subscribe(WorkQueue.TURN, at_most=2, stop=stop)
+    received = wake_ups.subscribe(WorkQueue.TURN, at_most=2, stop=stop)
     async with asyncio.timeout(90):
         async with mine.acquire("t:a", ttl=20) as lease:
             await (await rig.leader()).kill()
@@ -112,13 +112,13 @@ async def test_leases_and_signals_survive_the_death_of_the_leader(rig: ClusterRi
             lease.ensure_held()
         async with theirs.acquire("t:a") as lease:
             lease.ensure_held()
-        waiting = asyncio.ensure_future(anext(heard))
+        waiting = asyncio.ensure_future(anext(received))
         while not waiting.done():
             await wake_ups.publish(WorkQueue.TURN, "k", account="acc_1")
             await asyncio.wait({waiting}, timeout=0.2)
         assert waiting.result().key == "k"
     stop.set()
-    assert [wake_up async for wake_up in heard] == []
+    assert [wake_up async for wake_up in received] == []
 
 
 async def test_racing_writers_on_a_cluster_make_one_order(rig: ClusterRig) -> None:

@@ -84,9 +84,9 @@ async def test_g8_a_letter_cut_by_a_fragment_is_whole_again(server: StreamServer
                 raw.frame(CONTINUATION, b"", final=False)
                 raw.frame(PING, str(place).encode())
         raw.frame(CONTINUATION, b"")
-        heard = [await raw.receive() for _ in range(len(range(0, len(body), 10)) + 1)]
-    assert [opcode for opcode, _ in heard[:-1]] == [PONG] * (len(heard) - 1)
-    assert heard[-1][0] in {TEXT, CLOSE}
+        received = [await raw.receive() for _ in range(len(range(0, len(body), 10)) + 1)]
+    assert [opcode for opcode, _ in received[:-1]] == [PONG] * (len(received) - 1)
+    assert received[-1][0] in {TEXT, CLOSE}
 
 
 @pytest.mark.parametrize("opcode", [TEXT, 0x2])

@@ -52,7 +52,7 @@ def _exact(tally: Tally) -> bool:
     return tally.lost == tally.duplicated == tally.reordered == 0 and tally.logs_exact == tally.logs
 
 
-async def test_g17_replicas_that_are_told_to_stop_lose_and_repeat_nothing(tmp_path: Path) -> None:
+async def test_g17_replicas_that_are_asked_to_stop_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """Each SIGTERM under load ends in ten seconds, without loss, repeat or delay for what was in flight."""
     async with _two(tmp_path, **ENVIRONMENT) as deployment:
         users = ChaosUsers(deployment.platform, chats=4, seed=3)

@@ -84,7 +84,7 @@ async def write_all(events: MemoryEvents) -> None:
         await asyncio.sleep(0)
 
 
-async def test_slow_readers_are_cut_and_harm_nobody(server: StreamServer, events: MemoryEvents) -> None:
+async def test_slow_readers_are_cut_and_affect_no_others(server: StreamServer, events: MemoryEvents) -> None:
     """Healthy readers get everything, memory stays bounded, and the slow ones are gone at the end."""
     async with AsyncExitStack() as stack:
         for _ in range(SLOW):

@@ -53,7 +53,7 @@ async def test_a_message_on_its_way_is_waited_for(tmp_path: Path) -> None:
             await gateway.stop()
 
 
-async def test_a_channel_that_is_changed_meanwhile_waits_too(tmp_path: Path) -> None:
+async def test_a_channel_that_is_changed_while_sending_waits_too(tmp_path: Path) -> None:
     """New settings open a new connection when what goes over the old one has arrived."""
     async with simulate() as platform, a_gateway(tmp_path / "data", env=LOOPBACK) as gateway:
         body = {"name": "tg", "kind": "telegram", "settings": platform.settings()}

@@ -155,7 +155,7 @@ async def test_retry_after_is_honoured_up_to_an_hour(
     assert least <= delays[0] <= most
 
 
-async def test_a_retry_after_of_another_status_is_not_obeyed() -> None:
+async def test_a_retry_after_of_another_status_is_ignored() -> None:
     """Only 429 and 503 may ask for time."""
     async with open_sink(respond(500, Retry_After="3000")) as (sink, _):
         outcome = await sink.send(DELIVERY)
@@ -249,7 +249,7 @@ async def test_cookies_of_one_answer_are_not_sent_again() -> None:
     assert "cookie" not in receiver.requests[1].headers
 
 
-async def test_a_bad_certificate_is_trouble_and_nothing_is_said() -> None:
+async def test_a_bad_certificate_is_a_failure_and_nothing_is_sent() -> None:
     """A receiver with an untrusted certificate gets no request; the delivery is retried later."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     async with open_sink(tls=_self_signed(context)) as (sink, receiver):
@@ -261,7 +261,7 @@ async def test_a_bad_certificate_is_trouble_and_nothing_is_said() -> None:
     assert not receiver.requests
 
 
-async def test_a_port_where_nobody_listens_is_trouble() -> None:
+async def test_a_port_without_a_listener_is_retried() -> None:
     """A refused connection is tried again later."""
     async with webhook_receiver() as receiver:
         pass

@@ -53,8 +53,8 @@ class ApiClient:
         async with self.session.request(method, self.url + path, headers=given, **json) as answer:
             raw = await answer.read()
             kind = answer.content_type
-            told = await answer.json(content_type=None) if "json" in kind and raw else raw
-            return ApiResponse(status=answer.status, headers=answer.headers, body=told)
+            reported = await answer.json(content_type=None) if "json" in kind and raw else raw
+            return ApiResponse(status=answer.status, headers=answer.headers, body=reported)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class ApiServer:
     mine: ApiClient
     other: ApiClient
     operator: ApiClient
-    nobody: ApiClient
+    anonymous: ApiClient
     changed: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -122,7 +122,7 @@ async def open_api_server(
             mine=client(key),
             other=client(other),
             operator=client(ADMIN_KEY),
-            nobody=client(""),
+            anonymous=client(""),
             changed=changed,
         )
     await runner.cleanup()

@@ -186,17 +186,17 @@ def shared_engine(kind: str = "docker") -> EngineProcess:
         if not (directory / "ready").exists():
             _start(engine, owner, _docker_argv if kind == "docker" else _podman_argv)
             (directory / "ready").write_text(_find_problem(engine))
-    trouble = (directory / "ready").read_text()
-    if trouble:
-        pytest.skip(f"no container can be run on this machine: {trouble}")
+    problem = (directory / "ready").read_text()
+    if problem:
+        pytest.skip(f"no container can be run on this machine: {problem}")
     return engine
 
 
 @cache
 def version(kind: str = "docker") -> str:
     """Return the name and version of this test run's engine."""
-    told = json.loads(shared_engine(kind).call("GET", "/version"))
-    return f"{_NAMES[kind]} {told['Version']}, Linux {os.uname().release}"
+    reported = json.loads(shared_engine(kind).call("GET", "/version"))
+    return f"{_NAMES[kind]} {reported['Version']}, Linux {os.uname().release}"
 
 
 def open_network(engine: EngineProcess) -> str:

@@ -360,12 +360,12 @@ def outcome_of(name: str, facts: Facts) -> tuple[str, str]:
     if child == 0:
         try:
             found = ATTEMPTS[name](facts)
-            told = ("obtained", str(found)[:200]) if found else ("nothing", "")
+            reported = ("obtained", str(found)[:200]) if found else ("nothing", "")
         except OSError as error:
-            told = ("refused", str(error)[:200])
+            reported = ("refused", str(error)[:200])
         except BaseException as error:  # noqa: BLE001 - the test shows whatever it is
-            told = ("broken", repr(error)[:200])
-        os.write(writing, json.dumps(told).encode())
+            reported = ("broken", repr(error)[:200])
+        os.write(writing, json.dumps(reported).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:

@@ -189,7 +189,7 @@ def last_logs() -> Iterator[tuple[str, str]]:
         yield f"log of the gateway {process.data}", "\n".join(process.log[-LAST_LINES:])
 
 
-def forget_logs() -> None:
+def discard_logs() -> None:
     """Forget the gateways of a test that has ended."""
     _started.clear()
 

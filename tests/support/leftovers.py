@@ -79,8 +79,8 @@ def _carriers(marks: Sequence[str]) -> Iterator[Leftover]:
         with suppress(OSError):
             environment = (place / "environ").read_bytes()
             command = (place / "cmdline").read_bytes()
-            told = (environment, command, os.fsencode((place / "cwd").readlink()))
-            if command and any(mark in one for mark in wanted for one in told):
+            reported = (environment, command, os.fsencode((place / "cwd").readlink()))
+            if command and any(mark in one for mark in wanted for one in reported):
                 yield Leftover(
                     pid=int(place.name),
                     command=command.replace(b"\0", b" ").decode(errors="replace"),

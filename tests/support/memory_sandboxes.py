@@ -30,7 +30,7 @@ from sandbox.model import (
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin, Sandbox
 
 
-class MemorySettings(BaseModel):
+class MemoryProviderSettings(BaseModel):
     """`[sandbox.memory]`: there is nothing to set."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -186,7 +186,7 @@ plugin = ProviderPlugin(
     name="memory",
     title="Nothing but memory",
     features=frozenset({Feature.PERSISTENT, Feature.SUSPEND, Feature.SNAPSHOT, Feature.JOBS}),
-    settings=MemorySettings,
+    settings=MemoryProviderSettings,
     check=_check,
     open=_open,
     capabilities=lambda _settings: [Capability(name="isolation", present=False, detail="a dictionary")],

@@ -163,9 +163,9 @@ class Zygote:
 
     def _accept(self, _source: Any) -> None:
         connection, _ = self._listener.accept()
-        self._waiting.register(connection, selectors.EVENT_READ, self._hears)
+        self._waiting.register(connection, selectors.EVENT_READ, self._receives)
 
-    def _hears(self, connection: socket.socket) -> Order | None:
+    def _receives(self, connection: socket.socket) -> Order | None:
         """Fork for an order; a connection that has given one can only close."""
         if connection in self._running:
             self._abandoned(connection)
@@ -174,7 +174,7 @@ class Zygote:
         while line and not line.endswith(b"\n"):
             line += connection.recv(1 << 16)
         if not line:
-            self._forget(connection)
+            self._discard(connection)
             return None
         return self._fork(connection, Order(**json.loads(line), descriptors=descriptors))
 
@@ -215,9 +215,9 @@ class Zygote:
         os.close(watch)
         with contextlib.suppress(OSError):
             connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-        self._forget(connection)
+        self._discard(connection)
 
-    def _forget(self, connection: socket.socket) -> None:
+    def _discard(self, connection: socket.socket) -> None:
         with contextlib.suppress(KeyError):
             self._waiting.unregister(connection)
         connection.close()

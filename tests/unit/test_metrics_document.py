@@ -19,12 +19,12 @@ BOUNDED = {
 
 def test_the_table_is_the_catalogue() -> None:
     """The document has name, type, labels and meaning of every metric, in the catalogue's order."""
-    told = [
+    reported = [
         (name, kind, labels.strip(), about)
         for name, kind, labels, about, _ in ROW.findall(DOCUMENT.read_text())
     ]
     kinds = (("counter", "_total", COUNTERS), ("gauge", "", GAUGES), ("histogram", "", HISTOGRAMS))
-    assert told == [
+    assert reported == [
         (f"dovecote_{name}{suffix}", kind, ", ".join(labels), about)
         for kind, suffix, catalogue in kinds
         for name, (about, labels) in catalogue.items()

@@ -18,7 +18,7 @@ def make_log(*turns: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("answered", "verdict"),
+    ("answered", "decision"),
     [
         ([0, 1, 2], (0, 0, 0)),
         ([0, 2], (1, 0, 0)),
@@ -27,9 +27,9 @@ def make_log(*turns: str) -> list[dict[str, Any]]:
         ([], (3, 0, 0)),
     ],
 )
-def test_what_a_chat_was_told(answered: list[int], verdict: tuple[int, int, int]) -> None:
+def test_what_a_chat_received(answered: list[int], decision: tuple[int, int, int]) -> None:
     """Lost, duplicated and reordered answers are each counted."""
-    assert check_chat(3, answered) == verdict
+    assert check_chat(3, answered) == decision
 
 
 def test_an_exact_log_is_exact() -> None:

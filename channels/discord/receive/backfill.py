@@ -7,11 +7,12 @@ gateway; it is accepted once, and a repetition after a restart has the same key.
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import structlog
 
 from channels.discord import payloads
 from channels.discord.api import Api
@@ -34,7 +35,7 @@ OVERLAP, MAX_BACKFILL = timedelta(minutes=5), timedelta(days=7)
 UNREADABLE_ERRORS = (Undeliverable, Rejected, UnknownResource, NotPermitted)
 """Errors of reading one room that say nothing about other rooms."""
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class ChannelTypes:
@@ -138,7 +139,7 @@ class Backfill:
         try:
             page: object = await self._api.call(history, name="read history", needs="Read Message History")
         except UNREADABLE_ERRORS as error:
-            log.info("discord.channel_backfill_skipped: %s", error)
+            log.info("discord.channel_backfill_skipped", error=str(error))
             return []
         messages = [one for one in page if _is_message(one)] if isinstance(page, list) else []
         return sorted(messages, key=lambda one: int(one["id"]))

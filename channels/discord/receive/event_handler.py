@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+
+import structlog
 
 from channels.discord import payloads
 from channels.discord.api import Api
@@ -23,7 +24,7 @@ MAX_THREADS = 50
 """Most rooms that Discord does not list and that are read after a downtime, newest first."""
 
 Raw = Mapping[str, Any]
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class _NotStoredError(Exception):
@@ -66,7 +67,7 @@ class EventHandler:
         except ChannelError:
             raise
         except Exception:  # a malformed event must not stop the later ones
-            log.exception("discord.event_skipped: %s", str(event.get("t"))[:80])
+            log.exception("discord.event_skipped", type=str(event.get("t"))[:80])
         return True
 
     async def resume(self, session: str) -> None:
@@ -102,7 +103,7 @@ class EventHandler:
         try:
             await self.resume(session)
         except Exception as error:  # any error of the state's store
-            log.warning("discord.channel_state_read_failed: %r", error)
+            log.warning("discord.channel_state_read_failed", error=repr(error))
             raise _NotStoredError from error
         for channel in self._markers.list_private(MAX_PRIVATE_CHANNELS if self._reads_private else 0):
             if self._backfill.is_unread(channel):
@@ -177,12 +178,12 @@ class EventHandler:
     async def _accept(self, event: Raw, accept: Accept) -> Update | IgnoredUpdate:
         decoded = codec.decode(event, channel=self._channel, bot=self._bot)
         if isinstance(decoded, IgnoredUpdate):
-            log.debug("discord.update_ignored: %s", decoded.reason)
+            log.debug("discord.update_ignored", reason=decoded.reason)
             return decoded
         try:
             await accept(decoded)
         except Exception as error:
-            log.warning("discord.update_not_stored: %s: %r", decoded.key, error)
+            log.warning("discord.update_not_stored", key=decoded.key, error=repr(error))
             raise _NotStoredError from error
         return decoded
 
@@ -202,7 +203,7 @@ class EventHandler:
         try:
             await self._api.call(self._api.interactions.respond(number, token, body), name="react")
         except ChannelError as error:
-            log.warning("discord.interaction_ack_failed: %s", error)
+            log.warning("discord.interaction_ack_failed", error=str(error))
             return
         await self._deferred.on_acknowledged(decoded, interaction)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import random
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,6 +17,7 @@ from typing import Any, ClassVar
 
 import aiohttp
 import discord
+import structlog
 from discord import utils
 from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from yarl import URL
@@ -67,7 +67,7 @@ _FATAL_CLOSES = {
     " (or message_content = false)",
 }
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class ShardingRequired(ChannelError):
@@ -135,7 +135,7 @@ class GatewaySocket(DiscordWebSocket):
         await self.shard.on_committed(self)
 
     def show_alive(self) -> None:
-        """Keep the connection while an event waits to be stored: no frames are read meanwhile."""
+        """Keep the connection while an event waits to be stored: no frames are read until then."""
         if self._keep_alive is not None:
             self._keep_alive.tick()
 
@@ -256,7 +256,7 @@ class DiscordGateway:
             except ChannelError as error:
                 if error.remedy == "operator":
                     raise
-                log.warning("discord.event_delayed: %s", error)
+                log.warning("discord.event_delayed", error=str(error))
                 wait = error.retry_after if isinstance(error, RateLimited) else wait
             failures += 1
             await self._wait(wait)

@@ -9,10 +9,11 @@ it is no secret.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+import structlog
 
 from channels.port import ChannelState
 
@@ -20,7 +21,7 @@ PREFIX = "session/"
 WRITE_INTERVAL_SECONDS = 1.0
 """Seconds between two writes."""
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -93,6 +94,6 @@ class GatewaySessions:
         try:
             await self._state.set({name: encode_session(session, fingerprint)})
         except Exception as error:  # noqa: BLE001 - any error of the state's store; the next event tries again
-            log.warning("discord.session_save_failed: %r", error)
+            log.warning("discord.session_save_failed", error=repr(error))
             return
         self._saved[name] = replace(session)

@@ -9,11 +9,12 @@ conversations nor archived threads.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import structlog
 
 from channels.port import ChannelState
 
@@ -24,7 +25,7 @@ WRITE_INTERVAL_SECONDS = 3.0
 BATCH_SIZE = 500
 MAX_ROOMS = 10_000
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,7 @@ class ReadMarkers:
             try:
                 await self._state.set({PREFIX + room: self._markers[room].encode() for room in rooms})
             except Exception as error:  # noqa: BLE001 - any error of the state's store; the next event tries again
-                log.warning("discord.read_markers_save_failed: %r", error)
+                log.warning("discord.read_markers_save_failed", error=repr(error))
                 return
             for room in rooms:
                 self._changed.pop(room, None)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
+import structlog
 from discord.http import Route
 
 from channels.discord import commands, payloads
@@ -32,7 +32,7 @@ from channels.supervision import supervise
 
 RECEIVING, INTERRUPTED = True, False
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class DiscordReceiver(Receiver):
@@ -101,7 +101,7 @@ class DiscordReceiver(Receiver):
             await accept(update)
             answer = await self._deferred.take_response(number)
         except Exception as error:  # noqa: BLE001 - whatever the reason, Discord must learn that it failed
-            log.warning("discord.interaction_not_stored: %s: %r", update.key, error)
+            log.warning("discord.interaction_not_stored", key=update.key, error=repr(error))
             return WebhookResponse(status=503)
         finally:
             is_answered = self._deferred.end_accepting(number)
@@ -139,7 +139,7 @@ class DiscordReceiver(Receiver):
         except ChannelError as error:
             if error.remedy == "operator":
                 raise
-            log.warning("discord.command_registration_failed: %s", error)
+            log.warning("discord.command_registration_failed", error=str(error))
 
     async def _register_commands(self) -> None:
         """Register the slash commands if they differ; keep those of other programs."""
@@ -161,13 +161,13 @@ class DiscordReceiver(Receiver):
             try:
                 await self._register_commands()
             except UnknownResource as error:
-                log.warning("discord.command_registration_unsupported: %s", error)
+                log.warning("discord.command_registration_unsupported", error=str(error))
                 break
             except ChannelError as error:
                 if error.remedy != "retry":
                     raise
                 receiving(INTERRUPTED, str(error))
-                log.warning("discord.command_registration_failed: %s", error)
+                log.warning("discord.command_registration_failed", error=str(error))
                 await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1
         receiving(RECEIVING)

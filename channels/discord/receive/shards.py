@@ -7,11 +7,11 @@ When Discord closes it because the bot is in too many servers, Discord is asked 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+import structlog
 from discord.http import Route
 
 from channels.discord.api import Api
@@ -42,7 +42,7 @@ BeforeEvent = Callable[[Event], Awaitable[None]]
 
 _Value = TypeVar("_Value")
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class ShardedStatus:
@@ -91,7 +91,7 @@ class Shards:
             try:
                 await self._run_all(count, accept, receiving, stop)
             except ShardingRequired as error:
-                log.warning("discord.sharding_required: %s", error)
+                log.warning("discord.sharding_required", error=str(error))
                 receiving(False, str(error))  # noqa: FBT003 - the port's signature
                 self._count = await self._larger_count(count)
 
@@ -183,7 +183,7 @@ class Shard:
             except ChannelError as error:
                 if error.remedy == "operator" or isinstance(error, ShardingRequired):
                     raise
-                log.warning("discord.receiving_interrupted: %s", error)
+                log.warning("discord.receiving_interrupted", error=str(error))
                 failures, reason = failures + 1, str(error)
                 wait = error.retry_after if isinstance(error, RateLimited) else 0.0
             receiving(False, reason)  # noqa: FBT003 - the port's signature
@@ -205,7 +205,7 @@ async def _until_read(read: Callable[[], Awaitable[_Value]], receiving: Receiver
         try:
             return await read()
         except Exception as error:  # noqa: BLE001 - any error of the state's store
-            log.warning("discord.channel_state_read_failed: %r", error)
+            log.warning("discord.channel_state_read_failed", error=repr(error))
             receiving(False, "the channel's state cannot be read")  # noqa: FBT003 - the port's signature
         await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
         failures += 1

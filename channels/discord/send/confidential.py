@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+
+import structlog
 
 from channels.discord.api import Api
 from channels.discord.errors import AlreadyAcknowledged
@@ -16,7 +17,7 @@ from channels.message import Command, Message
 
 REFERENCE_PARTS = 3
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 def parse_token(token: str) -> list[str]:
@@ -28,7 +29,7 @@ def parse_token(token: str) -> list[str]:
 
 
 class ConfidentialMessages:
-    """Sends texts that nobody but their recipient sees."""
+    """Sends texts that only their recipient can see."""
 
     def __init__(self, api: Api, deferred: DeferredReplies) -> None:
         self._api = api
@@ -80,7 +81,7 @@ class ConfidentialMessages:
             except Rejected:
                 return False
             except (Ambiguous, Unreachable) as error:
-                log.info("discord.interaction_answer_failed: %s", error)
+                log.info("discord.interaction_answer_failed", error=str(error))
             else:
                 return True
         return False

@@ -12,12 +12,13 @@ that claims it. With these, a later process finds the deferred reply in the chan
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import structlog
 
 from channels.discord.api import Api
 from channels.discord.send import rendering
@@ -48,7 +49,7 @@ PREFIX = "deferred/"
 LOADING = 1 << 7
 PAGE = 50
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -191,7 +192,7 @@ class DeferredReplies:
         try:
             await pending.otherwise()
         except ChannelError as error:
-            log.warning("discord.interaction_answer_failed: %s", error)
+            log.warning("discord.interaction_answer_failed", error=str(error))
         return None
 
     async def claim(self, address: Address, key: str, nonce: str) -> DeferredReply | None:
@@ -217,7 +218,7 @@ class DeferredReplies:
             try:
                 await self._api.call(delete, name="delete deferred reply")
             except ChannelError as error:
-                log.info("discord.deferred_reply_delete_failed: %s", error)
+                log.info("discord.deferred_reply_delete_failed", error=str(error))
             await self.resolve(reply.interaction, channel)
 
     def delete_claim(self, key: str) -> None:
@@ -267,7 +268,7 @@ class DeferredReplies:
         try:
             page = await self._api.call(history, name="find deferred reply")
         except ChannelError as error:
-            log.info("discord.deferred_reply_lookup_failed: %s", error)
+            log.info("discord.deferred_reply_lookup_failed", error=str(error))
             return None
         return next((one for one in _messages(page) if _interaction_id_of(one) == note.interaction), None)
 
@@ -276,7 +277,7 @@ class DeferredReplies:
         try:
             await self._api.call(delete, name="delete deferred reply")
         except ChannelError as error:
-            log.info("discord.deferred_reply_delete_failed: %s", error)
+            log.info("discord.deferred_reply_delete_failed", error=str(error))
 
     async def _save_note(self, note: DeferredReplyNote) -> None:
         await self._set_state({note.slot: note.encode()})
@@ -286,13 +287,13 @@ class DeferredReplies:
         try:
             await self._state.set(values)
         except Exception as error:  # noqa: BLE001 - any error of the state's store
-            log.warning("discord.deferred_reply_save_failed: %r", error)
+            log.warning("discord.deferred_reply_save_failed", error=repr(error))
 
     async def _get_state(self, name: str) -> str:
         try:
             return await self._state.get(name) or ""
         except Exception as error:  # noqa: BLE001 - any error of the state's store
-            log.warning("discord.channel_state_read_failed: %r", error)
+            log.warning("discord.channel_state_read_failed", error=repr(error))
             return ""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 import discord
+import structlog
 
 from channels.discord import payloads, text
 from channels.discord.api import Api
@@ -53,7 +53,7 @@ CLOCK_SKEW = timedelta(minutes=1)
 READ_PERMISSION = "Read Message History"
 SEND_PERMISSIONS = ("Send Messages", "Send Messages in Threads")
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 def nonce(key: str) -> str:

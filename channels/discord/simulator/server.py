@@ -32,7 +32,7 @@ RequestHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
-class ApiRoute:
+class RestRoute:
     """A REST call: method, path, name, handler, and whether it requires the bot's token."""
 
     method: str
@@ -72,38 +72,40 @@ class Server:
             application.router.add_route(route.method, f"/api/v10{route.path}", self._handler_for(route))
         return application
 
-    def _bot_routes(self) -> list[ApiRoute]:
+    def _bot_routes(self) -> list[RestRoute]:
         """Return the calls about the bot itself."""
         rest, commands = self._rest, "/applications/{id}/commands"
         return [
-            ApiRoute("GET", "/users/@me", "me", lambda _, __: rest.get_me()),
-            ApiRoute("GET", "/users/@me/guilds", "guilds", lambda _, __: rest.list_guilds()),
-            ApiRoute("POST", "/users/@me/channels", "private", lambda _, b: rest.create_private_channel(b)),
-            ApiRoute("GET", "/guilds/{guild}", "guild", lambda r, _: rest.get_guild(r["guild"])),
-            ApiRoute("GET", "/applications/@me", "application", lambda _, __: rest.get_application()),
-            ApiRoute("GET", "/oauth2/applications/@me", "application", lambda _, __: rest.get_application()),
-            ApiRoute("GET", "/gateway/bot", "gateway", lambda _, __: rest.get_gateway()),
-            ApiRoute("GET", "/gateway", "gateway", lambda _, __: rest.get_gateway(), as_bot=False),
-            ApiRoute("GET", commands, "commands", lambda _, __: rest.list_commands()),
-            ApiRoute("POST", commands, "command", lambda _, b: rest.create_command(b)),
-            ApiRoute("PUT", commands, "overwrite", lambda _, b: rest.overwrite_commands(b)),
+            RestRoute("GET", "/users/@me", "me", lambda _, __: rest.get_me()),
+            RestRoute("GET", "/users/@me/guilds", "guilds", lambda _, __: rest.list_guilds()),
+            RestRoute("POST", "/users/@me/channels", "private", lambda _, b: rest.create_private_channel(b)),
+            RestRoute("GET", "/guilds/{guild}", "guild", lambda r, _: rest.get_guild(r["guild"])),
+            RestRoute("GET", "/applications/@me", "application", lambda _, __: rest.get_application()),
+            RestRoute("GET", "/oauth2/applications/@me", "application", lambda _, __: rest.get_application()),
+            RestRoute("GET", "/gateway/bot", "gateway", lambda _, __: rest.get_gateway()),
+            RestRoute("GET", "/gateway", "gateway", lambda _, __: rest.get_gateway(), as_bot=False),
+            RestRoute("GET", commands, "commands", lambda _, __: rest.list_commands()),
+            RestRoute("POST", commands, "command", lambda _, b: rest.create_command(b)),
+            RestRoute("PUT", commands, "overwrite", lambda _, b: rest.overwrite_commands(b)),
         ]
 
-    def _channel_routes(self) -> list[ApiRoute]:
+    def _channel_routes(self) -> list[RestRoute]:
         """Return the calls about channels and messages."""
         rest, world = self._rest, self._world
         place, message = "/channels/{channel}", "/channels/{channel}/messages/{message}"
         sign, typing = f"{message}/reactions/{{emoji}}/@me", f"{place}/typing"
         return [
-            ApiRoute("GET", place, "channel", lambda r, _: world.get_accessible_channel(r["channel"]).raw),
-            ApiRoute("GET", f"{place}/messages", "history", lambda r, _: rest.list_messages(r["channel"], r)),
-            ApiRoute("GET", message, "message", lambda r, _: rest.get_message(r["channel"], r["message"])),
-            ApiRoute("POST", f"{place}/messages", "create", lambda r, b: rest.create(r["channel"], b)),
-            ApiRoute("PATCH", message, "edit", lambda r, b: rest.edit(r["channel"], r["message"], b)),
-            ApiRoute("DELETE", message, "delete", lambda r, _: rest.delete(r["channel"], r["message"])),
-            ApiRoute("PUT", sign, "sign", lambda r, _: self._change_reaction(r, added=True)),
-            ApiRoute("DELETE", sign, "unsign", lambda r, _: self._change_reaction(r, added=False)),
-            ApiRoute("POST", typing, "typing", lambda r, _: rest.typing(r["channel"])),
+            RestRoute("GET", place, "channel", lambda r, _: world.get_accessible_channel(r["channel"]).raw),
+            RestRoute(
+                "GET", f"{place}/messages", "history", lambda r, _: rest.list_messages(r["channel"], r)
+            ),
+            RestRoute("GET", message, "message", lambda r, _: rest.get_message(r["channel"], r["message"])),
+            RestRoute("POST", f"{place}/messages", "create", lambda r, b: rest.create(r["channel"], b)),
+            RestRoute("PATCH", message, "edit", lambda r, b: rest.edit(r["channel"], r["message"], b)),
+            RestRoute("DELETE", message, "delete", lambda r, _: rest.delete(r["channel"], r["message"])),
+            RestRoute("PUT", sign, "sign", lambda r, _: self._change_reaction(r, added=True)),
+            RestRoute("DELETE", sign, "unsign", lambda r, _: self._change_reaction(r, added=False)),
+            RestRoute("POST", typing, "typing", lambda r, _: rest.typing(r["channel"])),
         ]
 
     def _change_reaction(self, request: Mapping[str, str], *, added: bool) -> Awaitable[None]:
@@ -111,7 +113,7 @@ class Server:
             request["channel"], request["message"], request["emoji"], added=added
         )
 
-    def _interaction_routes(self) -> list[ApiRoute]:
+    def _interaction_routes(self) -> list[RestRoute]:
         """Return the calls that answer interactions, which need only the interaction's token."""
         endpoints, hook = self._interaction_endpoints, "/webhooks/{application}/{token}"
         original, callback = f"{hook}/messages/@original", "/interactions/{id}/{token}/callback"
@@ -121,29 +123,29 @@ class Server:
             return endpoints.callback(request["id"], request["token"], body, detailed=detailed)
 
         return [
-            ApiRoute("POST", callback, "callback", first, as_bot=False),
-            ApiRoute(
+            RestRoute("POST", callback, "callback", first, as_bot=False),
+            RestRoute(
                 "POST",
                 hook,
                 "follow_up",
                 lambda r, b: endpoints.follow_up(*_interaction_parts(r), b),
                 as_bot=False,
             ),
-            ApiRoute(
+            RestRoute(
                 "PATCH",
                 original,
                 "fill",
                 lambda r, b: endpoints.edit_original(*_interaction_parts(r), b),
                 as_bot=False,
             ),
-            ApiRoute(
+            RestRoute(
                 "DELETE",
                 original,
                 "unfill",
                 lambda r, _: endpoints.delete_original(*_interaction_parts(r)),
                 as_bot=False,
             ),
-            ApiRoute(
+            RestRoute(
                 "GET",
                 original,
                 "original",
@@ -152,7 +154,7 @@ class Server:
             ),
         ]
 
-    def _handler_for(self, route: ApiRoute) -> RequestHandler:
+    def _handler_for(self, route: RestRoute) -> RequestHandler:
         async def answer(request: web.Request) -> web.StreamResponse:
             if self.ban.seconds_left:
                 return _banned(self.ban.seconds_left)
@@ -171,7 +173,7 @@ class Server:
 
         return answer
 
-    async def _call_route(self, request: web.Request, route: ApiRoute) -> web.StreamResponse:
+    async def _call_route(self, request: web.Request, route: RestRoute) -> web.StreamResponse:
         if route.as_bot and request.headers.get("Authorization") != f"Bot {self._token}":
             raise ApiFailure(401, 0, "401: Unauthorized")
         body = await read_body(request)

@@ -67,7 +67,7 @@ class WebhookDeliveries(PositionFeed):
             if _id_of(row) <= position:
                 break
             if len(rows) == MAX_LOG_ROWS:
-                log.warning("github.deliveries_given_up: those before %s", row.get("delivered_at"))
+                log.warning("github.deliveries_expired", before=row.get("delivered_at"))
                 break
             age = datetime.now(UTC) - iso_time(row.get("delivered_at"))
             rows += [row] if self._settings.polls or age > IN_PROGRESS else []

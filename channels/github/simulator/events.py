@@ -22,7 +22,7 @@ EVENTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class WebhookDelivery:
     """One delivery of an event, as the log shows it."""
 
     id: int
@@ -101,9 +101,9 @@ def headers_of(secret: str, event: str, guid: str, body: bytes) -> dict[str, str
 
 def logged(
     number: int, guid: str, event: str, payload: dict[str, Any], status: int, *, again: bool
-) -> Delivery:
+) -> WebhookDelivery:
     """Return a delivery that has just ended."""
-    return Delivery(
+    return WebhookDelivery(
         id=number,
         guid=guid,
         event=event,

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from channels.github.simulator import graphql
-from channels.github.simulator.events import Delivery
+from channels.github.simulator.events import WebhookDelivery
 from channels.github.simulator.world import APP_ID, BOT, INSTALLATION, MAX_BODY, SLUG, Entry, World
 
 PAGE = 100
@@ -61,7 +61,7 @@ class GitHubApi:
         self.world = world
         self.key = private_key("app")
         self.tokens: set[str] = set()
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[WebhookDelivery] = []
         self.hook = {"url": "", "content_type": "json", "secret": "", "insecure_ssl": "0"}
         self.events = list(EVENTS)
         self.remaining = 5000

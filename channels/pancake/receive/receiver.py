@@ -1,7 +1,7 @@
 """Receive from Pancake: a post announces a message, and the message itself is read from Pancake.
 
-Pancake signs nothing, so nothing in a post is believed. It is answered with 200 whatever happens, because
-Pancake suspends a webhook whose posts fail; what could not be stored is read again soon.
+Pancake signs nothing, so the content of a post is not trusted. It is answered with 200 whatever
+happens, because Pancake suspends a webhook whose posts fail; what could not be stored is read again soon.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PancakeReceiver(InboxReceiver):
 
     def __init__(self, feed: PageMessages, settings: PancakeSettings, *, channel: str) -> None:
         bot = Bot(page=settings.page_id, name=settings.page_name)
-        # Pancake signs nothing, and nothing in a post is believed.
+        # Pancake signs nothing, and the content of a post is not trusted.
         super().__init__(
             feed, partial(decode, channel=channel, bot=bot), lambda _headers, _body: not settings.polls
         )
@@ -49,7 +49,7 @@ class PancakeReceiver(InboxReceiver):
             try:
                 await self._read(conversation, accept)
             except ChannelError as error:
-                log.warning("pancake.announced_message_not_read: %s", error)
+                log.warning("pancake.message_read_failed", error=str(error))
             finally:
                 self._reads -= 1
         return WebhookResponse(status=200)

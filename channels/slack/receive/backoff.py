@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+
+import structlog
 
 from channels.errors import ChannelError, RateLimited
 from channels.port import ReceiverStatus
@@ -13,7 +14,7 @@ BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 
 RECEIVING, INTERRUPTED = True, False
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Backoff:
@@ -38,7 +39,7 @@ class Backoff:
         if error.remedy == "operator":
             raise error
         self.receiving(INTERRUPTED, str(error))
-        log.warning("slack.receiving_interrupted: %s", error)
+        log.warning("slack.receiving_interrupted", error=str(error))
         if isinstance(error, RateLimited):
             await asyncio.sleep(error.retry_after)
             self._failures += 1

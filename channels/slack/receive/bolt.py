@@ -7,11 +7,11 @@ signature before Bolt parses anything, and keeps order and durability.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import structlog
 from slack_bolt.async_app import AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.request.async_request import AsyncBoltRequest
@@ -23,11 +23,11 @@ from channels.port import Accept
 from channels.slack.api import Api
 from channels.slack.errors import error_code
 from channels.slack.payloads import Bot
-from channels.slack.places import Places
 from channels.slack.receive import codec, interactions
 from channels.slack.send.workspace_sender import refer
 from channels.slack.session import SDK_LOG
-from channels.slack.workspaces import ENTERPRISE, TEAM, UNINSTALL_EVENTS, Workspace, Workspaces
+from channels.slack.thread_locations import ThreadLocations
+from channels.slack.workspaces import ENTERPRISE, TEAM, UNINSTALL_EVENTS, SlackWorkspaces, Workspace
 
 TRIGGER_SECONDS = 2.5
 """Seconds that opening a modal may take; Slack's trigger expires after three."""
@@ -43,15 +43,17 @@ _STORED, _MALFORMED_REQUEST, _NOT_STORED = 200, 400, 503
 _UNREADABLE = 500
 """Bolt's status for an exception; a request that could not be stored has another one."""
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class BoltInbox:
     """Dispatches the requests of one app; a request is answered with 200 after it was stored."""
 
-    def __init__(self, api: Api, workspaces: Workspaces, places: Places, *, channel: str) -> None:
+    def __init__(
+        self, api: Api, workspaces: SlackWorkspaces, locations: ThreadLocations, *, channel: str
+    ) -> None:
         self._workspaces = workspaces
-        self._places = places
+        self._locations = locations
         self._channel = channel
         self._app = AsyncApp(
             name=SDK_LOG.name,  # Bolt sets the level of the logger of this name
@@ -71,7 +73,7 @@ class BoltInbox:
         answer = await self._app.async_dispatch(request)
         if answer.status != _UNREADABLE:
             return answer
-        log.error("slack.update_unreadable: %s", kind_of(request.body))
+        log.error("slack.update_rejected", kind=kind_of(request.body))
         return BoltResponse(status=_STORED if request.mode == "socket_mode" else _MALFORMED_REQUEST)
 
     async def _route(
@@ -84,10 +86,10 @@ class BoltInbox:
             try:
                 found = await self._workspaces.find(**_place(req))
             except Exception as error:  # noqa: BLE001 - whatever the reason, Slack must keep it
-                log.warning("slack.workspace_not_found: %r", error)
+                log.warning("slack.workspace_not_found", error=repr(error))
                 return BoltResponse(status=_NOT_STORED)
             if found is None:
-                log.debug("slack.update_ignored: another workspace")
+                log.debug("slack.update_ignored", reason="another workspace")
                 return BoltResponse(status=_STORED)
             req.context["workspace"] = found
         return await next()
@@ -102,10 +104,10 @@ class BoltInbox:
         event = req.body.get("event")
         if isinstance(event, dict) and event.get("type") in UNINSTALL_EVENTS:
             at = float(req.body.get("event_time") or 0)
-            return await _keep(event["type"], self._workspaces.forget(event, **_place(req), at=at))
+            return await _keep(event["type"], self._workspaces.delete(event, **_place(req), at=at))
         update = codec.decode(envelope, channel=self._channel, bot=workspace.bot)
         if isinstance(update, IgnoredUpdate):
-            log.debug("slack.update_ignored: %s", update.reason)
+            log.debug("slack.update_ignored", reason=update.reason)
             return BoltResponse(status=_STORED)
         return await _keep(update.key, self._accept(req.context["accept"], _placed(update, workspace)))
 
@@ -113,7 +115,7 @@ class BoltInbox:
         """Accept an update, and note the room of a message."""
         await accept(update)
         if isinstance(update, Message):
-            await self._places.note_room(update.address)
+            await self._locations.note_room(update.address)
 
 
 async def _keep(key: str, storing: Awaitable[None]) -> BoltResponse:
@@ -121,7 +123,7 @@ async def _keep(key: str, storing: Awaitable[None]) -> BoltResponse:
     try:
         await storing
     except Exception as error:  # noqa: BLE001 - whatever the reason, Slack must keep it
-        log.warning("slack.update_not_stored: %s: %r", key, error)
+        log.warning("slack.update_not_stored", key=key, error=repr(error))
         return BoltResponse(status=_NOT_STORED)
     return BoltResponse(status=_STORED)
 
@@ -138,7 +140,7 @@ async def _open_modal(api: Api, modal: interactions.ModalRequest) -> bool:
         log.warning("slack.modal_timed_out")
         return False
     except ChannelError as error:
-        log.warning("slack.modal_failed: %s", error)
+        log.warning("slack.modal_failed", error=str(error))
         return error_code(error) in _EXPIRED_TRIGGER_CODES
     return True
 
@@ -156,8 +158,8 @@ def _placed(update: Update, workspace: Workspace) -> Update:
     placed = replace(update, address=replace(update.address, extras=workspace.extras))
     if not isinstance(placed, Message):
         return placed
-    place = {"team": workspace.bot.team, "enterprise": workspace.bot.enterprise}
-    files = tuple(replace(file, ref=refer(file.ref, **place)) for file in placed.attachments)
+    location = {"team": workspace.bot.team, "enterprise": workspace.bot.enterprise}
+    files = tuple(replace(file, ref=refer(file.ref, **location)) for file in placed.attachments)
     return replace(placed, attachments=files)
 
 

@@ -1,4 +1,4 @@
-"""Catch up after a gap: read what was said meanwhile, and pass it on as if it had just arrived.
+"""Catch up after a gap: read the messages since then, and pass it on as if it had just arrived.
 
 Slack repeats an event for some minutes. After a longer gap the histories of the noted rooms and threads are
 read from the moment until which the app received. A message has the same key in both ways, so it counts once.
@@ -7,15 +7,16 @@ read from the moment until which the app received. A message has the same key in
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import structlog
+
 from channels.errors import ChannelError, RateLimited
 from channels.slack.addresses import room_kind_of
-from channels.slack.places import Place, Places
-from channels.slack.workspaces import Workspace, Workspaces
+from channels.slack.thread_locations import ThreadLocation, ThreadLocations
+from channels.slack.workspaces import SlackWorkspaces, Workspace
 
 GAP_SECONDS = 120.0
 """A gap from which on the histories are read; for a shorter one Slack repeats the events."""
@@ -28,26 +29,26 @@ PAGE_SIZE, MAX_PAGES = 200, 10
 Dispatch = Callable[[dict[str, Any]], Awaitable[bool]]
 """Store the body of an event; return whether it was stored."""
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class CatchUp:
     """Catches up when the app receives again, and notes while it does."""
 
-    def __init__(self, workspaces: Workspaces, places: Places) -> None:
+    def __init__(self, workspaces: SlackWorkspaces, locations: ThreadLocations) -> None:
         self._workspaces = workspaces
-        self._places = places
+        self._locations = locations
 
     async def run(self, dispatch: Dispatch) -> None:
         """Read what was missed, if the gap was long; later messages wait until then."""
-        since = await self._places.received_until()
+        since = await self._locations.received_until()
         if since is not None and time.time() - since >= GAP_SECONDS:
             try:
                 async with asyncio.timeout(CATCH_UP_SECONDS):
                     await self._read_all(since - OVERLAP_SECONDS, dispatch)
             except TimeoutError:
-                log.warning("slack.catch_up_incomplete: it took longer than %d s", CATCH_UP_SECONDS)
-        await self._places.set_received()
+                log.warning("slack.catch_up_incomplete", limit_seconds=CATCH_UP_SECONDS)
+        await self._locations.set_received()
 
     async def note_receiving(self, is_receiving: Callable[[], bool]) -> None:
         """Note every half minute that the app receives, until cancelled."""
@@ -55,40 +56,42 @@ class CatchUp:
             await asyncio.sleep(NOTE_SECONDS)
             try:
                 if is_receiving():
-                    await self._places.set_received()
+                    await self._locations.set_received()
             except Exception as error:  # noqa: BLE001 - a note that cannot be stored is stored later
-                log.warning("slack.position_not_stored: %r", error)
+                log.warning("slack.position_not_stored", error=repr(error))
 
     async def _read_all(self, since: float, dispatch: Dispatch) -> None:
         """Read all noted rooms and threads, each in its order."""
         count = 0
-        for place in [*await self._places.rooms(), *await self._places.threads()]:
+        for location in [*await self._locations.rooms(), *await self._locations.threads()]:
             try:
-                count += await self._read_place(place, since, dispatch)
+                count += await self._read_location(location, since, dispatch)
             except ChannelError as error:
-                log.warning("slack.catch_up_failed: room %s: %s", place.room, error)
-        log.info("slack.caught_up: %d messages", count)
+                log.warning("slack.catch_up_failed", room=location.room, error=str(error))
+        log.info("slack.catch_up_completed", messages=count)
 
-    async def _read_place(self, place: Place, since: float, dispatch: Dispatch) -> int:
-        workspace = await self._workspaces.find(team=place.team, enterprise=place.enterprise)
+    async def _read_location(self, location: ThreadLocation, since: float, dispatch: Dispatch) -> int:
+        workspace = await self._workspaces.find(team=location.team, enterprise=location.enterprise)
         if workspace is None:
             return 0
-        found = {str(one.get("ts")): one async for one in _messages(workspace, place, since)}
+        found = {str(one.get("ts")): one async for one in _messages(workspace, location, since)}
         for ts, message in list(found.items()):
-            if not place.thread and message.get("reply_count"):
-                thread = Place(room=place.room, thread=ts)
+            if not location.thread and message.get("reply_count"):
+                thread = ThreadLocation(room=location.room, thread=ts)
                 found |= {str(one.get("ts")): one async for one in _messages(workspace, thread, since)}
         for ts in sorted(found, key=_seconds):
-            if _seconds(ts) > since and not await dispatch(_event_body(workspace, place.room, found[ts])):
+            if _seconds(ts) > since and not await dispatch(_event_body(workspace, location.room, found[ts])):
                 raise ConnectionError("a message that was missed cannot be stored")
         return len(found)
 
 
-async def _messages(workspace: Workspace, place: Place, since: float) -> AsyncIterator[dict[str, Any]]:
+async def _messages(
+    workspace: Workspace, location: ThreadLocation, since: float
+) -> AsyncIterator[dict[str, Any]]:
     """Yield the messages of a room or thread since a time."""
-    method = "conversations.replies" if place.thread else "conversations.history"
-    thread = {"ts": place.thread} if place.thread else {}
-    asked = {"channel": place.room, **thread, "oldest": f"{since:.6f}", "limit": PAGE_SIZE}
+    method = "conversations.replies" if location.thread else "conversations.history"
+    thread = {"ts": location.thread} if location.thread else {}
+    asked = {"channel": location.room, **thread, "oldest": f"{since:.6f}", "limit": PAGE_SIZE}
     cursor = ""
     for _ in range(MAX_PAGES):
         page = await _call(workspace, method, {**asked, **({"cursor": cursor} if cursor else {})})
@@ -98,7 +101,7 @@ async def _messages(workspace: Workspace, place: Place, since: float) -> AsyncIt
         cursor = str((page.get("response_metadata") or {}).get("next_cursor") or "")
         if not cursor:
             return
-    log.warning("slack.catch_up_incomplete: room %s has more messages", place.room)
+    log.warning("slack.catch_up_incomplete", room=location.room)
 
 
 async def _call(workspace: Workspace, method: str, asked: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 
+import structlog
 from slack_bolt.oauth.async_oauth_flow import AsyncOAuthFlow
 from slack_bolt.oauth.async_oauth_settings import AsyncOAuthSettings
 from slack_bolt.request.async_request import AsyncBoltRequest
@@ -32,7 +32,7 @@ from channels.slack.session import SDK_LOG
 INSTALL, REDIRECT = "install", "oauth"
 UNAVAILABLE = "The installation could not be completed. Please start again."
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class SlackInstallations(ChannelInstallations):
@@ -68,7 +68,7 @@ class SlackInstallations(ChannelInstallations):
         try:
             return _to_page(await handle(given))
         except (ChannelError, ValueError) as error:
-            log.warning("slack.installation_failed: %s", error)
+            log.warning("slack.installation_failed", error=str(error))
             return PageResponse(status=503, body=UNAVAILABLE)
 
     async def list(self, *, after: str = "", limit: int = 200) -> list[ChannelInstallation]:

@@ -7,37 +7,39 @@ it again with the same key.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Coroutine
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from slack_bolt.response import BoltResponse
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from channels.errors import ChannelError
 from channels.port import Accept, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
 from channels.slack.api import Api
-from channels.slack.places import Places
 from channels.slack.receive import signature
 from channels.slack.receive.backoff import RECEIVING, Backoff
 from channels.slack.receive.bolt import BoltInbox, parse_request
 from channels.slack.receive.catch_up import CatchUp
 from channels.slack.receive.socket_mode import CatchUpNow, OrderedSocketModeClient
-from channels.slack.workspaces import Workspaces
+from channels.slack.thread_locations import ThreadLocations
+from channels.slack.workspaces import SlackWorkspaces
 from channels.supervision import supervise
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class SlackReceiver(Receiver):
     """The receiving half of a Slack app."""
 
-    def __init__(self, api: Api, workspaces: Workspaces, places: Places, *, channel: str) -> None:
+    def __init__(
+        self, api: Api, workspaces: SlackWorkspaces, locations: ThreadLocations, *, channel: str
+    ) -> None:
         self._api = api
-        self._inbox = BoltInbox(api, workspaces, places, channel=channel)
-        self._catch_up = CatchUp(workspaces, places)
+        self._inbox = BoltInbox(api, workspaces, locations, channel=channel)
+        self._catch_up = CatchUp(workspaces, locations)
 
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
         """Receive until cancelled; see `supervise` for how the loop ends."""
@@ -48,7 +50,7 @@ class SlackReceiver(Receiver):
                 return BoltResponse(status=HTTPStatus.SERVICE_UNAVAILABLE)
             request = parse_request(envelope.payload, mode="socket_mode")
             if request is None:
-                log.debug("slack.update_ignored: a malformed %s", envelope.type)
+                log.debug("slack.update_ignored", reason=f"a malformed {envelope.type}")
                 return BoltResponse(status=HTTPStatus.OK)
             return await self._inbox.dispatch(request, accept)
 

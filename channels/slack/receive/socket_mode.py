@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, cast
 
 import aiohttp
+import structlog
 from slack_bolt.adapter.socket_mode.async_internals import send_async_response
 from slack_bolt.response import BoltResponse
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
@@ -40,7 +40,7 @@ HandleEnvelope = Callable[[SocketModeRequest], Awaitable[BoltResponse]]
 CatchUpNow = Callable[[], Awaitable[None]]
 """Read what was missed, if anything was; raises if it cannot be stored."""
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class SocketSession:
@@ -164,7 +164,7 @@ class OrderedSocketModeClient(SocketModeClient):
         try:
             await self._catch_up()
         except Exception as error:  # noqa: BLE001 - the database or Slack: the next connection tries again
-            log.warning("slack.catch_up_failed: %r", error)
+            log.warning("slack.catch_up_failed", error=repr(error))
             await self._backoff.pause()
             await self._start_again()
             return

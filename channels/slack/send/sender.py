@@ -23,13 +23,13 @@ from channels.port import ChannelState, Sender
 from channels.slack.api import Api
 from channels.slack.errors import MARKUP_ERRORS, error_code
 from channels.slack.payloads import Bot
-from channels.slack.places import Places
 from channels.slack.send import lookup, rendering
 from channels.slack.send.assistant_status import AssistantStatus
 from channels.slack.send.reactions import Reactions
 from channels.slack.send.steps import StepPlans
 from channels.slack.send.streaming import STREAM_PREFIX, StreamingReplies
 from channels.slack.send.uploads import FileTransfers
+from channels.slack.thread_locations import ThreadLocations
 
 Render = Callable[[Reply], dict[str, Any]]
 
@@ -37,7 +37,7 @@ Render = Callable[[Reply], dict[str, Any]]
 class SlackSender(Sender):
     """The sending half of a Slack app."""
 
-    def __init__(self, api: Api, *, bot: Bot, state: ChannelState, places: Places) -> None:
+    def __init__(self, api: Api, *, bot: Bot, state: ChannelState, locations: ThreadLocations) -> None:
         self._api = api
         self._bot = bot
         self._streams = StreamingReplies(api, team=bot.team, send=self.send, update=self._update)
@@ -45,13 +45,13 @@ class SlackSender(Sender):
         self._files = FileTransfers(api, state)
         self._reactions = Reactions(api, bot_user_id=bot.id)
         self._status = AssistantStatus(api)
-        self._places = places
+        self._locations = locations
 
     async def send(self, address: Address, reply: Reply) -> SentMessage:
         """Send one message, as plain text if Slack refuses the blocks."""
         no_previews = {"unfurl_links": False, "unfurl_media": False}
         parameters = {**rendering.target(address), **rendering.delivery_metadata(reply.key), **no_previews}
-        await self._places.note_thread(address)
+        await self._locations.note_thread(address)
         with self._status.sending(address):
             return _parse_sent(
                 "chat.postMessage", await self._call_rendered("chat.postMessage", parameters, reply)
@@ -67,7 +67,7 @@ class SlackSender(Sender):
 
     async def update_draft(self, address: Address, draft: DraftText) -> SentMessage:
         """Show a reply as it grows, by Slack's own stream where possible."""
-        await self._places.note_thread(address)
+        await self._locations.note_thread(address)
         with self._status.sending(address):
             return await self._streams.update(address, draft)
 

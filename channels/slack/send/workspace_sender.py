@@ -20,9 +20,9 @@ from channels.message import (
     ToolSteps,
 )
 from channels.port import ChannelState, Sender
-from channels.slack.places import Places
 from channels.slack.send.sender import SlackSender
-from channels.slack.workspaces import ENTERPRISE, TEAM, Workspace, Workspaces, find_place
+from channels.slack.thread_locations import ThreadLocations
+from channels.slack.workspaces import ENTERPRISE, TEAM, SlackWorkspaces, Workspace, find_place
 
 REF_SEPARATOR = "|"
 
@@ -30,9 +30,9 @@ REF_SEPARATOR = "|"
 class WorkspaceSender(Sender):
     """The sending half of an app that many workspaces installed: an address names its workspace."""
 
-    def __init__(self, workspaces: Workspaces, state: ChannelState, places: Places) -> None:
+    def __init__(self, workspaces: SlackWorkspaces, state: ChannelState, locations: ThreadLocations) -> None:
         self._workspaces = workspaces
-        self._places = places
+        self._locations = locations
         self._state = state
         self._senders: dict[str, tuple[str, SlackSender]] = {}
 
@@ -75,8 +75,8 @@ class WorkspaceSender(Sender):
     async def download(self, ref: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes; the reference names the workspace, as `refer` wrote it."""
         team, enterprise, url = (*ref.split(REF_SEPARATOR, 2), "", "")[:3]
-        place = Address(channel="", room="", extras={TEAM: team, ENTERPRISE: enterprise})
-        async for chunk in (await self._sender(place)).download(url):
+        location = Address(channel="", room="", extras={TEAM: team, ENTERPRISE: enterprise})
+        async for chunk in (await self._sender(location)).download(url):
             yield chunk
 
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
@@ -100,7 +100,7 @@ class WorkspaceSender(Sender):
         return known[1]
 
     def _make_sender(self, workspace: Workspace) -> SlackSender:
-        return SlackSender(workspace.api, bot=workspace.bot, state=self._state, places=self._places)
+        return SlackSender(workspace.api, bot=workspace.bot, state=self._state, locations=self._locations)
 
 
 def refer(ref: str, *, team: str, enterprise: str) -> str:

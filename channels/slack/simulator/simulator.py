@@ -76,7 +76,7 @@ class Simulator(UserActions):
         return {**app, "base_url": f"{self.url}/api/", "allow": ["*"], **others}
 
     async def uninstall(self, team: str) -> None:
-        """Uninstall the app from a workspace, as its admin: its tokens end, and the app is told."""
+        """Uninstall the app from a workspace, as its admin: its tokens end, and the app gets the event."""
         self.server.installations.revoke(team)
         room = Room("", "", team=team)
         await self.send_team_event(

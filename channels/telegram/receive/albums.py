@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
+
+import structlog
 
 from channels.message import IgnoredUpdate
 from channels.port import Accept, ChannelState
@@ -35,7 +36,7 @@ FLUSH_INTERVAL_SECONDS = 60.0
 FLUSH_TIMEOUT_SECONDS = 5.0
 """Seconds that another update of a chat waits for its album to be accepted."""
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ class AlbumBuffer:
         try:
             stored = await self._state.list(PREFIX)
         except Exception as error:  # noqa: BLE001 - any state error; the next check tries again
-            log.warning("telegram.album_lookup_failed: %r", error)
+            log.warning("telegram.album_lookup_failed", error=repr(error))
             stored = {}
         for album in {_album_of(name) for name, value in stored.items() if value} - self._pending.keys():
             self._schedule(album, accept)
@@ -142,12 +143,12 @@ class AlbumBuffer:
                 return True
             decoded = codec.decode_album(parts, channel=self._channel, bot=self._bot)
             if isinstance(decoded, IgnoredUpdate):
-                log.debug("telegram.update_ignored: %s", decoded.reason)
+                log.debug("telegram.update_ignored", reason=decoded.reason)
             else:
                 await accept(decoded)
             await self._state.set(dict.fromkeys(notes, ""))
         except Exception as error:  # noqa: BLE001 - the album stays stored until it is accepted
-            log.warning("telegram.album_not_stored: %r", error)
+            log.warning("telegram.album_not_stored", error=repr(error))
             return False
         return True
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import logging
+
+import structlog
 
 from channels.errors import ChannelError, ConnectedElsewhere, RateLimited, Rejected, Unauthorized
 from channels.message import IgnoredUpdate, Update
@@ -35,7 +36,7 @@ MIN_POLL_SECONDS = 0.2
 
 RECEIVING, INTERRUPTED = True, False
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class TelegramReceiver(Receiver):
@@ -77,7 +78,7 @@ class TelegramReceiver(Receiver):
                 if await self._albums.add(album, update, accept):
                     return True
             except Exception as error:  # noqa: BLE001 - whatever the reason, Telegram must keep it
-                log.warning("telegram.album_part_not_stored: %r", error)
+                log.warning("telegram.album_part_not_stored", error=repr(error))
                 return False
         return await self._accept(codec.decode(update, channel=self._channel, bot=self._bot), accept)
 
@@ -105,11 +106,11 @@ class TelegramReceiver(Receiver):
         except ChannelError as error:
             if error.remedy == "operator":
                 raise
-            log.warning("telegram.webhook_check_failed: %s", error)
+            log.warning("telegram.webhook_check_failed", error=str(error))
             return
         receiving(not problem, problem)
         if problem:
-            log.warning("telegram.receiving_interrupted: %s", problem)
+            log.warning("telegram.receiving_interrupted", error=problem)
         if webhook.is_lost:
             await self._register(webhook, receiving)
 
@@ -158,7 +159,7 @@ class TelegramReceiver(Receiver):
         try:
             await self._api.call("deleteWebhook", {"drop_pending_updates": False})
         except ChannelError as error:
-            log.warning("telegram.webhook_delete_failed: %s", error)
+            log.warning("telegram.webhook_delete_failed", error=str(error))
 
     async def _get_updates(self, queue: UpdateQueue, *, wait: bool) -> list[object]:
         """Fetch updates; do not wait on the first call, after a failure, or during an album."""
@@ -195,12 +196,12 @@ class TelegramReceiver(Receiver):
     async def _accept(self, decoded: Update | IgnoredUpdate, accept: Accept) -> bool:
         """Accept one update; return whether it may be acknowledged."""
         if isinstance(decoded, IgnoredUpdate):
-            log.debug("telegram.update_ignored: %s", decoded.reason)
+            log.debug("telegram.update_ignored", reason=decoded.reason)
             return True
         try:
             await accept(decoded)
         except Exception as error:  # noqa: BLE001 - whatever the reason, Telegram must keep it
-            log.warning("telegram.update_not_stored: %s: %r", decoded.key, error)
+            log.warning("telegram.update_not_stored", key=decoded.key, error=repr(error))
             return False
         return True
 
@@ -209,7 +210,7 @@ class TelegramReceiver(Receiver):
         if error.remedy == "operator" and not isinstance(error, ConnectedElsewhere):
             raise error
         receiving(INTERRUPTED, str(error))
-        log.warning("telegram.receiving_interrupted: %s", error)
+        log.warning("telegram.receiving_interrupted", error=str(error))
         if isinstance(error, RateLimited):
             await asyncio.sleep(error.retry_after)
             return failures + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import structlog
 
 from channels.errors import ChannelError
 from channels.telegram.api import Api
@@ -11,7 +11,7 @@ from channels.telegram.commands import MENU
 TIMEOUT_SECONDS = 5.0
 COMMANDS = [{"command": name, "description": words} for name, words in MENU.items()]
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 async def publish(api: Api) -> None:
@@ -20,7 +20,7 @@ async def publish(api: Api) -> None:
         if not await is_published(api):
             await api.call("setMyCommands", {"commands": COMMANDS}, timeout=TIMEOUT_SECONDS)
     except ChannelError as error:
-        log.warning("telegram.command_menu_failed: %s", error)
+        log.warning("telegram.command_menu_failed", error=str(error))
 
 
 async def is_published(api: Api) -> bool:

@@ -9,7 +9,7 @@ from gateway.agents.custom.installed_agents import load_agents
 from gateway.agents.port import AgentSpec, Finished, ToolResult, Tools, ToolSpec, TurnInput
 
 
-class OneTool(Tools):
+class EchoTool(Tools):
     """The tool bash, which returns the command."""
 
     def list(self) -> Sequence[ToolSpec]:
@@ -36,7 +36,7 @@ async def outputs(text: str) -> list[str]:
         turn="trn_1", conversation="cnv_1", attempt=1, trigger="message", input=text, agent=spec
     )
     agent = load_agents()["postmaster"]
-    return [event.output async for event in agent.run(given, OneTool()) if isinstance(event, Finished)]
+    return [event.output async for event in agent.run(given, EchoTool()) if isinstance(event, Finished)]
 
 
 async def test_it_runs_a_command() -> None:

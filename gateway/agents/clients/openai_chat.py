@@ -104,7 +104,7 @@ def _encoded(query: ModelQuery, url: str) -> Iterator[str]:
         yield to_json({"role": "system", "content": query.instructions})
     messages, known = query.messages, sum(len(one.messages) for one in query.earlier)
     turn = next((place for place in reversed(range(len(messages))) if stored.is_prompt(messages[place])), 0)
-    if turn >= known:  # else an earlier turn goes on
+    if turn >= known:  # else an earlier turn continues
         yield from map(_encoded_turn, query.earlier)
         messages, turn = messages[known:], turn - known
     yield _joined(_messages(messages, turn, url))

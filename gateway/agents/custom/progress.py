@@ -36,13 +36,13 @@ class CustomProgress:
     """A turn's progress. `steps` are results of durable steps by key; `said` the completed messages.
 
     `messages` are the turn's own messages in their stored form, for agents that continue from them; others
-    run again from the start. `heard` counts the messages that the turn received while it ran.
+    run again from the start. `received` counts the messages that the turn received while it ran.
     """
 
     steps: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     messages: AgentMessages = ()
-    heard: int = 0
+    received: int = 0
     usage: Usage = field(default_factory=Usage)
 
     def add_step(self, key: str, name: str, value: object) -> Any:
@@ -70,7 +70,7 @@ class CustomProgress:
             "steps": self.steps,
             "said": self.said,
             "continues": bool(self.messages),
-            "heard": self.heard,
+            "heard": self.received,
             "usage": asdict(self.usage),
         }
         return history.encode_progress(TurnProgress(entry=entry, state=state))
@@ -89,7 +89,7 @@ def load_progress(saved: bytes | None, agent: str) -> CustomProgress:
         steps=dict(state["steps"]),
         said=list(state["said"]),
         messages=progress.entry.messages if state["continues"] else (),
-        heard=int(state["heard"]),
+        received=int(state["heard"]),
         usage=Usage(**state["usage"]),
     )
 

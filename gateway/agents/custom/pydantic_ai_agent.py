@@ -97,7 +97,7 @@ class _LibraryRun:
         await turn.finish(text, _dump(self._own(run)))
 
     async def _request(self, run: AgentRun[Any, Any], node: ModelRequestNode[Any, Any]) -> None:
-        """Save the results of tools, add messages that came meanwhile, and stream the model's answer."""
+        """Save the results of tools, add messages that came since, and stream the model's answer."""
         new = await self._turn.new_messages()
         node.request.parts = [*node.request.parts, *(UserPromptPart(content=text) for text in new)]
         if new or self._own(run):

@@ -76,7 +76,7 @@ class AgentTurn:
         self._progress = load_progress(turn_input.checkpoint, agent)
         self._is_continued = bool(self._progress.messages)
         self._position = len(self._progress.messages)
-        self._heard = self._progress.heard if self._is_continued else 0
+        self._received = self._progress.received if self._is_continued else 0
         self._counts: Counter[str] = Counter()
         self._partial: list[str] = []
         self._said: list[str] = []
@@ -216,9 +216,9 @@ class AgentTurn:
 
     async def new_messages(self) -> Sequence[str]:
         """Return the messages that came since the last call; the turn answers them (queue mode `steer`)."""
-        heard = await self._turn_input.read_steering()
-        new = heard[self._heard :]
-        self._heard = len(heard)
+        received = await self._turn_input.read_steering()
+        new = received[self._received :]
+        self._received = len(received)
         return tuple(new)
 
     def add_usage(
@@ -236,7 +236,7 @@ class AgentTurn:
     async def save(self, messages: AgentMessages) -> None:
         """Save this turn's messages in their stored form; a later attempt continues from them."""
         self._progress.messages = tuple(messages)
-        self._progress.heard = self._heard
+        self._progress.received = self._received
         self._is_continued = True
         self._position = len(messages)
         self._counts.clear()

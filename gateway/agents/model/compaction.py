@@ -48,7 +48,7 @@ NOTES_SECTION = (
 CURRENT_REQUEST_SECTION = "\n\nThe request being worked on, word for word:\n{prompt}"
 
 COMPACTION_NOTICE = (
-    "(This conversation has grown long. I have summarised its earlier part for myself to go on; "
+    "(This conversation has grown long. I have summarised its earlier part so that I can continue; "
     "the full record is kept.)"
 )
 
@@ -193,7 +193,7 @@ def _newest_notes(notes: Sequence[str], max_chars: int) -> str:
             break
         kept.append(f"- {note}")
     if left_out := len(notes) - len(kept):
-        kept.append(f"- ({left_out} older ones stand in the conversation's event log)")
+        kept.append(f"- ({left_out} older ones are in the conversation's event log)")
     return "\n".join(reversed(kept))
 
 

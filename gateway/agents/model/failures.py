@@ -56,7 +56,7 @@ def check_token_limits(limits: TurnLimits, usage: TurnUsage) -> None:
 def _limit_reached(name: str, words: str, ceiling: int, used: int) -> AgentError:
     return AgentError(
         f"This turn stopped at its limit of {ceiling} {words} ({used} used). "
-        f"Send another message to go on, or raise limits.{name} of the agent."
+        f"Send another message to continue, or raise limits.{name} of the agent."
     )
 
 

@@ -136,8 +136,8 @@ class ModelRun:
 
     async def _next_response(self) -> Events:
         """Save progress, compact if necessary, and request the model once."""
-        heard = await self._add_steering()
-        if self._has_progress or heard:
+        received = await self._add_steering()
+        if self._has_progress or received:
             yield self._checkpoint()
         self._has_progress = False
         if self._needs_compaction():
@@ -169,12 +169,12 @@ class ModelRun:
         return True
 
     async def _add_steering(self) -> bool:
-        """Add messages that arrived meanwhile to the next request; returns whether there were any."""
+        """Add messages that arrived since to the next request; returns whether there were any."""
         said = await self._turn_input.read_steering()
-        new = said[self._state.heard :]
+        new = said[self._state.received :]
         if new:
             self._add_to_request([stored.user_prompt(repair_surrogates(text)) for text in new])
-            self._state.heard = len(said)
+            self._state.received = len(said)
         return bool(new)
 
     def _query(self) -> ModelQuery:

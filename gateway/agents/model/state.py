@@ -57,7 +57,7 @@ class AgentState:
     `messages` contain the `earlier` ones too, unless compaction has replaced them. `usage` counts this turn
     alone. `waiting` are the calls that the turn paused for. `notes` are facts that compaction keeps verbatim:
     decisions about approvals and results of jobs. `repeats` counts how often the call `last_call` was
-    repeated in a row. `heard` counts the steering messages that the conversation contains. `replaces` means
+    repeated in a row. `received` counts the steering messages in the conversation. `replaces` means
     that an attempt before this one compacted the conversation.
     """
 
@@ -67,7 +67,7 @@ class AgentState:
     notes: list[str] = field(default_factory=list)
     last_call: str = ""
     repeats: int = 0
-    heard: int = 0
+    received: int = 0
     earlier: Earlier = field(default_factory=Earlier)
     replaces: bool = False
 
@@ -122,7 +122,7 @@ class AgentState:
             "conversation": conversation,
             "last_call": self.last_call,
             "repeats": self.repeats,
-            "heard": self.heard,
+            "heard": self.received,
         }
         return TurnProgress(entry=self._entry(images.without_image_bytes), state=state)
 
@@ -259,7 +259,7 @@ def _resumed(progress: TurnProgress, earlier: Earlier) -> AgentState:
         notes=list(progress.entry.notes),
         last_call=str(state.get("last_call") or ""),
         repeats=int(state.get("repeats") or 0),
-        heard=int(state.get("heard") or 0),
+        received=int(state.get("heard") or 0),
         earlier=earlier,
         replaces=progress.entry.replaces,
     )

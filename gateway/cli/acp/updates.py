@@ -108,7 +108,7 @@ def permission_of(about: Mapping[str, Any]) -> Update:
 
 
 def decision_of(about: Mapping[str, Any], outcome: object) -> dict[str, Any] | None:
-    """Return the body that decides an approval as a person chose; None if nobody chose."""
+    """Return the body that decides an approval as a person chose; None without a choice."""
     if not isinstance(outcome, Mapping) or outcome.get("outcome") != "selected":
         return None
     option = str(outcome.get("optionId"))

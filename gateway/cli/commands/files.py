@@ -24,7 +24,7 @@ PART_BYTES = 4 * 1024 * 1024
 """Larger files are uploaded in parts of this size."""
 
 RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0)
-"""Pauses before an upload goes on after a lost connection."""
+"""Pauses before an upload continues after a lost connection."""
 
 Workspace = Annotated[str, typer.Argument(help="The workspace's name or id.")]
 FilePath = Annotated[str, typer.Argument(help="A path relative to the workspace.")]

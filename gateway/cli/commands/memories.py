@@ -84,7 +84,7 @@ async def list_persons(gateway: GatewayClient, *, as_json: Json = False) -> None
         "identities": lambda row: ", ".join(_described(one) for one in row.get("identities", ())),
         "since": "created_at",
     }
-    print_rows(await gateway.list_all(*PERSONS), columns, as_json=as_json, empty="nobody was seen yet")
+    print_rows(await gateway.list_all(*PERSONS), columns, as_json=as_json, empty="no person has written yet")
 
 
 def _described(identity: Mapping[str, Any]) -> str:

@@ -95,6 +95,6 @@ async def run_schedule(gateway: GatewayClient, schedule: Id) -> None:
 
 @remote(schedules, "rm")
 async def delete_schedule(gateway: GatewayClient, schedule: Id) -> None:
-    """Delete a schedule; a turn that it has started goes on."""
+    """Delete a schedule; a turn that it has started continues."""
     await gateway.delete(*PATH, schedule)
     typer.echo(f"{schedule} deleted")

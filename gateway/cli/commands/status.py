@@ -51,7 +51,7 @@ class GatewayStatus:
         return self.ready.get("status") == "ready"
 
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every two seconds, until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds, until Ctrl-C.")]
 
 
 async def show_status(gateway: GatewayClient, *, watch: Watch = False, as_json: Json = False) -> None:

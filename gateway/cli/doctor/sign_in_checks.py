@@ -73,7 +73,7 @@ def _redirect_uri(settings: Settings) -> str:
 
 
 def _authorization_url(settings: Settings, about: ProviderMetadata) -> str:
-    """Return a request that shows no page: nobody is signed in by it."""
+    """Return a request that shows no page: it signs no one in."""
     from yarl import URL
 
     parameters = {

@@ -72,7 +72,7 @@ def _print_log(
 
 
 class LogReader:
-    """Reads a log file as it grows, and goes on with the next one when it is replaced."""
+    """Reads a log file as it grows, and continues with the next one when it is replaced."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -134,6 +134,6 @@ const CONTROLS = {
   },
   reset: (thread, frame) => {
     thread.place = reset(thread.place, frame);
-    thread.fill("The stream began anew; messages were fetched again.");
+    thread.fill("The stream was restarted; messages were fetched again.");
   },
 };

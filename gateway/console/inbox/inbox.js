@@ -5,8 +5,8 @@ import { addressOf, replaceAddress } from "../core/places.js";
 import { PlatformMark } from "../parts/icons.js";
 import { plainLine } from "../parts/markdown.js";
 import { Badge, Empty, html, Moment, Trouble, useGrowing } from "../parts/parts.js";
-import { NewTalk, Talk } from "../talk/talk.js";
-import { nameOf, placeOf } from "../talk/names.js";
+import { NewConversation, Conversation } from "../conversation/conversation.js";
+import { nameOf, placeOf } from "../conversation/names.js";
 import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
 import { Filters } from "./filters.js";
 
@@ -19,8 +19,8 @@ export function View({ id, query, live }) {
   return html`<section class=${`inbox ${id ? "open" : ""}`}>
     <${Conversations} current=${id} query=${isNew ? new URLSearchParams() : query} />
     <div class="talk">
-      ${isNew && html`<${NewTalk} live=${live} wanted=${query.get("agent")} key=${query.get("agent")} />`}
-      ${id && !isNew && html`<${Talk} id=${id} live=${live} key=${id} />`}
+      ${isNew && html`<${NewConversation} live=${live} wanted=${query.get("agent")} key=${query.get("agent")} />`}
+      ${id && !isNew && html`<${Conversation} id=${id} live=${live} key=${id} />`}
       ${!id && html`<${Empty} icon="inbox" title="No conversation is open">Choose one from the list, or <a href="#/inbox/new">begin a new one</a>.</${Empty}>`}
     </div>
   </section>`;

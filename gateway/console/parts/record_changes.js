@@ -38,8 +38,8 @@ function isSame(one, other) {
 
 /** The Problem that somebody else changed these keys; `now` is what the record is. */
 export function changedMeanwhile(now, keys, { read, below }) {
-  const errors = keys.map((key) => ({ pointer: `${below}/${key}`, detail: `was changed meanwhile, to ${shown(read(now)[key])}` }));
-  return Object.assign(new Problem({ title: "Somebody else changed this meanwhile", errors }), { now });
+  const errors = keys.map((key) => ({ pointer: `${below}/${key}`, detail: `was changed since you read it, to ${shown(read(now)[key])}` }));
+  return Object.assign(new Problem({ title: "This was changed since you read it", errors }), { now });
 }
 
 function shown(value) {

@@ -105,8 +105,8 @@ function OneFile({ id, path, parent }) {
       if (refusal.status !== 412) throw refusal;
       const now = await readFile(id, path).catch((gone) => (gone.status === 404 ? null : Promise.reject(gone)));
       edit(text, now === null ? null : versionOf(now.blob));
-      if (now === null) throw new Problem({ title: "Somebody else deleted this file meanwhile", detail: "save again to write it anew" });
-      if (now.text !== text) throw new Problem({ title: "Somebody else changed this file meanwhile", detail: "save again to replace that, or discard your changes to see it" });
+      if (now === null) throw new Problem({ title: "This file was deleted since you read it", detail: "save again to create it again" });
+      if (now.text !== text) throw new Problem({ title: "This file was changed since you read it", detail: "save again to replace that, or discard your changes to see it" });
     });
     await refresh();
     forget();

@@ -23,7 +23,7 @@ export const STEP_WORDS = {
   "message.reacted": "Reaction added",
   "turn.undone": "Turn taken back",
   "job.started": "Job started",
-  "job.progress": "Job goes on",
+  "job.progress": "Job continues",
   "job.completed": "Job completed",
   "job.failed": "Job failed",
   "job.stopped": "Job stopped",

@@ -1,7 +1,7 @@
 // Streams: the stored events of a conversation, with their cursors.
 
 import { call } from "../core/api.js";
-import { nameOf } from "../talk/names.js";
+import { nameOf } from "../conversation/names.js";
 import { html, Moment, Output, Trouble, useAction, useGrowing } from "../parts/parts.js";
 import { useEffect, useState } from "../vendor/hooks.mjs";
 

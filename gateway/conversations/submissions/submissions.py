@@ -99,7 +99,7 @@ class Submissions:
         if submission.key is None:
             return None
         if submission.is_first:
-            await conversations.forget_event(
+            await conversations.delete_event_key(
                 tx.connection, submission.account, submission.source, submission.key
             )
             return None

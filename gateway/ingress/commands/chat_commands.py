@@ -37,7 +37,7 @@ from gateway.turns.branching import undo_last_exchange
 from gateway.turns.compaction_turn import queue_compaction
 from gateway.turns.model_choice import execute_model_command
 from gateway.turns.room_verbosity import execute_verbose_command
-from gateway.turns.session_reset import begin_anew
+from gateway.turns.session_reset import begin_again
 
 HELP = (
     "`/new` starts a new conversation, `/stop` stops what is running, "
@@ -51,7 +51,7 @@ HELP = (
     "`/model` shows or selects the model, `/compact` summarises what was said so far, "
     "`/verbose on` shows the tools that run, "
     "`/memory` lists my notes for this chat, `/usage` shows what this conversation has used, "
-    "`/link` joins what I know of you on several platforms, "
+    "`/link` links your accounts on several platforms, "
     "`/signin` gives you the links with which you sign in to services (`/signout NAME` ends that), "
     "`/title TEXT` names this conversation in lists, `/help` shows this."
 )
@@ -111,7 +111,7 @@ def to_command(name: str, args: Sequence[str]) -> ParsedCommand | None:
 class ChatCommands:
     """Executes commands. `reply_privately` answers a button press or slash command.
 
-    `reply_confidentially` answers a command of a room so that nobody else reads the answer.
+    `reply_confidentially` answers a command of a room so that only its author can read the answer.
     `limit`: how many turns may wait if neither the agent nor the conversation has a limit.
     """
 
@@ -211,7 +211,7 @@ class ChatCommands:
 
     @staticmethod
     async def _new(tx: Transaction, conversation: Conversation) -> str:
-        await begin_anew(tx, conversation)
+        await begin_again(tx, conversation)
         return "A new conversation begins with your next message."
 
     @staticmethod

@@ -104,7 +104,7 @@ class AgentReactions:
         try:
             await self._submissions.enqueue(tx, conversation, submission)
         except QueueFull:
-            return  # a reaction is no question: nobody waits for an answer
+            return  # a reaction is no question: no one waits for an answer
 
 
 async def _find(

@@ -133,12 +133,12 @@ async def _delivery_spans(connection: Connection, event: Event) -> list[Span]:
     lineage = await lineage_store.get_for_turn(connection, event.turn or "")
     if lineage is None:
         return []
-    standing = await queries.get(connection, lineage.account, str(event.data.get("delivery", "")))
-    if standing is None:
+    delivery_view = await queries.get(connection, lineage.account, str(event.data.get("delivery", "")))
+    if delivery_view is None:
         return []
-    tried = await queries.list_attempts(connection, standing.id)
+    tried = await queries.list_attempts(connection, delivery_view.id)
     number = event.data.get("attempt")
-    made = spans.delivery_spans(lineage, standing, tried, event.time)
+    made = spans.delivery_spans(lineage, delivery_view, tried, event.time)
     return [
         span
         for one, span in zip(tried, made, strict=True)

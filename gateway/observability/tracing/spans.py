@@ -1,4 +1,4 @@
-"""Spans as values; their ids follow from durable ids, so that whoever makes one makes the same.
+"""Spans as values; their ids follow from durable ids, so that each process makes the same ones.
 
     message ── wait
             ├─ turn (each attempt) ─┬ tool

@@ -23,7 +23,7 @@ REMEDY = (
 def shared_connections(
     config: ChannelConfig,
     others: Iterable[Record],
-    reveal: Callable[[Record], ChannelConfig],
+    decrypt: Callable[[Record], ChannelConfig],
     *,
     below: str,
 ) -> Iterator[ConfigProblem]:
@@ -33,15 +33,15 @@ def shared_connections(
     if not key:
         return
     for other in others:
-        if other.config.get("kind") == config.kind and _key_of(adapter, other, reveal) == key:
+        if other.config.get("kind") == config.kind and _key_of(adapter, other, decrypt) == key:
             yield ConfigProblem(pointer=f"{below}/settings", detail=REMEDY)
             return
 
 
-def _key_of(adapter: ChannelPlugin, record: Record, reveal: Callable[[Record], ChannelConfig]) -> str:
+def _key_of(adapter: ChannelPlugin, record: Record, decrypt: Callable[[Record], ChannelConfig]) -> str:
     """Return the key of a record's connection, "" if the record cannot be read."""
     try:
-        return _key(adapter, reveal(record).settings)
+        return _key(adapter, decrypt(record).settings)
     except (DecryptionFailed, ValidationError, BrokenChannelPlugin, UnknownChannelKind):
         return ""
 

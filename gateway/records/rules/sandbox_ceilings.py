@@ -104,7 +104,7 @@ def _mount_problems(
 def _external_problems(
     config: SandboxConfig, ceilings: SandboxCeilings, *, is_first: bool, below: str
 ) -> Iterator[ConfigProblem]:
-    """Yield a problem for a sandbox of somebody else that is not listed for the account.
+    """Yield a problem for an external sandbox that is not listed for the account.
 
     Its network is its owner's choice, so that the ceiling of networks does not apply.
     """

@@ -21,7 +21,7 @@ IsAsync = Annotated[StrictBool, Field(alias="async")]
 """The mark `async`: each call is a background job."""
 
 BackgroundAfter = Annotated[float, Field(gt=0, le=MAX_TIMEOUT, strict=True)]
-"""Seconds after which a call goes on as a background job."""
+"""Seconds after which a call becomes a background job."""
 
 CallTimeout = Annotated[int, Field(ge=1, le=MAX_JOB_TIMEOUT, strict=True)]
 

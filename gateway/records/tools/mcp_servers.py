@@ -93,7 +93,7 @@ class McpServerConfig(BaseModel):
     the model may read those. `oauth` is the client with which people sign in, if the server wants them to;
     null: the gateway registers one. `approval` "default" follows the
     sandbox's permission mode. `timeout` is in seconds, for one call. With `async` each call of a tool is a
-    background job; with `background_after` one that takes longer, in seconds, goes on as a job.
+    background job; with `background_after` one that takes longer, in seconds, becomes a job.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

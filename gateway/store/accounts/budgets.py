@@ -120,7 +120,7 @@ async def lock(connection: Connection, account: str) -> None:
 
 
 async def set_budget(connection: Connection, account: str, limits: Mapping[str, Any]) -> None:
-    """Set the budgets of an account; counters without a limit are not kept, so a new limit begins anew.
+    """Set the budgets of an account; counters without a limit are not kept, so a new limit starts at zero.
 
     One with a reservation stays, because the end of the request changes it.
     """

@@ -13,7 +13,7 @@ from gateway.store.key_tables import ended_sign_ins
 from gateway.store.key_tables import mcp_sign_ins as table
 from gateway.store.tables import account_of_record
 
-NOBODY = ""
+NO_PERSON = ""
 """The person of the row that has the registered client."""
 
 
@@ -122,7 +122,9 @@ async def take(connection: Connection, key: SignInKey) -> str | None:
 async def end_for_agent(connection: Connection, agent: str) -> None:
     """Move the sign-ins of people of an agent to the ended ones."""
     names = ("agent", "server", "person", "account", "sealed")
-    mine = select(*(table.c[name] for name in names)).where(table.c.agent == agent, table.c.person != NOBODY)
+    mine = select(*(table.c[name] for name in names)).where(
+        table.c.agent == agent, table.c.person != NO_PERSON
+    )
     await connection.execute(insert(ended_sign_ins).from_select(names, mine))
     await connection.execute(delete(table).where(table.c.agent == agent))
 
@@ -164,7 +166,7 @@ async def list_keys(connection: Connection, agent: str) -> list[SignInKey]:
 
 
 async def list_used_servers(connection: Connection) -> list[tuple[str, str]]:
-    """Return all agents with their servers at which somebody is signed in; the people are skipped."""
+    """Return all agents with their servers at which a person is signed in; the people are skipped."""
     used: list[tuple[str, str]] = []
     while True:
         agent, server = used[-1] if used else ("", "")

@@ -317,7 +317,7 @@ async def get_recorded_event(
     return (row[0], row[1]) if row else None
 
 
-async def forget_event(
+async def delete_event_key(
     connection: Connection,
     account: str,
     source: str,

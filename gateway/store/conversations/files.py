@@ -236,7 +236,7 @@ async def list_activity_spans(
 ) -> list[ActivitySpan]:
     """Return the time spans of a conversation's tool calls and jobs that ended after a moment.
 
-    A call that starts a job is left out: files written meanwhile belong to the job.
+    A call that starts a job is left out: files written while it runs belong to the job.
     """
     called = (
         select(steps.c.started_at, steps.c.finished_at, steps.c.args)

@@ -31,7 +31,7 @@ class ConversationState(StrEnum):
 class ConversationView:
     """A conversation with the time of its last activity, and the name and kind of its channel.
 
-    `room_name` is the name of the person whose id the room has, once somebody has looked it up.
+    `room_name` is the name of the person whose id the room has, once it was looked up.
     """
 
     conversation: Conversation

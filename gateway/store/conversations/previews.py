@@ -34,7 +34,7 @@ class LastMessage:
 class Preview:
     """What a list shows of a conversation; `people` are the authors of its recent messages.
 
-    `names` are those of the authors who are known by one, once somebody has looked them up.
+    `names` are those of the authors who are known by one, once they were looked up.
     """
 
     last: LastMessage | None = None

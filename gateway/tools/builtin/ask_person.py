@@ -44,7 +44,7 @@ def _objection(_context: ToolContext, args: Mapping[str, Any]) -> str | None:
 
 async def _run(context: ToolContext, _args: Mapping[str, Any], _key: str) -> ToolResult:
     if context.answer is None:
-        return ToolResult(ok=False, content="nobody has answered this question")
+        return ToolResult(ok=False, content="this question was not answered")
     return ToolResult(ok=True, content=context.answer, detail={"answer": context.answer})
 
 

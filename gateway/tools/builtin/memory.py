@@ -108,7 +108,7 @@ def _unknown(memory: str) -> ToolResult:
 
 
 def _validated(_context: ToolContext, args: Mapping[str, Any]) -> str | None:
-    """Return why a note cannot be written, so that nobody is asked in vain."""
+    """Return why a note cannot be written, so that no approval is requested in vain."""
     text = str_argument(args, "text")
     if len(text) > MAX_TEXT:
         return f"text must have at most {MAX_TEXT} characters, not {len(text)}"

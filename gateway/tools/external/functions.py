@@ -48,7 +48,7 @@ class FunctionRules:
     """How a function is called. `approval` "default" follows the permission mode of the agent's sandbox.
 
     `repeatable`: a call that was interrupted by a crash may be executed again. `background`: each call is a
-    background job. `background_after`: a call that takes longer, in seconds, goes on as a job.
+    background job. `background_after`: a call that takes longer, in seconds, becomes a job.
     """
 
     approval: Literal["default", "always", "never"] = "default"
@@ -176,7 +176,7 @@ async def _run(name: str, call: Awaitable[Any], timeout: float, limit: int) -> T
         )
     except ValueError as error:
         return ToolResult(ok=False, content=repair_surrogates(str(error))[:limit])
-    except Exception:  # a function of another package may raise anything; its turn goes on
+    except Exception:  # a function of another package may raise anything; its turn continues
         log.exception("tool.failed", tool=name)
         return ToolResult(ok=False, content="the tool failed; the operator finds the reason in the log")
     text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)

@@ -117,7 +117,7 @@ async def _read_manifest(context: ToolContext, path: str) -> Mapping[str, Script
     except FileNotFoundError:
         return {}
     except (SandboxError, OSError) as error:
-        log.warning("script_tools.unreadable", agent=context.turn.agent, path=path, error=str(error))
+        log.warning("script_tools.read_failed", agent=context.turn.agent, path=path, error=str(error))
         return "the file cannot be read"
     if len(content) > MAX_MANIFEST_BYTES:
         return f"the file has more than {MAX_MANIFEST_BYTES} bytes"

@@ -66,7 +66,7 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool) -> tupl
         raise NoSingleMatch("old_text is not in it")
     if count > 1 and not replace_all:
         raise NoSingleMatch(
-            f"old_text is in it {count} times: give more of what stands around it, or replace_all"
+            f"old_text is in it {count} times: include more of the surrounding text, or replace_all"
         )
     return content.replace(old, new), count
 

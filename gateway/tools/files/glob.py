@@ -45,7 +45,7 @@ for ((at = 0; at < ${{#names[@]}}; at += 500)); do
 done | sort -z -t ' ' -k 1,1nr -k 2
 """
 """Expanded by bash itself: `**` enters directories and follows no links. Each record ends with NUL; if a file
-is deleted meanwhile, the times of its block are read one by one."""
+is deleted during the search, the times of its block are read one by one."""
 
 
 def _spec(_context: ToolContext) -> ToolSpec:

@@ -32,7 +32,7 @@ class GitAuthor:
 
 
 async def author_of(context: ToolContext) -> GitAuthor:
-    """Return the author of a turn's commits: its asker, or the agent of a turn that nobody asked for."""
+    """Return the author of a turn's commits: its asker, or the agent of a turn without an asker."""
     turn = context.turn
     if not turn.asker:
         name = context.agent.name if context.agent is not None else "agent"

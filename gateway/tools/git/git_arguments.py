@@ -1,7 +1,7 @@
 """Check the arguments of the Git tools, and build commands in which none of them can be an option.
 
 Every value is quoted for the shell. A directory begins with `./`, paths stand after `--`, and names of
-branches and remotes and addresses cannot begin with a dash. Git takes paths literally, asks nobody for a
+branches and remotes and addresses cannot begin with a dash. Git takes paths literally, never asks for a
 password, and uses only the protocols that the tools accept.
 """
 

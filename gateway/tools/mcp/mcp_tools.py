@@ -76,7 +76,7 @@ class McpTools:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set where servers come from; without `links` nobody can sign in to one."""
+        """Set where servers come from; without `links` no person can sign in to one."""
         self._records = records
         self._links = links
         self._clock = clock
@@ -225,12 +225,12 @@ class _MissingLibrary(McpServer):
 
 @dataclass(frozen=True, slots=True)
 class _OpenServer:
-    """A server of a turn. `forget` drops the list that later turns would use."""
+    """A server of a turn. `discard` drops the list that later turns would use."""
 
     name: str
     config: McpServerConfig
     server: McpServer
-    forget: Callable[[], object]
+    discard: Callable[[], object]
 
     def readable(self) -> ReadableServer:
         """Return it for the tools that read."""
@@ -318,7 +318,7 @@ def _with_changes(opened: _OpenServer, result: ToolResult) -> ToolResult:
     """Return the result; it says so if the server announced another list of tools."""
     if not opened.server.take_list_changed():
         return result
-    opened.forget()
+    opened.discard()
     return replace(result, content=result.content + LIST_CHANGED)
 
 

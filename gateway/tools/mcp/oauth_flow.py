@@ -96,11 +96,11 @@ class AuthorizationCode:
 class _CodeExchange(OAuthClientProvider):
     """The client with the code that a browser has brought, in place of a person to wait for."""
 
-    brought: AuthorizationCode
+    fetched: AuthorizationCode
 
     async def _perform_authorization_code_grant(self) -> tuple[str, str]:
-        validate_authorization_response_iss(self.brought.issuer, self.context.oauth_metadata)
-        return self.brought.code, self.brought.verifier
+        validate_authorization_response_iss(self.fetched.issuer, self.context.oauth_metadata)
+        return self.fetched.code, self.fetched.verifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +124,11 @@ class OAuthFlow:
             theirs = theirs.update_query(scope=self.config.oauth.scope)
         return str(theirs), storage.client.model_dump(mode="json", exclude_none=True)
 
-    async def exchange(self, brought: AuthorizationCode) -> SignInGrant:
+    async def exchange(self, fetched: AuthorizationCode) -> SignInGrant:
         """Return the grant for a code; raises SignInUnavailable, GrantRefused."""
         storage = self._storage()
         provider = _CodeExchange(self._address, self._metadata(), storage)
-        provider.brought = brought
+        provider.fetched = fetched
         try:
             await self._send(provider)
         except (SignInUnavailable, GrantRefused):

@@ -98,13 +98,13 @@ class SignInLinks:
         """Return the sign-in of a link; raises SignInNotPossible."""
         values = SignedTokens(keys=self.keys).verify(ticket, count=_VALUES)
         if values is None:
-            raise SignInNotPossible("This link is not complete: open it as it stands in the chat.")
+            raise SignInNotPossible("This link is not complete: open the complete link from the chat.")
         account, turn, call = (str(one) for one in values)
         async with self.database.read() as connection:
             asked = await approvals.list_for_turn(connection, turn)
             waiting = [one for one in asked if (one.account, one.call, one.tool) == (account, call, SIGN_IN)]
             if not waiting or waiting[-1].state != "pending":
-                raise SignInNotPossible("This link was used before, or nobody waits for it any more.")
+                raise SignInNotPossible("This link was used before, or the request has ended.")
             agent = await record_store.get_by_id(connection, str(waiting[-1].args["agent"]))
         configs = self.records.mcp_servers(agent) if agent is not None else {}
         config = configs.get(str(waiting[-1].args["server"]))
@@ -148,13 +148,13 @@ class SignInLinks:
 
         client = await self.sign_ins.registered_client(found.agent.id, found.server)
         flow = self.sign_ins.flow(found.config, self.records.guard_of(found.agent), client)
-        brought = AuthorizationCode(code=answer.get("code", ""), verifier=verifier, issuer=answer.get("iss"))
+        code = AuthorizationCode(code=answer.get("code", ""), verifier=verifier, issuer=answer.get("iss"))
         try:
-            grant = await flow.exchange(brought)
+            grant = await flow.exchange(code)
         except SignInUnavailable as error:
             self._fail(found, error)
         except GrantRefused as error:
-            await self.sign_ins.forget_client(found.agent.id, found.server)
+            await self.sign_ins.delete_client(found.agent.id, found.server)
             self._fail(found, error)
         approval, person = found.approval, found.key.person
         async with self.transactions.begin("mcp.sign_in") as tx:
@@ -162,8 +162,8 @@ class SignInLinks:
             await record_in_audit(tx.connection, approval.account, found.key, AUDIT_SIGN_IN)
             try:
                 await answer_in(tx, approval.account, approval.id, SIGNED_IN, by=person, name=person)
-            except AlreadyDecided:  # somebody has answered since; the person is signed in nevertheless
-                log.info("mcp.sign_in_late", approval=approval.id)
+            except AlreadyDecided:  # another answer came since; the person is signed in nevertheless
+                log.info("mcp.sign_in_expired", approval=approval.id)
         log.info("mcp.signed_in", agent=found.agent.id, server=found.server)
 
     async def sign_out(self, tx: Transaction, agent: Record, server: str, person: str) -> bool:
@@ -208,7 +208,7 @@ class SignInLinks:
     async def _decline(self, found: OpenSignIn, error: str) -> None:
         """Tell the turn that the person did not sign in; another kind of error leaves it waiting."""
         if error != "access_denied":
-            await self.sign_ins.forget_client(found.agent.id, found.server)
+            await self.sign_ins.delete_client(found.agent.id, found.server)
             return
         approval, person = found.approval, found.key.person
         comment = f"the person did not sign in to {found.server}"
@@ -218,7 +218,7 @@ class SignInLinks:
                     tx, approval.account, approval.id, approved=False, by=person, name=person, comment=comment
                 )
             except AlreadyDecided:
-                log.info("mcp.sign_in_late", approval=approval.id)
+                log.info("mcp.sign_in_expired", approval=approval.id)
 
     def _keys_of(self, ticket: str) -> Sequence[bytes]:
         return [hmac.digest(key, ticket.encode("utf-8", "replace"), hashlib.sha256) for key in self.keys]

@@ -40,7 +40,7 @@ def sign_in_tool(
         if await token() is not None:
             return ToolResult(ok=True, content=f"The person is signed in to {server}. Its tools can be used.")
         said = f": {context.answer}" if context.answer else ""
-        return ToolResult(ok=False, content=f"nobody has signed in to {server}{said}")
+        return ToolResult(ok=False, content=f"no person has signed in to {server}{said}")
 
     return Tool(
         spec=lambda _context: spec,
@@ -66,6 +66,6 @@ def _question(
     else:
         args["question"] = (
             f"The person who asked must sign in to {server}. Write `/signin` here or in a direct chat: "
-            "I answer with a link that nobody else sees."
+            "I answer with a link that only you can see."
         )
     return replace(call, name=SIGN_IN, args=args)

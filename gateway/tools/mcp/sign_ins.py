@@ -24,7 +24,7 @@ from gateway.sign_in.token_revocation import TokenRevocation, TokenRevocations
 from gateway.store.accounts import audit_log, mcp_prompts
 from gateway.store.accounts import mcp_sign_ins as store
 from gateway.store.accounts.audit_log import AuditRow
-from gateway.store.accounts.mcp_sign_ins import NOBODY, SignInKey
+from gateway.store.accounts.mcp_sign_ins import NO_PERSON, SignInKey
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
 from gateway.tools.mcp.sign_in_grant import GrantRefused, SignInGrant, SignInUnavailable
@@ -53,7 +53,7 @@ AUDIT_SIGN_IN, AUDIT_SIGN_OUT = "sign in to MCP server", "sign out of MCP server
 
 
 async def person_in(connection: Connection, conversation: Conversation | None, asker: str) -> str:
-    """Return the subject of the person who writes in a conversation; empty if nobody does.
+    """Return the subject of the person who writes in a conversation; empty if no person does.
 
     Outside of chats it is the API key.
     """
@@ -154,7 +154,7 @@ class McpSignIns:
             raise SignInUnavailable("another process has not renewed the token yet") from None
 
     async def _renew(self, claimed: _Renewal, config: McpServerConfig, guard: EgressGuard) -> str | None:
-        """Renew a claimed token; one that is refused is deleted, one of nobody any more is revoked."""
+        """Renew a claimed token; one that is refused is deleted, one without a person is revoked."""
         key, sealed = claimed.key, claimed.sealed
         try:
             renewed = await self.flow(config, guard).renew(claimed.grant)
@@ -248,7 +248,7 @@ class McpSignIns:
 
     async def registered_client(self, agent: str, server: str) -> Mapping[str, Any] | None:
         """Return the client that was registered for a server and this gateway's address, or None."""
-        key = SignInKey(agent=agent, server=server, person=NOBODY)
+        key = SignInKey(agent=agent, server=server, person=NO_PERSON)
         found = self._open(key, await self._sealed(key))
         if found is None or f"{self.base_url()}{CALLBACK_PATH}" not in found.client.get("redirect_uris", ()):
             return None
@@ -256,17 +256,17 @@ class McpSignIns:
 
     async def save_client(self, agent: str, server: str, address: str, client: Mapping[str, Any]) -> None:
         """Store the client that was registered for a server."""
-        key = SignInKey(agent=agent, server=server, person=NOBODY)
+        key = SignInKey(agent=agent, server=server, person=NO_PERSON)
         grant = SignInGrant(
             address=address, tokens={}, expires_at=None, client=client, metadata={}, resource={}
         )
         async with self._database.begin() as connection:
             await self.save(connection, key, grant)
 
-    async def forget_client(self, agent: str, server: str) -> None:
+    async def delete_client(self, agent: str, server: str) -> None:
         """Delete the client of a server, so that the next sign-in registers another."""
         async with self._database.begin() as connection:
-            await store.remove(connection, SignInKey(agent=agent, server=server, person=NOBODY))
+            await store.remove(connection, SignInKey(agent=agent, server=server, person=NO_PERSON))
 
     async def _sealed(self, key: SignInKey) -> str | None:
         async with self._database.read() as connection:

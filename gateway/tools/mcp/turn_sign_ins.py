@@ -35,7 +35,7 @@ class TurnSignIns:
     required: set[str] = field(default_factory=set)
 
     def tokens(self, server: str) -> Tokens | None:
-        """Return the person's tokens at a server; None if nobody can sign in there."""
+        """Return the person's tokens at a server; None if no person can sign in there."""
         if self.links is None or self.place is None or not self.configs[server].lets_people_sign_in:
             return None
         return partial(self._token, server)
@@ -55,9 +55,9 @@ class TurnSignIns:
         return (self.agent, server, person)
 
     def require(self, server: str, reason: str) -> str:
-        """Note that a server requires a sign-in, and return what the model is told."""
+        """Note that a server requires a sign-in, and return the text for the model."""
         if self.tokens(server) is None:
-            return f"{reason}, and nobody can do that in this turn"
+            return f"{reason}, and this turn has no person who can sign in"
         self.required.add(server)
         return f"{reason}. Call {_tool(server)} if you need it: it asks the person, and waits."
 
@@ -94,7 +94,7 @@ async def open_turn_sign_ins(
     guard: EgressGuard,
     links: SignInLinks | None,
 ) -> TurnSignIns:
-    """Return the sign-ins of a turn; those of nobody if none of its servers lets people sign in."""
+    """Return the sign-ins of a turn; empty ones if none of its servers lets people sign in."""
     place, stored = None, frozenset[str]()
     if links is not None and any(config.lets_people_sign_in for config in configs.values()):
         place = await links.sign_ins.place_of(context.turn.conversation, context.turn.asker)

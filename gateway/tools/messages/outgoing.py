@@ -15,7 +15,7 @@ from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
 from gateway.conversations.message_ids import completed_event_id
-from gateway.conversations.room_context import carry, merge_contexts
+from gateway.conversations.room_context import build_context, merge_contexts
 from gateway.files.collection import FileCollector
 from gateway.records.agent_sends import AgentSends
 from gateway.store.accounts.records import Record
@@ -100,7 +100,7 @@ class OutgoingMessages:
         said = HandoverMessage(
             role="assistant", author=f"{self._agent.name} (agent)", text=text, created_at=utc_now()
         )
-        carried = merge_contexts(conversation.carried_context, carry([said])) or {}
+        carried = merge_contexts(conversation.carried_context, build_context([said])) or {}
         carried["earlier"] = carried.get("earlier", [])[-MAX_CARRIED:]
         await handover.set_carried(tx.connection, conversation.id, carried)
 

@@ -23,7 +23,7 @@ from gateway.tools.messages.outgoing import digest
 from gateway.tools.messages.targets import CannotSend, channel_plugin
 
 
-class Reactions:
+class TurnReactions:
     """What one agent's turn adds to messages."""
 
     def __init__(self, transactions: Transactions, agent: Record, turn: Turn) -> None:

@@ -17,7 +17,7 @@ from gateway.tools.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.files.file_arguments import has_workspace
 from gateway.tools.messages.outgoing import OutgoingMessage, OutgoingMessages
 from gateway.tools.messages.own_messages import LAST, OwnMessages
-from gateway.tools.messages.reactions import Reactions
+from gateway.tools.messages.reactions import TurnReactions
 from gateway.tools.messages.targets import CannotSend
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument, validate_arguments
 from sandbox.errors import UnsafePath
@@ -50,7 +50,7 @@ def _tools(context: ToolContext, transactions: Transactions) -> Mapping[str, Too
     if context.agent is None:
         return {}
     config = agent_config(context.agent)
-    tools: dict[str, Tool] = {REACT: _react_tool(Reactions(transactions, context.agent, context.turn))}
+    tools: dict[str, Tool] = {REACT: _react_tool(TurnReactions(transactions, context.agent, context.turn))}
     if config.sends.to:
         outgoing = OutgoingMessages(transactions, context.files, context.agent, context.turn, config.sends)
         own = OwnMessages(transactions, context.agent, context.turn, config.sends)
@@ -125,7 +125,7 @@ class _SendTools:
         return ToolResult(ok=True, content=said, detail={"message": changed})
 
 
-def _react_tool(reactions: Reactions) -> Tool:
+def _react_tool(reactions: TurnReactions) -> Tool:
     """Return the tool react; like an answer, it needs no approval."""
 
     async def run(_context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
@@ -179,7 +179,7 @@ def _send_spec(places: Sequence[str], *, with_files: bool) -> ToolSpec:
         name=SEND,
         description=(
             "Send a message to another place than this conversation. Your answers here need no tool. "
-            "Whoever is there can answer in that place, not here."
+            "People there can answer in that place, not here."
         ),
         schema={
             "type": "object",

@@ -52,5 +52,5 @@ async def create_live_view(context: ToolContext, args: Mapping[str, Any]) -> Too
         now=utc_now(),
     )
     shape = {"url": url, "expires": rfc3339(expires)}
-    note = "Whoever has the link can see and use the desktop until then, while the sandbox is awake."
+    note = "Anyone who has the link can see and use the desktop until then, while the sandbox is awake."
     return ToolResult(ok=True, content=json.dumps({**shape, "note": note}), detail=shape)

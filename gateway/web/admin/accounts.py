@@ -155,7 +155,7 @@ async def delete_everything(context: WebContext, account: str) -> None:
     async with context.database.begin() as connection:
         spaces = await records.list_by_kind(connection, account, "workspace")
         channels = await records.list_by_kind(connection, account, "channel")
-        boxes = await sandboxes.list_for_account(connection, account, limit=NO_LIMIT)
+        reservations = await sandboxes.list_for_account(connection, account, limit=NO_LIMIT)
         agents = await records.list_by_kind(connection, account, "agent")
         revocations = [await end_sign_ins(context, connection, one) for one in agents]
         await deletion.delete_account(connection, account)
@@ -167,7 +167,7 @@ async def delete_everything(context: WebContext, account: str) -> None:
     for space in spaces:
         await workspace_files.delete_workspace(context, account, space.id)
     if context.services is not None:
-        await context.services.sandbox_control.release(boxes)
+        await context.services.sandbox_control.release(reservations)
     await context.on_account_deleted(account, account)
 
 
@@ -219,7 +219,7 @@ async def revoke_key(call: ApiCall[NoContent, NoContent]) -> None:
     async with call.context.database.begin() as connection:
         key = await _get_key_to_change(call, connection)
         await store.revoke_key(connection, key.id)
-    call.context.api_key_authenticator.forget(key.id)
+    call.context.api_key_authenticator.discard(key.id)
 
 
 async def _get_key_to_change(call: ApiCall[Any, Any], connection: Connection) -> ApiKey:

@@ -272,9 +272,9 @@ def get(kind: RecordKind) -> Handler:
 
 async def _get_to_change(call: ApiCall[Any, Any], connection: Connection, kind: RecordKind) -> Record:
     """Return the record of the path, locked; raises for one that this request may not change."""
-    book = call.context.records
-    record = await book.get(connection, call.account, kind, call.path["id"], locked=True)
-    book.ensure_not_managed(record)
+    all_records = call.context.records
+    record = await all_records.get(connection, call.account, kind, call.path["id"], locked=True)
+    all_records.ensure_not_managed(record)
     ensure_preconditions(call.request, to_response(record))
     return record
 
@@ -283,10 +283,12 @@ def update(kind: RecordKind) -> Handler:
     """Return the handler that updates a record of this kind."""
 
     async def change_record(call: ApiCall[RecordUpdate, NoContent]) -> RecordResponse | ChannelResponse:
-        book = call.context.records
+        all_records = call.context.records
         async with call.context.database.begin() as connection:
             record = await _get_to_change(call, connection, kind)
-            written = await book.update(connection, record, name=call.body.name, patch=call.body.config)
+            written = await all_records.update(
+                connection, record, name=call.body.name, patch=call.body.config
+            )
             revoke = None
             if kind == "agent":
                 servers = written.record.config.get("mcp") or {}
@@ -304,15 +306,15 @@ def delete(kind: RecordKind) -> Handler:
     async def remove_record(call: ApiCall[NoContent, NoContent]) -> None:
         async with call.context.database.begin() as connection:
             record = await _get_to_change(call, connection, kind)
-            boxes = await sandboxes.list_for_record(connection, call.account, record.id)
+            reservations = await sandboxes.list_for_record(connection, call.account, record.id)
             revoke = await end_sign_ins(call.context, connection, record) if kind == "agent" else None
             await call.context.records.delete(connection, record)
         if revoke is not None:
             revoke()
         if kind == "channel":
             await call.context.on_channel_changed(call.account, record.id)
-        if boxes and call.context.services is not None:
-            await call.context.services.sandbox_control.delete_all(boxes)
+        if reservations and call.context.services is not None:
+            await call.context.services.sandbox_control.delete_all(reservations)
         if kind == "workspace":
             await workspace_files.delete_workspace(call.context, call.account, record.id)
 
@@ -333,13 +335,13 @@ async def create_channel(call: ApiCall[ChannelCreate, NoContent]) -> RecordRespo
 
 async def update_channel(call: ApiCall[ChannelUpdate, NoContent]) -> RecordResponse | ChannelResponse:
     """Update a channel; the new settings apply immediately."""
-    body, book = call.body, call.context.records
+    body, all_records = call.body, call.context.records
     given = {"agent": body.agent, "paused": body.paused}
     changed = {key: value for key, value in given.items() if value is not None}
     patch: dict[str, Any] = {"settings": body.settings, **changed}
     async with call.context.database.begin() as connection:
         record = await _get_to_change(call, connection, "channel")
-        written = await book.update(connection, record, name=body.name, patch=patch, below="")
+        written = await all_records.update(connection, record, name=body.name, patch=patch, below="")
     await call.context.on_channel_changed(call.account, record.id)
     return to_response(written.record)
 

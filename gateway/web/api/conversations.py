@@ -103,7 +103,7 @@ class LastMessageResponse(ResponseModel):
 class PreviewResponse(ResponseModel):
     """What a list shows of a conversation; `people` are the authors of its recent messages.
 
-    `people_names` are their names in the same order; somebody without a known name has the id there.
+    `people_names` are their names in the same order; a person without a known name has the id there.
     """
 
     last: LastMessageResponse | None

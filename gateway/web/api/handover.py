@@ -9,7 +9,7 @@ from delivery.broker.port import WorkQueue
 from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType, new_id
-from gateway.conversations.room_context import carry, merge_contexts
+from gateway.conversations.room_context import build_context, merge_contexts
 from gateway.store.accounts import accounts
 from gateway.store.conversations import conversations, handover
 from gateway.store.conversations.conversations import Conversation, MessageRow
@@ -79,13 +79,13 @@ async def _start(tx: Transaction, conversation: Conversation, by: str) -> list[s
 
 
 async def _end(tx: Transaction, conversation: Conversation, by: str) -> None:
-    """Give the conversation back; the agent's next turn gets what was said meanwhile."""
+    """Give the conversation back; the agent's next turn gets the messages since then."""
     if conversation.handover_at is None:
         return
     said = await handover.list_messages(
         tx.connection, conversation.id, since=conversation.handover_at, limit=MAX_CARRIED
     )
-    carried = merge_contexts(conversation.carried_context, carry(said))
+    carried = merge_contexts(conversation.carried_context, build_context(said))
     if await handover.end(tx.connection, conversation.id, carried=carried):
         tx.emit(Event.now(EventType.HANDOVER_ENDED, conversation.id, {"by": by}))
 

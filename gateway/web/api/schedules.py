@@ -233,7 +233,7 @@ async def run_now(call: ApiCall[NoContent, NoContent]) -> ScheduleRun:
 
 
 async def delete(call: ApiCall[NoContent, NoContent]) -> None:
-    """Delete a schedule; a turn that it has started goes on."""
+    """Delete a schedule; a turn that it has started continues."""
     async with call.context.database.begin() as connection:
         found = await _get_to_change(call, connection)
         await store.delete_schedule(connection, call.account, found.id)

@@ -1,4 +1,4 @@
-"""Triggers over HTTP: created by an account, and fired by whoever can sign with their secret."""
+"""Triggers over HTTP: created by an account, and fired by clients that sign with their secret."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def list_triggers(call: ApiCall[NoContent, PageQuery]) -> ListPage[Trigger
 
 
 async def delete(call: ApiCall[NoContent, NoContent]) -> None:
-    """Delete a trigger; a turn that it has started goes on."""
+    """Delete a trigger; a turn that it has started continues."""
     async with call.context.database.begin() as connection:
         if not await store.delete_trigger(connection, call.account, call.path["id"]):
             raise not_found("there is no such trigger in this account")

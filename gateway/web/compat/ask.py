@@ -203,8 +203,8 @@ async def open_events(
 ) -> AsyncGenerator[AsyncGenerator[Item | None, None]]:
     """Yield the events while the key is valid and the gateway runs; None is a heartbeat."""
     with call.request.app[READERS].register(call.principal) as reader:
-        async with aclosing(with_heartbeat(events, reader.closed)) as heard:
-            yield heard
+        async with aclosing(with_heartbeat(events, reader.closed)) as received:
+            yield received
 
 
 def turn_events(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> AsyncGenerator[AnswerEvent, None]:

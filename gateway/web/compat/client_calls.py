@@ -36,8 +36,8 @@ async def until_client_calls(
 ) -> AsyncGenerator[AnswerEvent, None]:
     """Yield a turn's events after these calls were made, up to the next calls of the client's tools."""
     before, calls = set(answered), list[ClientToolCalled]()
-    async with aclosing(events) as heard:
-        async for event in heard:
+    async with aclosing(events) as received:
+        async for event in received:
             if not isinstance(event, ClientToolCalled):
                 if not before:
                     yield event

@@ -72,7 +72,7 @@ class ApproveArguments(RequestModel):
     approval: Id = Field(description="the approval's id")
     decision: Literal["approve", "deny"]
     comment: Annotated[StrictStr, Field(max_length=2000)] = Field(
-        default="", description="what the agent is told"
+        default="", description="the message for the agent"
     )
 
 
@@ -159,7 +159,7 @@ async def _ask(call: ApiCall[Any, Any], args: AskArguments) -> AskResult:
                 if isinstance(event, TurnEnded):
                     break
     except TimeoutError:
-        pass  # the turn goes on
+        pass  # the turn continues
     except DeliveryError:
         raise submitted.problem(503, "the broker does not answer") from None
     async with call.context.database.read() as connection:

@@ -145,7 +145,7 @@ async def create_response(call: ApiCall[ResponseCreate, NoContent]) -> ResponseO
     if call.body.stream:
         return await _stream(call, asked, turn_events(call, asked), after=0)
     if not call.body.background:
-        await collect_answer(call, asked, lambda _heard: None)
+        await collect_answer(call, asked, lambda _received: None)
     shown = await _to_response(call, await _response_of(call, asked), call.body.client_request().echo)
     await mark_answered(call, asked.identity, asked.turn)
     return shown
@@ -326,8 +326,8 @@ async def _stream(
     encoder = ResponseEncoder(started.model_copy(update=blank).model_dump())
 
     async def tell(sent: SseWriter) -> None:
-        async with open_events(call, events) as heard:
-            end = await _write_events(sent, encoder, heard, after=after)
+        async with open_events(call, events) as received:
+            end = await _write_events(sent, encoder, received, after=after)
         if end is None:
             raise submitted.problem(503, STREAM_INTERRUPTED)
         shown = await _to_response(call, await _response_of(call, submitted))

@@ -12,7 +12,7 @@ _ERROR_RESPONSES = {
     409: "the conversation belongs to another agent",
     424: "the turn failed or was cancelled",
     429: "too much is waiting there",
-    504: "no answer in time; the turn goes on",
+    504: "no answer within the time limit; the turn continues",
 }
 
 ROUTES = (

@@ -42,7 +42,7 @@ class ClientTool(LenientRequest):
         return self
 
     def to_spec(self) -> ToolSpec:
-        """Return the tool as the model is told about it."""
+        """Return the tool as the model gets it."""
         schema = {"type": "object", "properties": {}, **self.parameters}
         return ToolSpec(name=self.name, description=self.description, schema=schema)
 

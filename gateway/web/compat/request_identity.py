@@ -52,7 +52,7 @@ async def identify(call: ApiCall[Any, Any]) -> RequestIdentity | None:
         raise RequestAbandoned  # its client repeats it, and the retry may have begun a turn before
     if not is_first:
         async with call.context.database.begin() as connection:
-            await conversations.forget_event(
+            await conversations.delete_event_key(
                 connection, call.account, SDK_SOURCE, key, before=utc_now() - RETRIED_WITHIN
             )
     return RequestIdentity(source=SDK_SOURCE, key=key, is_first=is_first)
@@ -63,7 +63,7 @@ async def mark_answered(call: ApiCall[Any, Any], identity: RequestIdentity | Non
     if identity is None or identity.source != SDK_SOURCE or is_abandoned(call.request):
         return
     async with call.context.database.begin() as connection:
-        await conversations.forget_event(connection, call.account, SDK_SOURCE, identity.key, turn=turn)
+        await conversations.delete_event_key(connection, call.account, SDK_SOURCE, identity.key, turn=turn)
 
 
 def run_identity(thread: str, run: str, messages: str) -> RequestIdentity:

@@ -65,7 +65,7 @@ class OneTimeCodeAccess:
 
 @dataclass(frozen=True, slots=True)
 class SignatureAccess:
-    """Access for whoever signs the body with a secret of the resource; the route verifies the signature."""
+    """Access for clients that sign the body with a secret of the resource; the route verifies it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +162,12 @@ class Authenticator:
 
     def _check_rate_limit(self, request: web.Request, client: str) -> None:
         """Count the request for the client's rate limit; 429 when it is used up."""
-        standing = self.rate_limiter.try_acquire(client)
-        request[RATE_LIMIT] = standing
-        if not standing.allowed:
+        state = self.rate_limiter.try_acquire(client)
+        request[RATE_LIMIT] = state
+        if not state.allowed:
             raise HttpProblem(
                 429,
-                f"more than {standing.quota} requests per minute (DOVECOTE_REQUESTS_PER_MINUTE); slow down",
+                f"more than {state.quota} requests per minute (DOVECOTE_REQUESTS_PER_MINUTE); slow down",
             )
 
     async def authenticate(self, request: web.Request, bearer: str) -> Principal:

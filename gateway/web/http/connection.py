@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
+import structlog
 from aiohttp import web
 
 from gateway.web.http.problems import HttpProblem
 
-log = logging.getLogger("dovecote.web")
+log = structlog.get_logger("dovecote.web")
 
 
 def address_account(address: str) -> str:
@@ -17,7 +16,7 @@ def address_account(address: str) -> str:
 
 
 class RequestAbandoned(HttpProblem):
-    """The client closed the connection before its request was answered; nobody reads this problem."""
+    """The client closed the connection before its request was answered; no client reads this problem."""
 
     def __init__(self) -> None:
         super().__init__(400, "the client closed the connection", close=True)
@@ -26,7 +25,7 @@ class RequestAbandoned(HttpProblem):
 def raise_if_abandoned(request: web.Request, error: ConnectionError) -> None:
     """Raise RequestAbandoned if the error is that of the request's own connection, which is closed."""
     if is_abandoned(request):
-        log.debug("request.abandoned: %s", error)
+        log.debug("request.abandoned", error=str(error))
         raise RequestAbandoned from error
 
 

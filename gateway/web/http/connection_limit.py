@@ -135,7 +135,7 @@ class _Connection(HttpConnection):
             self._enforce_limit(is_allowed=self._connection_limiter.add(self, peer[0]))
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop counting the connection, whoever closed it."""
+        """Stop counting the connection; either side may have closed it."""
         self._connection_limiter.discard(self)
         if self._grace_timer is not None:
             self._grace_timer.cancel()

@@ -51,7 +51,7 @@ class WebhookChannels(Protocol):
         """Pass a webhook to a channel's receiver; None when there is no such channel."""
 
     def installations(self, channel: str) -> ChannelInstallations | None:
-        """Return the workspaces that installed a channel's app; None if nobody can install it."""
+        """Return the workspaces that installed a channel's app; None if it cannot be installed."""
 
     def list_installable(self, kind: str) -> list[str]:
         """Return the open channels of a platform whose apps people can install."""

@@ -109,8 +109,8 @@ def _failed(request: web.Request, present: Resource | None, etag: str | None) ->
     changed_at = getattr(present, "updated_at", None)
     when = f" at {changed_at.isoformat()}" if changed_at is not None else ""
     detail = (
-        f"somebody else changed it{when}, after the version that If-Match names: compare it with what it is "
-        "now, and send the change again with the new ETag"
+        f"it was changed{when}, after the version that If-Match names: compare it with what it is now, "
+        "and send the change again with the new ETag"
     )
     members: dict[str, Any] = (
         {"size": len(present)} if isinstance(present, bytes) else {"current": _shown(present)}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from aiohttp import web
 from pydantic import BaseModel, Field
 
@@ -25,7 +25,7 @@ from gateway.records.errors import (
 from gateway.web.http.deferred_routes import all_resources
 from sandbox.config import ConfigProblem as Fault
 
-log = logging.getLogger("dovecote.web")
+log = structlog.get_logger("dovecote.web")
 
 MEDIA_TYPE = "application/problem+json"
 OPENAI_PREFIX = "/v1/"

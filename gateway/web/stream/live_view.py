@@ -1,4 +1,4 @@
-"""`/views/{link}/…`: the desktop of a live sandbox, passed on to whoever has a link that has not expired.
+"""`/views/{link}/…`: the desktop of a live sandbox, passed on to clients with a link that has not expired.
 
 What a sandbox serves is foreign. Its pages get an origin of their own (CSP `sandbox`), so they reach neither
 the console nor its key; no cookie and no header of the person passes, and no redirect is followed.
@@ -77,7 +77,7 @@ class LiveViews:
             self._urls[key] = (now + URL_SECONDS, url)
         return URL(url)
 
-    def forget(self, link: ViewLink) -> None:
+    def discard(self, link: ViewLink) -> None:
         """Ask again for a port's address: nothing answers at the one that is known."""
         self._urls.pop((link.account, link.sandbox, link.port), None)
 
@@ -106,7 +106,7 @@ async def show(call: ApiCall[NoContent, NoContent]) -> web.StreamResponse:
                 return await _relay_socket(call.request, views.session, target, reader)
         return await _relay_file(call.request, views.session, target)
     except (aiohttp.ClientError, EgressRefused, TimeoutError) as error:
-        views.forget(link)
+        views.discard(link)
         raise HttpProblem(
             502, "nothing answers at this port of the sandbox: start the desktop in it"
         ) from error

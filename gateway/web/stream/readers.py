@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
+import structlog
 from aiohttp import web
 
 from delivery.background import log_errors
@@ -15,7 +15,7 @@ from gateway.accounts.api_keys import Principal
 from gateway.web.http.context import WebContext
 from gateway.web.http.problems import HttpProblem
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 KEY_CHECK_SECONDS = 2.0
 

@@ -89,7 +89,7 @@ class Multiplexer:
         self._last_number = 0
         self._is_closing = False
         self.is_ready = asyncio.Event()
-        self.heard_at = time.monotonic()
+        self.received_at = time.monotonic()
 
     @property
     def is_full(self) -> bool:
@@ -108,7 +108,7 @@ class Multiplexer:
 
     def feed(self, data: bytes) -> None:
         """Take bytes of the other side; raises TunnelViolation."""
-        self.heard_at = time.monotonic()
+        self.received_at = time.monotonic()
         self._unparsed += data
         while len(self._unparsed) >= HEADER.size:
             kind, number, length = HEADER.unpack_from(self._unparsed)
@@ -167,7 +167,7 @@ class Multiplexer:
             else:
                 await self.send(OPEN, number)
             if streams is not None:
-                await self._carry(number, connection, streams)
+                await self._forward(number, connection, streams)
             is_complete = True
         except OSError:
             pass  # the connection is broken at one of its ends
@@ -189,7 +189,7 @@ class Multiplexer:
             await self.send(END, number)
             return None
 
-    async def _carry(self, number: int, connection: TunnelConnection, streams: Streams) -> None:
+    async def _forward(self, number: int, connection: TunnelConnection, streams: Streams) -> None:
         reader, writer = streams
         halves = [
             asyncio.ensure_future(self._send_all(number, connection, reader)),
@@ -276,7 +276,7 @@ async def serve(port: int) -> None:
         multiplexer.begin((reader, writer))
 
     def watch() -> None:
-        if time.monotonic() - multiplexer.heard_at > SILENT_SECONDS:
+        if time.monotonic() - multiplexer.received_at > SILENT_SECONDS:
             os._exit(0)
         loop.call_later(PING_SECONDS, watch)
 

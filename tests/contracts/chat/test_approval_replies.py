@@ -107,7 +107,7 @@ async def test_a_question_is_decided_in_its_own_chat(harness: IngressHarness) ->
     assert (await get_approval(harness, asked)).state == "pending"
 
 
-async def test_a_late_press_is_told_who_decided(harness: IngressHarness) -> None:
+async def test_a_late_press_shows_who_decided(harness: IngressHarness) -> None:
     """It names the person, and the first decision with its comment stays."""
     asked = await ask_approval(harness)
     press = ButtonPress(
@@ -125,7 +125,7 @@ async def test_a_late_press_is_told_who_decided(harness: IngressHarness) -> None
     assert (decided.state, decided.comment) == ("denied", "not on a Friday")
 
 
-async def test_buttons_of_nobody_decide_nothing(harness: IngressHarness) -> None:
+async def test_buttons_without_a_person_decide_nothing(harness: IngressHarness) -> None:
     """A press with other data than our buttons' is answered and changes nothing."""
     asked = await ask_approval(harness)
     await harness.press(f"shrug:{asked.id}")
@@ -162,7 +162,7 @@ async def test_one_of_many_at_once_decides(harness: IngressHarness) -> None:
     assert len(resolved) == 1
 
 
-async def test_an_approval_for_a_sandbox_that_changed_is_asked_for_anew(harness: IngressHarness) -> None:
+async def test_an_approval_for_a_sandbox_that_changed_is_requested_again(harness: IngressHarness) -> None:
     """The earlier approval is void, the new question has the reason, and only its decision counts."""
     asked = await ask_approval(harness, sandbox="before")
     await harness.press(f"approve:{asked.id}")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from delivery.database.engine import Database
 from delivery.events.event import new_id
 from gateway.conversations.message_frame import frame_message
-from gateway.conversations.room_context import MAX_TEXT_BYTES, carry
+from gateway.conversations.room_context import MAX_TEXT_BYTES, build_context
 from gateway.store.conversations import conversations, handover
 from gateway.store.conversations.conversations import MessageRow
 from gateway.store.conversations.handover import HandoverMessage
@@ -30,7 +30,7 @@ async def give_back(harness: IngressHarness, conversation: str) -> None:
     since = datetime.now(UTC) - timedelta(hours=1)
     async with harness.database.begin() as connection:
         said = await handover.list_messages(connection, conversation, since=since, limit=50)
-        assert await handover.end(connection, conversation, carried=carry(said))
+        assert await handover.end(connection, conversation, carried=build_context(said))
         assert not await handover.end(connection, conversation, carried=None)
 
 
@@ -71,7 +71,7 @@ async def test_no_turn_begins_while_a_person_handles_the_conversation(database: 
     assert {turn.cancel_why for turn in queued[1:]} == {HANDED_OVER}
 
 
-async def test_the_agent_gets_once_what_was_said_meanwhile(database: Database) -> None:
+async def test_the_agent_gets_once_what_was_said_during_a_handover(database: Database) -> None:
     """The first turn after the handover has the messages of the people and of the operator as context."""
     harness = await open_ingress_harness(database)
     await harness.send_message("@bot hello", **in_group(mentions_bot=True))
@@ -95,7 +95,7 @@ def test_what_is_carried_over_is_limited() -> None:
         HandoverMessage(role="user", author="7", text=f"{number} " + "x" * 5_000, created_at=moment)
         for number in range(50)
     ]
-    carried = carry(said)
+    carried = build_context(said)
     assert carried is not None
     assert 1 < len(carried["earlier"]) < 10
     assert carried["earlier"][-1]["text"].startswith("49 ")

@@ -146,7 +146,7 @@ async def test_a_chat_shows_the_question_and_then_the_answer(database: Database)
 
 
 @dataclass
-class AskingAgent(Agent):
+class QuestionAgent(Agent):
     """An agent that asks once, and answers with what it was told."""
 
     given: list[TurnInput] = field(default_factory=list)
@@ -166,12 +166,12 @@ async def test_the_agent_gets_the_answer_after_a_restart(database: Database, tmp
     """A question outlives the process that asked it; the tool call returns the answer."""
     harness = await open_turn_worker(database, tmp_path)
     turn = await harness.add_turn()
-    async with harness.running(AskingAgent()):
+    async with harness.running(QuestionAgent()):
         await harness.wake()
         await harness.wait_for_state(turn, TurnState.WAITING)
     async with database.read() as connection:
         (asked,) = await store.list_for_turn(connection, turn.id)
-    agent = AskingAgent()
+    agent = QuestionAgent()
     async with harness.running(agent):
         await Approvals(harness.transactions).answer(turn.account, asked.id, "2", by="somebody")
         done = await harness.wait_for_state(turn, TurnState.COMPLETED)

@@ -54,7 +54,7 @@ async def test_the_same_update_is_taken_once(harness: IngressHarness) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "heard"),
+    ("policy", "received"),
     [
         ("mention", ["@bot hi"]),
         ("always", ["hi", "@bot hi", "!ls"]),
@@ -62,7 +62,7 @@ async def test_the_same_update_is_taken_once(harness: IngressHarness) -> None:
     ],
 )
 async def test_a_room_says_which_messages_are_for_the_bot(
-    harness: IngressHarness, policy: str, heard: list[str]
+    harness: IngressHarness, policy: str, received: list[str]
 ) -> None:
     """A room's own policy goes before the channel's; a command is always meant."""
     rooms = {"room": RoomSettings.model_validate({"groups": policy})}
@@ -74,7 +74,7 @@ async def test_a_room_says_which_messages_are_for_the_bot(
         Command(key="word", address=harness.address(), author=ANN, name="weather", rest="", sent_at=NOW),
         **context,
     )
-    assert await open_inputs(harness) == [*heard, "/weather"]
+    assert await open_inputs(harness) == [*received, "/weather"]
 
 
 async def test_a_room_names_its_agent(harness: IngressHarness) -> None:
@@ -90,7 +90,7 @@ async def test_a_room_names_its_agent(harness: IngressHarness) -> None:
     assert (await harness.get_conversation("gone")).agent == harness.agents["first"].id
 
 
-async def test_stop_is_heard_without_a_mention_where_the_bot_works(harness: IngressHarness) -> None:
+async def test_stop_is_accepted_without_a_mention_where_the_bot_works(harness: IngressHarness) -> None:
     """In a group `/stop` ends what runs, unmentioned; where nothing was ever asked it opens nothing."""
     await harness.send_message("@bot work", **in_group(mentions_bot=True))
     running = await harness.start_first_turn()
@@ -128,12 +128,14 @@ async def test_an_edit_changes_what_waits(harness: IngressHarness) -> None:
     await harness.send_message("remember the milk", key="e1", platform_id=first, edited=True)
     await harness.send_message("remember the milk", key="e2", platform_id=first, edited=True)
     assert await open_inputs(harness) == ["remember the milk"]
-    told = [event.data for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
-    assert [one.get("edited", False) for one in told] == [False, True]
-    assert told[0]["message"] == told[1]["message"]
+    reported = [
+        event.data for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED
+    ]
+    assert [one.get("edited", False) for one in reported] == [False, True]
+    assert reported[0]["message"] == reported[1]["message"]
 
 
-async def test_an_edit_of_what_was_begun_is_asked_anew(harness: IngressHarness) -> None:
+async def test_an_edit_of_a_started_turn_is_submitted_again(harness: IngressHarness) -> None:
     """Once the turn runs, the corrected message becomes the next one; a repeated edit does not."""
     first = await harness.send_message("add 1 and 1")
     await harness.start_first_turn()
@@ -176,8 +178,8 @@ async def test_what_is_needed_to_fetch_a_file_is_kept_and_not_shown(harness: Ing
         (kept,) = await messages.list_attachments(connection, turn.id)
     shown = {"name": "a.txt", "type": "text/plain", "size": 3}
     assert kept == shown | {"ref": "ref-a.txt", "channel": harness.channel_context.record.id}
-    (told,) = [event for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
-    assert told.data["files"] == [shown]
+    (reported,) = [event for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
+    assert reported.data["files"] == [shown]
 
 
 async def test_a_flood_is_refused_once_and_does_not_come_back(database: Database) -> None:
@@ -199,7 +201,7 @@ async def test_a_flood_is_refused_once_and_does_not_come_back(database: Database
     assert await open_inputs(harness) == ["m0", "m1", "calm", "later"]
 
 
-async def test_a_strangers_slash_command_is_answered_to_them_alone(harness: IngressHarness) -> None:
+async def test_a_slash_command_of_an_unknown_sender_is_answered_privately(harness: IngressHarness) -> None:
     """The pairing code goes to the command's sender, and nothing is sent to the room."""
     command = Command(
         key="c",
@@ -217,7 +219,7 @@ async def test_a_strangers_slash_command_is_answered_to_them_alone(harness: Ingr
     assert await harness.list_delivery_bodies() == []
 
 
-async def test_a_room_without_its_agent_is_told_of_and_served(harness: IngressHarness) -> None:
+async def test_a_room_without_its_agent_is_notified_and_served(harness: IngressHarness) -> None:
     """Removing the agent that a room names leaves the room to the channel's agent."""
     second = harness.agents["second"]
     context = replace(harness.channel_context, rooms={"room": RoomSettings(agent=second.id)})

@@ -110,7 +110,7 @@ async def test_a_room_can_switch_the_context_off(database: Database) -> None:
     assert (await ask(harness, "well")).context is None
 
 
-async def test_strangers_start_no_context(database: Database) -> None:
+async def test_unknown_senders_start_no_context(database: Database) -> None:
     """Nothing is kept of a room in which nobody may use the bot, and nothing of bots."""
     harness = await open_ingress_harness(database)
     pairing: dict[str, Any] = {"allow": ("7", "pairing")}

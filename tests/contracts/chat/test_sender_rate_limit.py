@@ -30,9 +30,9 @@ async def test_what_is_turned_away_costs_next_to_nothing(database: Database) -> 
     assert len(await harness.list_delivery_bodies()) == 1, "once a minute is enough"
     async with database.read() as connection:
         keys = (await connection.execute(select(func.count()).select_from(inbox))).scalar_one()
-        told = (await connection.execute(select(func.count()).select_from(outbox))).scalar_one()
+        reported = (await connection.execute(select(func.count()).select_from(outbox))).scalar_one()
     assert keys == 1001
-    assert told == 3 * 2 + 1, "two events of each message taken, and the notice"
+    assert reported == 3 * 2 + 1, "two events of each message taken, and the notice"
 
 
 async def test_refused_messages_are_named_and_counted(database: Database) -> None:
@@ -80,7 +80,7 @@ async def test_a_line_is_looked_at_again_after_an_order(database: Database) -> N
 
 
 @pytest.mark.parametrize(("allow", "looks", "notices"), [(("pairing",), 5, 1), (("7",), 0, 0)])
-async def test_what_strangers_say_costs_next_to_nothing(
+async def test_messages_of_unknown_senders_cost_next_to_nothing(
     database: Database, allow: tuple[str, ...], looks: int, notices: int
 ) -> None:
     """A thousand messages of an unknown sender are a few transactions; some need no query at all."""
@@ -99,7 +99,7 @@ async def test_what_strangers_say_costs_next_to_nothing(
     assert keys == 1001
 
 
-async def test_a_stranger_who_was_let_in_is_heard_at_once(database: Database) -> None:
+async def test_a_sender_who_was_paired_is_received_at_once(database: Database) -> None:
     """A sender who writes before and right after the pairing is approved loses none of the later messages."""
     harness = await open_ingress_harness(database, clock=lambda: 0.0)
     for _ in range(3):

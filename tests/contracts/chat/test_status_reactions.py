@@ -122,7 +122,7 @@ async def test_a_slow_platform_of_one_account_delays_no_other(harness: IngressHa
     assert seen == ["slow0", "quick"]
 
 
-async def test_signs_nobody_wants_or_that_are_too_many_are_not_kept(
+async def test_unwanted_or_surplus_reactions_are_not_stored(
     harness: IngressHarness, reaction_log: ReactionLog
 ) -> None:
     """Without reactions nothing waits; at a slow platform a bounded number waits."""

@@ -112,7 +112,7 @@ async def wait_for_output(jobs: BackgroundJobs, text: bytes = b"begun") -> None:
     await until(holds)
 
 
-async def test_a_job_runs_on_and_tells_its_end(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
+async def test_a_job_continues_and_reports_its_end(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """Output is readable while a job runs, and its exit code and both streams at its end."""
     script = "echo begun; echo bad >&2; while ! test -e go; do sleep 0.02; done; exit 4"
     await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script=script))
@@ -210,14 +210,16 @@ async def test_what_a_job_leaves_behind_goes_with_it(jobs: BackgroundJobs) -> No
     assert processes_with(nap) == []
 
 
-async def test_a_killed_supervisor_is_told_as_137(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
+async def test_a_killed_supervisor_is_reported_as_137(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """A job whose supervisor is dead did not end by itself."""
     await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script="sleep 30"))
     os.kill(int((script_host.directory(own("job_1")) / "started").readlink().name.split()[0]), signal.SIGKILL)
     assert (await wait_for_exit(jobs))[0] == 137
 
 
-async def test_another_life_of_the_box_is_told(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
+async def test_another_start_of_the_sandbox_is_reported(
+    script_host: ScriptHost, jobs: BackgroundJobs
+) -> None:
     """A job of an earlier boot is gone with it; a process that happens to have its number is not it."""
     directory = script_host.directory(own("job_1"))
     directory.mkdir(parents=True)
@@ -235,7 +237,7 @@ def short_directory() -> Iterator[Path]:
         yield Path(path)
 
 
-async def test_the_end_is_told_over_a_socket(script_host: ScriptHost, short_directory: Path) -> None:
+async def test_the_end_is_reported_over_a_socket(script_host: ScriptHost, short_directory: Path) -> None:
     """A job's outcome and token arrive at the unix socket, once more after a 503."""
     gateway = CallbackServer(root=short_directory, statuses=[503])
     gateway.open("one")
@@ -248,9 +250,9 @@ async def test_the_end_is_told_over_a_socket(script_host: ScriptHost, short_dire
             )
         )
         for _ in range(2):
-            told = await gateway.next()
-            assert (told.job_id, told.exit_code, told.output) == (own("job_1"), 9, 'rö\ufffd"\n')
-            assert told.authorization == f"Bearer {own('job-token')}"
+            reported = await gateway.next()
+            assert (reported.job_id, reported.exit_code, reported.output) == (own("job_1"), 9, 'rö\ufffd"\n')
+            assert reported.authorization == f"Bearer {own('job-token')}"
 
 
 MINIMAL_PROGRAMS = (
@@ -261,7 +263,7 @@ MINIMAL_PROGRAMS = (
 
 @pytest.mark.parametrize("limit", [100, 3])
 @pytest.mark.parametrize("poster", ["python3", "curl", "wget"])
-async def test_the_end_is_told_by_what_there_is(tmp_path: Path, poster: str, limit: int) -> None:
+async def test_the_end_is_reported_by_what_there_is(tmp_path: Path, poster: str, limit: int) -> None:
     """python3, curl and GNU wget report over HTTP alike, and no token is on a command line."""
     if shutil.which(poster) is None:
         pytest.skip(f"no {poster} on this machine")
@@ -287,15 +289,19 @@ async def test_the_end_is_told_by_what_there_is(tmp_path: Path, poster: str, lim
             BackgroundJob(id=own("job_1"), token=own("job-token"), script=script, output_limit=limit)
         )
         async with asyncio.timeout(20):
-            told = await taken.get()
+            reported = await taken.get()
     finally:
         await runner.cleanup()
     whole = 'a\t"b\\\n\nend'
     more = {"truncated": True} if limit < len(whole) else {}
-    assert told == (f"Bearer {own('job-token')}", {"exit_code": 2, "output": whole[-limit:], **more}, False)
+    assert reported == (
+        f"Bearer {own('job-token')}",
+        {"exit_code": 2, "output": whole[-limit:], **more},
+        False,
+    )
 
 
-async def test_a_box_without_a_poster_keeps_its_job(tmp_path: Path) -> None:
+async def test_a_sandbox_without_a_poster_keeps_its_job(tmp_path: Path) -> None:
     """A sandbox without an HTTP client is no error: the reconciler polls."""
     jobs = BackgroundJobs(
         run=ScriptHost(tmp_path, *MINIMAL_PROGRAMS).run, callback=CompletionCallback(url="http://127.0.0.1:9")

@@ -61,7 +61,7 @@ def exec_sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> ExecSandbox:
     )
 
 
-async def test_a_result_is_told_byte_for_byte(exec_sandbox: ExecSandbox) -> None:
+async def test_a_result_is_returned_byte_for_byte(exec_sandbox: ExecSandbox) -> None:
     """Exit code, every byte of both streams, and stdin come through."""
     every = bytes(range(256)) * 4
     result = await exec_sandbox.run(ExecRequest(script="cat; echo err >&2; exit 3", stdin=every))

@@ -72,7 +72,7 @@ async def test_hostile_names_are_names(files: ShellFiles) -> None:
     assert len(await files.list("in")) == len(HOSTILE)
 
 
-async def test_kinds_are_told(files: ShellFiles) -> None:
+async def test_kinds_of_files_are_returned(files: ShellFiles) -> None:
     """Files, directories, links and the rest are distinguished; hidden names are listed."""
     root = Path(files.root)
     await files.write(".hidden", b"four")
@@ -80,8 +80,8 @@ async def test_kinds_are_told(files: ShellFiles) -> None:
     await files.mkdir("a/b")
     (root / "link").symlink_to("nowhere")
     os.mkfifo(root / "pipe")
-    told = {one.name: one.kind for one in await files.list(".")}
-    assert told == {".hidden": "file", "a": "directory", "link": "link", "pipe": "other"}
+    reported = {one.name: one.kind for one in await files.list(".")}
+    assert reported == {".hidden": "file", "a": "directory", "link": "link", "pipe": "other"}
     assert (await files.stat("a")).kind == "directory"
     assert abs((await files.stat(".hidden")).modified - (root / ".hidden").stat().st_mtime) < 2
     assert await files.list("a/b") == []
@@ -119,7 +119,7 @@ async def test_links_do_not_lead_out(files: ShellFiles) -> None:
     assert (root / "inside").is_symlink()
 
 
-async def test_what_is_not_there_is_told(files: ShellFiles) -> None:
+async def test_a_missing_file_is_reported(files: ShellFiles) -> None:
     """Errors are those of ordinary files."""
     await files.write("file", b"x")
     await files.mkdir("directory")

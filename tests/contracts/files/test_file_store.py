@@ -67,10 +67,10 @@ async def test_a_file_found_again_is_the_same(database: Database, file_store: Fi
     async with database.begin() as connection:
         first = await store.collect_staged(connection, "cnv_1")
         second = await store.collect_staged(connection, "cnv_1")
-        told = await store.get_by_id(connection, row.id)
+        reported = await store.get_by_id(connection, row.id)
     assert ([one.id for one in first], second) == ([row.id], [])
-    assert told is not None
-    assert told.state is FileState.EMITTED
+    assert reported is not None
+    assert reported.state is FileState.EMITTED
 
 
 async def test_bytes_go_with_the_last_file_that_has_them(database: Database, file_store: FileStore) -> None:
@@ -122,7 +122,7 @@ async def test_bytes_are_not_taken_while_they_are_being_dropped(
     assert await file_store.write_blob("acc_1", b"x") == digest
 
 
-async def test_a_note_is_told_by_one_turn_however_often_it_runs(
+async def test_a_note_is_reported_by_one_turn_however_often_it_runs(
     database: Database, file_store: FileStore
 ) -> None:
     """The turn that attached it attaches it again after a crash; no other does."""

@@ -43,14 +43,14 @@ class ChannelReplicas:
     async def run_replica(self, *, receives: bool = True) -> AsyncIterator[ChannelSupervisor]:
         """Run a channel supervisor, as one replica does."""
 
-        class _Nobody:
-            def accept(self, _desk: object) -> object:
+        class _NoOne:
+            def accept(self, _channel_context: object) -> object:
                 return UpdateRecorder().accept
 
         board = ChannelSupervisor(
             database=self.database,
             records=self.records,
-            get_acceptor=lambda: cast("UpdateAcceptor", _Nobody()),
+            get_acceptor=lambda: cast("UpdateAcceptor", _NoOne()),
             leases=self.leases,
             may_receive=receives,
             public_url=None,
@@ -113,7 +113,7 @@ async def channel_replicas(
     return await _make_replicas(database, tmp_path, plugin.name, rig.settings())
 
 
-async def test_an_interruption_is_told_and_only_a_long_one_is_a_stall(
+async def test_an_interruption_is_reported_and_only_a_long_one_is_a_stall(
     channel_replicas: ChannelReplicas, rig: ChannelRig
 ) -> None:
     """Within the grace a channel has a reason; after it, it is stalled; then it recovers."""
@@ -160,7 +160,7 @@ async def test_a_revoked_token_is_a_stall_after_the_grace(
         assert not [secret for secret in rig.secrets if secret in why]
 
 
-async def test_who_stands_by_or_only_sends_is_not_stalled(channel_replicas: ChannelReplicas) -> None:
+async def test_a_standby_or_a_sender_is_not_stalled(channel_replicas: ChannelReplicas) -> None:
     """The other replica receives; when it ends, the waiting one takes over."""
     async with channel_replicas.run_replica() as first:
         await until(lambda: first.count_by_state()["receiving"])

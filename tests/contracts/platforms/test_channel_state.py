@@ -62,7 +62,7 @@ async def test_notes_are_found_by_how_their_names_begin(database: Database) -> N
     assert len(await notes.list()) == 4
 
 
-async def test_what_was_emptied_is_forgotten_after_a_day(database: Database) -> None:
+async def test_an_emptied_value_is_deleted_after_a_day(database: Database) -> None:
     """Emptied notes do not pile up; what has content stays, and so does what was emptied just now."""
     notes = SqlChannelState(database, "chn_1")
     await notes.set({"album:1": "", "place": "here"})
@@ -73,7 +73,7 @@ async def test_what_was_emptied_is_forgotten_after_a_day(database: Database) -> 
     assert await notes.list() == {"album:2": "", "place": "here"}
 
 
-async def test_what_was_to_matter_for_a_while_is_forgotten(database: Database) -> None:
+async def test_a_temporary_value_is_deleted(database: Database) -> None:
     """A recent note goes with its time; one of any other name stays, however old."""
     notes = SqlChannelState(database, "chn_1")
     await notes.set({f"{RECENT_PREFIX}upload:1": "F1", "place": "here"})

@@ -85,7 +85,7 @@ class Replicas:
     async def run(self, name: str) -> AsyncIterator[ChannelSupervisor]:
         """Run a replica with its own connection to NATS."""
 
-        class _Nobody:
+        class _NoOne:
             def accept(self, _context: object) -> object:
                 return UpdateRecorder().accept
 
@@ -95,7 +95,7 @@ class Replicas:
             supervisor = ChannelSupervisor(
                 database=self.database,
                 records=self.records,
-                get_acceptor=lambda: cast("UpdateAcceptor", _Nobody()),
+                get_acceptor=lambda: cast("UpdateAcceptor", _NoOne()),
                 leases=leases,
                 may_receive=True,
                 public_url=None,

@@ -159,18 +159,18 @@ async def test_a_credential_is_for_its_agents_host_and_tls(
         hosts.serve(echo_headers, port=443, tls_name=GIT),
         sandboxes(tmp_path, hosts, account, provider) as opened,
     ):
-        told = {}
+        reported = {}
         for agent in ("coder", "reader", ""):
             sandbox = await opened.create(agent, API)
             script = f"curl -sS https://{API}/a%2Fb?c=d -d body; echo; curl -sS https://{GIT}/"
-            told[agent] = [json.loads(line) for line in (await run(sandbox, script)).stdout.splitlines()]
+            reported[agent] = [json.loads(line) for line in (await run(sandbox, script)).stdout.splitlines()]
         mine = await run(
             opened.made[0], f"curl -sS http://{API}/; curl -sS -H 'Authorization: Bearer x' https://{API}/"
         )
         trace = await run(opened.made[0], f"curl -sS -X TRACE https://{API}/; curl -sSv https://{API}/ 2>&1")
-    assert [one[0]["signed"] for one in told.values()] == [True, False, False]
-    assert [one[1]["key"] for one in told.values()] == ["everybody"] * 3
-    assert told["coder"][0] | {"kind": "", "key": ""} == {
+    assert [one[0]["signed"] for one in reported.values()] == [True, False, False]
+    assert [one[1]["key"] for one in reported.values()] == ["everybody"] * 3
+    assert reported["coder"][0] | {"kind": "", "key": ""} == {
         "kind": "",
         "signed": True,
         "key": "",
@@ -195,17 +195,17 @@ async def test_a_refusal_says_why_a_credential_is_not_used(
         hosts.serve(echo_headers, port=443, tls_name=GIT),
         sandboxes(tmp_path, hosts, account) as opened,
     ):
-        told = {}
+        reported = {}
         for agent in ("coder", "reader", ""):
             sandbox = await opened.create(agent)
             asked = f"curl -sSv https://{API}/ https://{GIT}/ 2>&1; curl -sS http://{API}/"
-            told[agent] = (await run(sandbox, asked)).stdout.decode()
-    assert f"need https: use https://{API}/" in told["coder"]
-    assert told["reader"].count("The credential 'key' for api.example.org is not used") == 2
-    assert "Add this agent to `agents`" in told["reader"]
-    assert told[""].count("several agents share the sandbox") == 2
-    assert all("add 'git.example.org' to network.allowDomains" in text for text in told.values())
-    assert not any(PASSWORD in text for text in told.values())
+            reported[agent] = (await run(sandbox, asked)).stdout.decode()
+    assert f"need https: use https://{API}/" in reported["coder"]
+    assert reported["reader"].count("The credential 'key' for api.example.org is not used") == 2
+    assert "Add this agent to `agents`" in reported["reader"]
+    assert reported[""].count("several agents share the sandbox") == 2
+    assert all("add 'git.example.org' to network.allowDomains" in text for text in reported.values())
+    assert not any(PASSWORD in text for text in reported.values())
 
 
 async def test_the_keep_alive_connection_sees_the_deletion(
@@ -274,8 +274,8 @@ async def test_an_access_token_is_fetched_once(
         secret = {"token_url": url, "client_id": "me", "client_secret": "cs", "refresh_token": "first"}
         credential = await account.add("oauth", API, "oauth", secret)
         sandbox = await opened.create()
-        told = await run(sandbox, f"for n in 1 2; do curl -sS https://{API}/; echo; done")
-        assert [json.loads(line)["signed"] for line in told.stdout.splitlines()] == [True, True]
+        reported = await run(sandbox, f"for n in 1 2; do curl -sS https://{API}/; echo; done")
+        assert [json.loads(line)["signed"] for line in reported.stdout.splitlines()] == [True, True]
     assert server.forms == [
         {"grant_type": "refresh_token", "client_id": "me", "client_secret": "cs", "refresh_token": "first"}
     ]
@@ -309,8 +309,8 @@ async def test_a_github_app_signs_git_and_api_requests(
         asked = (
             f"curl -sS https://{API}/repos; echo; curl -sS 'https://{API}/x.git/info/refs?service=y'; echo"
         )
-        told = [json.loads(line) for line in (await run(sandbox, asked)).stdout.splitlines()]
+        reported = [json.loads(line) for line in (await run(sandbox, asked)).stdout.splitlines()]
         failed = await run(sandbox, f"curl -sS https://{GIT}/")
-    assert [(one["kind"], one["signed"]) for one in told] == [("Bearer", True), ("Basic", False)]
+    assert [(one["kind"], one["signed"]) for one in reported] == [("Bearer", True), ("Basic", False)]
     assert [one["iss"] for one in server.claims] == ["1"]
     assert b"The credential 'broken' for git.example.org: the private key" in failed.stdout

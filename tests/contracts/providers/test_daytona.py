@@ -25,13 +25,13 @@ async def service(tmp_path: Path) -> AsyncIterator[DaytonaService]:
 
 
 def _open(service: DaytonaService, tmp_path: Path, **changes: Any) -> Any:
-    surroundings = ProviderContext(
+    provider_context = ProviderContext(
         state=tmp_path / "state",
         callbacks=CallbackDirectories(root=tmp_path / "callbacks"),
         callback_url="https://bots.example",
     )
     given = {"api_key": API_KEY, "api_url": service.url} | changes
-    return plugin.open(plugin.settings.model_validate(given), surroundings)
+    return plugin.open(plugin.settings.model_validate(given), provider_context)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, servic
     assert len(service.machines) == 1
 
 
-async def test_what_the_service_is_told(provider: Provider, service: DaytonaService) -> None:
+async def test_the_service_gets_the_settings(provider: Provider, service: DaytonaService) -> None:
     """Labels, timers, lifetime, and the network in each mode."""
     closed = await provider.create(_spec(label="closed", persistent=False, max_lifetime=7200))
     opened = await provider.create(_spec(label="opened", network=Network.ALLOW_ALL))
@@ -114,14 +114,14 @@ async def test_what_the_service_is_told(provider: Provider, service: DaytonaServ
             allow_cidrs=("192.0.2.0/24",),
         )
     )
-    told = {sandbox.id: service.machines[sandbox.id].asked for sandbox in (closed, opened, some)}
-    assert told[closed.id]["labels"]["dovecote-label"] == "closed"
-    assert told[closed.id]["ttlMinutes"] == 120
-    assert (told[closed.id]["autoDeleteInterval"], told[opened.id]["autoDeleteInterval"]) == (0, -1)
-    assert told[closed.id]["networkBlockAll"] is True
-    assert told[opened.id]["networkBlockAll"] is False
-    assert told[some.id]["domainAllowList"] == "pypi.org,bots.example"
-    assert told[some.id]["networkAllowList"] == "192.0.2.0/24"
+    reported = {sandbox.id: service.machines[sandbox.id].asked for sandbox in (closed, opened, some)}
+    assert reported[closed.id]["labels"]["dovecote-label"] == "closed"
+    assert reported[closed.id]["ttlMinutes"] == 120
+    assert (reported[closed.id]["autoDeleteInterval"], reported[opened.id]["autoDeleteInterval"]) == (0, -1)
+    assert reported[closed.id]["networkBlockAll"] is True
+    assert reported[opened.id]["networkBlockAll"] is False
+    assert reported[some.id]["domainAllowList"] == "pypi.org,bots.example"
+    assert reported[some.id]["networkAllowList"] == "192.0.2.0/24"
 
 
 async def test_errors_are_folded(service: DaytonaService, tmp_path: Path) -> None:

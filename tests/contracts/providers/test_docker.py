@@ -254,17 +254,17 @@ async def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
             await provider.connect(container.container_id("label"), rig.spec())
         with pytest.raises(SandboxGone):
             await provider.connect(SandboxId("somebodys-database"), rig.spec())
-    (told,) = await asyncio.to_thread(rig.plugin.capabilities, settings)
-    assert not told.present
-    assert "no.sock" in told.detail
+    (reported,) = await asyncio.to_thread(rig.plugin.capabilities, settings)
+    assert not reported.present
+    assert "no.sock" in reported.detail
 
 
-async def test_doctor_hears_what_the_engine_has(rig: ProviderRig) -> None:
+async def test_doctor_reads_what_the_engine_has(rig: ProviderRig) -> None:
     """Isolation, limits and the image are reported, from inside an event loop too."""
-    told = {ability.name: ability for ability in rig.plugin.capabilities(rig.settings)}
-    assert told["isolation"].present
-    assert told["image"].present
-    assert "limit.memory" in told
+    reported = {ability.name: ability for ability in rig.plugin.capabilities(rig.settings)}
+    assert reported["isolation"].present
+    assert reported["image"].present
+    assert "limit.memory" in reported
 
 
 def test_a_config_is_judged_field_by_field() -> None:

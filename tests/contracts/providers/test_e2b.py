@@ -26,12 +26,12 @@ async def service(tmp_path: Path) -> AsyncIterator[E2bService]:
 
 def _open(service: E2bService, tmp_path: Path, **changes: Any) -> Any:
     given = {"api_key": API_KEY, "api_url": service.url, "sandbox_url": service.url, "http_version": "1.1"}
-    surroundings = ProviderContext(
+    provider_context = ProviderContext(
         state=tmp_path / "state",
         callbacks=CallbackDirectories(root=tmp_path / "callbacks"),
         callback_url="https://bots.example",
     )
-    return plugin.open(plugin.settings.model_validate(given | changes), surroundings)
+    return plugin.open(plugin.settings.model_validate(given | changes), provider_context)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, servic
     assert (await (await provider.create(_spec())).run(ExecRequest(script="echo one"))).stdout == b"one\n"
 
 
-async def test_what_the_service_is_told(provider: Provider, service: E2bService) -> None:
+async def test_the_service_gets_the_settings(provider: Provider, service: E2bService) -> None:
     """Label, template, what becomes of it when it is not used, and the network in each mode."""
     closed = await provider.create(_spec(label="closed", persistent=False))
     opened = await provider.create(_spec(label="opened", network=Network.ALLOW_ALL))
@@ -100,14 +100,14 @@ async def test_what_the_service_is_told(provider: Provider, service: E2bService)
             allow_cidrs=("192.0.2.0/24",),
         )
     )
-    told = {sandbox.id: service.machines[sandbox.id].asked for sandbox in (closed, opened, some)}
-    assert told[closed.id]["metadata"] == {"dovecote-label": "closed"}
-    assert told[closed.id]["templateID"] == "base"
-    assert (told[closed.id]["autoPause"], told[opened.id]["autoPause"]) == (False, True)
-    assert told[closed.id]["allow_internet_access"] is False
-    assert told[opened.id]["allow_internet_access"] is True
-    assert told[some.id]["network"]["allowOut"] == ["pypi.org", "192.0.2.0/24", "bots.example"]
-    assert told[some.id]["network"]["denyOut"] == ["0.0.0.0/0"]
+    reported = {sandbox.id: service.machines[sandbox.id].asked for sandbox in (closed, opened, some)}
+    assert reported[closed.id]["metadata"] == {"dovecote-label": "closed"}
+    assert reported[closed.id]["templateID"] == "base"
+    assert (reported[closed.id]["autoPause"], reported[opened.id]["autoPause"]) == (False, True)
+    assert reported[closed.id]["allow_internet_access"] is False
+    assert reported[opened.id]["allow_internet_access"] is True
+    assert reported[some.id]["network"]["allowOut"] == ["pypi.org", "192.0.2.0/24", "bots.example"]
+    assert reported[some.id]["network"]["denyOut"] == ["0.0.0.0/0"]
 
 
 async def test_errors_are_folded(service: E2bService, tmp_path: Path) -> None:

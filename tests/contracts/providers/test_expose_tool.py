@@ -39,7 +39,7 @@ async def tool_context(rig: ProviderRig) -> AsyncIterator[ToolContext]:
         await provider.destroy(sandbox.id)
 
 
-async def test_a_port_is_told_by_its_url_or_the_reason_against_it(tool_context: ToolContext) -> None:
+async def test_a_port_gets_its_url_or_the_reason_against_it(tool_context: ToolContext) -> None:
     """The model gets a URL, of port 8080 where it names none; or it is refused in words."""
     for args, port in (({"port": 3000}, 3000), ({}, 8080)):
         if tool_context.environment.provider == "docker":
@@ -47,9 +47,9 @@ async def test_a_port_is_told_by_its_url_or_the_reason_against_it(tool_context: 
                 await expose.run(tool_context, args, "key")
             continue
         result = await expose.run(tool_context, args, "key")
-        told = json.loads(result.content)
-        assert told["url"].startswith(("http://", "https://"))
-        assert dict(result.detail) == {"port": port, "url": told["url"]}
+        reported = json.loads(result.content)
+        assert reported["url"].startswith(("http://", "https://"))
+        assert dict(result.detail) == {"port": port, "url": reported["url"]}
     for wrong in (0, 65536, "80", True, 8080.0):
         with pytest.raises(InvalidArguments, match="port"):
             await expose.run(tool_context, {"port": wrong}, "key")

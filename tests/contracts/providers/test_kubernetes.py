@@ -150,7 +150,7 @@ async def test_other_files_are_another_sandbox(provider: Provider, service: Kube
         await new.run(ExecRequest(script="echo in the pod that the controller makes then"))
 
 
-async def test_the_cluster_ends_what_nobody_uses(provider: Provider, service: KubernetesService) -> None:
+async def test_the_cluster_ends_unused_sandboxes(provider: Provider, service: KubernetesService) -> None:
     """Each use puts off shutdownTime; at that time pod and claim go, and the gateway removes the policy."""
     sandbox = await provider.create(_spec())
     place = f"/apis/agents.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/sandboxes/{sandbox.id.split('.')[1]}"

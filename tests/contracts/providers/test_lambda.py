@@ -39,7 +39,7 @@ def rig(tmp_path: Path) -> ProviderRig:
     return lambda_rig(tmp_path)
 
 
-class Service:
+class LambdaRoutes:
     """The loopback service's own routes."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
@@ -63,10 +63,10 @@ class Service:
 
 
 @pytest.fixture
-async def service(rig: ProviderRig) -> AsyncIterator[Service]:
+async def service(rig: ProviderRig) -> AsyncIterator[LambdaRoutes]:
     """Return the service without faults."""
     async with aiohttp.ClientSession(rig.settings.endpoint) as session:
-        service = Service(session)
+        service = LambdaRoutes(session)
         await service.fail_next()
         yield service
         await service.fail_next()
@@ -82,7 +82,7 @@ async def _runs(sandbox: Sandbox) -> int:
     ("fault", "sent"), [("lose_answer", 1), ("server_error", 1), ("lose_request", 2), ("arrive_late", 2)]
 )
 async def test_a_lost_answer_never_runs_a_command_twice(
-    sandbox: Sandbox, service: Service, fault: str, sent: int
+    sandbox: Sandbox, service: LambdaRoutes, fault: str, sent: int
 ) -> None:
     """Whether a request or its answer was lost, or comes late, the command runs once and has its result."""
     await service.fail_next(fault)
@@ -94,7 +94,7 @@ async def test_a_lost_answer_never_runs_a_command_twice(
     assert await _runs(sandbox) == 1
 
 
-async def test_a_throttled_command_does_not_run(sandbox: Sandbox, service: Service) -> None:
+async def test_a_throttled_command_does_not_run(sandbox: Sandbox, service: LambdaRoutes) -> None:
     """429 is an error that names the remedy, and the gateway sends nothing again."""
     await service.fail_next("throttle")
     with pytest.raises(ProviderUnreachable, match="raise the concurrency of sandbox-mount-nonet"):
@@ -103,7 +103,7 @@ async def test_a_throttled_command_does_not_run(sandbox: Sandbox, service: Servi
     assert await _runs(sandbox) == 0
 
 
-async def test_a_function_that_crashes_is_not_repeated(sandbox: Sandbox, service: Service) -> None:
+async def test_a_function_that_crashes_is_not_repeated(sandbox: Sandbox, service: LambdaRoutes) -> None:
     """A runtime that ends during a command is an error that names the memory."""
     await service.fail_next("crash")
     with pytest.raises(ProviderRefused, match="more memory"):
@@ -117,7 +117,7 @@ async def test_a_functions_time_out_is_the_commands(tmp_path: Path, *, hangs: bo
     rig = lambda_rig(tmp_path, mount_nonet="sandbox-ends-early" if hangs else "sandbox-short")
     async with rig.open() as provider, aiohttp.ClientSession(rig.settings.endpoint) as session:
         sandbox = await provider.create(rig.spec())
-        await Service(session).fail_next(*(["freeze"] if hangs else []))
+        await LambdaRoutes(session).fail_next(*(["freeze"] if hangs else []))
         result = await sandbox.run(ExecRequest(script="touch begun; sleep 60"))
         assert (result.timed_out, result.exit_code) == (True, 137)
 
@@ -168,7 +168,7 @@ async def test_a_command_sees_no_credentials_of_the_function(sandbox: Sandbox) -
 
 
 async def test_each_sandbox_has_the_function_that_fits(
-    provider: Provider, rig: ProviderRig, service: Service
+    provider: Provider, rig: ProviderRig, service: LambdaRoutes
 ) -> None:
     """Workspace and network choose the function; without a workspace every run begins empty."""
     cases: list[tuple[dict[str, Any], str]] = [
@@ -191,7 +191,9 @@ async def test_each_sandbox_has_the_function_that_fits(
                 await sandbox.write("file", b"")
 
 
-async def test_accounts_share_no_environment(provider: Provider, rig: ProviderRig, service: Service) -> None:
+async def test_accounts_share_no_environment(
+    provider: Provider, rig: ProviderRig, service: LambdaRoutes
+) -> None:
     """Each account is a tenant of its own, under a name that does not reveal its id."""
     for account in ("acc_1", "acc_2"):
         sandbox = await provider.create(rig.spec(label=f"{rig.label}:{account}", account=account))
@@ -212,7 +214,7 @@ async def test_a_cancelled_command_that_has_not_begun_never_begins(sandbox: Sand
 
 
 async def test_a_destroyed_sandbox_leaves_no_files(
-    provider: Provider, rig: ProviderRig, service: Service
+    provider: Provider, rig: ProviderRig, service: LambdaRoutes
 ) -> None:
     """Its directory on the file system is removed, whatever the permissions in it."""
     sandbox = await provider.create(rig.spec())

@@ -101,8 +101,8 @@ async def test_a_pod_connects_to_its_listed_networks_by_itself(rig: ProviderRig,
     """The network policy opens networks of `allowCidrs`, so programs do not ask the proxy for them."""
     hosts.add(NAME)
     async with opened(rig, hosts, NAME, cidrs=("192.0.2.0/24",)) as sandbox:
-        told = await run(sandbox, "curl -sS -m 1 http://192.0.2.1/ || echo $no_proxy $NO_PROXY")
-    assert told.stdout.count(b"192.0.2.0/24") == 2
+        reported = await run(sandbox, "curl -sS -m 1 http://192.0.2.1/ || echo $no_proxy $NO_PROXY")
+    assert reported.stdout.count(b"192.0.2.0/24") == 2
     assert hosts.connected == []
 
 
@@ -208,9 +208,9 @@ async def test_everything_else_is_refused_in_words(rig: ProviderRig, hosts: Publ
         f"echo '## {what} ##'; curl -sSvL --noproxy '' '{url}' 2>&1" for what, (url, _) in REFUSALS.items()
     )
     async with hosts.serve(redirect), opened(rig, hosts, "*.example.org") as sandbox:
-        told = (await run(sandbox, commands)).stdout.decode()
+        reported = (await run(sandbox, commands)).stdout.decode()
     for what, (_, sentence) in REFUSALS.items():
-        answer = told.partition(f"## {what} ##")[2].partition("\n## ")[0]
+        answer = reported.partition(f"## {what} ##")[2].partition("\n## ")[0]
         assert sentence in answer, (what, answer)
         assert " 403 " in answer or " 400 " in answer, (what, answer)
     assert hosts.connected == [(PUBLIC, 80)]
@@ -243,8 +243,8 @@ async def test_a_name_is_resolved_once_for_a_connection(rig: ProviderRig, hosts:
         opened(rig, hosts, NAME) as sandbox,
     ):
         once = f"curl -sSv https://{NAME}/ 2>&1"
-        told = (await run(sandbox, f"{once}; echo; echo SECOND; {once}; {once}")).stdout
-    first, _, second = told.partition(b"SECOND")
+        reported = (await run(sandbox, f"{once}; echo; echo SECOND; {once}; {once}")).stdout
+    first, _, second = reported.partition(b"SECOND")
     assert f"GET {NAME} /".encode() in first
     assert second.count(b"the address is private, local or reserved") == 2
     assert hosts.connected == [(PUBLIC, 443)]
@@ -313,14 +313,14 @@ async def test_networks_are_reached_by_address(rig: ProviderRig, hosts: PublicHo
             f"curl -sS http://{PUBLIC}:8080/; curl -sS http://10.1.2.3:8081/; "
             f"curl -sSp http://{PUBLIC}:8080/tunnel; curl -sS http://10.2.2.3/ http://{OTHER}/"
         )
-        told = (await run(sandbox, script)).stdout.decode().splitlines()
-    assert told[:3] == [
+        reported = (await run(sandbox, script)).stdout.decode().splitlines()
+    assert reported[:3] == [
         f"GET {PUBLIC}:8080 /",
         "GET 10.1.2.3:8081 /",
         f"GET {PUBLIC}:8080 /tunnel",
     ]
-    assert "sandbox.allow.private_networks" in told[3]
-    assert "network.allowCidrs" in told[4]
+    assert "sandbox.allow.private_networks" in reported[3]
+    assert "network.allowCidrs" in reported[4]
     assert set(hosts.connected) == {(PUBLIC, 8080), ("10.1.2.3", 8081)}
 
 

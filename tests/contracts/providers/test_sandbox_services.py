@@ -61,9 +61,9 @@ async def test_a_command_is_started_again_when_it_ends(sandbox: Sandbox, rig: Pr
         return (await sandbox.run(ExecRequest(script="cat ~/ends"))).stdout.count(b"once") > 1
 
     await until(came_again)
-    told = {one.name: one for one in await services.list_all()}
-    assert (told["short"].exit_code, told["short"].run, told["web"].exits) == (7, short.run, 0)
-    assert TIMEOUT_SECONDS > told["short"].exits >= 1
+    reported = {one.name: one for one in await services.list_all()}
+    assert (reported["short"].exit_code, reported["short"].run, reported["web"].exits) == (7, short.run, 0)
+    assert TIMEOUT_SECONDS > reported["short"].exits >= 1
     assert await services.stop("short")
     assert not await services.stop("short")
     await sandbox.stop(first.job_id)

@@ -153,7 +153,7 @@ async def test_a_job_is_refused_where_there_can_be_none(context: ToolContext) ->
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "reported"),
     [
         ({"mcp": {"s": {"command": "server", "async": True}}}, "script of the workspace"),
         ({"mcp": {"s": {"command": "server", "background_after": 5}}}, "script of the workspace"),
@@ -165,9 +165,9 @@ async def test_a_job_is_refused_where_there_can_be_none(context: ToolContext) ->
         ),
     ],
 )
-def test_what_cannot_be_a_job_is_refused(config: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_a_job_is_refused(config: dict[str, Any], reported: str) -> None:
     """The refusal names the remedy."""
-    with pytest.raises(ValidationError, match=told):
+    with pytest.raises(ValidationError, match=reported):
         AgentConfig.model_validate(config)
 
 

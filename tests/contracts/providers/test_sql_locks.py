@@ -74,7 +74,7 @@ async def test_a_replica_waits_for_one_that_is_present(database: Database) -> No
         assert await wanted.acquire(LABEL, ttl=LONG) is None
 
 
-async def test_who_came_back_meanwhile_keeps_what_it_has_taken_since(database: Database) -> None:
+async def test_a_replica_that_came_back_keeps_its_newer_locks(database: Database) -> None:
     """A replica that seemed to be gone may have acquired the lock again before it is taken over."""
     broker = MemoryLeases()
     back = _presence(broker, "here")
@@ -92,7 +92,7 @@ async def test_who_came_back_meanwhile_keeps_what_it_has_taken_since(database: D
         assert await again.renew(LABEL, 2, ttl=LONG)
 
 
-async def test_who_lost_its_presence_stops_when_somebody_took_over(database: Database) -> None:
+async def test_a_replica_that_lost_its_presence_stops_after_a_takeover(database: Database) -> None:
     """It checks at once, not at the next renewal, because another replica may hold the lock."""
     broker = MemoryLeases()
     presence = _presence(broker, "here")
@@ -115,7 +115,7 @@ async def _work_while_another_takes_over(
         await asyncio.Event().wait()
 
 
-async def test_who_lost_its_presence_goes_on_when_nobody_took_over(database: Database) -> None:
+async def test_a_replica_that_lost_its_presence_continues_without_a_takeover(database: Database) -> None:
     """A broker outage ends no running call; a new lock waits for the broker."""
     broker = MemoryLeases()
     presence = _presence(broker, "here")
@@ -123,11 +123,11 @@ async def test_who_lost_its_presence_goes_on_when_nobody_took_over(database: Dat
     locks = SandboxLocks(leases, ttl=LONG, timeout=60.0)
     doubted = asyncio.Event()
 
-    def doubt() -> None:
+    def recheck() -> None:
         locks.recheck()
         doubted.set()
 
-    async with presence.maintained(doubt), locks.shared(LABEL):
+    async with presence.maintained(recheck), locks.shared(LABEL):
         before = await _lease(database)
         doubted.clear()
         broker.revoke(f"p:{presence.name}")
@@ -153,7 +153,7 @@ def _do_nothing() -> None:
     """Do nothing about it."""
 
 
-async def test_a_call_that_was_cut_short_keeps_nobody_out(database: Database) -> None:
+async def test_a_call_that_was_cut_short_blocks_no_others(database: Database) -> None:
     """The lease may have been written when the call that asked for it was cancelled: it is still ours."""
     locks = SandboxLocks(SqlLocks(database, "here"), ttl=LONG, timeout=60.0)
 

@@ -102,7 +102,7 @@ async def test_a_job_keeps_it_awake_and_so_does_a_service_that_is_to(
     await sandbox.suspend()
 
 
-async def test_what_rests_on_this_machine_stands_still(sandbox: Sandbox, rig: ProviderRig) -> None:
+async def test_services_that_sleep_on_this_machine_are_frozen(sandbox: Sandbox, rig: ProviderRig) -> None:
     """No process of it goes on, by its group or by a signal; destroyed in its sleep, nothing is left."""
     if rig.plugin.name != "host":
         pytest.skip("the provider's own means are tried by its own tests")

@@ -60,33 +60,33 @@ async def test_what_did_not_arrive_is_sent() -> None:
     assert (outcome.kind, calls(channel)) == (OutcomeKind.DELIVERED, ["find", "send"])
 
 
-@pytest.mark.parametrize("trouble", [Unreachable(), RateLimited(3)])
-async def test_nothing_is_repeated_while_it_cannot_be_looked_up(trouble: ChannelError) -> None:
+@pytest.mark.parametrize("problem", [Unreachable(), RateLimited(3)])
+async def test_nothing_is_repeated_while_it_cannot_be_looked_up(problem: ChannelError) -> None:
     """A platform that does not answer the question is asked again later; it stays uncertain."""
     channel = MemoryChannel()
-    channel.errors.append(trouble)
+    channel.errors.append(problem)
     outcome = await make_sink(channel, FINDS).send(retried_delivery())
     assert (outcome.kind, outcome.uncertain) == (OutcomeKind.RETRY, True)
     assert calls(channel) == ["find"]
 
 
 @pytest.mark.parametrize(
-    ("policy", "verdict", "said"),
+    ("policy", "decision", "said"),
     [
         (AmbiguityPolicy.AT_LEAST_ONCE, OutcomeKind.DELIVERED, 1),
         (AmbiguityPolicy.AT_MOST_ONCE, OutcomeKind.AMBIGUOUS, 0),
     ],
 )
 @pytest.mark.parametrize("features", [FINDS, frozenset({ChannelFeature.TYPING})])
-async def test_where_nobody_can_tell_the_settings_decide(
-    policy: AmbiguityPolicy, verdict: OutcomeKind, said: int, features: frozenset[ChannelFeature]
+async def test_the_settings_decide_an_ambiguous_send(
+    policy: AmbiguityPolicy, decision: OutcomeKind, said: int, features: frozenset[ChannelFeature]
 ) -> None:
     """Without a lookup, or without the right to it, the message is sent again or left and marked."""
     channel = MemoryChannel()
     if ChannelFeature.FIND in features:
         channel.errors.append(NotPermitted("Read Message History"))
     outcome = await make_sink(channel, features, policy=policy).send(retried_delivery())
-    assert (outcome.kind, len(channel.texts("42"))) == (verdict, said)
+    assert (outcome.kind, len(channel.texts("42"))) == (decision, said)
 
 
 async def test_a_platform_that_recognises_a_repetition_is_asked_only_once_it_does_not() -> None:

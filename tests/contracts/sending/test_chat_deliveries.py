@@ -61,7 +61,7 @@ def calls(channel: MemoryChannel) -> list[str]:
     return [call for call, _ in channel.calls]
 
 
-async def test_a_dead_chat_is_called_once_and_told_once(
+async def test_a_dead_chat_is_called_once_and_reported_once(
     worker: DeliveryWorkerHarness, channel: MemoryChannel
 ) -> None:
     """Its waiting deliveries are suppressed with the reason, without a call, and logged once."""
@@ -201,7 +201,7 @@ async def test_two_replicas_never_speak_in_one_chat_at_once(
 
 @pytest.mark.parametrize("plugin", FINDING_CHANNELS, ids=lambda plugin: plugin.name)
 @pytest.mark.parametrize("carried_out", [True, False])
-async def test_platforms_that_can_tell_are_told_once(
+async def test_platforms_that_recognise_a_repeat_get_one_message(
     plugin: ChannelPlugin, database: Database, *, carried_out: bool
 ) -> None:
     """A connection cut before or after the platform took a message leads to exactly one message."""
@@ -211,13 +211,13 @@ async def test_platforms_that_can_tell_are_told_once(
         recorder = UpdateRecorder()
         await stack.enter_async_context(receiving(connection, recorder))
         await rig.say("hello")
-        (told,) = await recorder.wait(1)
-        assert isinstance(told, Message)
+        (reported,) = await recorder.wait(1)
+        assert isinstance(reported, Message)
         bot = make_bot(connection.sender, plugin.features, replace(plugin.limits, room_sends_per_second=100))
         line = DeliveryWorkerHarness(database=database, bots={CHANNEL: bot})
         await rig.cut_sending(carried_out=carried_out)
         async with line.running():
             await line.wait_for_states(
-                await line.create_deliveries(told.address, ["first", "second"]), "delivered", seconds=40
+                await line.create_deliveries(reported.address, ["first", "second"]), "delivered", seconds=40
             )
-        assert [heard.text for heard in rig.visible_messages()] == ["first", "second"]
+        assert [received.text for received in rig.visible_messages()] == ["first", "second"]

@@ -15,7 +15,7 @@ from delivery_worker import FAST_RETRIES, DeliveryWorkerHarness, open_empty_data
 ROOM = Address(channel="chn_1", room="7")
 
 
-class RecordingSink(Sink):
+class AttemptRecorder(Sink):
     """A receiver that accepts everything, and checks no lease itself, as webhooks do."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class RepeatableWorkerHarness(DeliveryWorkerHarness):
     """A worker whose sends may be repeated, as those to webhooks may."""
 
     def _sink_config(self) -> SinkConfig:
-        sink = self.wrap_sink(RecordingSink())
+        sink = self.wrap_sink(AttemptRecorder())
         return SinkConfig(
             queue=WorkQueue.DELIVER, sink=sink, schedule=FAST_RETRIES, ordered=False, repeatable=True
         )
@@ -40,7 +40,7 @@ class RepeatableWorkerHarness(DeliveryWorkerHarness):
 
 async def test_nothing_is_sent_when_the_lease_is_lost_before_the_call(tmp_path: Path) -> None:
     """The attempt is recorded and the lease is lost: only the next holder's attempt reaches the receiver."""
-    sink, leases, claims = RecordingSink(), MemoryLeases(), list[str]()
+    sink, leases, claims = AttemptRecorder(), MemoryLeases(), list[str]()
 
     def lose_lease(point: str) -> None:
         if point == "delivery.claim.after_commit":

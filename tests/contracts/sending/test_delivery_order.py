@@ -52,7 +52,7 @@ class FailingChannel(MemoryChannel):
 
 
 @dataclass(slots=True)
-class Uploads:
+class AttachmentUploads:
     """Attachments of files: each attempt fails, or hangs, until it is told otherwise."""
 
     attempts: int = 0
@@ -193,7 +193,7 @@ async def test_a_platform_that_cannot_be_reached_keeps_the_order(database: Datab
 
 async def test_a_failing_file_holds_no_text(database: Database) -> None:
     """The next answer of the conversation passes a file that is retried."""
-    channel, uploads = MemoryChannel(), Uploads()
+    channel, uploads = MemoryChannel(), AttachmentUploads()
     line = make_line(database, channel, replace(FAST_RETRIES, delays=(900,)))
     line = replace(line, attach=uploads.attach)
     async with line.running():
@@ -206,7 +206,7 @@ async def test_a_failing_file_holds_no_text(database: Database) -> None:
 
 async def test_a_slow_file_holds_no_text(database: Database) -> None:
     """While an upload hangs, the texts behind it are sent."""
-    channel, uploads = MemoryChannel(), Uploads(hanging=asyncio.Event())
+    channel, uploads = MemoryChannel(), AttachmentUploads(hanging=asyncio.Event())
     line = replace(make_line(database, channel), attach=uploads.attach, slow_seconds=0.05)
     async with line.running():
         conversation = await line.create_parts(ROOM, [FILE])

@@ -109,13 +109,13 @@ async def test_a_long_text_is_attached_as_the_platform_allows() -> None:
     assert file.content.endswith(b"end")
 
 
-@pytest.mark.parametrize("trouble", [None, Rejected("no text files")])
-async def test_where_no_file_can_be_sent_the_end_of_a_text_is(trouble: ChannelError | None) -> None:
+@pytest.mark.parametrize("problem", [None, Rejected("no text files")])
+async def test_where_no_file_can_be_sent_the_end_of_a_text_is(problem: ChannelError | None) -> None:
     """The beginning was sent before; the model hears of no rejected file."""
-    features = frozenset() if trouble is None else frozenset({ChannelFeature.UPLOAD})
+    features = frozenset() if problem is None else frozenset({ChannelFeature.UPLOAD})
     harness = FileSinkHarness(features=features, contents={"msg_1": b"." * 5000 + b"the end"})
-    if trouble is not None:
-        harness.channel.errors.append(trouble)
+    if problem is not None:
+        harness.channel.errors.append(problem)
     await harness.send(make_delivery(body=encode_part(Part(text="", file=TEXT_FILE))))
     (text,) = harness.channel.texts("42")
     assert text.rstrip("`\n").endswith("the end")
@@ -131,7 +131,7 @@ async def test_what_was_attached_is_not_attached_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "size", "trouble", "why"),
+    ("features", "size", "problem", "why"),
     [
         (frozenset[ChannelFeature](), 6, None, "does not accept files"),
         ({ChannelFeature.UPLOAD}, 2000, None, "at most 0.001 MB"),
@@ -139,13 +139,13 @@ async def test_what_was_attached_is_not_attached_again() -> None:
         ({ChannelFeature.UPLOAD}, 6, NotPermitted("Attach Files"), "Attach Files"),
     ],
 )
-async def test_what_cannot_be_attached_is_told_in_words_with_a_link(
-    features: frozenset[ChannelFeature], size: int, trouble: ChannelError | None, why: str
+async def test_what_cannot_be_attached_is_described_with_a_link(
+    features: frozenset[ChannelFeature], size: int, problem: ChannelError | None, why: str
 ) -> None:
     """The chat gets the reason and a link; the model gets a note as well."""
     harness = FileSinkHarness(features=frozenset(features))
-    if trouble is not None:
-        harness.channel.errors.append(trouble)
+    if problem is not None:
+        harness.channel.errors.append(problem)
     body = encode_part(Part(text="", file=FilePart(id="fil_1", name="r`.txt", media_type="a/b", size=size)))
     outcome = await harness.send(make_delivery(body=body))
     assert outcome.kind is OutcomeKind.DELIVERED
@@ -164,7 +164,7 @@ async def test_without_a_public_address_the_words_name_the_workspace() -> None:
     assert harness.channel.texts("42")[0].endswith("It is in the workspace as `outbox/result.txt`.")
 
 
-async def test_a_file_that_is_gone_is_told_of() -> None:
+async def test_a_file_that_is_gone_is_reported() -> None:
     """A delivery that waited longer than the file is retained ends as text."""
     harness = FileSinkHarness(contents={})
     assert (await harness.send(make_delivery(body=BODY))).kind is OutcomeKind.DELIVERED
@@ -172,7 +172,7 @@ async def test_a_file_that_is_gone_is_told_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "verdict"),
+    ("error", "decision"),
     [
         (Unreachable("x"), OutcomeKind.RETRY),
         (RateLimited(3), OutcomeKind.RETRY),
@@ -180,11 +180,13 @@ async def test_a_file_that_is_gone_is_told_of() -> None:
         (Undeliverable("x"), OutcomeKind.GIVE_UP),
     ],
 )
-async def test_passing_trouble_is_judged_as_for_words(error: ChannelError, verdict: OutcomeKind) -> None:
+async def test_a_temporary_failure_is_handled_as_for_texts(
+    error: ChannelError, decision: OutcomeKind
+) -> None:
     """No words replace a file that may yet be attached."""
     harness = FileSinkHarness()
     harness.channel.errors.append(error)
-    assert (await harness.send(make_delivery(body=BODY))).kind is verdict
+    assert (await harness.send(make_delivery(body=BODY))).kind is decision
     assert not harness.channel.texts("42")
     assert not harness.refused
 

@@ -37,8 +37,8 @@ async def test_a_refusal_is_known_to_everybody(database: Database) -> None:
     """One replica's 429 makes the others strict, for the time it is remembered; another bot is left alone."""
     one, other = SqlTokenBuckets(database), SqlTokenBuckets(database)
     await one.acquire("bot", TokenRequest(priority=SendPriority.FINAL, rate_limited=True), slow_bucket)
-    told = await other.acquire("bot", TokenRequest(priority=SendPriority.FINAL, spent=1), slow_bucket)
-    assert STRICT_SECONDS - 60 < told.strict_seconds <= STRICT_SECONDS
+    reported = await other.acquire("bot", TokenRequest(priority=SendPriority.FINAL, spent=1), slow_bucket)
+    assert STRICT_SECONDS - 60 < reported.strict_seconds <= STRICT_SECONDS
     assert (
         await other.acquire("another", TokenRequest(priority=SendPriority.FINAL, spent=1), slow_bucket)
     ).strict_seconds == 0

@@ -55,7 +55,7 @@ async def test_a_far_end_that_takes_it_is_delivered(harness: SinkHarness) -> Non
     assert len(harness.attempt_ids()) == 1
 
 
-async def test_passing_trouble_is_to_be_retried(harness: SinkHarness) -> None:
+async def test_a_temporary_failure_is_retried(harness: SinkHarness) -> None:
     """Trouble of the moment means later; the sink itself tries once only."""
     await harness.fail("later")
     assert (await harness.sink.send(harness.delivery)).kind is OutcomeKind.RETRY
@@ -107,8 +107,8 @@ async def test_an_attempt_can_be_cancelled(harness: SinkHarness) -> None:
 
 async def test_an_unknown_target_is_an_outcome(harness: SinkHarness) -> None:
     """A target that does not exist (any more) is judged, not raised."""
-    stranger = replace(ROOM, channel="chn_2").encode() if harness.delivery.kind == "chat" else "whk_2"
-    outcome = await harness.sink.send(replace(harness.delivery, target=stranger))
+    outsider = replace(ROOM, channel="chn_2").encode() if harness.delivery.kind == "chat" else "whk_2"
+    outcome = await harness.sink.send(replace(harness.delivery, target=outsider))
     assert outcome.kind in {OutcomeKind.RETRY, OutcomeKind.GIVE_UP}
     assert not harness.attempt_ids()
 

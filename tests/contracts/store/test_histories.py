@@ -48,7 +48,7 @@ def entry(*texts: str, replaces: bool = False) -> HistoryEntry:
 
 
 @dataclass
-class RememberingAgent(Agent):
+class HistoryAgent(Agent):
     """Answers with the number of messages it knows; compacts at "compact" and fails at "fail"."""
 
     seen: list[list[str]] = field(default_factory=list)
@@ -91,7 +91,7 @@ async def stored(harness: TurnWorkerHarness) -> list[list[str]]:
 
 async def test_each_turn_adds_one_row_with_its_own_messages(harness: TurnWorkerHarness) -> None:
     """The next turn gets the messages of all earlier ones, and stores only its own."""
-    agent = RememberingAgent()
+    agent = HistoryAgent()
     async with harness.running(agent):
         await run_turns(harness, "one", "two", "three")
     assert agent.seen == [[], ["one"], ["one", "two"]]
@@ -100,7 +100,7 @@ async def test_each_turn_adds_one_row_with_its_own_messages(harness: TurnWorkerH
 
 async def test_a_history_in_memory_is_not_read_again(harness: TurnWorkerHarness) -> None:
     """While no other process has the conversation, only the first turn reads its history."""
-    agent = RememberingAgent()
+    agent = HistoryAgent()
     with recorded_statements() as recorder:
         async with harness.running(agent):
             await run_turns(harness, "one", "two", "three", "four")
@@ -113,7 +113,7 @@ async def test_a_history_in_memory_is_not_read_again(harness: TurnWorkerHarness)
 
 async def test_what_another_process_wrote_is_read(harness: TurnWorkerHarness) -> None:
     """After another holder of the fence the rows after the last known one are read, and no others."""
-    agent = RememberingAgent()
+    agent = HistoryAgent()
     async with harness.running(agent):
         await run_turns(harness, "one", "two")
         turn = await harness.add_turn("elsewhere")
@@ -130,7 +130,7 @@ async def test_what_another_process_wrote_is_read(harness: TurnWorkerHarness) ->
 
 async def test_a_compaction_replaces_the_rows_before_it(harness: TurnWorkerHarness) -> None:
     """Its row is the whole history then, in the database and for the next turn."""
-    agent = RememberingAgent()
+    agent = HistoryAgent()
     async with harness.running(agent):
         await run_turns(harness, "one", "two", "compact", "three")
     assert agent.seen[-1] == ["memory"]
@@ -139,14 +139,14 @@ async def test_a_compaction_replaces_the_rows_before_it(harness: TurnWorkerHarne
 
 async def test_the_progress_of_a_failed_turn_is_remembered(harness: TurnWorkerHarness) -> None:
     """The last checkpoint becomes the turn's row."""
-    agent = RememberingAgent()
+    agent = HistoryAgent()
     async with harness.running(agent):
         await run_turns(harness, "one", "fail", "two")
     assert agent.seen[-1] == ["one", "half of it"]
     assert await stored(harness) == [["one"], ["half of it"], ["two"]]
 
 
-async def test_what_is_not_committed_is_forgotten(harness: TurnWorkerHarness) -> None:
+async def test_what_is_not_committed_is_discarded(harness: TurnWorkerHarness) -> None:
     """A row that was rolled back is not in the next turn's history, whatever its fence."""
     cache, turn = HistoryCache(), await harness.add_turn("one")
     async with harness.database.begin() as connection:
@@ -214,10 +214,14 @@ def _upgrade_to(connection: object, revision: str) -> None:
 
 def test_an_entry_survives_its_bytes() -> None:
     """Half characters too, which a model may write."""
-    told = HistoryEntry(messages=({"text": "\ud800 ü"},), notes=("a",), replaces=True)
-    read = decode_entry(encode_entry(told))
+    reported = HistoryEntry(messages=({"text": "\ud800 ü"},), notes=("a",), replaces=True)
+    read = decode_entry(encode_entry(reported))
     assert read is not None
-    assert (read.messages, read.notes, read.replaces) == (told.messages, told.notes, told.replaces)
+    assert (read.messages, read.notes, read.replaces) == (
+        reported.messages,
+        reported.notes,
+        reported.replaces,
+    )
 
 
 async def undo(harness: TurnWorkerHarness) -> str:
@@ -230,7 +234,7 @@ async def undo(harness: TurnWorkerHarness) -> str:
 
 async def test_the_last_exchange_is_taken_back_and_nothing_is_erased(harness: TurnWorkerHarness) -> None:
     """The next turn does not know it, whether its worker has the history in memory or not."""
-    agent = RememberingAgent()
+    agent = HistoryAgent()
     async with harness.running(agent):
         await run_turns(harness, "one", "two", "three")
         assert "`three`" in await undo(harness)
@@ -251,7 +255,7 @@ async def test_the_last_exchange_is_taken_back_and_nothing_is_erased(harness: Tu
 
 async def test_a_jobs_result_is_taken_back_with_what_asked_for_it(harness: TurnWorkerHarness) -> None:
     """An exchange is a person's message with all that followed it."""
-    agent = RememberingAgent()
+    agent = HistoryAgent()
     async with harness.running(agent):
         await run_turns(harness, "one", "start a job")
         result = await harness.add_turn("exit code 0", trigger="job")
@@ -265,7 +269,7 @@ async def test_a_jobs_result_is_taken_back_with_what_asked_for_it(harness: TurnW
 async def test_what_cannot_be_taken_back_is_explained(harness: TurnWorkerHarness) -> None:
     """Nothing was said, a turn is open, or the exchange is part of a summary."""
     assert await undo(harness) == NOTHING
-    agent = RememberingAgent()
+    agent = HistoryAgent()
     async with harness.running(agent):
         await run_turns(harness, "one", "compact")
         assert await undo(harness) == SUMMARISED

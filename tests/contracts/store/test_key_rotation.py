@@ -37,11 +37,11 @@ async def _fill(database: Database, vault: Vault, many: int) -> tuple[str, str]:
         for number in range(many):
             config = {"envVars": {"TOKEN": f"canary-{number}"}}
             await book.create(connection, account.id, "sandbox", name=f"s{number}", config=config)
-        told = await webhooks.create(
+        reported = await webhooks.create(
             connection, vault, account.id, url=CallableUrl("https://example.org/"), events=("*",), name="h"
         )
         await endpoints.update_endpoint(
-            connection, webhooks.with_rotated_secret(vault, told.endpoint, "whsec_" + "a" * 32)
+            connection, webhooks.with_rotated_secret(vault, reported.endpoint, "whsec_" + "a" * 32)
         )
         conversation = Conversation(id=new_id("cnv"), account=account.id, agent="agt", created_at=now)
         await conversation_store.insert_conversation(connection, conversation)

@@ -233,15 +233,15 @@ async def test_the_tools_write_find_and_delete_notes(database: Database, tmp_pat
     assert [one.id for one in await memory.memories.search(memory.view.filter, "", limit=9)] == [kept.id]
 
 
-class Listener(Agent):
+class InstructionRecorder(Agent):
     """An agent that keeps the instructions it was given."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
         """Keep the instructions and end."""
-        self.heard = [turn_input.agent.instructions, *[one.name for one in tools.list()]]
+        self.received = [turn_input.agent.instructions, *[one.name for one in tools.list()]]
         yield Finished(output="done")
 
 
@@ -252,10 +252,10 @@ async def test_a_model_gets_the_notes_of_its_conversation(database: Database, tm
     await memories_of(database).write(
         NewMemory(account=harness.agent.account, subject=subject, text="tea at noon", created_by="key")
     )
-    turn, agent = await harness.add_turn(), Listener()
+    turn, agent = await harness.add_turn(), InstructionRecorder()
     async with harness.running(agent):
         await harness.wake()
         await harness.wait_for_state(turn, TurnState.COMPLETED)
-    assert agent.heard[0].startswith("Be kind.")
-    assert "tea at noon" in agent.heard[0]
-    assert {"memory_write", "memory_search", "memory_delete"} <= set(agent.heard[1:])
+    assert agent.received[0].startswith("Be kind.")
+    assert "tea at noon" in agent.received[0]
+    assert {"memory_write", "memory_search", "memory_delete"} <= set(agent.received[1:])

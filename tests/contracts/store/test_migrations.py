@@ -41,7 +41,7 @@ async def test_a_migrated_database_equals_the_tables(database_url: str) -> None:
     assert await _inspect_database(database_url, _differences) == []
 
 
-async def test_status_tells_where_a_database_stands(database_url: str) -> None:
+async def test_status_reports_the_revision_of_a_database(database_url: str) -> None:
     """An empty database has no revision; a migrated one has the newest."""
     empty = await status(database_url)
     await migrate_up(database_url)

@@ -43,7 +43,7 @@ from statement_recorder import recorded_statements
 MODEL = "openai:pigeon"
 
 
-class AskingAgent(Agent):
+class CountingAgent(Agent):
     """Requests its model a number of times with 100 tokens each; the requests can be held, or fail."""
 
     def __init__(self, requests: int = 1) -> None:
@@ -89,7 +89,7 @@ def turn_input(turn: str, **limits: Any) -> TurnInput:
 
 async def run_turn(meter: UsageMeter, asked: TurnInput, agent: Agent | None = None) -> None:
     """Perform a turn to its end."""
-    async for _step in MeteredAgent(agent or AskingAgent(), meter).run(asked, RecordingTools()):
+    async for _step in MeteredAgent(agent or CountingAgent(), meter).run(asked, RecordingTools()):
         pass
 
 
@@ -110,7 +110,7 @@ async def test_competing_replicas_keep_a_budget(database: Database, account: str
     await set_budget(database, account, day={"requests": 10}, month={"requests": 1000})
     other = Database(database.url.render_as_string(hide_password=False))
     meters = [UsageMeter(one, Metrics(), {}) for one in (database, other)]
-    agents = [AskingAgent() for _ in range(30)]
+    agents = [CountingAgent() for _ in range(30)]
     for agent in agents:
         agent.may_answer.clear()
     running = [
@@ -139,10 +139,10 @@ async def test_competing_replicas_keep_a_budget(database: Database, account: str
 async def test_usage_replaces_the_reservation(database: Database, account: str) -> None:
     """Each request counts with its real usage; the next one after the limit is refused with its end."""
     meter = UsageMeter(database, Metrics(), {})
-    await run_turn(meter, turn_input("trn_1", budget_day_tokens=250), AskingAgent(requests=3))
+    await run_turn(meter, turn_input("trn_1", budget_day_tokens=250), CountingAgent(requests=3))
     found = await counters(database, account)
     assert [(one.owner, one.used, one.reserved) for one in found] == [("agt_1", 300, 0)]
-    agent = AskingAgent()
+    agent = CountingAgent()
     with pytest.raises(
         AgentError, match=r"tokens per day of agent 'ada' is used up: 300 of 250\. It begins"
     ) as caught:
@@ -166,7 +166,7 @@ async def test_a_refused_request_reserves_nothing(database: Database, account: s
 
 async def test_a_failed_request_gives_back(database: Database, account: str) -> None:
     """A request without an answer takes nothing of the budget."""
-    meter, agent = UsageMeter(database, Metrics(), {}), AskingAgent()
+    meter, agent = UsageMeter(database, Metrics(), {}), CountingAgent()
     agent.fails = True
     with pytest.raises(AgentError, match="down"):
         await run_turn(meter, turn_input("trn_1", budget_day_requests=1), agent)
@@ -195,7 +195,7 @@ async def test_a_dead_process_gives_back(database: Database, account: str) -> No
 async def test_an_expired_reservation_is_given_back_once(database: Database, account: str) -> None:
     """A request that ends after its reservation was given back counts with its usage alone."""
     await set_budget(database, account, day={"requests": 5})
-    meter, agent = UsageMeter(database, Metrics(), {}), AskingAgent()
+    meter, agent = UsageMeter(database, Metrics(), {}), CountingAgent()
     agent.may_answer.clear()
     running = asyncio.create_task(run_turn(meter, turn_input("trn_1"), agent))
     async with asyncio.timeout(60):
@@ -211,7 +211,7 @@ async def test_an_expired_reservation_is_given_back_once(database: Database, acc
 async def test_a_limit_is_removed_while_a_request_runs(database: Database, account: str) -> None:
     """The request's end finds its counter, so that a later limit does not begin below zero."""
     await set_budget(database, account, day={"tokens": 5000})
-    meter, agent = UsageMeter(database, Metrics(), {}), AskingAgent()
+    meter, agent = UsageMeter(database, Metrics(), {}), CountingAgent()
     agent.may_answer.clear()
     running = asyncio.create_task(run_turn(meter, turn_input("trn_1"), agent))
     async with asyncio.timeout(60):
@@ -233,9 +233,9 @@ async def test_people_are_warned_once(database: Database, account: str) -> None:
 
     meter = UsageMeter(database, Metrics(), {}, reservations=BudgetReservations(database, on_warning=warn))
     await set_budget(database, account, day={"tokens": 500}, timezone="Europe/Berlin")
-    await run_turn(meter, turn_input("trn_1"), AskingAgent(requests=3))
+    await run_turn(meter, turn_input("trn_1"), CountingAgent(requests=3))
     assert not warnings
-    await run_turn(meter, turn_input("trn_2"), AskingAgent(requests=2))
+    await run_turn(meter, turn_input("trn_2"), CountingAgent(requests=2))
     assert len(warnings) == 1
     assert "80% of the budget of tokens per day of this account is used: 400 of 500." in warnings[0].text
     assert warnings[0].conversation == "cnv_1"
@@ -244,7 +244,7 @@ async def test_people_are_warned_once(database: Database, account: str) -> None:
 async def test_earlier_usage_counts_when_a_limit_is_set(database: Database, account: str) -> None:
     """A limit that is set in the middle of a day includes what was used that day."""
     meter = UsageMeter(database, Metrics(), {})
-    await run_turn(meter, turn_input("trn_1"), AskingAgent(requests=3))
+    await run_turn(meter, turn_input("trn_1"), CountingAgent(requests=3))
     await set_budget(database, account, day={"tokens": 200})
     with pytest.raises(AgentError, match="used up: 300 of 200"):
         await run_turn(meter, turn_input("trn_2"))

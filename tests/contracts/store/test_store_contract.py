@@ -85,12 +85,12 @@ async def test_a_revoked_key_opens_nothing_more(database: Database) -> None:
     door = ApiKeyAuthenticator(database)
     principal = await door.authenticate(key)
     assert principal is not None
-    told: list[str] = []
-    door.on_revoked.append(told.append)
+    reported: list[str] = []
+    door.on_revoked.append(reported.append)
     assert await door.revoke(principal.key)
     assert await door.authenticate(key) is None
     assert not await door.is_valid(principal)
-    assert told == [principal.key]
+    assert reported == [principal.key]
 
 
 async def test_a_revocation_elsewhere_is_seen_within_a_second(database: Database) -> None:
@@ -174,13 +174,13 @@ async def test_pages_hold_every_record_once(database: Database) -> None:
 async def test_endpoints_of_agents_are_no_records(database: Database) -> None:
     """Records that belong to an agent are neither listed nor found among the account's records."""
     account, _ = await _account(database, "one")
-    record, brought = _endpoint(account, "mine"), _endpoint(account, origin="agent:agt_1")
+    record, fetched = _endpoint(account, "mine"), _endpoint(account, origin="agent:agt_1")
     async with database.begin() as connection:
         await endpoints.add(connection, record)
-        await endpoints.add(connection, brought)
+        await endpoints.add(connection, fetched)
         assert await endpoints.list_for_account(connection, account, after="", limit=10) == [record]
-        assert await endpoints.get(connection, account, brought.id) is None
-        assert await endpoints.get_by_origin(connection, account, "agent:agt_1") == brought
+        assert await endpoints.get(connection, account, fetched.id) is None
+        assert await endpoints.get_by_origin(connection, account, "agent:agt_1") == fetched
 
 
 async def test_one_of_many_claims_an_idempotency_key(database: Database) -> None:
@@ -205,7 +205,7 @@ async def test_one_of_many_takes_over_an_abandoned_key(database: Database) -> No
     assert (await asyncio.gather(*(take() for _ in range(5)))).count(True) == 1
 
 
-async def test_answers_are_kept_and_forgotten(database: Database) -> None:
+async def test_answers_are_stored_and_deleted(database: Database) -> None:
     """An answer is found under its key until it is older than the window."""
     account, _ = await _account(database, "one")
     await idempotency.claim(database, account, "key", "digest")

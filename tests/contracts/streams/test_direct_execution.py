@@ -114,7 +114,7 @@ async def test_results_have_the_methods_of_sqlalchemy(known: Database) -> None:
         assert row["name"] == "a"
 
 
-async def test_changes_are_counted_and_told(known: Database) -> None:
+async def test_changes_are_counted_and_reported(known: Database) -> None:
     """`rowcount`, RETURNING, and many rows in one call."""
     async with known.begin() as connection:
         many = await execute(connection, INSERT, [thing("b"), thing("c")], direct=True)
@@ -122,8 +122,8 @@ async def test_changes_are_counted_and_told(known: Database) -> None:
         changed = await execute(connection, RENAME, {"of": "b", "to": "d"}, direct=True)
         missed = await execute(connection, RENAME, {"of": "b", "to": "d"}, direct=True)
         assert (changed.rowcount, missed.rowcount) == (1, 0)
-        told = await execute(connection, RENAME_AND_TELL, {"of": "d", "to": "e"}, direct=True)
-        assert tuple(told.one()) == (2, NOON.astimezone(UTC))
+        reported = await execute(connection, RENAME_AND_TELL, {"of": "d", "to": "e"}, direct=True)
+        assert tuple(reported.one()) == (2, NOON.astimezone(UTC))
 
 
 async def test_errors_are_those_of_sqlalchemy_without_the_values(known: Database) -> None:

@@ -36,7 +36,7 @@ async def test_progress_keeps_the_epoch(database: Database) -> None:
     assert "-" not in first
 
 
-async def test_a_stream_made_anew_is_another_epoch(database: Database) -> None:
+async def test_a_recreated_stream_has_another_epoch(database: Database) -> None:
     """Deleted and made again, the same numbers mean other events."""
     first = await determine(database, MONDAY, 10)
     assert await determine(database, TUESDAY, 20) != first

@@ -146,7 +146,7 @@ async def test_deltas_stand_between_lasting_events_and_can_be_left_out(stream: E
     assert draft.event.data == {"text": "llo"}
 
 
-async def test_a_delta_stands_behind_the_event_that_is_being_appended(stream: EventStream) -> None:
+async def test_a_delta_follows_the_event_that_is_being_appended(stream: EventStream) -> None:
     """It names this event as the one before it."""
     appending = asyncio.create_task(stream.append(make_event(1), expected=0, account="acc"))
     await asyncio.sleep(0)
@@ -232,7 +232,7 @@ async def test_a_follower_sees_what_is_appended_from_now_on(stream: EventStream)
             assert (seen.seq, seen.previous, seen.event.data) == (seq, before, {"text": "hi"})
 
 
-async def test_a_follower_far_behind_is_told_to_read(stream: EventStream) -> None:
+async def test_a_follower_far_behind_must_read(stream: EventStream) -> None:
     """More than the buffer holds becomes one doubt, not unbounded memory."""
     async with (
         stream.subscribe("cnv_a", account="acc") as follower,
@@ -282,7 +282,7 @@ async def test_a_dead_broker_is_unreachable_and_deltas_are_dropped(tmp_path: Pat
         await events.publish_transient(delta("lost"), account="acc")
 
 
-async def test_a_forgotten_conversation_leaves_nothing_and_no_other_is_touched(stream: EventStream) -> None:
+async def test_a_purged_conversation_leaves_nothing_and_no_other_is_touched(stream: EventStream) -> None:
     """Durable and transient events of one conversation are purged, repeatedly; others keep theirs."""
     await appended(stream, 3)
     kept = await appended(stream, 2, "cnv_b")

@@ -81,7 +81,7 @@ async def test_a_holder_from_before_changes_no_turn(database: Database) -> None:
     assert (found.state, found.attempt) == (TurnState.COMPLETED, 1)
 
 
-async def test_a_settled_turn_tells_whether_another_one_waits(database: Database) -> None:
+async def test_a_settled_turn_reports_whether_another_one_waits(database: Database) -> None:
     """Turns of the same conversation count, those that have ended do not."""
     conversation, other = await _conversation(database), await _conversation(database)
     first, second = _turn(conversation), _turn(conversation)
@@ -96,7 +96,7 @@ async def test_a_settled_turn_tells_whether_another_one_waits(database: Database
     assert [one.has_successor for one in settled if one is not None] == [True, False]
 
 
-async def test_an_ended_attempt_tells_whether_more_waits_at_its_destination(database: Database) -> None:
+async def test_an_ended_attempt_reports_whether_more_waits_at_its_destination(database: Database) -> None:
     """Unfinished deliveries of the same destination count, and only those."""
     first, second = await _make_due_delivery(database), await _make_due_delivery(database)
     others = []
@@ -184,7 +184,7 @@ async def _end_attempt(
         return bool((await attempt_store.end_attempts(connection, ended)).changed)
 
 
-async def test_a_worker_that_was_frozen_sends_nothing_that_was_sent_meanwhile(database: Database) -> None:
+async def test_a_worker_that_was_frozen_repeats_no_message(database: Database) -> None:
     """A delivery read before a freeze is not claimed after another worker claimed or delivered it."""
     seen = await _make_due_delivery(database)
     number = await _begin_attempt(database, seen)

@@ -84,7 +84,7 @@ async def test_a_writer_who_gives_up_leaves_the_others(database: Database) -> No
     assert len([word for word in written(database) if word.startswith("other")]) == 24
 
 
-async def test_one_in_a_hurry_waits_for_nobody_behind(database: Database) -> None:
+async def test_an_urgent_step_waits_for_no_later_one(database: Database) -> None:
     """An urgent word is on the disk before the words of those who came before it and still wait."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(write(database, f"word{number}")) for number in range(20)]

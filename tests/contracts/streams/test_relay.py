@@ -61,7 +61,7 @@ async def _run_relay(relay: Relay) -> AsyncIterator[None]:
             stop.set()
 
 
-async def test_what_nobody_offered_is_appended_in_order(database: Database) -> None:
+async def test_events_that_were_not_enqueued_are_appended_in_order(database: Database) -> None:
     """Events another process recorded before it died, and those recorded later, come into the stream once."""
     stream = MemoryEvents()
     relay = Relay(database, stream, lambda _point: None)

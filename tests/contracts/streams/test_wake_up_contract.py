@@ -154,8 +154,8 @@ async def test_two_listeners_share_the_work(nats_connection: NatsConnection) -> 
     stop, enough = asyncio.Event(), asyncio.Event()
 
     async def listen() -> None:
-        async with aclosing(wake_ups.subscribe(WorkQueue.TURN, at_most=3, stop=stop)) as heard:  # type: ignore[type-var]
-            async for wake_up in heard:
+        async with aclosing(wake_ups.subscribe(WorkQueue.TURN, at_most=3, stop=stop)) as received:  # type: ignore[type-var]
+            async for wake_up in received:
                 seen.append(wake_up.key)
                 await wake_up.ack()
                 if len(seen) >= 40:

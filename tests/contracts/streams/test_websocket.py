@@ -225,7 +225,7 @@ async def test_a_key_may_come_in_the_first_frame(server: StreamServer) -> None:
 
 
 @pytest.mark.parametrize("frame", [{"type": "ping"}, {"type": "auth", "key": "bad"}])
-async def test_nobody_in_particular_is_closed_with_4401(server: StreamServer, frame: Any) -> None:
+async def test_an_unauthenticated_client_is_closed_with_4401(server: StreamServer, frame: Any) -> None:
     """A wrong key, or another frame before the key, ends the connection."""
     async with open_socket(server, "") as socket:
         await socket.send_json(frame)
@@ -277,7 +277,7 @@ async def test_a_stopping_gateway_says_that_it_restarts(events: MemoryEvents) ->
         assert await wait_closed(socket) == 1012
 
 
-async def test_an_absent_broker_is_told_over_http_and_waited_for_on_the_socket(
+async def test_an_absent_broker_is_reported_over_http_and_awaited_on_the_socket(
     server: StreamServer, events: MemoryEvents
 ) -> None:
     """A page is 503 while NATS is unavailable; a subscription begins when it is back."""

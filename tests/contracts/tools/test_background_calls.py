@@ -81,7 +81,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[TurnWorkerHarness]:
     await database.close()
 
 
-class Gateway:
+class CallProcess:
     """A process that makes calls, until `kill` or the end of its block."""
 
     def __init__(self, harness: TurnWorkerHarness, dovecot: Dovecot, *, limit: int = 10) -> None:
@@ -152,7 +152,7 @@ class Gateway:
 async def test_a_call_becomes_a_job_and_its_result_comes_home(harness: TurnWorkerHarness, name: str) -> None:
     """The model gets the job's id; the result settles the job and starts the follow-up turn."""
     dovecot = Dovecot()
-    async with Gateway(harness, dovecot) as gateway:
+    async with CallProcess(harness, dovecot) as gateway:
         turn = await harness.add_turn(running=True)
         started = await gateway.call(turn, name)
         job = started.detail["resultId"]
@@ -173,7 +173,7 @@ async def test_a_call_becomes_a_job_and_its_result_comes_home(harness: TurnWorke
 
 async def test_a_quick_call_is_no_job(harness: TurnWorkerHarness) -> None:
     """Its result is the call's, and no job is recorded; the description tells the model about both."""
-    async with Gateway(harness, Dovecot()) as gateway:
+    async with CallProcess(harness, Dovecot()) as gateway:
         turn = await harness.add_turn(running=True)
         assert (await gateway.call(turn, "maybe", quick=True)).content == "at once"
         async with harness.database.read() as connection:
@@ -188,7 +188,7 @@ async def test_a_quick_call_is_no_job(harness: TurnWorkerHarness) -> None:
 async def test_a_stopped_job_cancels_its_call(harness: TurnWorkerHarness) -> None:
     """The function is cancelled; the job is stopped and says that it may have had an effect."""
     dovecot = Dovecot()
-    async with Gateway(harness, dovecot) as gateway:
+    async with CallProcess(harness, dovecot) as gateway:
         started = await gateway.call(await harness.add_turn(running=True), "later")
         await dovecot.called.wait()
         await harness.jobs.stop(await gateway.job(started.detail["resultId"]))
@@ -201,7 +201,7 @@ async def test_a_stopped_job_cancels_its_call(harness: TurnWorkerHarness) -> Non
 async def test_a_cancelled_turn_cancels_a_call_that_is_no_job(harness: TurnWorkerHarness) -> None:
     """A call that waits within its turn ends with it."""
     dovecot = Dovecot()
-    async with Gateway(harness, dovecot, limit=1) as gateway:
+    async with CallProcess(harness, dovecot, limit=1) as gateway:
         await gateway.call(await harness.add_turn(running=True), "later")
         await dovecot.called.wait()
         dovecot.called.clear()
@@ -216,7 +216,7 @@ async def test_a_cancelled_turn_cancels_a_call_that_is_no_job(harness: TurnWorke
 async def test_an_account_has_a_limited_number_of_calls(harness: TurnWorkerHarness) -> None:
     """Above the limit a job is refused, and a slow call stays in its turn."""
     dovecot = Dovecot()
-    async with Gateway(harness, dovecot, limit=1) as gateway:
+    async with CallProcess(harness, dovecot, limit=1) as gateway:
         turn = await harness.add_turn(running=True)
         first = await gateway.call(turn, "later")
         refused = await gateway.call(turn, "later", "call-2")
@@ -237,11 +237,11 @@ async def test_a_call_of_a_process_that_died(
 ) -> None:
     """A call in flight is repeated if that does no harm; else its outcome is unknown, in clear words."""
     dovecot = Dovecot()
-    async with Gateway(harness, dovecot) as gateway:
+    async with CallProcess(harness, dovecot) as gateway:
         started = await gateway.call(await harness.add_turn(running=True), name)
         await dovecot.called.wait()
     dovecot.opened.set()
-    async with Gateway(harness, dovecot) as gateway:
+    async with CallProcess(harness, dovecot) as gateway:
         ended = await gateway.ended(started.detail["resultId"])
         assert (str(ended.state), dovecot.calls) == (state, calls)
         if state == "failed":
@@ -251,7 +251,7 @@ async def test_a_call_of_a_process_that_died(
 
 async def test_a_call_of_a_removed_tool_fails(harness: TurnWorkerHarness) -> None:
     """The job of a tool that is not installed any more ends, and says so."""
-    async with Gateway(harness, Dovecot()) as gateway:
+    async with CallProcess(harness, Dovecot()) as gateway:
         turn = await harness.add_turn(running=True)
         call = JobCall(
             job="job_gone",

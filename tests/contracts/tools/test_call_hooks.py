@@ -255,8 +255,8 @@ async def test_turns_are_decided_about(harness: TurnWorkerHarness) -> None:
     end = steps[-1]
     assert isinstance(end, Finished)
     assert end.output == said[-1]
-    for text, told in [("curse", "mind your words"), ("secret", "withheld")]:
-        with pytest.raises(AgentError, match=told):
+    for text, reported in [("curse", "mind your words"), ("secret", "withheld")]:
+        with pytest.raises(AgentError, match=reported):
             await collect_steps(agent, turn_input(spec, text), RecordingTools())
 
 
@@ -266,8 +266,11 @@ async def _two(call: HookCall, other: str) -> None:
 
 def test_a_broken_hook_is_named() -> None:
     """A module that is missing, and what is not a function of one parameter, are named."""
-    for value, told in [("no_such_module:rules", "no_such_module"), (f"{__name__}:_two", "one parameter")]:
-        with pytest.raises(BrokenHook, match=told):
+    for value, reported in [
+        ("no_such_module:rules", "no_such_module"),
+        (f"{__name__}:_two", "one parameter"),
+    ]:
+        with pytest.raises(BrokenHook, match=reported):
             load_hooks([EntryPoint(name="one", value=value, group="dovecote.hooks")])
     with pytest.raises(BrokenHook, match="hook points are"):
         hook("before_lunch")  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ class SharingAccount:
         async with self.database.begin() as connection:
             return (await self.records.create(connection, self.id, kind, name=name, config=config)).record
 
-    async def change_box(self, **change: Any) -> None:
+    async def change_sandbox(self, **change: Any) -> None:
         """Change the sandbox record."""
         async with self.database.begin() as connection:
             await self.records.update(connection, self.box, patch=change, below="")
@@ -104,7 +104,7 @@ async def test_other_sandboxes_stay_shared(
     account: SharingAccount, agents: tuple[str, ...], change: dict[str, Any]
 ) -> None:
     """A credential for every agent, a record that says so, and another network change nothing."""
-    await account.change_box(**change)
+    await account.change_sandbox(**change)
     before = await account.environments()
     await add_credential(account, *agents)
     after = await account.environments()
@@ -129,7 +129,7 @@ async def test_a_sandbox_that_was_shared_never_becomes_one_agents(account: Shari
         max_lifetime=600.0,
     )
     await add_credential(account, "coder")
-    await account.change_box(isolation="AGENT")
+    await account.change_sandbox(isolation="AGENT")
     reserved = await account.resolver.for_reservation(row)
     assert reserved is not None
     assert (reserved.spec.agent, reserved.spec.label) == ("", shared.spec.label)

@@ -96,7 +96,7 @@ class SyncRecorder:
         self.synced.append(spec)
 
 
-class Account:
+class AccountFixture:
     """An account with a workspace, whose agents' environments are resolved."""
 
     def __init__(self, database: Database, path: Path) -> None:
@@ -143,9 +143,9 @@ class Account:
 
 
 @pytest.fixture
-async def account(database: Database, tmp_path: Path) -> Account:
+async def account(database: Database, tmp_path: Path) -> AccountFixture:
     """An account with a workspace and a sandbox record."""
-    created = Account(database, tmp_path)
+    created = AccountFixture(database, tmp_path)
     async with database.begin() as connection:
         created.id = (await api_keys.create_account(connection, "one"))[0].id
     await created.create("workspace", "files", {})
@@ -162,7 +162,7 @@ async def account(database: Database, tmp_path: Path) -> Account:
     ids=["no sandbox anywhere", "sandbox is null"],
 )
 async def test_a_workspace_without_a_sandbox_offers_read_and_glob(
-    account: Account, config: dict[str, Any]
+    account: AccountFixture, config: dict[str, Any]
 ) -> None:
     """Nothing runs on the default sandbox instead, and nothing is written; a person may be asked."""
     assert account.list_tools(await account.environment(**config)) == {
@@ -174,7 +174,7 @@ async def test_a_workspace_without_a_sandbox_offers_read_and_glob(
     }
 
 
-async def test_a_read_only_workspace_offers_no_tool_that_writes(account: Account) -> None:
+async def test_a_read_only_workspace_offers_no_tool_that_writes(account: AccountFixture) -> None:
     """With write access the same agent has them."""
     reader = await account.environment(workspaces=[READ_ONLY], sandbox="box")
     writer = await account.environment(workspaces=[WRITABLE], sandbox="box")
@@ -186,7 +186,7 @@ async def test_a_read_only_workspace_offers_no_tool_that_writes(account: Account
 @pytest.mark.parametrize("use", [READ_ONLY, WRITABLE], ids=["reader", "writer"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_job_and_its_sandbox_keep_the_access_of_the_turn(
-    account: Account, provider: str, use: dict[str, Any]
+    account: AccountFixture, provider: str, use: dict[str, Any]
 ) -> None:
     """A job's files are synced with the readOnly of its agent's workspace, also after the turn has ended."""
     await account.create("sandbox", "there", _box(provider))
@@ -207,7 +207,9 @@ async def test_a_job_and_its_sandbox_keep_the_access_of_the_turn(
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_job_without_a_reservation_changes_no_workspace(account: Account, provider: str) -> None:
+async def test_a_job_without_a_reservation_changes_no_workspace(
+    account: AccountFixture, provider: str
+) -> None:
     """The row of a sandbox says whether its agents may write; it is deleted before the sandbox is."""
     await account.create("sandbox", "there", _box(provider))
     account.pools[provider] = pool = SyncRecorder()
@@ -217,7 +219,7 @@ async def test_a_job_without_a_reservation_changes_no_workspace(account: Account
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_readers_and_writers_do_not_share_a_sandbox(account: Account, provider: str) -> None:
+async def test_readers_and_writers_do_not_share_a_sandbox(account: AccountFixture, provider: str) -> None:
     """What a reader writes in its own sandbox is never synced back by a writer's turn."""
     await account.create("sandbox", "there", _box(provider))
     reader = await account.environment(workspaces=[READ_ONLY], sandbox="there")
@@ -229,7 +231,7 @@ async def test_readers_and_writers_do_not_share_a_sandbox(account: Account, prov
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_writers_keep_the_label_of_their_sandbox(account: Account, provider: str) -> None:
+async def test_writers_keep_the_label_of_their_sandbox(account: AccountFixture, provider: str) -> None:
     """An upgrade finds the sandboxes that exist."""
     await account.create("sandbox", "there", _box(provider))
     writer = await account.environment(workspaces=[WRITABLE], sandbox="there")
@@ -238,7 +240,7 @@ async def test_writers_keep_the_label_of_their_sandbox(account: Account, provide
     assert writer.spec.label == "dovecote-here-" + key_of("sandbox", kind, provider, *parts)
 
 
-async def test_a_reader_is_refused_in_an_external_sandbox(account: Account) -> None:
+async def test_a_reader_is_refused_in_an_external_sandbox(account: AccountFixture) -> None:
     """All agents there have the same files; a reader without a sandbox and a writer are fine."""
     await account.create("sandbox", "tools", EXTERNAL)
     with pytest.raises(InvalidRecord) as refused:
@@ -248,7 +250,7 @@ async def test_a_reader_is_refused_in_an_external_sandbox(account: Account) -> N
     assert (await account.environment(workspaces=[WRITABLE], sandbox="tools")).spec.external == "tools"
 
 
-async def test_a_readers_sandbox_does_not_become_external(account: Account) -> None:
+async def test_a_readers_sandbox_does_not_become_external(account: AccountFixture) -> None:
     """The change of the record is refused; a record that was stored before the rule is not used."""
     sandbox = await account.create("sandbox", "there", {"provider": "docker", "persistent": True})
     agent = await account.create("agent", "reader", {"workspaces": [READ_ONLY], "sandbox": "there"})
@@ -264,7 +266,9 @@ async def test_a_readers_sandbox_does_not_become_external(account: Account) -> N
         await account.resolver.resolve(agent, "cnv_1")
 
 
-async def test_nobody_is_asked_about_arguments_that_the_schema_refuses(account: Account) -> None:
+async def test_no_approval_is_requested_for_arguments_that_the_schema_refuses(
+    account: AccountFixture,
+) -> None:
     """A call that cannot run needs no approval; a valid one does."""
     await account.create("sandbox", "careful", {"provider": "host", "permissionMode": "ask"})
     tools = account.executor(await account.environment(workspaces=[WRITABLE], sandbox="careful"))

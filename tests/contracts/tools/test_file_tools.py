@@ -221,8 +221,8 @@ async def test_a_directory_is_listed(harness: ToolHarness) -> None:
 async def test_files_are_described_moved_copied_and_removed(harness: ToolHarness) -> None:
     """Inside the sandbox; what a model did wrong is a result that it can act on."""
     await harness.sandbox.write("d/one", b"1234")
-    told = await harness.run_tool(stat, path="d/one")
-    assert (told.detail["kind"], told.detail["size"]) == ("file", 4)
+    reported = await harness.run_tool(stat, path="d/one")
+    assert (reported.detail["kind"], reported.detail["size"]) == ("file", 4)
     assert (await harness.run_tool(mkdir, path="e/f")).ok
     assert (await harness.run_tool(rename, path="d/one", to="e/f/two")).ok
     assert (await harness.run_tool(copy, path="e", to="g")).ok

@@ -40,7 +40,7 @@ BIRD = {"type": "object", "properties": {"bird": {"type": "string"}, "far": {"ty
 
 
 @dataclass(kw_only=True)
-class Service:
+class HttpToolService:
     """A server on loopback that repeats what it gets."""
 
     url: str = ""
@@ -63,9 +63,9 @@ class Service:
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Service]:
+async def service() -> AsyncIterator[HttpToolService]:
     """A running server."""
-    service = Service()
+    service = HttpToolService()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", service.answer)
     runner = web.AppRunner(app, access_log=None)
@@ -112,7 +112,9 @@ def http_tool(url: str, **changes: Any) -> dict[str, Any]:
     return {"url": url, "description": "Look.", "parameters": BIRD, "approval": "never", **changes}
 
 
-async def test_arguments_become_path_query_and_body(harness: TurnWorkerHarness, service: Service) -> None:
+async def test_arguments_become_path_query_and_body(
+    harness: TurnWorkerHarness, service: HttpToolService
+) -> None:
     """A named part of the path is escaped; the rest is the query of a GET and the body of a POST."""
     agent = HttpAgent(harness)
     headers = {"Authorization": f"Bearer {SECRET}"}
@@ -134,7 +136,7 @@ async def test_arguments_become_path_query_and_body(harness: TurnWorkerHarness, 
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "reported"),
     [
         ({}, "bird is missing"),
         ({"bird": ".."}, "neither empty nor"),
@@ -143,7 +145,7 @@ async def test_arguments_become_path_query_and_body(harness: TurnWorkerHarness, 
     ],
 )
 async def test_wrong_arguments_are_not_sent(
-    harness: TurnWorkerHarness, service: Service, args: dict[str, Any], told: str
+    harness: TurnWorkerHarness, service: HttpToolService, args: dict[str, Any], reported: str
 ) -> None:
     """The model reads what is wrong; no path outside the URL's own can be reached."""
     agent = HttpAgent(harness)
@@ -151,11 +153,11 @@ async def test_wrong_arguments_are_not_sent(
     async with agent.tools() as tools:
         result = await tools.call("look", args, call="call-1")
     assert not result.ok
-    assert told in result.content
+    assert reported in result.content
     assert service.seen == []
 
 
-async def test_failures_are_results(harness: TurnWorkerHarness, service: Service) -> None:
+async def test_failures_are_results(harness: TurnWorkerHarness, service: HttpToolService) -> None:
     """Statuses, redirects, long answers and refused addresses become results within the output limit."""
     agent = HttpAgent(harness)
     paths = ("missing", "moved", "long")
@@ -176,7 +178,7 @@ async def test_failures_are_results(harness: TurnWorkerHarness, service: Service
 
 @pytest.mark.parametrize("stated", ["text/plain", "text/html; charset=hex", "text/html; charset=idna", "x"])
 async def test_answers_of_any_charset_are_text(
-    harness: TurnWorkerHarness, service: Service, stated: str
+    harness: TurnWorkerHarness, service: HttpToolService, stated: str
 ) -> None:
     """A missing charset, and one that is no charset of a text, count as UTF-8."""
     agent = HttpAgent(harness)
@@ -186,7 +188,7 @@ async def test_answers_of_any_charset_are_text(
     assert result.content == "HTTP 200\ngrün"
 
 
-async def test_the_question_shows_the_address(harness: TurnWorkerHarness, service: Service) -> None:
+async def test_the_question_shows_the_address(harness: TurnWorkerHarness, service: HttpToolService) -> None:
     """A call follows the sandbox's mode; a person sees the method and the whole address."""
     agent = HttpAgent(harness)
     await agent.configure(look=http_tool(f"{service.url}/birds/{{bird}}", approval="default"))
@@ -203,7 +205,7 @@ async def test_the_question_shows_the_address(harness: TurnWorkerHarness, servic
 
 
 async def test_an_approval_ends_when_the_address_changes(
-    harness: TurnWorkerHarness, service: Service
+    harness: TurnWorkerHarness, service: HttpToolService
 ) -> None:
     """An approved request is not sent to another address; a new approval is needed, and asked for."""
     agent = HttpAgent(harness)

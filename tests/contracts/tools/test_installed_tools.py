@@ -76,7 +76,7 @@ async def test_a_function_is_described_called_and_recorded(harness: TurnWorkerHa
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "reported"),
     [
         ({"places": 1}, "birds: Field required"),
         ({"places": "many", "birds": []}, "places"),
@@ -86,12 +86,12 @@ async def test_a_function_is_described_called_and_recorded(harness: TurnWorkerHa
         ({"places": 1, "birds": [], "mode": "broken"}, "the tool failed"),
     ],
 )
-async def test_failures_are_results(harness: TurnWorkerHarness, args: dict[str, Any], told: str) -> None:
+async def test_failures_are_results(harness: TurnWorkerHarness, args: dict[str, Any], reported: str) -> None:
     """Wrong arguments, a ValueError and the time limit are explained; other errors show no details."""
     tools = await _tools(harness, {"roost": function_tool("roost", roost)})
     result = await tools.call("roost", args, call="call-1")
     assert not result.ok
-    assert told in result.content
+    assert reported in result.content
     assert "canary" not in result.content
 
 

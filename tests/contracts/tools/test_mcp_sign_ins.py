@@ -56,7 +56,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[TurnWorkerHarness]:
     await database.close()
 
 
-class Replica:
+class SignInReplica:
     """What one gateway process has for sign-ins; a test can open several on one database."""
 
     def __init__(self, harness: TurnWorkerHarness) -> None:
@@ -117,9 +117,9 @@ class Replica:
         return await self.sign_ins.access_token(self.key, config, EgressGuard(policy=POLICY), refused=refused)
 
 
-async def signed_in(harness: TurnWorkerHarness, service: ProtectedMcpService) -> Replica:
+async def signed_in(harness: TurnWorkerHarness, service: ProtectedMcpService) -> SignInReplica:
     """Return a replica after the asker has signed in."""
-    replica = Replica(harness)
+    replica = SignInReplica(harness)
     await replica.configure(service.url)
     await replica.sign_in(await replica.ask(await replica.add_turn()))
     return replica
@@ -129,7 +129,7 @@ async def test_the_answer_of_a_sign_in_lets_the_turn_use_the_tools(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
     """The question is answered by the way back, and its link is used up."""
-    replica = Replica(harness)
+    replica = SignInReplica(harness)
     await replica.configure(service.url)
     turn = await replica.add_turn()
     question = await replica.ask(turn)
@@ -158,22 +158,22 @@ async def test_another_person_has_no_use_of_a_token(
         assert any("notes_sign_in" in note for note in external.notes)
 
 
-async def test_a_turn_of_nobody_is_told_that_nobody_can_sign_in(
+async def test_a_turn_without_a_person_reports_that_sign_in_is_impossible(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
     """Without an asker there is nobody to ask."""
-    replica = Replica(harness)
+    replica = SignInReplica(harness)
     await replica.configure(service.url)
     async with harness.open_tools(replica.tools.open) as (tools, external):
         assert "notes_sign_in" not in {spec.name for spec in tools.list()}
-        assert any("nobody can do that" in note for note in external.notes)
+        assert any("no person who can sign in" in note for note in external.notes)
 
 
 async def test_a_question_in_a_room_has_no_link(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
     """Others in the room get no link by reading; `/signin` is what the person who asked can write."""
-    replica = Replica(harness)
+    replica = SignInReplica(harness)
     await replica.configure(service.url)
     async with harness.database.begin() as connection:
         found = await conversations.get_by_id(connection, harness.conversation)
@@ -195,7 +195,7 @@ async def test_the_command_gives_the_links_of_the_person_alone(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
     """Who asked gets the link, which names the waiting turn; another person gets none."""
-    replica = Replica(harness)
+    replica = SignInReplica(harness)
     await replica.configure(service.url)
     question = await replica.ask(await replica.add_turn())
     async with harness.transactions.begin("command") as tx:
@@ -214,7 +214,7 @@ async def test_replicas_renew_an_expired_token_once(
     service.authority.lifetime = 1
     first = await signed_in(harness, service)
     service.authority.lifetime = 3600
-    second = Replica(harness)
+    second = SignInReplica(harness)
     found = await asyncio.gather(*(one.token() for one in (first, second, first, second)))
     assert len(set(found)) == 1
     assert found[0] in service.authority.access
@@ -312,7 +312,7 @@ async def test_the_tokens_of_an_agent_that_left_the_file_are_revoked(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
     """Whoever applied the file without the agent: a gateway that runs afterwards revokes its tokens."""
-    replica = Replica(harness)
+    replica = SignInReplica(harness)
     account = harness.agent.account
     notes = {"mcp": {"notes": {"url": service.url, "approval": "never"}}}
     async with harness.database.begin() as connection:
@@ -325,12 +325,12 @@ async def test_the_tokens_of_an_agent_that_left_the_file_are_revoked(
     given = {*service.authority.access, *service.authority.refresh}
     async with harness.database.begin() as connection:
         await apply_declared(connection, replica.records, account, DeclaredRecords())
-    await expect_revoked(Replica(harness), service, given)
+    await expect_revoked(SignInReplica(harness), service, given)
     async with harness.database.begin() as connection:
         assert await mcp_sign_ins.take_ended(connection, 10) == []
 
 
-async def expect_revoked(replica: Replica, service: ProtectedMcpService, tokens: set[str]) -> None:
+async def expect_revoked(replica: SignInReplica, service: ProtectedMcpService, tokens: set[str]) -> None:
     """Run a replica until these tokens are revoked, and no others."""
     stop = asyncio.Event()
     running = asyncio.create_task(replica.links.run(stop))

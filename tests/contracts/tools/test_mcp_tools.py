@@ -260,13 +260,13 @@ async def test_an_announced_list_is_named_in_the_result(harness: TurnWorkerHarne
         async with agents.tools() as tools:
             assert (await tools.call("old_greet", {}, call="call-1")).content == "hello"
             service.announces_list = True
-            told = await tools.call("old_greet", {}, call="call-2")
-    assert told.ok
-    assert "list of tools changed" in told.content
+            reported = await tools.call("old_greet", {}, call="call-2")
+    assert reported.ok
+    assert "list of tools changed" in reported.content
 
 
 @pytest.mark.parametrize("refusal", [400, 404])
-async def test_a_call_of_a_forgotten_session_is_sent_once_more(
+async def test_a_call_of_an_expired_session_is_sent_once_more(
     harness: TurnWorkerHarness, refusal: int
 ) -> None:
     """The server refused the call, so it did not run; a new session gets it once."""

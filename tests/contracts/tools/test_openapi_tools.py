@@ -87,7 +87,7 @@ USABLE = ["getBird", "put*"]
 
 
 @dataclass(kw_only=True)
-class Service:
+class OpenApiService:
     """A server on loopback that repeats what it gets."""
 
     url: str = ""
@@ -102,9 +102,9 @@ class Service:
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Service]:
+async def service() -> AsyncIterator[OpenApiService]:
     """A running server."""
-    service = Service()
+    service = OpenApiService()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", service.answer)
     runner = web.AppRunner(app, access_log=None)
@@ -149,7 +149,7 @@ class DocumentAgent:
 
 
 async def test_operations_are_offered_with_prefix_filter_and_plain_schemas(
-    harness: TurnWorkerHarness, service: Service
+    harness: TurnWorkerHarness, service: OpenApiService
 ) -> None:
     """References are replaced, one to itself ends, and a header of the record is no argument."""
     agent = DocumentAgent(harness)
@@ -169,7 +169,7 @@ async def test_operations_are_offered_with_prefix_filter_and_plain_schemas(
 
 
 async def test_arguments_become_path_query_headers_and_body(
-    harness: TurnWorkerHarness, service: Service
+    harness: TurnWorkerHarness, service: OpenApiService
 ) -> None:
     """Each goes where the document says, escaped; the record's secret header is sent."""
     agent = DocumentAgent(harness)
@@ -209,7 +209,7 @@ async def test_arguments_become_path_query_headers_and_body(
     ],
 )
 async def test_wrong_arguments_are_not_sent(
-    harness: TurnWorkerHarness, service: Service, tool: str, args: dict[str, Any], problem: str
+    harness: TurnWorkerHarness, service: OpenApiService, tool: str, args: dict[str, Any], problem: str
 ) -> None:
     """The model learns which argument is wrong."""
     agent = DocumentAgent(harness)
@@ -222,7 +222,7 @@ async def test_wrong_arguments_are_not_sent(
 
 
 async def test_a_question_shows_the_request_and_follows_the_rule(
-    harness: TurnWorkerHarness, service: Service
+    harness: TurnWorkerHarness, service: OpenApiService
 ) -> None:
     """An approval names method and address; without one nothing is sent."""
     agent = DocumentAgent(harness)

@@ -185,8 +185,8 @@ async def test_a_message_is_sent_once_and_known_in_its_place(agent: SendingAgent
 async def test_only_listed_places_of_the_account_are_sent_to(agent: SendingAgent) -> None:
     """Another account's conversation of the same name, and a place that is not listed, are refused."""
     async with agent.harness.database.begin() as connection:
-        stranger, _key = await api_keys.create_account(connection, "two")
-    await agent.add_conversation("theirs", stranger.id)
+        outsider, _key = await api_keys.create_account(connection, "two")
+    await agent.add_conversation("theirs", outsider.id)
     await agent.configure(to={"ops": {"conversation": "theirs"}})
     sent, why = await agent.run("send_message", TEXT)
     assert (sent, "does not exist" in why) == (False, True)

@@ -126,7 +126,9 @@ async def test_an_unfinished_call_is_reported_as_interrupted(harness: TurnWorker
     assert "interrupted while it ran" in result.content
 
 
-async def test_nobody_is_asked_about_a_call_that_is_refused(database: Database, tmp_path: Path) -> None:
+async def test_no_approval_is_requested_for_a_call_that_is_refused(
+    database: Database, tmp_path: Path
+) -> None:
     """A model's call that obviously cannot work is refused at once; a person's own command is asked about."""
     harness = await open_turn_worker(database, tmp_path)
     sandbox = await add_sandbox_record(

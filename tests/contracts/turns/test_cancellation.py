@@ -47,7 +47,7 @@ async def test_a_turn_cancelled_elsewhere_is_looked_for(harness: IngressHarness)
         stop.set()
 
 
-async def test_the_first_reason_stands(harness: IngressHarness) -> None:
+async def test_the_first_reason_is_kept(harness: IngressHarness) -> None:
     """A turn that was superseded and is then stopped ended because it was superseded."""
     await harness.send_message("work")
     (turn,) = await harness.list_open_turns()

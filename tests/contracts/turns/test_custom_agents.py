@@ -190,7 +190,7 @@ async def _large(turn: AgentTurn) -> str:
 
 
 @pytest.mark.parametrize(
-    ("agent", "told"),
+    ("agent", "reported"),
     [
         (_silent, "gave no answer"),
         (_wrong, "answered with int"),
@@ -199,10 +199,10 @@ async def _large(turn: AgentTurn) -> str:
         (_large, "300002 bytes"),
     ],
 )
-async def test_what_an_agent_does_wrong_is_named(agent: Any, told: str) -> None:
+async def test_what_an_agent_does_wrong_is_named(agent: Any, reported: str) -> None:
     """The person reads what is wrong: no answer, no text, a step without a result that can be kept."""
     spec = agent_spec(models=("entry:one",), limits=TurnLimits(step_timeout=0.1))
-    with pytest.raises(AgentError, match=told):
+    with pytest.raises(AgentError, match=reported):
         await collect_steps(to_agent("one", agent), turn_input(spec), RecordingTools())
 
 

@@ -23,7 +23,7 @@ from turn_worker import TurnWorkerHarness, open_turn_worker
 BOX = SandboxId("box")
 
 
-class Gateway:
+class ReconcilingProcess:
     """A process that reconciles jobs, with its own clock."""
 
     def __init__(self, harness: TurnWorkerHarness, *, replica: str | None = None) -> None:
@@ -84,7 +84,7 @@ async def test_a_job_waits_for_the_turn_that_will_start_it(database: Database, t
     """However old the job is, and however long the gateway runs: its turn has not ended."""
     harness = await open_turn_worker(database, tmp_path)
     job = await _record_job(harness, await harness.add_turn(running=True))
-    await Gateway(harness).run_for(10 * START_TIMEOUT)
+    await ReconcilingProcess(harness).run_for(10 * START_TIMEOUT)
     assert await _state_of(harness, job) == (JobState.RUNNING, None)
 
 
@@ -95,9 +95,9 @@ async def test_the_time_runs_only_while_a_gateway_runs(database: Database, tmp_p
     job = await _record_job(harness, turn)
     await _end_turn(harness, turn)
     for _restart in range(3):
-        await Gateway(harness).run_for(START_TIMEOUT / 2)
+        await ReconcilingProcess(harness).run_for(START_TIMEOUT / 2)
         assert await _state_of(harness, job) == (JobState.RUNNING, None)
-    await Gateway(harness).run_for(START_TIMEOUT + 1)
+    await ReconcilingProcess(harness).run_for(START_TIMEOUT + 1)
     assert await _state_of(harness, job) == (JobState.FAILED, "never_started")
 
 
@@ -109,7 +109,7 @@ async def test_a_job_is_left_to_the_replica_that_runs_it(database: Database, tmp
     async with harness.database.begin() as connection:
         await jobs.mark_spawned(connection, job.id, sandbox=BOX, replica="one")
     await _end_turn(harness, turn)
-    other = Gateway(harness, replica="two")
+    other = ReconcilingProcess(harness, replica="two")
     await other.run_for(10 * START_TIMEOUT)
     assert await _state_of(harness, job) == (JobState.RUNNING, None)
     await other.run_for(ELSEWHERE_SECONDS + 1)
@@ -118,7 +118,7 @@ async def test_a_job_is_left_to_the_replica_that_runs_it(database: Database, tmp
     assert found is not None
     assert found.unreachable_since is not None
     assert found.state is JobState.RUNNING
-    await Gateway(harness, replica="one").run_for(START_TIMEOUT + 1)
+    await ReconcilingProcess(harness, replica="one").run_for(START_TIMEOUT + 1)
     assert await _state_of(harness, job) == (JobState.FAILED, "never_started")
 
 

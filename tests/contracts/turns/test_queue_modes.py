@@ -138,8 +138,8 @@ async def test_collect_makes_one_next_turn_of_what_a_person_says(harness: Ingres
     async with harness.database.read() as connection:
         files = await messages.list_attachments(connection, mine.id)
     assert [file["name"] for file in files] == ["a", "b"]
-    told = [event for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
-    assert [event.data.get("joined", False) for event in told] == [False, False, False, True]
+    reported = [event for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
+    assert [event.data.get("joined", False) for event in reported] == [False, False, False, True]
 
 
 async def test_an_edit_of_a_joined_message_changes_its_part_alone(harness: IngressHarness) -> None:
@@ -263,7 +263,7 @@ async def test_an_open_question_is_not_interrupted(harness: IngressHarness) -> N
     assert [turn.cancel for turn in await harness.list_open_turns()] == [False, False]
 
 
-async def test_steering_is_heard_once_by_the_running_turn(harness: IngressHarness) -> None:
+async def test_steering_is_received_once_by_the_running_turn(harness: IngressHarness) -> None:
     """Steering input is merged for good, and its turn ends; a later attempt reads all of it again."""
     running = await start_turn(harness, "steer")
     fence = await raise_fence(harness, running)
@@ -284,7 +284,7 @@ async def test_steering_is_heard_once_by_the_running_turn(harness: IngressHarnes
     assert await last.take_steering() == ("left", "no, right", "Ann: slowly")
 
 
-async def test_what_was_not_heard_becomes_the_next_turn(harness: IngressHarness) -> None:
+async def test_steering_that_was_not_received_becomes_the_next_turn(harness: IngressHarness) -> None:
     """A turn that ends before its next step leaves steering input in the queue."""
     running = await start_turn(harness, "steer")
     await harness.send_message("left")
@@ -308,7 +308,7 @@ async def test_followups_and_cancelled_ones_do_not_steer(harness: IngressHarness
     assert await player.take_steering() == ("now",)
 
 
-async def test_the_queue_is_told_and_set_in_the_chat(harness: IngressHarness) -> None:
+async def test_the_queue_is_reported_and_set_in_the_chat(harness: IngressHarness) -> None:
     """`/queue` shows the mode, sets it for this conversation, refuses others, and gives it back."""
     await harness.send_command("queue")
     await harness.send_command("queue", "COLLECT")

@@ -24,7 +24,7 @@ from turn_worker import TurnWorkerHarness, open_turn_worker
 
 
 @dataclass
-class RememberingAgent(Agent):
+class InputRecordingAgent(Agent):
     """Stores its input, and remembers what it knew of earlier turns; compacts at "compact"."""
 
     known: list[list[str]] = field(default_factory=list)
@@ -43,7 +43,7 @@ class RerunHarness:
 
     def __init__(self, harness: TurnWorkerHarness) -> None:
         self.harness = harness
-        self.agent = RememberingAgent()
+        self.agent = InputRecordingAgent()
 
     async def ask(self, *texts: str) -> list[Turn]:
         """Run turns, and return them."""

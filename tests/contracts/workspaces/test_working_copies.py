@@ -197,7 +197,7 @@ async def test_a_restarted_gateway_carries_what_it_had_not(first_host: GatewayHo
     assert (await first_host.store.replica(SPACE).list())["same"] == before["same"]
 
 
-async def test_what_nobody_remembers_is_compared_by_content(first_host: GatewayHost) -> None:
+async def test_files_without_a_baseline_are_compared_by_content(first_host: GatewayHost) -> None:
     """Killed after a sync and before it was recorded: equal files are equal, later ones win."""
     _write(first_host.files / "alike", "alike", ago=3600)
     _write(first_host.files / "later", "before", ago=3600)

@@ -72,10 +72,10 @@ async def test_directories_are_listed(store: WorkspaceStore) -> None:
     for path in ("b/one", "b/c/two", "a", "b.txt"):
         await store.write(SPACE, path, b"1234")
     await store.write("other", "secret", b"")
-    told = [
+    reported = [
         (one.name, one.kind, one.size) for one in await store.list_directory(SPACE, ".") if one.kind == "file"
     ]
-    assert told == [("a", "file", 4), ("b.txt", "file", 4)]
+    assert reported == [("a", "file", 4), ("b.txt", "file", 4)]
     assert [(one.name, one.kind) for one in await store.list_directory(SPACE, "b")] == [
         ("c", "directory"),
         ("one", "file"),
@@ -84,7 +84,7 @@ async def test_directories_are_listed(store: WorkspaceStore) -> None:
     assert newest > 1_600_000_000
 
 
-async def test_files_and_directories_are_told_apart(store: WorkspaceStore) -> None:
+async def test_files_and_directories_are_distinguished(store: WorkspaceStore) -> None:
     """As a file system does it, so that callers need not know the kind of store."""
     await store.write(SPACE, "d/file", b"x")
     with pytest.raises(IsADirectoryError):

@@ -63,7 +63,7 @@ async def test_a_press_decides_and_is_answered(chat_gateway: ChatGateway) -> Non
     await wait_for_message(platform, "pigeon", after=1)
 
 
-async def test_a_late_press_is_told_who_was_first(chat_gateway: ChatGateway) -> None:
+async def test_a_late_press_shows_who_was_first(chat_gateway: ChatGateway) -> None:
     """A decision over HTTP shows in the chat; a later, different press is answered and changes nothing."""
     platform, process = chat_gateway
     await platform.fail(502, times=1000, method="editMessageText")
@@ -80,15 +80,15 @@ async def test_a_late_press_is_told_who_was_first(chat_gateway: ChatGateway) -> 
     assert "not on a Friday" in post.text
 
 
-@pytest.mark.parametrize(("word", "verdict"), [("approve", "Approved by"), ("deny", "Denied by")])
+@pytest.mark.parametrize(("word", "decision"), [("approve", "Approved by"), ("deny", "Denied by")])
 async def test_a_typed_decision_counts_like_a_press(
-    chat_gateway: ChatGateway, word: str, verdict: str
+    chat_gateway: ChatGateway, word: str, decision: str
 ) -> None:
     """`/approve ID` and `/deny ID` decide; the question shows it, and a second decision gets the first."""
     platform, process = chat_gateway
     post, approval = await wait_for_approval_message(platform, process, "echo pigeon")
-    await send_and_wait(platform, f"/{word} {approval}", containing=f"{verdict.split(maxsplit=1)[0]}: ")
-    await platform.wait_until(lambda: verdict in post.text, seconds=20)
+    await send_and_wait(platform, f"/{word} {approval}", containing=f"{decision.split(maxsplit=1)[0]}: ")
+    await platform.wait_until(lambda: decision in post.text, seconds=20)
     other = "deny" if word == "approve" else "approve"
     await send_and_wait(platform, f"/{other} {approval}", containing="Too late: already")
 

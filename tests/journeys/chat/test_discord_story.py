@@ -218,7 +218,7 @@ async def test_what_was_said_while_the_gateway_was_down_is_answered(
     assert "virtue" in private.text
 
 
-async def test_orders_are_obeyed_however_they_are_given(platform: Simulator, running: GatewayProcess) -> None:
+async def test_commands_are_executed_in_every_form(platform: Simulator, running: GatewayProcess) -> None:
     """`/status` is answered privately, `@bot status` in the room."""
     asked = await platform.command(ROOM, "status")
     await platform.wait_until(lambda: bool(asked.notices))
@@ -228,7 +228,7 @@ async def test_orders_are_obeyed_however_they_are_given(platform: Simulator, run
     assert answer.text == asked.notices[0]
 
 
-async def test_a_missing_permission_is_told_to_the_operator(
+async def test_a_missing_permission_is_reported_to_the_operator(
     platform: Simulator, running: GatewayProcess
 ) -> None:
     """The delivery's error names the permission and what to do."""
@@ -275,8 +275,8 @@ async def test_a_posted_command_is_answered_in_its_place(platform: Simulator, tm
         assert await platform.post(url, raw) == (200, {"type": 5})
         (post,) = await platform.wait_for_messages(1, chat=ROOM)
         order, raw = platform.create_interaction(ROOM, {"type": 2, "data": {"name": "status"}})
-        status, told = await platform.post(url, raw)
-    assert (status, told["type"], order.notices) == (200, 4, [told["data"]["content"]])
+        status, reported = await platform.post(url, raw)
+    assert (status, reported["type"], order.notices) == (200, 4, [reported["data"]["content"]])
     assert asked.original is not None
     assert (post.id, "hello" in post.text) == (asked.original["id"], True)
 

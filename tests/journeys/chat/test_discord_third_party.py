@@ -48,11 +48,11 @@ class ThirdPartyDiscord:
 
     def settings(self) -> dict[str, Any]:
         """Return channel settings that lead there."""
-        told = self.about
+        reported = self.about
         return {
-            "token": told["token"],
-            "api_url": told["api"],
-            "gateway_url": told["gateway"],
+            "token": reported["token"],
+            "api_url": reported["api"],
+            "gateway_url": reported["gateway"],
             "allow": ["*"],
         }
 

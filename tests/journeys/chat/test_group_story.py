@@ -115,7 +115,7 @@ async def test_a_group_gets_what_it_decided_through_kill_9(platform: str, tmp_pa
     assert {one.thread for one in said} == {room.thread}
 
 
-class Listener:
+class SocketReader:
     """One person's WebSocket; `events` are the lasting ones that arrived."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -148,11 +148,11 @@ class Listener:
 
 
 @asynccontextmanager
-async def listen(process: GatewayProcess, key: str, *, after: int = 0) -> AsyncIterator[Listener]:
+async def listen(process: GatewayProcess, key: str, *, after: int = 0) -> AsyncIterator[SocketReader]:
     """Open a WebSocket with a key, and subscribe to the conversation."""
     async with http_with(process, key) as session, session.ws_connect("/ws") as one:
         await one.send_json({"type": "subscribe", "conversation": TALK, "after": after, "deltas": False})
-        yield Listener(one)
+        yield SocketReader(one)
 
 
 async def test_the_story_over_websocket_through_kill_9(tmp_path: Path) -> None:
@@ -199,9 +199,9 @@ async def refused(process: GatewayProcess, **frame: Any) -> str:
     """Send a frame with the key of another account, and return the code of the error."""
     made = {"name": "strangers"}
     async with http_with(process, ADMIN) as session, session.post("/accounts", json=made) as response:
-        stranger = (await response.json())["key"]
-    async with http_with(process, stranger) as session, session.ws_connect("/ws") as socket:
-        listener = Listener(socket)
+        outsider = (await response.json())["key"]
+    async with http_with(process, outsider) as session, session.ws_connect("/ws") as socket:
+        listener = SocketReader(socket)
         await listener.send(**frame)
         return str((await listener.wait_for(lambda found: found["type"] == "error"))["code"])
 

@@ -55,13 +55,13 @@ async def dovecote(process: GatewayProcess, *words: str) -> str:
     return out.decode()
 
 
-async def test_who_is_let_in_is_told_and_answered(platform: Simulator, running: GatewayProcess) -> None:
+async def test_a_paired_person_is_notified_and_answered(platform: Simulator, running: GatewayProcess) -> None:
     """The code pairs its sender, who is notified and gets answers from then on."""
     await platform.say(PERSON, "!echo before", name="Ada")
     code = await wait_for_pairing_code(platform, PERSON)
     assert "Ada" in await dovecote(running, "channels", "pair", "telegram", code.lower())
-    told = await platform.wait_for_messages(2, chat=PERSON)
-    assert told[-1].text == "You are in."
+    reported = await platform.wait_for_messages(2, chat=PERSON)
+    assert reported[-1].text == "You are in."
     await platform.say(PERSON, "!echo after")
     answered = await platform.wait_for_messages(3, chat=PERSON)
     assert "after" in answered[-1].text
@@ -86,7 +86,9 @@ async def test_a_pairing_stays_where_it_was_made(platform: Simulator, running: G
     assert all("secret" not in post.text for post in platform.messages(GROUP))
 
 
-async def test_who_is_let_out_is_a_stranger_again(platform: Simulator, running: GatewayProcess) -> None:
+async def test_an_unpaired_person_is_an_unknown_sender_again(
+    platform: Simulator, running: GatewayProcess
+) -> None:
     """After `unpair` nothing runs for the person; they get a new code."""
     await platform.say(PERSON, "!echo before")
     first = await wait_for_pairing_code(platform, PERSON)

@@ -173,7 +173,7 @@ async def test_messages_are_collected_into_one_question(tmp_path: Path) -> None:
         assert server.requests == 3
 
 
-async def test_the_running_turn_hears_what_is_said_at_its_next_step(tmp_path: Path) -> None:
+async def test_the_running_turn_receives_messages_at_its_next_step(tmp_path: Path) -> None:
     """In mode steer the next model request has the words; no further turn answers them."""
     async with model_chat(tmp_path / "data", echo) as (platform, process, server):
         await send_and_wait(platform, "/queue steer", containing="next step")

@@ -11,10 +11,10 @@ import pytest
 from yarl import URL
 
 from gateway_process import GatewayProcess, channel_env, gateway, reserve_port
-from group_room import ADA, BOB, SECONDS, GroupRoom, Person
+from group_room import ADA, BOB, SECONDS, GroupRoom, RoomPerson
 from group_rooms import open_group_room
 from mcp_oauth import ProtectedMcpService, protected_mcp_service
-from mcp_sign_in_steps import LINK, Browser, whoami_model
+from mcp_sign_in_steps import LINK, CookieClient, whoami_model
 from openai_server import OpenAIServer
 
 CONFIDENTIAL = ("telegram", "slack", "discord")
@@ -48,7 +48,7 @@ async def open_gateway(
             yield process
 
 
-async def wait_for_text(room: GroupRoom, person: Person, words: str) -> str:
+async def wait_for_text(room: GroupRoom, person: RoomPerson, words: str) -> str:
     """Wait for a text with these words that only one person sees."""
 
     def found() -> list[str]:
@@ -75,7 +75,7 @@ async def test_who_asked_gets_the_link_alone(platform: str, tmp_path: Path) -> N
         open_group_room(platform) as room,
         protected_mcp_service() as service,
         open_gateway(room, service, tmp_path / "data") as process,
-        Browser() as browser,
+        CookieClient() as browser,
     ):
         for person in (ADA, BOB):
             await room.open_private_chat(person)
@@ -96,7 +96,9 @@ async def test_who_asked_gets_the_link_alone(platform: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("platform", ["telegram", "github", "zalo", "pancake"])
-async def test_a_person_who_cannot_be_reached_alone_is_told_what_to_do(platform: str, tmp_path: Path) -> None:
+async def test_a_person_who_cannot_be_reached_privately_gets_instructions(
+    platform: str, tmp_path: Path
+) -> None:
     """Without a private chat, or on a platform where all is public, the room gets no link."""
     async with (
         open_group_room(platform) as room,

@@ -190,7 +190,7 @@ async def test_a_slash_command_is_answered(platform: Simulator, running: Gateway
     assert platform.messages(ROOM) == []
 
 
-async def test_an_order_after_a_mention_is_obeyed_in_its_thread(
+async def test_a_command_after_a_mention_is_executed_in_its_thread(
     platform: Simulator, running: GatewayProcess
 ) -> None:
     """`@bot status` in a thread is about that thread, and is answered there."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import aiohttp
 
-from channels.slack.places import RECEIVED_UNTIL
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.run import simulate
+from channels.slack.thread_locations import RECEIVED_UNTIL
 from gateway_process import GatewayProcess, channel_env, gateway
 
 ROOMS = {"C0EAST": "T0EAST", "C0WEST": "T0WEST"}

@@ -73,7 +73,7 @@ async def test_a_message_sent_while_the_gateway_is_down_is_answered(
     assert "patience" in answer.text
 
 
-async def test_a_stranger_is_given_a_code_and_no_answer(platform: Simulator, tmp_path: Path) -> None:
+async def test_an_unknown_sender_gets_a_code_and_no_answer(platform: Simulator, tmp_path: Path) -> None:
     """By default an unknown sender gets a pairing code, once, and nothing runs for them."""
     env = channel_env("telegram", platform.settings(allow=["pairing"]))
     async with gateway(tmp_path / "data", env=env):

@@ -126,8 +126,8 @@ def states_of(events: list[StreamResponse]) -> list[int]:
 
 async def test_the_card_names_both_versions_and_a_key_sees_the_agents(a2a: A2aGateway) -> None:
     """The card is public; the extended one lists the account's agents as skills."""
-    nobody = ApiClient(session=a2a.mine.session, url=a2a.process.url, key="")
-    card = (await nobody.call("GET", "/.well-known/agent-card.json")).body
+    anonymous = ApiClient(session=a2a.mine.session, url=a2a.process.url, key="")
+    card = (await anonymous.call("GET", "/.well-known/agent-card.json")).body
     assert [one["protocolVersion"] for one in card["supportedInterfaces"]] == ["1.0", "0.3"]
     assert card["url"] == f"{a2a.process.url}/a2a"
     async with a2a.client() as client:
@@ -140,16 +140,16 @@ async def test_a_message_is_a_task_of_its_context(a2a: A2aGateway, version: str)
     """The task has the answer and the question; the same message again is the same task."""
     first = message("my number is 7", "m-1", context_id=f"talk {version}")
     async with a2a.client(version, streaming=False) as client:
-        (told,) = [one async for one in client.send_message(first)]
-        assert (told.task.status.state, text_of(told.task)) == (DONE, "echo: my number is 7")
-        assert told.task.context_id == f"talk {version}"
-        assert [part.text for said in told.task.history for part in said.parts] == ["my number is 7"]
+        (reported,) = [one async for one in client.send_message(first)]
+        assert (reported.task.status.state, text_of(reported.task)) == (DONE, "echo: my number is 7")
+        assert reported.task.context_id == f"talk {version}"
+        assert [part.text for said in reported.task.history for part in said.parts] == ["my number is 7"]
         (again,) = [one async for one in client.send_message(first)]
-        assert again.task.id == told.task.id
-        second = message("and mine", "m-2", context_id=told.task.context_id)
+        assert again.task.id == reported.task.id
+        second = message("and mine", "m-2", context_id=reported.task.context_id)
         (other,) = [one async for one in client.send_message(second)]
-    assert (other.task.id != told.task.id, other.task.context_id) == (True, told.task.context_id)
-    turns = [(await a2a.mine.call("GET", f"/status/{one.id}")).body for one in (told.task, other.task)]
+    assert (other.task.id != reported.task.id, other.task.context_id) == (True, reported.task.context_id)
+    turns = [(await a2a.mine.call("GET", f"/status/{one.id}")).body for one in (reported.task, other.task)]
     assert len({turn["conversationId"] for turn in turns}) == 1
 
 

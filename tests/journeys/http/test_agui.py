@@ -112,7 +112,7 @@ async def test_a_run_is_a_turn_of_its_threads_conversation(agui: AguiGateway) ->
     assert asked == ["my number is 7", "which?"]
 
 
-async def test_tool_calls_are_told_with_their_results(agui: AguiGateway) -> None:
+async def test_tool_calls_are_streamed_with_their_results(agui: AguiGateway) -> None:
     """A shell's command is a call with its arguments and its output."""
     events = await agui.run("shell", user("!echo called"), agent="shell")
     calls = {event["type"]: event for event in events if event["type"].startswith("TOOL_CALL")}
@@ -197,19 +197,19 @@ async def test_what_cannot_be_run_is_refused(agui: AguiGateway) -> None:
         ("/agui", {"resume": [answer]}, 404),
         ("/agui", {"threadId": "cnv_none"}, 404),
     ):
-        told = await agui.mine.call("POST", path, body | more)
-        assert told.status == status, (path, more, told.body)
+        reported = await agui.mine.call("POST", path, body | more)
+        assert reported.status == status, (path, more, reported.body)
 
 
 async def test_the_same_run_is_the_same_turn(agui: AguiGateway) -> None:
     """A run that is repeated, with or without a key, is replayed; with another message it is a new one."""
     body: dict[str, Any] = {"threadId": "again", "runId": "one", "messages": [user("hello")]}
-    told = []
+    reported = []
     for key in ({}, {}, {"Idempotency-Key": "run-key"}, {"Idempotency-Key": "run-key"}):
         headers = {"Authorization": f"Bearer {agui.mine.key}"} | key
         async with agui.mine.session.post("/agui", json=body, headers=headers) as answer:
             events = checked(await answer.text())
-        told.append((events[0]["metadata"]["dovecote"]["turnId"], text_of(events)))
-    assert set(told) == {(told[0][0], "echo: hello")}
+        reported.append((events[0]["metadata"]["dovecote"]["turnId"], text_of(events)))
+    assert set(reported) == {(reported[0][0], "echo: hello")}
     other = await agui.run("again", user("bye"))
-    assert other[0]["metadata"]["dovecote"]["turnId"] != told[0][0]
+    assert other[0]["metadata"]["dovecote"]["turnId"] != reported[0][0]

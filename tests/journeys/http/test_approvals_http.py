@@ -121,7 +121,7 @@ async def test_cancelling_a_streaming_turn_cuts_the_model_off(tmp_path: Path) ->
     assert server.disconnects == 1
 
 
-async def test_a_jobs_result_is_told_by_the_model(tmp_path: Path) -> None:
+async def test_a_jobs_result_is_reported_by_the_model(tmp_path: Path) -> None:
     """The result of a model's background job is a follow-up turn, marked as untrusted."""
 
     def script(body: dict[str, Any]) -> ScriptedTurn:
@@ -218,8 +218,8 @@ async def _answer_question(process: GatewayProcess, question: str, queued: dict[
     assert (status, refused["winner"]["answer"]) == (409, "Coffee")
     events = await events_until(process, queued["conversationId"], "agent.finished")
     assert of_kind(events, "agent.finished")[0]["output"] == "result: Coffee"
-    (told,) = of_kind(events, "question.answered")
-    assert told["answer"] == "Coffee"
+    (reported,) = of_kind(events, "question.answered")
+    assert reported["answer"] == "Coffee"
 
 
 async def _take_over(process: GatewayProcess, conversation: str) -> None:

@@ -202,8 +202,8 @@ async def test_a_call_is_made_once_despite_a_kill_at(point: str, tmp_path: Path)
             assert await process.wait_for_exit() == -9
             await process.start()
             async with process.http() as session:
-                told = (await _wait_for(session, queued["turnId"]))["output"]
-                done = await _wait_for(session, json.loads(told.removeprefix("told "))["resultId"])
+                reported = (await _wait_for(session, queued["turnId"]))["output"]
+                done = await _wait_for(session, json.loads(reported.removeprefix("told "))["resultId"])
             await _answers(process, 1)
             events = await process.events("one")
     assert (done["state"], slow.calls) == ("completed", ["POST /hatch"])

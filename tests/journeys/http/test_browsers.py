@@ -28,7 +28,7 @@ class BrowserGateway:
     process: GatewayProcess
     session: aiohttp.ClientSession
     mine: ApiClient
-    nobody: ApiClient
+    anonymous: ApiClient
 
     async def conversation(self, name: str) -> str:
         """Run a turn in a conversation, and return the conversation's id."""
@@ -57,15 +57,15 @@ async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bro
         aiohttp.ClientSession() as session,
     ):
         mine = ApiClient(session=session, url=process.url, key=process.key)
-        nobody = ApiClient(session=session, url=process.url, key="")
-        yield BrowserGateway(process=process, session=session, mine=mine, nobody=nobody)
+        anonymous = ApiClient(session=session, url=process.url, key="")
+        yield BrowserGateway(process=process, session=session, mine=mine, anonymous=anonymous)
 
 
 async def test_m1_a_page_of_a_listed_origin_uses_the_api(browser: BrowserGateway) -> None:
     """Its preflight is answered without a key, and it may read responses and errors; cookies have no use."""
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, x-a"}
     for path in ("/agents/default/turns", "/v1/chat/completions", "/accounts/me/agents"):
-        preflight = await browser.nobody.call("OPTIONS", path, None, Origin=LISTED, **asked)
+        preflight = await browser.anonymous.call("OPTIONS", path, None, Origin=LISTED, **asked)
         assert preflight.status == 204, preflight.body
         assert preflight.headers["Access-Control-Allow-Origin"] == LISTED
         assert "POST" in preflight.headers["Access-Control-Allow-Methods"]
@@ -74,7 +74,7 @@ async def test_m1_a_page_of_a_listed_origin_uses_the_api(browser: BrowserGateway
     body = {"input": "!echo from a page"}
     started = await browser.mine.call("POST", "/agents/default/turns", body, Origin=LISTED)
     missing = await browser.mine.call("GET", "/status/trn_none", None, Origin=LISTED)
-    refused = await browser.nobody.call("GET", "/turns", None, Origin=LISTED)
+    refused = await browser.anonymous.call("GET", "/turns", None, Origin=LISTED)
     assert [answer.status for answer in (started, missing, refused)] == [202, 404, 401]
     for answer in (started, missing, refused):
         assert answer.headers["Access-Control-Allow-Origin"] == LISTED
@@ -88,7 +88,7 @@ async def test_m1_a_page_of_a_listed_origin_uses_the_api(browser: BrowserGateway
 async def test_m1_a_page_of_another_origin_reads_nothing(browser: BrowserGateway, origin: str) -> None:
     """Its preflight fails, and no response names its origin."""
     asked = {"Access-Control-Request-Method": "POST"}
-    preflight = await browser.nobody.call("OPTIONS", "/agents/default/turns", None, Origin=origin, **asked)
+    preflight = await browser.anonymous.call("OPTIONS", "/agents/default/turns", None, Origin=origin, **asked)
     read = await browser.mine.call("GET", "/turns", None, Origin=origin)
     changed = await browser.mine.call("POST", "/agents/default/turns", {"input": "x"}, Origin=origin)
     assert (preflight.status, read.status, changed.status) == (405, 200, 403)
@@ -108,19 +108,19 @@ async def test_a_ticket_opens_the_stream_of_its_conversation_alone(browser: Brow
             async with asyncio.timeout(60):
                 while b"event: turn.completed" not in await stream.content.readline():
                     pass
-    page = await browser.nobody.call("GET", f"/conversations/{conversation}/events?ticket={ticket}")
+    page = await browser.anonymous.call("GET", f"/conversations/{conversation}/events?ticket={ticket}")
     assert page.body["items"]
     for path, status in (
         (f"/conversations/{other}/events", 404),
         (f"/conversations/{conversation}/snapshot", 401),
         ("/turns", 401),
     ):
-        assert (await browser.nobody.call("GET", f"{path}?ticket={ticket}")).status == status, path
+        assert (await browser.anonymous.call("GET", f"{path}?ticket={ticket}")).status == status, path
     for wrong in ("", "x", ticket[:-1], ticket + "A", browser.mine.key):
-        answer = await browser.nobody.call("GET", f"/conversations/{conversation}/events?ticket={wrong}")
+        answer = await browser.anonymous.call("GET", f"/conversations/{conversation}/events?ticket={wrong}")
         assert answer.status in (401, 422), wrong
     body = {"conversation": conversation}
-    assert (await browser.nobody.call("POST", "/tickets", body)).status == 401
+    assert (await browser.anonymous.call("POST", "/tickets", body)).status == 401
     assert (await browser.mine.call("POST", "/tickets", {"conversation": "unknown"})).status == 404
 
 
@@ -136,7 +136,7 @@ async def test_a_revoked_key_ends_its_tickets_and_their_streams(browser: Browser
         assert (await browser.mine.call("DELETE", "/accounts/me/keys/reader")).status == 204
         async with asyncio.timeout(60):
             await stream.content.read()
-    assert (await browser.nobody.call("GET", url.removeprefix(browser.process.url))).status == 401
+    assert (await browser.anonymous.call("GET", url.removeprefix(browser.process.url))).status == 401
 
 
 async def test_a_browser_authenticates_a_websocket_by_a_subprotocol(browser: BrowserGateway) -> None:

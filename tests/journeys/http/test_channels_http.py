@@ -35,7 +35,7 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
 TELEGRAM = {"name": "tg", "kind": "telegram", "settings": {"token": f"123456:{'A' * 35}"}}
 
 
-async def test_an_agents_webhook_gets_a_secret_that_is_told_once(api: ApiServer) -> None:
+async def test_an_agents_webhook_gets_a_secret_that_is_returned_once(api: ApiServer) -> None:
     """The secret made for an agent's hook is in the first answer and in no other."""
     hook = {"hooks": {"webhook": {"url": "https://example.org/hook?x=1"}}}
     first = await api.mine.call("POST", "/accounts/me/agents", {"name": "a", "config": hook})
@@ -49,7 +49,7 @@ async def test_an_agents_webhook_gets_a_secret_that_is_told_once(api: ApiServer)
     assert (await api.mine.call("GET", "/accounts/me/webhooks")).body["items"] == []
 
 
-async def test_a_webhooks_secret_is_told_once_and_rotates_with_overlap(api: ApiServer) -> None:
+async def test_a_webhooks_secret_is_returned_once_and_rotates_with_overlap(api: ApiServer) -> None:
     """Creating and rotating return a secret; afterwards both old and new sign."""
     first = await api.mine.call("POST", "/accounts/me/webhooks", {"url": "https://example.org/", "name": "h"})
     second = await api.mine.call("POST", "/webhooks/h/rotate")
@@ -106,7 +106,7 @@ async def test_a_channel_goes_live_changes_and_closes(api: ApiServer) -> None:
     ("change", "pointer"),
     [
         ({"kind": "pigeon"}, "/kind"),
-        ({"agent": "nobody"}, "/agent"),
+        ({"agent": "anonymous"}, "/agent"),
         ({"settings": {}}, "/settings/token"),
         ({"settings": {"token": ""}}, "/settings/token"),
         ({"settings": {"token": "   "}}, "/settings/token"),
@@ -211,10 +211,10 @@ class InstallableChannels(WebhookStub):
 async def test_a_refused_post_is_explained(tmp_path: Path, path: str, status: int) -> None:
     """What an adapter refuses is an ordinary problem; what it accepts gets the adapter's answer."""
     async with open_api_server(tmp_path, channels=WebhookStub()) as face:
-        answer = await face.nobody.call("POST", f"/channels/{path}/inbound", status)
+        answer = await face.anonymous.call("POST", f"/channels/{path}/inbound", status)
         assert (answer.status, answer.body["status"], bool(answer.body["detail"])) == (status, status, True)
         assert answer.headers["Content-Type"].startswith("application/problem+json")
-        assert (await face.nobody.call("POST", "/channels/chn_1/inbound", 202)).status == 202
+        assert (await face.anonymous.call("POST", "/channels/chn_1/inbound", 202)).status == 202
 
 
 async def test_a_channels_page_is_shown_to_a_person(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ async def test_a_channels_page_is_shown_to_a_person(tmp_path: Path) -> None:
             assert (await browser.get(f"{face.url}/{path}")).status == 404
         channels.of["chn_2"] = InstallationsStub()
         for path in ("/slack/install", "/slack/oauth_redirect"):
-            refused = await face.nobody.call("GET", path)
+            refused = await face.anonymous.call("GET", path)
             assert (refused.status, "/channels/CHANNEL-ID/" in refused.body["detail"]) == (409, True)
             assert "chn_" not in str(refused.body)
 
@@ -252,7 +252,7 @@ async def test_workspaces_are_listed_and_uninstalled(tmp_path: Path) -> None:
         assert statuses == [204, 404, 502]
         assert (await face.mine.call("GET", f"{path}/T1")).status == 404
         assert (await face.mine.call("GET", f"{path}/T3")).status == 200
-        assert (await face.nobody.call("GET", path)).status == 401
+        assert (await face.anonymous.call("GET", path)).status == 401
 
 
 async def test_two_channels_with_one_app_level_token_are_refused(api: ApiServer) -> None:

@@ -25,14 +25,14 @@ async def test_a_deleted_conversation_leaves_nothing_behind(tmp_path: Path) -> N
         mine = ApiClient(session=session, url=process.url, key=process.key)
         operator = ApiClient(session=session, url=process.url, key=ADMIN_KEY)
         other = await operator.call("POST", "/accounts", {"name": "other"})
-        stranger = ApiClient(session=session, url=process.url, key=other.body["key"])
+        outsider = ApiClient(session=session, url=process.url, key=other.body["key"])
         said = {"input": "!& sleep 60; echo canary-words", "conversation": "secret talk"}
         taken = (await mine.call("POST", "/agents/default/turns", said)).body
         await _until_status(mine, f"/status/{taken['turnId']}", "completed")
         job = (await mine.call("GET", "/jobs")).body["items"][0]["resultId"]
         one = f"/conversations/{taken['conversationId']}"
 
-        assert (await stranger.call("DELETE", one)).status == 404
+        assert (await outsider.call("DELETE", one)).status == 404
         assert (await mine.call("DELETE", one)).status == 204
 
         for path in (
@@ -44,8 +44,8 @@ async def test_a_deleted_conversation_leaves_nothing_behind(tmp_path: Path) -> N
         ):
             assert (await mine.call("GET", path)).status == 404, path
         assert (await mine.call("GET", "/jobs")).body["items"] == []
-        anew = {"input": "!true", "conversation": "secret talk"}
-        again = (await mine.call("POST", "/agents/default/turns", anew)).body
+        fresh = {"input": "!true", "conversation": "secret talk"}
+        again = (await mine.call("POST", "/agents/default/turns", fresh)).body
         assert again["conversationId"] != taken["conversationId"]
         await process.stop()
     with sqlite3.connect(tmp_path / "data" / "dovecote.db") as database:
@@ -72,7 +72,7 @@ async def test_administrative_requests_are_written_down(tmp_path: Path) -> None:
         assert (await reader.call("GET", "/accounts/me/audit")).status == 403
 
 
-async def test_every_answer_tells_what_is_left_of_the_minute(tmp_path: Path) -> None:
+async def test_every_response_has_the_remaining_requests(tmp_path: Path) -> None:
     """A key's quota is in the headers; beyond it requests are refused, and another key is not affected."""
     env = {"DOVECOTE_REQUESTS_PER_MINUTE": "20"}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
@@ -95,7 +95,7 @@ async def test_a_message_is_traced_from_acceptance_to_its_answer(tmp_path: Path)
         mine = ApiClient(session=session, url=process.url, key=process.key)
         operator = ApiClient(session=session, url=process.url, key=ADMIN_KEY)
         other = await operator.call("POST", "/accounts", {"name": "other"})
-        stranger = ApiClient(session=session, url=process.url, key=other.body["key"])
+        outsider = ApiClient(session=session, url=process.url, key=other.body["key"])
         taken = (await mine.call("POST", "/agents/default/turns", {"input": "!echo traced"})).body
         await _until_status(mine, f"/status/{taken['turnId']}", "completed")
         snapshot = (await mine.call("GET", f"/conversations/{taken['conversationId']}/snapshot")).body
@@ -103,4 +103,4 @@ async def test_a_message_is_traced_from_acceptance_to_its_answer(tmp_path: Path)
         steps = (await mine.call("GET", path)).body["steps"]
         assert steps[0]["state"] == "accepted"
         assert "turn.completed" in [step["state"] for step in steps]
-        assert (await stranger.call("GET", path)).status == 404
+        assert (await outsider.call("GET", path)).status == 404

@@ -47,7 +47,7 @@ WRITE_OUTBOX = (
 )
 
 
-async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(files_gateway: FilesGateway) -> None:
+async def test_files_of_a_turn_are_reported_with_links_that_fetch_it(files_gateway: FilesGateway) -> None:
     """Message and finish have the files; a link is public, a bare path is for the owner alone."""
     conversation, status = await files_gateway.turn("left", WRITE_OUTBOX)
     (said,) = await files_gateway.events_of_kind(conversation, "message.completed")
@@ -121,7 +121,7 @@ async def test_links_out_and_what_is_too_much_are_declined(files_gateway: FilesG
     assert "link" not in notice["text"]
 
 
-async def test_a_job_s_files_are_told_with_its_end(files_gateway: FilesGateway) -> None:
+async def test_a_job_s_files_are_reported_with_its_end(files_gateway: FilesGateway) -> None:
     """The job's event and its follow-up's finish have its files; the follow-up's message does not."""
     conversation, _ = await files_gateway.turn("job", "!&mkdir -p outbox; echo late > outbox/late.txt")
     async with asyncio.timeout(30):
@@ -199,7 +199,7 @@ async def test_what_cannot_be_attached_is_refused(files_gateway: FilesGateway) -
         assert problem["errors"][0]["pointer"].startswith("/attachments")
 
 
-async def test_what_is_too_large_is_told_to_the_person_and_the_agent(files_gateway: FilesGateway) -> None:
+async def test_a_too_large_file_is_reported_to_the_person_and_the_agent(files_gateway: FilesGateway) -> None:
     """A file above the operator's limit is refused, and the user and the model get the reason."""
     conversation, status = await files_gateway.turn(
         "large", "what is it?", attachments=[inline("large.bin", b"\0" * 100_001)]

@@ -82,7 +82,7 @@ async def test_a_person_of_the_group_gets_a_key_and_others_do_not(
     assert refused.value.failure == "no-access"
 
 
-async def test_a_client_with_another_secret_signs_nobody_in(
+async def test_a_client_with_another_secret_cannot_sign_in(
     provider: ProviderProcess, database: Database
 ) -> None:
     """The token endpoint refuses the client, which is an error of the operator and not of the person."""
@@ -93,7 +93,7 @@ async def test_a_client_with_another_secret_signs_nobody_in(
     assert refused.value.failure == "refused"
 
 
-async def test_a_token_that_has_expired_signs_nobody_in(database: Database) -> None:
+async def test_a_token_that_has_expired_cannot_sign_in(database: Database) -> None:
     """The provider's own signature does not help a token of the past."""
     async with provider_process(token_seconds=-3600) as provider:
         await provider.set_user("ada", groups=["ops"])

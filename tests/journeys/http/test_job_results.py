@@ -126,8 +126,8 @@ async def test_a_job_comes_home_through_kill_9(running: GatewayProcess, receiver
     lasting = [event["n"] for event in events if "n" in event]
     assert lasting == list(range(1, len(lasting) + 1))
     assert [event["type"] for event in events].count("job.completed") == 1
-    told = {"resultId", "exit_code", "output", "truncated", "files"}
-    assert all(told <= event["data"].keys() for event in events if event["type"].startswith("job."))
+    reported = {"resultId", "exit_code", "output", "truncated", "files"}
+    assert all(reported <= event["data"].keys() for event in events if event["type"].startswith("job."))
     assert all("attempt" in event["data"] for event in events if event["type"].startswith("turn."))
     status = await status_of(running, started["data"]["resultId"])
     assert (status["state"], status["exit_code"]) == ("completed", 0)

@@ -73,7 +73,7 @@ async def test_only_the_operator_makes_accounts(api: ApiServer) -> None:
     """An account's own key is not enough, whatever fields come with it; without a key it is 401."""
     body = {"name": "new"}
     assert (await api.mine.call("POST", "/accounts", body)).status == 403
-    assert (await api.nobody.call("POST", "/accounts", body)).status == 401
+    assert (await api.anonymous.call("POST", "/accounts", body)).status == 401
     made_account = await api.operator.call("POST", "/accounts", body)
     assert made_account.status == 201
     fresh = ApiClient(session=api.mine.session, url=api.url, key=made_account.body["key"])
@@ -90,9 +90,9 @@ async def test_the_operator_sees_and_ends_accounts(api: ApiServer) -> None:
     for named in ("other", theirs["id"]):
         assert (await api.operator.call("GET", f"/accounts/{named}")).body["id"] == theirs["id"]
     lost = {"name": "again", "scopes": ["read"]}
-    told = await api.operator.call("POST", "/accounts/other/keys", lost)
-    assert (told.status, told.body["scopes"]) == (201, ["read"])
-    again = ApiClient(session=api.mine.session, url=api.url, key=told.body["key"])
+    reported = await api.operator.call("POST", "/accounts/other/keys", lost)
+    assert (reported.status, reported.body["scopes"]) == (201, ["read"])
+    again = ApiClient(session=api.mine.session, url=api.url, key=reported.body["key"])
     assert (await again.call("GET", "/accounts/me")).body["id"] == theirs["id"]
     budget = {"seconds": 60.0, "requests": 7, "tokens": 0, "cost": 0.0}
     set_budget = (await api.operator.call("PUT", "/accounts/other/budget", budget)).body
@@ -105,7 +105,7 @@ async def test_the_operator_sees_and_ends_accounts(api: ApiServer) -> None:
     for method, path in [*asked, ("POST", "/accounts/other/keys")]:
         body = lost if method == "POST" else None
         assert (await api.mine.call(method, path, body)).status == 403
-        assert (await api.nobody.call(method, path, body)).status == 401
+        assert (await api.anonymous.call(method, path, body)).status == 401
     assert (await api.operator.call("DELETE", "/accounts/other")).status == 204
     assert (await again.call("GET", "/accounts/me")).status == 401
     assert (await api.operator.call("GET", "/accounts/other")).status == 404
@@ -190,10 +190,10 @@ async def test_the_same_post_at_once_is_carried_out_once(api: ApiServer) -> None
     assert len(named) == 1
 
 
-async def test_told_secrets_are_not_kept_in_clear(api: ApiServer, tmp_path: Path) -> None:
+async def test_returned_secrets_are_not_stored_in_clear(api: ApiServer, tmp_path: Path) -> None:
     """A stored answer is encrypted."""
-    told = await api.mine.call("POST", "/accounts/me/keys", {"name": "k"}, Idempotency_Key="k")
-    assert not files_with_text(tmp_path, told.body["key"])
+    reported = await api.mine.call("POST", "/accounts/me/keys", {"name": "k"}, Idempotency_Key="k")
+    assert not files_with_text(tmp_path, reported.body["key"])
 
 
 async def test_defaults_stay_at_every_start_and_follow_the_settings(api: ApiServer, tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ async def test_a_client_asks_an_agent_whose_tool_needs_an_approval(mcp_gateway: 
         assert '"a": 40' in question["question"]
         assert "the sum is" not in question["question"]
         await _call(client, "approve", approval=asked["approvals"][0], decision="approve")
-        told = await _call(client, "ask", text="and then", conversation="sums")
-        assert (told["state"], told["output"]) == ("completed", "echo: and then")
+        reported = await _call(client, "ask", text="and then", conversation="sums")
+        assert (reported["state"], reported["output"]) == ("completed", "echo: and then")
         first = await _call(client, "job_status", id=asked["turnId"])
         assert (first["state"], first["output"]) == ("completed", "the tool said: the sum is 42")
         found = await _call(client, "search", query="SUM IS")
@@ -151,9 +151,9 @@ async def test_other_methods_and_keys_are_refused(mcp_gateway: McpGateway) -> No
     mine = mcp_gateway.mine
     assert (await mine.call("GET", "/mcp")).status == 405
     assert (await mine.call("DELETE", "/mcp")).status == 405
-    nobody = ApiClient(session=mine.session, url=mine.url, key="no-key")
+    anonymous = ApiClient(session=mine.session, url=mine.url, key="no-key")
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    assert (await nobody.call("POST", "/mcp", message)).status == 401
+    assert (await anonymous.call("POST", "/mcp", message)).status == 401
     assert (await mine.call("POST", "/mcp", message, Origin="https://evil.example.org")).status == 403
     unknown = await mine.call("POST", "/mcp", {**message, "method": "tools/burn"})
     assert unknown.body["error"]["code"] == -32601

@@ -14,7 +14,7 @@ from yarl import URL
 from api_server import ApiClient
 from gateway_process import GatewayProcess, gateway
 from mcp_oauth import ProtectedMcpService, protected_mcp_service
-from mcp_sign_in_steps import LINK, Browser, whoami_model
+from mcp_sign_in_steps import LINK, CookieClient, whoami_model
 from openai_server import OpenAIServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -96,7 +96,7 @@ async def test_a_turn_waits_for_the_sign_in_over_a_kill_and_goes_on(signing: Sig
     turn = await signing.ask(signing.mine, "first")
     link = await signing.link(signing.mine, turn)
     assert LINK in link
-    async with Browser() as browser:
+    async with CookieClient() as browser:
         status, page, _to = await browser.open(link)
         assert (status, "notes" in page) == (200, True)
         back = await browser.begin(link)
@@ -118,7 +118,7 @@ async def test_the_tokens_are_encrypted(signing: SignInGateway) -> None:
     """No file of the data directory has a token in clear."""
     erin = await signing.new_person("erin")
     turn = await signing.ask(erin, "of-erin")
-    async with Browser() as browser:
+    async with CookieClient() as browser:
         back = await browser.begin(await signing.link(erin, turn))
         assert (await browser.open(URL(back, encoded=True)))[0] == 200
     await signing.wait(erin, turn, "completed")
@@ -135,7 +135,7 @@ async def test_a_browser_that_did_not_begin_cannot_finish(signing: SignInGateway
     bob = await signing.new_person("bob")
     turn = await signing.ask(bob, "of-bob")
     link = await signing.link(bob, turn)
-    async with Browser() as mine, Browser() as other:
+    async with CookieClient() as mine, CookieClient() as other:
         back = await mine.begin(link)
         assert (await other.open(URL(back, encoded=True)))[0] == 400
         assert (await mine.open(URL(back).update_query(state="x" * 43)))[0] == 400
@@ -150,7 +150,7 @@ async def test_a_person_who_refuses_is_reported_to_the_agent(signing: SignInGate
     link = await signing.link(carol, turn)
     signing.service.authority.denies = True
     try:
-        async with Browser() as browser:
+        async with CookieClient() as browser:
             back = await browser.begin(link)
             status, page, _to = await browser.open(URL(back, encoded=True))
             assert (status, "access_denied" in page) == (400, True)
@@ -167,7 +167,7 @@ async def test_signing_out_ends_the_use_of_the_token(signing: SignInGateway) -> 
     before = {*authority.access, *authority.refresh}
     dora = await signing.new_person("dora")
     turn = await signing.ask(dora, "of-dora")
-    async with Browser() as browser:
+    async with CookieClient() as browser:
         back = await browser.begin(await signing.link(dora, turn))
         assert (await browser.open(URL(back, encoded=True)))[0] == 200
     await signing.wait(dora, turn, "completed")
@@ -191,7 +191,7 @@ async def test_removing_the_server_revokes_the_tokens(signing: SignInGateway) ->
     before = {*authority.access, *authority.refresh}
     fern = await signing.new_person("fern")
     turn = await signing.ask(fern, "of-fern")
-    async with Browser() as browser:
+    async with CookieClient() as browser:
         back = await browser.begin(await signing.link(fern, turn))
         assert (await browser.open(URL(back, encoded=True)))[0] == 200
     await signing.wait(fern, turn, "completed")

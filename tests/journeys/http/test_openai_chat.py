@@ -127,14 +127,14 @@ async def test_an_idempotency_key_replays_a_stream(openai_gateway: OpenAIChatGat
     """The same key gets the same turn again, from its beginning; another body with it is refused."""
     create = openai_gateway.client.chat.completions.create
     key = {"Idempotency-Key": "stream-key"}
-    heard = []
+    received = []
     for _ in range(2):
         stream = await create(model="default", messages=[user("once only")], stream=True, extra_headers=key)
         chunks = [chunk async for chunk in stream]
         words = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
-        heard.append((chunks[0].id, "".join(words)))
-    assert heard[0] == heard[1]
-    assert heard[0][1] == "echo: once only"
+        received.append((chunks[0].id, "".join(words)))
+    assert received[0] == received[1]
+    assert received[0][1] == "echo: once only"
     with pytest.raises(openai.UnprocessableEntityError):
         await create(model="shell", messages=[user("once only")], stream=True, extra_headers=key)
 
@@ -163,9 +163,9 @@ async def test_earlier_messages_reach_a_model_that_does_not_know_them(
         user("which number?"),
     ]
     await openai_gateway.client.chat.completions.create(model="default", messages=said)
-    told = str(openai_gateway.model.bodies[-1]["messages"][-1]["content"])
-    assert "> user: the number is 7" in told
-    assert told.endswith("which number?")
+    reported = str(openai_gateway.model.bodies[-1]["messages"][-1]["content"])
+    assert "> user: the number is 7" in reported
+    assert reported.endswith("which number?")
     for text in ("the number is 8", "which one?"):
         await openai_gateway.client.chat.completions.create(
             model="default", messages=[*said[:2], user(text)], extra_body={"conversation": "kept"}
@@ -213,9 +213,9 @@ async def test_what_an_agent_cannot_do_is_refused(openai_gateway: OpenAIChatGate
     with pytest.raises(openai.UnprocessableEntityError) as invalid:
         await create(model="default", messages=[{"role": "user", "content": 7}])
     assert (invalid.value.code, invalid.value.param) == ("invalid_value", "messages[0].content")
-    stranger = openai_gateway.client.with_options(api_key="dvk_unknown")
+    outsider = openai_gateway.client.with_options(api_key="dvk_unknown")
     with pytest.raises(openai.AuthenticationError) as refusal:
-        await stranger.models.list()
+        await outsider.models.list()
     assert refusal.value.code == "invalid_api_key"
 
 

@@ -69,8 +69,8 @@ async def test_a_response_is_a_turn_and_the_next_one_goes_on(responses_gateway: 
         str(one["content"]) for one in responses_gateway.model.bodies[-1]["messages"] if one["role"] == "user"
     ]
     assert asked == ["my number is 7", "which?"]
-    told = str(responses_gateway.model.bodies[-1]["messages"][0]["content"])
-    assert told.endswith("Be brief.")
+    reported = str(responses_gateway.model.bodies[-1]["messages"][0]["content"])
+    assert reported.endswith("Be brief.")
     assert (second.instructions, second.previous_response_id) == ("Be brief.", first.id)
     counted = await responses_gateway.client.responses.input_tokens.count(input="one two three four")
     assert 1 <= counted.input_tokens <= 20

@@ -86,7 +86,7 @@ async def test_an_untouched_conversation_takes_the_agent_of_its_first_message(
             assert late.status == 409
 
 
-async def test_a_client_counts_anew_in_every_conversation(running: GatewayProcess) -> None:
+async def test_a_client_counts_separately_in_each_conversation(running: GatewayProcess) -> None:
     """The same id is another message in another conversation, the same one in its own, and never a loss."""
     async with running.http() as session, session.ws_connect("/ws") as socket:
         one, two = await send_message(socket, "one", "!echo 1"), await send_message(socket, "two", "!echo 2")
@@ -96,7 +96,7 @@ async def test_a_client_counts_anew_in_every_conversation(running: GatewayProces
         assert (await send_message(socket, "one", "!echo other"))["code"] == "invalid"
 
 
-async def test_a_webhook_tells_the_same_position_as_the_stream_after_a_crash(
+async def test_a_webhook_has_the_same_position_as_the_stream_after_a_crash(
     running: GatewayProcess, receiver: WebhookReceiver
 ) -> None:
     """A delivery whose event was appended before the crash still has its seq."""
@@ -120,7 +120,7 @@ async def test_a_webhook_tells_the_same_position_as_the_stream_after_a_crash(
     assert again.headers["webhook-signature"] == f"v1,{b64encode(digest).decode()}"
 
 
-async def test_lost_secret_keys_are_told_at_the_start(running: GatewayProcess) -> None:
+async def test_lost_secret_keys_are_reported_at_the_start(running: GatewayProcess) -> None:
     """A gateway that cannot decrypt its database names the problem and exits."""
     async with (
         running.http() as session,
@@ -134,7 +134,7 @@ async def test_lost_secret_keys_are_told_at_the_start(running: GatewayProcess) -
     assert any("DOVECOTE_SECRET_KEYS" in line for line in running.log)
 
 
-async def test_output_that_was_cut_is_told_as_cut(running: GatewayProcess) -> None:
+async def test_output_that_was_cut_is_marked_as_cut(running: GatewayProcess) -> None:
     """The event of a tool call is marked if the sandbox kept only the first part of the output."""
     async with running.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": "much"})
@@ -142,13 +142,13 @@ async def test_output_that_was_cut_is_told_as_cut(running: GatewayProcess) -> No
         assert (await receive_frame(socket, "tool.completed"))["data"]["truncated"] is True
 
 
-async def test_a_jobs_output_that_was_cut_is_told_as_cut(running: GatewayProcess) -> None:
+async def test_a_jobs_output_that_was_cut_is_marked_as_cut(running: GatewayProcess) -> None:
     """The event of a job with much output links to its log, and both are marked as the end of more."""
     async with running.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": "much"})
         await send_message(socket, "much", "!&seq 1 100000")
-        told = (await receive_frame(socket, "job.completed"))["data"]
-        assert (told["truncated"], told["output"][-7:]) == (True, "100000\n")
-        async with session.get(told["url"]) as answer:
+        reported = (await receive_frame(socket, "job.completed"))["data"]
+        assert (reported["truncated"], reported["output"][-7:]) == (True, "100000\n")
+        async with session.get(reported["url"]) as answer:
             log = await answer.json()
     assert (log["truncated"], len(log["output"])) == (True, 256 * 1024)

@@ -35,7 +35,7 @@ ACCESS = {
 
 
 @dataclass(slots=True)
-class Clock:
+class AttemptClock:
     """The time of the gateway's attempts."""
 
     ahead: float = 0.0
@@ -46,25 +46,25 @@ class Clock:
 
 
 @dataclass(slots=True, kw_only=True)
-class Place:
+class SignInRig:
     """A gateway with an identity provider."""
 
     api: ApiServer
     issuer: LoopbackIssuer
-    clock: Clock
+    clock: AttemptClock
 
 
 @dataclass(slots=True)
 class Visitor:
     """A browser: keeps cookies, and follows redirects one by one."""
 
-    place: Place
+    place: SignInRig
     cookies: dict[str, str] = field(default_factory=dict)
 
     async def get(self, url: str) -> str:
         """Return where the answer to a request leads; the public URL is the gateway of the test."""
         path = url.removeprefix(PUBLIC_URL)
-        session = self.place.api.nobody.session
+        session = self.place.api.anonymous.session
         target = URL(f"{self.place.api.url}{path}" if path != url else url, encoded=True)
         async with session.get(target, headers=self._headers(), allow_redirects=False) as answer:
             assert answer.status == 302
@@ -81,7 +81,7 @@ class Visitor:
     async def fetch_key(self) -> tuple[int, Any]:
         """Exchange the one-time code for a key, as the console does."""
         headers = {**self._headers(), "Origin": "https://bots.example.org"}
-        session, url = self.place.api.nobody.session, f"{self.place.api.url}/console/oidc/session"
+        session, url = self.place.api.anonymous.session, f"{self.place.api.url}/console/oidc/session"
         async with session.post(url, headers=headers) as answer:
             self._keep(answer)
             return answer.status, await answer.json(content_type=None)
@@ -91,7 +91,7 @@ class Visitor:
         assert await self.sign_in() == f"{PUBLIC_URL}/#/signed-in"
         status, body = await self.fetch_key()
         assert status == 200
-        return ApiClient(session=self.place.api.nobody.session, url=self.place.api.url, key=body["key"])
+        return ApiClient(session=self.place.api.anonymous.session, url=self.place.api.url, key=body["key"])
 
     def _headers(self) -> Mapping[str, str]:
         pairs = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
@@ -109,7 +109,7 @@ class Visitor:
                     self.cookies[name] = cookie.value
 
 
-def _sign_in(issuer: LoopbackIssuer, clock: Clock, database: Database) -> OidcSignIn:
+def _sign_in(issuer: LoopbackIssuer, clock: AttemptClock, database: Database) -> OidcSignIn:
     settings = OidcSettings.model_validate(
         {"issuer": issuer.url, "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET, "access": ACCESS}
     )
@@ -125,17 +125,17 @@ def _sign_in(issuer: LoopbackIssuer, clock: Clock, database: Database) -> OidcSi
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
+async def place(tmp_path: Path) -> AsyncIterator[SignInRig]:
     """A gateway that sends people to a provider on loopback."""
-    clock = Clock()
+    clock = AttemptClock()
     async with (
         loopback_issuer() as issuer,
         open_api_server(tmp_path, sign_in=partial(_sign_in, issuer, clock), public_url=PUBLIC_URL) as api,
     ):
-        yield Place(api=api, issuer=issuer, clock=clock)
+        yield SignInRig(api=api, issuer=issuer, clock=clock)
 
 
-async def test_a_person_gets_a_key_with_the_scopes_of_the_groups(place: Place) -> None:
+async def test_a_person_gets_a_key_with_the_scopes_of_the_groups(place: SignInRig) -> None:
     """The key reads and changes what the tables of all groups allow, and nothing else."""
     place.issuer.claims = {"sub": "1", "groups": ["others", "writers", "ops"], "preferred_username": "ann"}
     person = await Visitor(place).enter()
@@ -149,13 +149,13 @@ async def test_a_person_gets_a_key_with_the_scopes_of_the_groups(place: Place) -
     assert (entry["actor"], entry["object"]) == (mine["key"], "ann")
 
 
-async def test_the_code_of_a_sign_in_counts_once_and_opens_nothing_itself(place: Place) -> None:
+async def test_the_code_of_a_sign_in_counts_once_and_opens_nothing_itself(place: SignInRig) -> None:
     """A second exchange is refused, and so is the code as a key."""
     visitor = Visitor(place)
     await visitor.sign_in()
     kept = dict(visitor.cookies)
     (code,) = kept.values()
-    thief = ApiClient(session=place.api.nobody.session, url=place.api.url, key=code)
+    thief = ApiClient(session=place.api.anonymous.session, url=place.api.url, key=code)
     assert (await thief.call("GET", "/accounts/me")).status == 401
     assert (await visitor.fetch_key())[0] == 200
     assert visitor.cookies == {}
@@ -163,7 +163,7 @@ async def test_the_code_of_a_sign_in_counts_once_and_opens_nothing_itself(place:
     assert (await visitor.fetch_key())[0] == 404
 
 
-async def test_leaving_ends_the_key_of_a_person_and_no_other(place: Place) -> None:
+async def test_leaving_ends_the_key_of_a_person_and_no_other(place: SignInRig) -> None:
     """The person's key is refused afterwards; a program that asks the same keeps its key."""
     person = await Visitor(place).enter()
     assert (await person.call("POST", "/console/leave")).body == {"url": None}
@@ -172,17 +172,17 @@ async def test_leaving_ends_the_key_of_a_person_and_no_other(place: Place) -> No
     assert (await place.api.mine.call("GET", "/accounts/me")).status == 200
 
 
-async def test_the_console_is_told_where_the_sign_in_begins(place: Place, tmp_path: Path) -> None:
+async def test_the_console_gets_the_start_of_the_sign_in(place: SignInRig, tmp_path: Path) -> None:
     """The address is below the public URL, where the cookie belongs; without a provider there is none."""
-    about = (await place.api.nobody.call("GET", "/console/sign-in")).body
+    about = (await place.api.anonymous.call("GET", "/console/sign-in")).body
     assert about == {"oidc": {"label": "single sign-on", "url": f"{PUBLIC_URL}/console/oidc"}}
     (tmp_path / "plain").mkdir()
     async with open_api_server(tmp_path / "plain") as plain:
-        assert (await plain.nobody.call("GET", "/console/sign-in")).body == {"oidc": None}
-        assert (await plain.nobody.call("GET", "/console/oidc")).status == 404
+        assert (await plain.anonymous.call("GET", "/console/sign-in")).body == {"oidc": None}
+        assert (await plain.anonymous.call("GET", "/console/oidc")).status == 404
 
 
-async def test_the_answer_of_another_browser_is_refused(place: Place) -> None:
+async def test_the_answer_of_another_browser_is_refused(place: SignInRig) -> None:
     """A state without its cookie, or with the cookie of another attempt, signs nobody in."""
     begun, other = Visitor(place), Visitor(place)
     back = await begun.get(await begun.get(f"{PUBLIC_URL}/console/oidc"))
@@ -193,7 +193,7 @@ async def test_the_answer_of_another_browser_is_refused(place: Place) -> None:
     assert "/token" not in place.issuer.asked
 
 
-async def test_an_attempt_ends_after_some_minutes(place: Place) -> None:
+async def test_an_attempt_ends_after_some_minutes(place: SignInRig) -> None:
     """A browser that comes back too late begins again."""
     visitor = Visitor(place)
     back = await visitor.get(await visitor.get(f"{PUBLIC_URL}/console/oidc"))
@@ -201,15 +201,15 @@ async def test_an_attempt_ends_after_some_minutes(place: Place) -> None:
     assert await visitor.get(back) == f"{PUBLIC_URL}/#/sign-in/expired"
 
 
-async def test_each_attempt_has_secrets_of_its_own(place: Place) -> None:
+async def test_each_attempt_has_secrets_of_its_own(place: SignInRig) -> None:
     """State, nonce and challenge differ between attempts and from each other."""
     for _ in range(2):
         visitor = Visitor(place)
         await visitor.get(await visitor.get(f"{PUBLIC_URL}/console/oidc"))
-    told = [
+    reported = [
         asked[name] for asked in place.issuer.authorizations for name in ("state", "nonce", "code_challenge")
     ]
-    assert len(set(told)) == len(told) == 6
+    assert len(set(reported)) == len(reported) == 6
 
 
 def _with(**changed: Any) -> Any:
@@ -261,7 +261,7 @@ FORGERIES = {
 }
 
 
-async def test_a_wrong_id_token_is_refused(place: Place) -> None:
+async def test_a_wrong_id_token_is_refused(place: SignInRig) -> None:
     """Each rule of Core 1.0, section 3.1.3.7, that a token breaks alone ends the sign-in."""
     outcomes = {}
     for name, forge in FORGERIES.items():
@@ -271,13 +271,13 @@ async def test_a_wrong_id_token_is_refused(place: Place) -> None:
     assert outcomes == dict.fromkeys(FORGERIES, (f"{PUBLIC_URL}/#/sign-in/refused", {}))
 
 
-async def test_several_audiences_with_ours_as_authorized_party_are_accepted(place: Place) -> None:
+async def test_several_audiences_with_ours_as_authorized_party_are_accepted(place: SignInRig) -> None:
     """The audience may be a list if azp names this client."""
     place.issuer.forge = _with(aud=[CLIENT_ID, "another client"], azp=CLIENT_ID)
     await Visitor(place).enter()
 
 
-async def test_keys_that_the_provider_rotated_are_fetched_once(place: Place) -> None:
+async def test_keys_that_the_provider_rotated_are_fetched_once(place: SignInRig) -> None:
     """A token of a new key is accepted without a restart; known keys are not fetched again."""
     await Visitor(place).enter()
     await Visitor(place).enter()
@@ -288,20 +288,20 @@ async def test_keys_that_the_provider_rotated_are_fetched_once(place: Place) -> 
     assert place.issuer.asked.count("/.well-known/openid-configuration") == 1
 
 
-async def test_who_has_no_access_gets_no_key(place: Place) -> None:
+async def test_who_has_no_access_gets_no_key(place: SignInRig) -> None:
     """A valid token without a known group, or for an account that is not there, opens nothing."""
     for groups in (["others"], [], None, {"ops": True}, ["strangers"]):
         place.issuer.claims = {"sub": "1", "groups": groups}
         assert await Visitor(place).sign_in() == f"{PUBLIC_URL}/#/sign-in/no-access"
 
 
-async def test_the_person_may_say_no(place: Place) -> None:
+async def test_the_person_may_say_no(place: SignInRig) -> None:
     """An error of the provider leads back to the console."""
     place.issuer.error = "access_denied"
     assert await Visitor(place).sign_in() == f"{PUBLIC_URL}/#/sign-in/denied"
 
 
-async def test_an_answer_of_another_issuer_is_refused(place: Place) -> None:
+async def test_an_answer_of_another_issuer_is_refused(place: SignInRig) -> None:
     """The parameter iss of RFC 9207 must be the provider's, and must be there if the provider sends it."""
     place.issuer.metadata = {"authorization_response_iss_parameter_supported": True}
     assert await Visitor(place).sign_in() == f"{PUBLIC_URL}/#/sign-in/refused"
@@ -326,13 +326,13 @@ async def test_an_answer_of_another_issuer_is_refused(place: Place) -> None:
     ],
     ids=lambda changed: next(iter(changed)),
 )
-async def test_a_provider_that_leads_elsewhere_is_refused(place: Place, metadata: dict[str, Any]) -> None:
+async def test_a_provider_that_leads_elsewhere_is_refused(place: SignInRig, metadata: dict[str, Any]) -> None:
     """Endpoints are https or at the issuer, no private address is called, and bodies have a bound."""
     place.issuer.metadata = metadata
     assert await Visitor(place).sign_in() == f"{PUBLIC_URL}/#/sign-in/unavailable"
 
 
-async def test_a_token_endpoint_may_fail(place: Place) -> None:
+async def test_a_token_endpoint_may_fail(place: SignInRig) -> None:
     """No answer of the token endpoint raises anything but a refusal."""
     for status, body, outcome in (
         (200, b"{}", "refused"),
@@ -345,7 +345,7 @@ async def test_a_token_endpoint_may_fail(place: Place) -> None:
         assert await Visitor(place).sign_in() == f"{PUBLIC_URL}/#/sign-in/{outcome}"
 
 
-async def test_a_secret_goes_into_the_form_where_the_provider_wants_it(place: Place) -> None:
+async def test_a_secret_goes_into_the_form_where_the_provider_wants_it(place: SignInRig) -> None:
     """With client_secret_post alone the header stays empty."""
     place.issuer.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
     await Visitor(place).enter()
@@ -353,17 +353,17 @@ async def test_a_secret_goes_into_the_form_where_the_provider_wants_it(place: Pl
 
 async def test_an_issuer_that_is_down_can_be_tried_again(tmp_path: Path) -> None:
     """Nothing of a failed attempt is kept."""
-    clock = Clock()
+    clock = AttemptClock()
     async with loopback_issuer() as issuer:
         url, issuer.url = issuer.url, "http://127.0.0.1:1"
         async with open_api_server(
             tmp_path, sign_in=partial(_sign_in, issuer, clock), public_url=PUBLIC_URL
         ) as api:
-            place = Place(api=api, issuer=issuer, clock=clock)
+            place = SignInRig(api=api, issuer=issuer, clock=clock)
             assert await Visitor(place).sign_in() == f"{PUBLIC_URL}/#/sign-in/unavailable"
         issuer.url = url
         (tmp_path / "again").mkdir()
         async with open_api_server(
             tmp_path / "again", sign_in=partial(_sign_in, issuer, clock), public_url=PUBLIC_URL
         ) as api:
-            await Visitor(Place(api=api, issuer=issuer, clock=clock)).enter()
+            await Visitor(SignInRig(api=api, issuer=issuer, clock=clock)).enter()

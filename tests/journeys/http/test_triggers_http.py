@@ -20,7 +20,7 @@ async def test_a_signed_request_starts_one_turn(tmp_path: Path) -> None:
     async with (
         gateway(tmp_path / "data") as process,
         process.http() as session,
-        aiohttp.ClientSession(process.url) as stranger,
+        aiohttp.ClientSession(process.url) as outsider,
     ):
         new = {"conversation": "alerts", "template": "!echo something happened"}
         async with session.post(PATH, json=new) as answer:
@@ -35,7 +35,7 @@ async def test_a_signed_request_starts_one_turn(tmp_path: Path) -> None:
         body = json.dumps({"action": "opened"}).encode()
 
         async def post(headers: dict[str, str], content: bytes = body) -> tuple[int, str]:
-            async with stranger.post(made["path"], data=content, headers=headers) as response:
+            async with outsider.post(made["path"], data=content, headers=headers) as response:
                 found = await response.json()
                 return response.status, str(found.get("turnId"))
 

@@ -208,7 +208,7 @@ async def test_a_dead_delivery_is_listed_tried_again_and_dropped(turns_gateway: 
     assert [one["id"] for one in listed] == [sent.body["delivery"]]
 
 
-async def test_a_webhook_made_later_is_sent_what_was_told_before(turns_gateway: TurnsGateway) -> None:
+async def test_a_webhook_made_later_is_sent_earlier_events(turns_gateway: TurnsGateway) -> None:
     """A replay by time plans what the endpoint wants and never had; by id exactly what is named."""
     done = await turns_gateway.turn("!echo hi")
     body = {"url": UNUSED_URL, "name": "late", "events": ["turn.*", "message.completed"]}

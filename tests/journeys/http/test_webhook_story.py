@@ -82,10 +82,10 @@ async def test_a_result_reaches_its_endpoint_signed_and_once(
     turn = await start_turn(running, "!echo hello", webhook={"id": made["id"]})
     requests = await wait_for_requests(receiver, 3)
     for request in requests:
-        told = Webhook(made["secret"]).verify(request.body, request.headers)
-        assert told["type"] == request.headers["ce-type"] == "agent.finished"
-        assert told["data"]["turnId"] == turn["turnId"]
-        assert told["id"] == request.headers["webhook-id"] == request.headers["ce-id"]
+        reported = Webhook(made["secret"]).verify(request.body, request.headers)
+        assert reported["type"] == request.headers["ce-type"] == "agent.finished"
+        assert reported["data"]["turnId"] == turn["turnId"]
+        assert reported["id"] == request.headers["webhook-id"] == request.headers["ce-id"]
     assert len({request.headers["webhook-id"] for request in requests}) == 1
     detail = await wait_for_state(running, "delivered")
     assert [attempt["status"] for attempt in detail["attempts"]] == [500, 503, 200]
@@ -106,7 +106,7 @@ async def test_a_delivery_survives_the_gateway(running: GatewayProcess, receiver
     assert len(receiver.requests) == 2
 
 
-async def test_a_closed_endpoint_is_opened_and_told_again(
+async def test_a_closed_endpoint_is_opened_and_called_again(
     running: GatewayProcess, receiver: WebhookReceiver
 ) -> None:
     """A 410 disables an endpoint; opened again, it is sent what it missed, under the same id."""
@@ -192,7 +192,7 @@ async def test_an_ordered_endpoint_gets_one_event_after_the_other(
     first = await start_turn(running, "!echo first", conversation="one")
     await wait_for_requests(receiver, 1)
     second = await start_turn(running, "!echo second", conversation="two")
-    told = [json.loads(one.body)["data"]["turnId"] for one in await wait_for_requests(receiver, 4)]
-    assert told == [first["turnId"]] * 3 + [second["turnId"]]
+    reported = [json.loads(one.body)["data"]["turnId"] for one in await wait_for_requests(receiver, 4)]
+    assert reported == [first["turnId"]] * 3 + [second["turnId"]]
     shown = await ask(running, "GET", f"/accounts/me/webhooks/{made['id']}")
     assert shown["failing_since"] is None

@@ -108,10 +108,10 @@ async def test_no_path_leads_out(api: ApiServer, path: str) -> None:
         headers = {"Authorization": f"Bearer {api.mine.key}"}
         body = b"x" if method == "PUT" else None
         async with api.mine.session.request(method, url, headers=headers, data=body) as answer:
-            told = await answer.read()
-        assert answer.status in (404, 405, 409, 422), (method, answer.status, told)
-        assert b"root:" not in told
-        assert api.mine.key.encode() not in told
+            reported = await answer.read()
+        assert answer.status in (404, 405, 409, 422), (method, answer.status, reported)
+        assert b"root:" not in reported
+        assert api.mine.key.encode() not in reported
 
 
 async def test_a_link_that_leads_out_opens_nothing(api: ApiServer, tmp_path: Path) -> None:

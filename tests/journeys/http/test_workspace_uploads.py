@@ -76,7 +76,7 @@ async def test_an_upload_goes_on_where_it_stopped(api: Clients) -> None:
     assert (await api.mine.call("GET", f"{WORKSPACE}/files/a/large")).status == 404
     assert (await api.mine.call("GET", f"{WORKSPACE}/uploads/{upload}")).body["offset"] == FIRST
     status, body = await send(api.mine, upload, 0, CONTENT[:FIRST])
-    assert (status, body["detail"]) == (409, f"the upload goes on at byte {FIRST}")
+    assert (status, body["detail"]) == (409, f"the next byte of the upload is {FIRST}")
     status, body = await send(api.mine, upload, FIRST, CONTENT[FIRST:])
     assert (status, body["complete"]) == (200, True)
     assert (await api.mine.call("GET", f"{WORKSPACE}/files/a/large")).body == CONTENT

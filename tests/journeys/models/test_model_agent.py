@@ -81,7 +81,7 @@ async def test_a_careful_call_waits_for_people_and_the_others_are_carried_out() 
     assert [dict(call.args) for call in approval_step(steps).calls] == [{"command": "rm -r build"}]
 
 
-async def test_a_denied_call_is_not_carried_out_and_the_model_is_told_why() -> None:
+async def test_a_denied_call_is_not_carried_out_and_the_model_gets_the_reason() -> None:
     """The comment of the person who denied a call reaches the model in place of a result."""
     async with open_loopback_model([ScriptedTurn(calls=[REMOVE]), ScriptedTurn(text="Then I leave it.")]) as (
         server,
@@ -136,9 +136,9 @@ async def test_an_approved_call_runs_in_another_process() -> None:
     ) as (server, agent):
         tools = RecordingTools(needs_approval_for=["rm -r build"])
         paused = approval_step(await collect_steps(agent, turn_input(agent_spec(server.base_url)), tools))
-        told = await in_another_process(RESUME, server.base_url, paused.calls[0].id, given=paused.state)
+        reported = await in_another_process(RESUME, server.base_url, paused.calls[0].id, given=paused.state)
     assert tools.executed == []
-    assert told == {"ran": [["bash", {"command": "rm -r build"}]], "output": "Gone."}
+    assert reported == {"ran": [["bash", {"command": "rm -r build"}]], "output": "Gone."}
     assert "rm -r build" in last_text(server.bodies[1])
 
 

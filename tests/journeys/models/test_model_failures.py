@@ -75,7 +75,7 @@ async def test_a_refused_key_does_not_fail_over() -> None:
     ("fault", "words"),
     [("500", "HTTP 500"), ("429", "HTTP 429"), ("hang", "limits.step_timeout (0.5 s)"), ("cut", "broke off")],
 )
-async def test_a_failed_model_call_is_told_and_may_be_tried_again(fault: Any, words: str) -> None:
+async def test_a_failed_model_call_is_reported_and_may_be_tried_again(fault: Any, words: str) -> None:
     """With no other model the turn fails with what happened, as something that may pass."""
     async with open_loopback_model([ScriptedTurn(fault=fault)]) as (server, agent):
         given = turn_input(agent_spec(server.base_url, limits=TurnLimits(step_timeout=0.5)))

@@ -22,7 +22,7 @@ KEYS = Vendors(openai_api_key="sk-o", anthropic_api_key="sk-a").bound_keys()
     ("wait", "requests"),
     [({"Retry-After": "0"}, 3), ({"retry-after-ms": "5"}, 3), ({"Retry-After": "600"}, 1)],
 )
-async def test_a_server_that_states_when_to_come_back_is_heard(wait: dict[str, str], requests: int) -> None:
+async def test_a_retry_after_of_the_server_is_respected(wait: dict[str, str], requests: int) -> None:
     """A short wait is kept before each retry; a long one is left to the gateway's own retries."""
     seen: list[web.Request] = []
 

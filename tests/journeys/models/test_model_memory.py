@@ -26,7 +26,7 @@ def small(server: OpenAIServer, **limits: Any) -> AgentSpec:
     return agent_spec(server.base_url, limits=TurnLimits(context_tokens=16_000, **limits))
 
 
-class Memory:
+class LimitedModel:
     """Plays a model that holds so many tokens: refuses more, writes memories, else gives long replies."""
 
     def __init__(self, holds: int = 16_000) -> None:
@@ -49,7 +49,7 @@ class Memory:
 
 async def test_a_conversation_of_150_turns_goes_on_with_a_small_model() -> None:
     """150 turns of some 400 tokens each never exceed 16k, with one visible notice for each compaction."""
-    memory, notices = Memory(), 0
+    memory, notices = LimitedModel(), 0
     history: tuple[HistoryEntry, ...] = ()
     async with open_loopback_model(memory) as (server, agent):
         for turn in range(150):
@@ -67,7 +67,7 @@ async def test_a_conversation_of_150_turns_goes_on_with_a_small_model() -> None:
 
 async def test_approvals_and_job_results_outlive_compaction_word_for_word() -> None:
     """Decisions and job results are repeated beside the model's own summary."""
-    memory = Memory()
+    memory = LimitedModel()
 
     def script(body: dict[str, Any]) -> ScriptedTurn:
         if last_text(body) == "clean up":
@@ -101,7 +101,7 @@ async def test_approvals_and_job_results_outlive_compaction_word_for_word() -> N
 
 async def test_one_turn_with_many_large_results_is_compacted_in_its_middle() -> None:
     """A turn whose tool results outgrow the model keeps its request and goes on."""
-    memory = Memory()
+    memory = LimitedModel()
 
     def script(body: dict[str, Any]) -> ScriptedTurn:
         turn = memory(body)
@@ -126,7 +126,7 @@ async def test_one_turn_with_many_large_results_is_compacted_in_its_middle() -> 
 
 async def test_a_model_that_finds_the_conversation_too_long_is_asked_again_after_compaction() -> None:
     """The vendor's own "context length exceeded" starts compaction when our estimate did not."""
-    memory = Memory(holds=2_000)
+    memory = LimitedModel(holds=2_000)
     notices = 0
     history: tuple[HistoryEntry, ...] = ()
     async with open_loopback_model(memory) as (server, agent):

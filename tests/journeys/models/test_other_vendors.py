@@ -16,7 +16,7 @@ from vendor_servers import vendor_server
     ("model", "output"),
     [("anthropic:claude-loopback", "Anthropic says done."), ("google:gemini-loopback", "Google says done.")],
 )
-async def test_a_tool_call_is_approved_and_told_of_by_another_vendor(model: str, output: str) -> None:
+async def test_a_tool_call_is_approved_and_reported_by_another_vendor(model: str, output: str) -> None:
     """Call, pause, approval, result and text work alike with Anthropic and Google, each under its key."""
     async with vendor_server() as server:
         vendors = Vendors(

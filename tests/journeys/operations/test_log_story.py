@@ -56,9 +56,9 @@ async def test_a_story_can_be_followed_by_its_ids(tmp_path: Path) -> None:
             taken = await answer.json()
         await until_logged(process, "turn.completed", "job.completed", "delivery.dead")
         assert await metric(process, 'dovecote_dead_total{kind="delivery"}') >= 1
-        told = [event["type"] for event in await process.events(taken["conversationId"])]
+        reported = [event["type"] for event in await process.events(taken["conversationId"])]
     assert lines(process)[0]["event"] == "gateway.starting"
-    assert "delivery.dead" in told
+    assert "delivery.dead" in reported
     check(lines(process), taken["conversationId"])
 
 

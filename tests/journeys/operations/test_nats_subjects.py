@@ -16,10 +16,10 @@ from gateway_process import gateway
 
 async def test_a_turn_is_followed_on_the_subjects_of_its_account(tmp_path: Path) -> None:
     """The subjects name the account, the conversation and the type, from the message to the turn's end."""
-    heard: asyncio.Queue[str] = asyncio.Queue()
+    received: asyncio.Queue[str] = asyncio.Queue()
 
     async def on_message(message: Msg) -> None:
-        heard.put_nowait(message.subject)
+        received.put_nowait(message.subject)
 
     server = large_nats_server(tmp_path / "nats")
     await server.start()
@@ -37,7 +37,7 @@ async def test_a_turn_is_followed_on_the_subjects_of_its_account(tmp_path: Path)
         subjects: list[str] = []
         async with asyncio.timeout(60):
             while f"{of_turn}turn.completed" not in subjects:
-                subjects.append(await heard.get())
+                subjects.append(await received.get())
     await server.kill()
     assert {one.removeprefix(of_turn) for one in subjects} >= {"turn.started", "message.completed"}
     assert all(one.startswith(of_turn) for one in subjects)

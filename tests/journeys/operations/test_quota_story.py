@@ -45,9 +45,9 @@ class QuotaGateway:
         """Return a turn or job once it has ended."""
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
-                _status, told = await self.ask("GET", f"/status/{item}")
-                if told["state"] not in ("queued", "running"):
-                    return dict(told)
+                _status, reported = await self.ask("GET", f"/status/{item}")
+                if reported["state"] not in ("queued", "running"):
+                    return dict(reported)
                 await asyncio.sleep(0.05)
 
 
@@ -67,8 +67,8 @@ async def test_a_job_that_fills_the_workspace_says_so(quota_gateway: QuotaGatewa
     await quota_gateway.turn(f"!&head -c {2 * LIMIT} /dev/zero >big; echo filled; sleep 300")
     _status, jobs = await quota_gateway.ask("GET", "/jobs")
     (job,) = jobs["items"]
-    told = await quota_gateway.ended(job["resultId"])
-    assert (told["state"], told["error"]) == ("failed", "workspace_full")
+    reported = await quota_gateway.ended(job["resultId"])
+    assert (reported["state"], reported["error"]) == ("failed", "workspace_full")
     _status, shown = await quota_gateway.ask("GET", f"/jobs/{job['resultId']}")
     assert (shown["reason"], shown["exit_code"]) == ("workspace_full", 143)
     _status, found = await quota_gateway.ask("GET", f"/conversations/{job['conversation']}/events?limit=500")

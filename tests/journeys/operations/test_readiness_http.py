@@ -46,14 +46,14 @@ async def test_a_check_can_be_left_out(tmp_path: Path) -> None:
         return Health(ready=all(state == "ok" for state in checks.values()), checks=dict(checks))
 
     async with open_api_server(tmp_path, health=health) as face:
-        early = await face.nobody.call("GET", "/readyz")
+        early = await face.anonymous.call("GET", "/readyz")
         assert (early.status, early.body["status"], early.body["checks"]) == (503, "not ready", checks)
-        excused = await face.nobody.call("GET", "/readyz?exclude=channels")
+        excused = await face.anonymous.call("GET", "/readyz?exclude=channels")
         assert (excused.status, excused.body["checks"]) == (200, {"database": "ok"})
         assert excused.body["degraded"] == {"channels": "not loaded"}
-        assert (await face.nobody.call("GET", "/readyz?exclude=database")).status == 422
+        assert (await face.anonymous.call("GET", "/readyz?exclude=database")).status == 422
         checks["database"] = "away"
-        assert (await face.nobody.call("GET", "/readyz?exclude=channels")).status == 503
+        assert (await face.anonymous.call("GET", "/readyz?exclude=channels")).status == 503
 
 
 async def test_broken_channels_and_a_full_disk(small_disk: Path) -> None:
@@ -62,7 +62,7 @@ async def test_broken_channels_and_a_full_disk(small_disk: Path) -> None:
     env = channel_env("canary", settings)
     async with gateway(small_disk / "data", env=env) as process, process.http() as session:
         mine = ApiClient(session=session, url=process.url, key=process.key)
-        nobody = ApiClient(session=session, url=process.url, key="")
+        anonymous = ApiClient(session=session, url=process.url, key="")
         (channel,) = (await mine.call("GET", "/accounts/me/channels")).body["items"]
 
         async def is_broken() -> bool:
@@ -71,7 +71,7 @@ async def test_broken_channels_and_a_full_disk(small_disk: Path) -> None:
             return bool(status.body["state"] == "trouble" and status.body["reason"])
 
         await until(is_broken)
-        ready = await nobody.call("GET", "/readyz")
+        ready = await anonymous.call("GET", "/readyz")
         assert ready.status == 200, ready.body
         assert channel["name"] not in json.dumps(ready.body)
         assert channel["id"] not in json.dumps(ready.body)
@@ -80,10 +80,10 @@ async def test_broken_channels_and_a_full_disk(small_disk: Path) -> None:
         await asyncio.to_thread(_fill, filler)
 
         async def is_unready() -> bool:
-            return (await nobody.call("GET", "/readyz")).status == 503
+            return (await anonymous.call("GET", "/readyz")).status == 503
 
         await until(is_unready)
-        full = await nobody.call("GET", "/readyz")
+        full = await anonymous.call("GET", "/readyz")
         assert full.body["checks"]["disk"] != "ok"
         refused = await _post_until_refused(mine, filler)
         assert "disk" in refused["detail"], refused
@@ -92,7 +92,7 @@ async def test_broken_channels_and_a_full_disk(small_disk: Path) -> None:
         await until(lambda: _is_accepted(mine))
 
         async def is_ready() -> bool:
-            return (await nobody.call("GET", "/readyz")).status == 200
+            return (await anonymous.call("GET", "/readyz")).status == 200
 
         await until(is_ready)
 

@@ -143,12 +143,12 @@ async def test_spans_are_handed_on_by_the_sdk(postponed: Event) -> None:
     for span in made:
         exporter.export(span)
     await asyncio.to_thread(exporter.close)
-    told = memory.get_finished_spans()
-    assert [span.name for span in told] == ["job's end", "wait", "turn"]
-    assert told[2].status.status_code is StatusCode.ERROR
-    assert told[0].context is not None
-    assert told[0].context.trace_id == int.from_bytes(trace_id(lineage))
-    assert told[0].context.span_id == int.from_bytes(message_span_id(lineage))
+    reported = memory.get_finished_spans()
+    assert [span.name for span in reported] == ["job's end", "wait", "turn"]
+    assert reported[2].status.status_code is StatusCode.ERROR
+    assert reported[0].context is not None
+    assert reported[0].context.trace_id == int.from_bytes(trace_id(lineage))
+    assert reported[0].context.span_id == int.from_bytes(message_span_id(lineage))
 
 
 @pytest.fixture

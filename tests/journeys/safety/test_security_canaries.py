@@ -129,9 +129,9 @@ async def test_m15_no_secret_shows_in_logs_events_answers_metrics_or_files(tmp_p
     """After refused tokens, broken models, dead webhooks and guessed keys each canary is found nowhere."""
     data = tmp_path / "data"
     async with open_failing_gateway(data) as (process, platform, receiver):
-        *told, made_key = await _exercise(process, platform, receiver)
+        *reported, made_key = await _exercise(process, platform, receiver)
         bearer, log = process.key, process.log
-    answered, logged = "\n".join(told), "\n".join(log)
+    answered, logged = "\n".join(reported), "\n".join(log)
     assert "sendMessage" in logged or "telegram" in logged
     assert len(log) > 50, "the gateway was to be talkative"
     canaries = {**CANARIES, "made key": made_key}

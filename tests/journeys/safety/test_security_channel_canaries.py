@@ -33,7 +33,7 @@ async def _ask_and_wait(rig: ChannelRig, word: str) -> None:
     """Send a message as a user, and wait for the bot's answer."""
 
     async def is_said() -> bool:
-        return any(word in heard.text for heard in rig.visible_messages())
+        return any(word in received.text for received in rig.visible_messages())
 
     await rig.say(f"!echo {word}")
     await _until(is_said)
@@ -64,7 +64,7 @@ async def _exercise(rig: WebhookRig, process: GatewayProcess) -> list[str]:
     async with aiohttp.ClientSession() as session:
         mine = ApiClient(session=session, url=process.url, key=process.key)
 
-        async def is_in_trouble() -> bool:
+        async def has_failed() -> bool:
             listed = (await mine.call("GET", "/accounts/me/channels")).body["items"]
             states = [await mine.call("GET", f"/accounts/me/channels/{one['id']}/status") for one in listed]
             return any(one.body["state"] in {"trouble", "stalled"} for one in states)
@@ -81,7 +81,7 @@ async def _exercise(rig: WebhookRig, process: GatewayProcess) -> list[str]:
         await rig.revoke()
         await rig.cut_receiving()
         await rig.say("!echo nobody hears this")
-        await _until(is_in_trouble)
+        await _until(has_failed)
         return await read_everything(mine)
 
 

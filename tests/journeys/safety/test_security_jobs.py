@@ -75,28 +75,28 @@ async def test_m19_a_job_ends_by_its_own_token_and_once(tmp_path: Path) -> None:
     env = {"DOVECOTE_DRAIN_TIMEOUT": "0.2"}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
         mine = ApiClient(session=session, url=process.url, key=process.key)
-        nobody = ApiClient(session=session, url=process.url, key="")
+        anonymous = ApiClient(session=session, url=process.url, key="")
         job, other = await _two_jobs(process, mine)
         token, foreign = await _token(process, job), await _token(process, other)
         body = {"exit_code": 0, "output": "forged"}
 
-        async def told(path: str, shown: dict[str, str]) -> tuple[int, Any]:
-            answer = await nobody.call("POST", path, body, **shown)
+        async def reported(path: str, shown: dict[str, str]) -> tuple[int, Any]:
+            answer = await anonymous.call("POST", path, body, **shown)
             return answer.status, answer.body
 
         path, unknown = f"/sandbox-jobs/{job}/complete", "/sandbox-jobs/job_nobody/complete"
-        refused = [await told(path, shown) for shown in _wrong(token, foreign)]
-        refused += [await told(f"{path}?token={token}&access_token={token}", {})]
-        refused += [await told(unknown, {"Authorization": f"Bearer {token}"})]
+        refused = [await reported(path, shown) for shown in _wrong(token, foreign)]
+        refused += [await reported(f"{path}?token={token}&access_token={token}", {})]
+        refused += [await reported(unknown, {"Authorization": f"Bearer {token}"})]
         assert {status for status, _ in refused} == {401}
         assert len({str(problem) for _, problem in refused if problem}) == 1
-        in_body = await nobody.call("POST", path, {**body, "token": token})
+        in_body = await anonymous.call("POST", path, {**body, "token": token})
         assert in_body.status in (401, 422)
         assert (await mine.call("POST", path, body)).status == 401
         assert (await mine.call("GET", f"/jobs/{job}")).body["state"] == "running"
         own = {"Authorization": f"Bearer {token}"}
-        assert (await told(path, own))[0] == 200
-        again = await nobody.call("POST", path, {"exit_code": 9, "output": "second"}, **own)
+        assert (await reported(path, own))[0] == 200
+        again = await anonymous.call("POST", path, {"exit_code": 9, "output": "second"}, **own)
         after = (await mine.call("GET", f"/jobs/{job}")).body
         assert again.status == 200
         assert (after["state"], after["exit_code"]) == ("completed", 0)

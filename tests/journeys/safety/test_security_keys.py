@@ -133,7 +133,9 @@ async def test_m6_no_form_of_failing_escapes_the_count(tmp_path: Path) -> None:
         for turn in range(34):
             path = PATHS[turn % len(PATHS)]
             seen.append(
-                (await face.nobody.call("GET", path, **CREDENTIAL_FORMS[turn % len(CREDENTIAL_FORMS)])).status
+                (
+                    await face.anonymous.call("GET", path, **CREDENTIAL_FORMS[turn % len(CREDENTIAL_FORMS)])
+                ).status
             )
         assert seen == [401] * 30 + [429] * 4
         assert (await face.mine.call("GET", "/accounts/me")).status == 429
@@ -146,7 +148,7 @@ async def test_m6_the_operators_door_has_the_same_count(tmp_path: Path) -> None:
         statuses = []
         for method, path in (("GET", "/accounts/me"), ("POST", "/accounts")) * 4:
             body = {"name": "x"} if method == "POST" else None
-            statuses.append((await face.nobody.call(method, path, body, **wrong)).status)
+            statuses.append((await face.anonymous.call(method, path, body, **wrong)).status)
     assert statuses == [401] * 6 + [429] * 2
 
 
@@ -158,5 +160,5 @@ async def test_m6_addresses_are_believed_from_configured_proxies_only(tmp_path: 
         statuses = []
         for last in range(6):
             forwarded = {"Authorization": "Bearer wrong", "X-Forwarded-For": f"203.0.113.{last}"}
-            statuses.append((await face.nobody.call("GET", "/accounts/me", **forwarded)).status)
+            statuses.append((await face.anonymous.call("GET", "/accounts/me", **forwarded)).status)
     assert statuses == ([401] * 6 if trusted else [401] * 3 + [429] * 3)

@@ -190,14 +190,14 @@ async def tenants(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Two
         async with gateway(data, env=env) as process:
             mine = ApiClient(session=session, url=process.url, key=process.key)
             operator = ApiClient(session=session, url=process.url, key=ADMIN_KEY)
-            made = await operator.call("POST", "/accounts", {"name": "stranger"})
-            stranger = ApiClient(session=session, url=process.url, key=made.body["key"])
+            made = await operator.call("POST", "/accounts", {"name": "outsider"})
+            outsider = ApiClient(session=session, url=process.url, key=made.body["key"])
             records = await _records(mine)
             conversation, ids = await _make_conversation(mine)
             yield TwoTenants(
                 process=process,
                 mine=mine,
-                other_tenant=stranger,
+                other_tenant=outsider,
                 ids=frozenset([*records, *ids]),
                 conversation=conversation,
             )
@@ -219,13 +219,13 @@ async def _unrefused(town: TwoTenants, route: ApiRoute, records: Iterable[str]) 
 
 
 @pytest.mark.parametrize("route", ONE, ids=_label)
-async def test_m14_nobody_reads_what_is_anothers(tenants: TwoTenants, route: ApiRoute) -> None:
+async def test_m14_no_account_reads_records_of_another(tenants: TwoTenants, route: ApiRoute) -> None:
     """Whatever id of the first account is in a path, the other account is refused and learns nothing."""
     assert await _unrefused(tenants, route, tenants.ids) == []
 
 
 @pytest.mark.parametrize("route", CHANGES, ids=_label)
-async def test_m14_nobody_changes_what_is_anothers(tenants: TwoTenants, route: ApiRoute) -> None:
+async def test_m14_no_account_changes_records_of_another(tenants: TwoTenants, route: ApiRoute) -> None:
     """The same holds for everything that changes something."""
     assert await _unrefused(tenants, route, tenants.ids) == []
 
@@ -248,7 +248,7 @@ async def test_m14_the_same_ids_open_their_own_accounts_things(tenants: TwoTenan
 
 
 @pytest.mark.parametrize("route", LISTS, ids=_label)
-async def test_m14_no_list_tells_of_another_account(tenants: TwoTenants, route: ApiRoute) -> None:
+async def test_m14_no_list_shows_another_account(tenants: TwoTenants, route: ApiRoute) -> None:
     """The other account's lists contain no id and no text of the first account."""
     status, text = await tenants.request(tenants.other_tenant, "GET", route.path)
     assert status == 200, text
@@ -256,7 +256,7 @@ async def test_m14_no_list_tells_of_another_account(tenants: TwoTenants, route: 
     assert CANARY not in text
 
 
-async def test_m14_the_audit_log_tells_of_ones_own_deeds_alone(tenants: TwoTenants) -> None:
+async def test_m14_the_audit_log_shows_only_ones_own_requests(tenants: TwoTenants) -> None:
     """The other account's audit log has its own requests, whatever ids they named."""
     await tenants.other_tenant.call("DELETE", f"/conversations/{tenants.conversation}")
     deeds = (await tenants.other_tenant.call("GET", AUDIT)).body["items"]
@@ -277,14 +277,14 @@ async def test_m14_no_socket_follows_anothers_conversation(tenants: TwoTenants, 
     ) as socket:
         await socket.send_json({"type": "subscribe", "conversation": asked, "after": 0})
         await socket.send_json({"type": "ping"})
-        heard = ""
-        while '"pong"' not in heard:
+        received = ""
+        while '"pong"' not in received:
             message = await socket.receive(timeout=20)
             if message.type is not aiohttp.WSMsgType.TEXT:
                 break
-            heard += message.data
-    assert CANARY not in heard
-    assert "turn.queued" not in heard
+            received += message.data
+    assert CANARY not in received
+    assert "turn.queued" not in received
 
 
 CLAIMS: dict[str, Any] = {
@@ -329,7 +329,7 @@ async def test_m2_no_field_header_or_parameter_raises_a_keys_scope(tenants: TwoT
             path = f"{_filled(route, 'default')}?{query}"
             answer = await reader.call(route.method, path, CLAIMS, **said)
             assert answer.status == 403, (_label(route), answer.status, answer.body)
-    assert (await tenants.other_tenant.call("GET", "/accounts/me")).body["name"] == "stranger"
+    assert (await tenants.other_tenant.call("GET", "/accounts/me")).body["name"] == "outsider"
 
 
 async def test_m2_no_field_leads_into_another_account(tenants: TwoTenants) -> None:
@@ -347,7 +347,7 @@ async def test_m2_no_field_leads_into_another_account(tenants: TwoTenants) -> No
     shown = await tenants.other_tenant.call(
         "GET", "/accounts/me", None, X_Account=first, X_Forwarded_User=first
     )
-    assert shown.body["name"] == "stranger"
+    assert shown.body["name"] == "outsider"
     assert "claimed" not in (await tenants.request(tenants.mine, "GET", "/accounts/me/agents"))[1]
 
 

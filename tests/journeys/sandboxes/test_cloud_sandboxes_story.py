@@ -55,8 +55,8 @@ async def test_commands_jobs_and_files_of_a_sandbox_elsewhere(tmp_path: Path, pr
         async with asyncio.timeout(30):
             while not finished:
                 seen = await process.events("demo")
-                told = [one for one in seen if one["type"] == "agent.finished"]
-                finished = [one for one in told if one["data"].get("resultId") == job]
+                reported = [one for one in seen if one["type"] == "agent.finished"]
+                finished = [one for one in reported if one["data"].get("resultId") == job]
                 await asyncio.sleep(0.1)
         assert len(finished) == 1
         assert "home" in finished[0]["data"]["output"]

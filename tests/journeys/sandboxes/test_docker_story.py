@@ -55,9 +55,9 @@ async def ended(session: aiohttp.ClientSession, item: str) -> dict[str, Any]:
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             async with session.get(f"/status/{item}") as answer:
-                told = dict(await answer.json())
-            if told["state"] in {"completed", "failed", "cancelled", "stopped", "lost"}:
-                return told
+                reported = dict(await answer.json())
+            if reported["state"] in {"completed", "failed", "cancelled", "stopped", "lost"}:
+                return reported
             await asyncio.sleep(0.05)
 
 
@@ -96,9 +96,9 @@ async def test_a_jobs_result_comes_home_from_a_container(process: GatewayProcess
     await process.start()
     async with process.http() as session:
         await turn(session, "!touch go")
-        told = await ended(session, job)
-    assert (told["state"], told["exit_code"]) == ("failed", 3)
-    assert "in /mnt/workspaces/" in told["output"]
+        reported = await ended(session, job)
+    assert (reported["state"], reported["exit_code"]) == ("failed", 3)
+    assert "in /mnt/workspaces/" in reported["output"]
 
 
 async def test_a_reserved_container_sleeps_and_wakes(process: GatewayProcess) -> None:
@@ -114,7 +114,7 @@ async def test_a_reserved_container_sleeps_and_wakes(process: GatewayProcess) ->
         assert "kept" in (await turn(session, "!cat ~/note"))["output"]
 
 
-async def test_a_container_of_somebody_else_is_used_and_kept(process: GatewayProcess, tmp_path: Path) -> None:
+async def test_an_external_container_is_used_and_kept(process: GatewayProcess, tmp_path: Path) -> None:
     """A job in it survives a kill of the gateway; deleting the record leaves the container as it is."""
     async with outside_container(docker_engine.shared_engine(), outside_name(tmp_path)) as outside:
         before = await outside.state()
@@ -133,9 +133,9 @@ async def test_a_container_of_somebody_else_is_used_and_kept(process: GatewayPro
         await process.start()
         async with process.http() as session:
             await turn(session, "!touch go")
-            told = await ended(session, job)
-            assert (told["state"], told["exit_code"]) == ("failed", 3)
-            assert "work" in told["output"]
+            reported = await ended(session, job)
+            assert (reported["state"], reported["exit_code"]) == ("failed", 3)
+            assert "work" in reported["output"]
             (live,) = await list_sandboxes(session)
             assert await deleted(session, live["id"])
         assert await outside.state() == before

@@ -41,11 +41,11 @@ async def test_a_record_may_name_a_provider_that_has_a_table(tmp_path: Path, *, 
         agent = {"name": "there", "config": {"model": "builtin:shell", "sandbox": "box"}}
         assert (await mine.call("POST", "/accounts/me/agents", agent)).status == 201
         asked = {"model": "there", "messages": [{"role": "user", "content": "!echo pigeon"}]}
-        told = (await mine.call("POST", "/v1/chat/completions", asked)).body["choices"][0]["message"][
+        reported = (await mine.call("POST", "/v1/chat/completions", asked)).body["choices"][0]["message"][
             "content"
         ]
-    assert ("pigeon" in told) is named
-    assert ("'memory' is not open here" in told) is not named
+    assert ("pigeon" in reported) is named
+    assert ("'memory' is not open here" in reported) is not named
 
 
 def test_what_is_not_installed_is_not_opened() -> None:

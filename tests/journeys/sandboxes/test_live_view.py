@@ -90,7 +90,7 @@ async def views(directory: Path) -> AsyncIterator[Views]:
         async with (
             gateway(directory / "data", env=env, options=options) as process,
             process.http() as session,
-            aiohttp.ClientSession() as nobody,
+            aiohttp.ClientSession() as anonymous,
         ):
             mine = ApiClient(session=session, url=process.url, key=process.key)
             sandbox = {"name": "box", "config": {"provider": "exposed", "persistent": True}}
@@ -100,7 +100,7 @@ async def views(directory: Path) -> AsyncIterator[Views]:
             asked = {"model": "there", "messages": [{"role": "user", "content": "!echo pigeon"}]}
             assert (await mine.call("POST", "/v1/chat/completions", asked)).status == 200
             (found,) = (await mine.call("GET", "/sandboxes")).body["items"]
-            yield Views(url=process.url, mine=mine, session=nobody, sandbox=found["id"], desktop=desktop)
+            yield Views(url=process.url, mine=mine, session=anonymous, sandbox=found["id"], desktop=desktop)
 
 
 async def create(given: Views, client: ApiClient, **body: Any) -> str:

@@ -139,7 +139,7 @@ async def test_a_chat_gets_its_pull_request(provider: str, tmp_path: Path) -> No
     assert hosts.git.show(f"{REPOSITORY}.git", BRANCH, "adding.py") == MENDED
     assert "FAILED (failures=1)" in str(model.bodies), "the test fails before the change"
 
-    told = [str(model.bodies), str(said), "\n".join(process.log), known]
+    reported = [str(model.bodies), str(said), "\n".join(process.log), known]
     for secret in hosts.secrets:
-        assert not [one for one in told if secret in one]
+        assert not [one for one in reported if secret in one]
         assert files_containing(data, secret) == []

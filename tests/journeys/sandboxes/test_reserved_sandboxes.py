@@ -245,7 +245,7 @@ async def test_a_removed_account_takes_its_sandboxes_along(account_view: Account
     assert len(list((account_view.process.data / "snapshots").iterdir())) <= 1
 
 
-async def test_a_job_that_outlives_its_sandbox_is_told_of(account_view: AccountView) -> None:
+async def test_a_job_that_outlives_its_sandbox_is_reported(account_view: AccountView) -> None:
     """At its maximum age a sandbox is deleted although a job runs, and the chat gets the job's failure."""
     lifecycle = {"lifecycle": {"idleTimeoutSeconds": 1, "maxLifetimeSeconds": 4}}
     await account_view.ask("PATCH", "/accounts/me/sandboxes/default", {"config": lifecycle})

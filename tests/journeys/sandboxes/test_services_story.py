@@ -155,9 +155,9 @@ async def test_a_service_is_there_again_in_the_machine_made_from_the_snapshot(
         == 1
     )
     await services_gateway.until("cold")
-    told = [event["type"] for event in await services_gateway.process.events("demo")]
-    assert "sandbox.stopped" in told
-    assert "sandbox.suspended" not in told
+    reported = [event["type"] for event in await services_gateway.process.events("demo")]
+    assert "sandbox.stopped" in reported
+    assert "sandbox.suspended" not in reported
     (shown,) = json.loads(await services_gateway.use("service", action="status"))
     assert (shown["name"], shown["starts"], shown["started_again_with_its_sandbox"]) == ("beat", 2, True)
     assert await services_gateway.use("bash", command="sort -u ~/begun") == "begun"

@@ -114,8 +114,8 @@ async def test_bundles_are_bounded_and_the_accounts_own(skills_gateway: SkillsGa
     assert (await skills_gateway.mine.call("GET", f"{agent}/knowledge/one")).body == b"content"
     operator = ApiClient(session=skills_gateway.session, url=skills_gateway.process.url, key=ADMIN_KEY)
     other = (await operator.call("POST", "/accounts", {"name": "other"})).body["key"]
-    stranger = ApiClient(session=skills_gateway.session, url=skills_gateway.process.url, key=other)
+    outsider = ApiClient(session=skills_gateway.session, url=skills_gateway.process.url, key=other)
     assert (await skills_gateway.mine.call("POST", "/accounts/me/skills", {"name": "mine"})).status == 201
     assert await skills_gateway.upload("/accounts/me/skills/mine/files/SKILL.md", b"x", key=other) == 404
-    assert (await stranger.call("GET", "/accounts/me/skills/mine/files/SKILL.md")).status == 404
+    assert (await outsider.call("GET", "/accounts/me/skills/mine/files/SKILL.md")).status == 404
     assert (await skills_gateway.mine.call("DELETE", "/accounts/me/skills/mine")).status == 204

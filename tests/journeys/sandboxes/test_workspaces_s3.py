@@ -73,8 +73,8 @@ async def _run_command(
         async with session.post("/agents/default/turns", json=body) as taken:
             assert taken.status == 202, await taken.text()
             turn = await taken.json()
-    told = await _ended(process, turn["turnId"])
-    return str(told.get("output") or told.get("error")), turn["conversationId"]
+    reported = await _ended(process, turn["turnId"])
+    return str(reported.get("output") or reported.get("error")), turn["conversationId"]
 
 
 async def _ended(process: GatewayProcess, turn: str) -> dict[str, Any]:
@@ -82,9 +82,9 @@ async def _ended(process: GatewayProcess, turn: str) -> dict[str, Any]:
     async with process.http() as session, asyncio.timeout(60):
         while True:
             async with session.get(f"/status/{turn}") as shown:
-                told: dict[str, Any] = await shown.json()
-            if told["state"] in ("completed", "failed"):
-                return told
+                reported: dict[str, Any] = await shown.json()
+            if reported["state"] in ("completed", "failed"):
+                return reported
             await asyncio.sleep(0.05)
 
 
@@ -119,24 +119,24 @@ async def test_what_a_turn_writes_on_one_gateway_is_read_on_another(endpoint: st
             making = (
                 "mkdir deep bin; echo written on one >deep/file; echo 'echo ran' >bin/run; chmod +x bin/run"
             )
-            told, conversation = await _run_command(one, f"!{making}")
+            reported, conversation = await _run_command(one, f"!{making}")
             await one.kill()
         async with gateway(tmp_path / "two", env=env) as two:
             assert await _get_file(two, "deep/file") == b"written on one\n"
             assert await _names(two) == ["bin", "deep"]
             assert await _put(two, "deep/upload", b"uploaded to two") == 204
-            told, _ = await _run_command(
+            reported, _ = await _run_command(
                 two, "!cat deep/*; ./bin/run; rm deep/file; echo two >by-two", conversation
             )
-            assert "written on one" in told
-            assert "uploaded to two" in told
-            assert "ran" in told
+            assert "written on one" in reported
+            assert "uploaded to two" in reported
+            assert "ran" in reported
             assert await _get_file(two, "deep/file") == 404
             await one.start()
-            told, _ = await _run_command(one, "!ls deep; cat by-two", conversation)
-            assert "upload" in told
-            assert "file" not in told
-            assert "two" in told
+            reported, _ = await _run_command(one, "!ls deep; cat by-two", conversation)
+            assert "upload" in reported
+            assert "file" not in reported
+            assert "two" in reported
             await two.stop()
             third = GatewayProcess(one.data, env=env)
             await third.start(wait=False)

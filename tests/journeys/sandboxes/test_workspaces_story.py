@@ -79,14 +79,14 @@ async def test_a_call_names_the_workspace_it_works_in(tmp_path: Path) -> None:
             await _set_up(process, session, uses)
             assert await _talk(process, session, "worker") == "Done."
             typed = await _type_command(process, session, uses[:1], "!cd .. && echo pigeon")
-        told = [last_text(body) for body in model.bodies[1:]]
-    assert told[4].startswith("'..' leads out of the working directory")
+        reported = [last_text(body) for body in model.bodies[1:]]
+    assert reported[4].startswith("'..' leads out of the working directory")
     assert "pigeon\n" in typed
     assert "Note: '..' leads out of the working directory" in typed
-    assert told[0] == "     1\tcode"
-    assert told[1] == "     1\tnotes"
-    assert "notes" in told[2]
-    assert "first, second" in told[3]
+    assert reported[0] == "     1\tcode"
+    assert reported[1] == "     1\tnotes"
+    assert "notes" in reported[2]
+    assert "first, second" in reported[3]
     tools = {one["function"]["name"]: one["function"]["parameters"] for one in model.bodies[0]["tools"]}
     assert tools["bash"]["properties"]["workspace"]["enum"] == ["first", "second"]
     assert "workspace" not in tools["async_status"]["properties"]
@@ -107,12 +107,12 @@ async def test_without_a_sandbox_a_workspace_is_read_alone(tmp_path: Path) -> No
         async with gateway(tmp_path / "data", env=_env(model)) as process:
             await _set_up(process, session, uses)
             assert await _talk(process, session, "worker") == "Done."
-        told = [last_text(body) for body in model.bodies[1:]]
+        reported = [last_text(body) for body in model.bodies[1:]]
     offered = {one["function"]["name"] for one in model.bodies[0]["tools"]}
     assert {"read", "glob", "search"} <= offered
     assert not offered & {"bash", "write", "edit", "grep", "list_files", "deliver_file", "stat", "remove"}
-    assert told[0] == "which.txt"
-    assert told[1] == "     1\tnotes"
-    assert "dvk_" not in told[2]
-    assert "uid=" not in told[3]
-    assert told[4] == "which.txt:1:notes"
+    assert reported[0] == "which.txt"
+    assert reported[1] == "     1\tnotes"
+    assert "dvk_" not in reported[2]
+    assert "uid=" not in reported[3]
+    assert reported[4] == "which.txt:1:notes"

@@ -64,8 +64,8 @@ async def test_a_word_and_its_trace(running: GatewayProcess) -> None:
     said = await run(running, "chat", "!echo hello there", "--conversation", "story")
     assert said.code == 0, said.err
     assert "hello there" in said.out
-    told = await run(running, "tail", "story", "--after", "0", "--no-follow", "--json")
-    events = [json.loads(line) for line in told.out.splitlines()]
+    reported = await run(running, "tail", "story", "--after", "0", "--no-follow", "--json")
+    events = [json.loads(line) for line in reported.out.splitlines()]
     assert [event["n"] for event in events if event.get("n")] == list(range(1, len(events) + 1))
     turn = next(event["turn"] for event in events if event["type"] == "turn.completed")
     traced = (await run(running, "trace", turn, "--json")).json
@@ -159,7 +159,7 @@ async def test_files_of_a_turn_are_compared_and_restored(running: GatewayProcess
     assert (await run(running, "files", "cat", "default", "t/one")).out == "one\n"
 
 
-async def test_webhooks_are_heard(running: GatewayProcess) -> None:
+async def test_webhooks_are_received(running: GatewayProcess) -> None:
     """`webhooks listen` prints the test event of an endpoint after verifying its signature."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
@@ -172,8 +172,8 @@ async def test_webhooks_are_heard(running: GatewayProcess) -> None:
     async with asyncio.timeout(30):
         await listening.stderr.readline()
         assert (await run(running, "webhooks", "test", added.json["id"])).code == 0
-        heard = (await listening.stdout.readline()).decode()
-    assert "webhook.test" in heard
+        received = (await listening.stdout.readline()).decode()
+    assert "webhook.test" in received
     listening.send_signal(signal.SIGINT)
     async with asyncio.timeout(30):
         assert await listening.wait() == 0

@@ -82,7 +82,7 @@ async def _refuse_busy(socket: ClientSocket) -> None:
     await socket.socket.receive()
 
 
-def test_a_refused_message_is_told(gateway: FakeGateway, tmp_path: Path) -> None:
+def test_a_refused_message_is_reported(gateway: FakeGateway, tmp_path: Path) -> None:
     """A refused message is one line on stderr, exit code 1."""
     gateway.scripts = [_refuse_busy]
     done = command(gateway, tmp_path, "chat", "hi")
@@ -140,7 +140,7 @@ async def _resume_with_second_attempt(socket: ClientSocket) -> None:
     await socket.send_event("turn.failed", error="it broke")
 
 
-def test_chat_survives_a_restart_and_tells_failure(gateway: FakeGateway, tmp_path: Path) -> None:
+def test_chat_survives_a_restart_and_reports_failure(gateway: FakeGateway, tmp_path: Path) -> None:
     """A connection that breaks is resumed at the last seq; a failed turn ends with 1."""
     gateway.scripts = [_disconnect_mid_answer, _resume_with_second_attempt]
     result = command(gateway, tmp_path, "chat", "hi")
@@ -197,7 +197,7 @@ def test_a_person_decides_in_chat(gateway: FakeGateway, tmp_path: Path, answer: 
     assert f"you said {decision}" in done.stdout
 
 
-def test_nobody_there_to_approve(gateway: FakeGateway, tmp_path: Path) -> None:
+def test_no_person_there_to_approve(gateway: FakeGateway, tmp_path: Path) -> None:
     """When input has ended, the approval stays open, and one line names how to decide it; exit code 1."""
     gateway.scripts = [_request_approval]
     done = command(gateway, tmp_path, "chat", "please", typed="")

@@ -103,7 +103,7 @@ def test_config_show_masks_secrets(run: Run) -> None:
     assert "canary" not in result.stdout
 
 
-def test_migrations_are_told_and_applied(run: Run, tmp_path: Path) -> None:
+def test_migrations_are_reported_and_applied(run: Run, tmp_path: Path) -> None:
     """`migrate status` fails until `migrate up` has run, and makes no file."""
     assert run("migrate", "status", "--data", str(tmp_path / "d")).exit_code == 1
     assert not (tmp_path / "d").exists()
@@ -131,7 +131,7 @@ def test_doctor_finds_nothing_wrong_here(run: Run, tmp_path: Path) -> None:
     }
 
 
-def test_doctor_tells_every_problem(run: Run, tmp_path: Path) -> None:
+def test_doctor_reports_every_problem(run: Run, tmp_path: Path) -> None:
     """A misspelt variable and a directory that is none are findings with a remedy, exit code 1."""
     result = run("doctor", DOVECOTE_PROT="1", DOVECOTE_PORT="x")
     assert result.exit_code == 1
@@ -149,7 +149,7 @@ def test_listen_refuses_a_wrong_secret(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", [("config", "check"), ("serve",), ("doctor",)])
-def test_a_model_without_its_key_is_told_before_anything_starts(
+def test_a_model_without_its_key_is_reported_before_anything_starts(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     """Field, value and remedy are in one line for the model and for each fallback; nothing is started."""

@@ -117,9 +117,7 @@ async def test_a_place_whose_module_was_lost_appears(
     assert lost[path] == 1
 
 
-async def test_what_somebody_else_saved_is_taken_or_replaced(
-    gateway: GatewayProcess, console: Console
-) -> None:
+async def test_a_concurrent_save_is_accepted_or_replaced(gateway: GatewayProcess, console: Console) -> None:
     """A form whose field was changed meanwhile shows both ways on: take theirs, or replace theirs."""
     page = console.page
     await add_agent(gateway, "both", {"model": "builtin:shell"})

@@ -74,9 +74,9 @@ async def test_a_bot_is_connected_tested_and_paused_and_a_person_let_in(
     await page.get_by_role("button", name="Test the connection").click()
     await expect(page.locator('ul[role="status"] .badge').first).to_have_text("ok")
     await platform.say(PERSON, "!echo hello", name="Ada")
-    told = await platform.wait_for_messages(1, chat=PERSON)
-    code = re.search(r"pair helpdesk (\w{8})", told[-1].text)
-    assert code is not None, told[-1].text
+    reported = await platform.wait_for_messages(1, chat=PERSON)
+    code = re.search(r"pair helpdesk (\w{8})", reported[-1].text)
+    assert code is not None, reported[-1].text
     asks = page.locator(f'[data-person="{PERSON}"]')
     await expect(asks).to_contain_text("Ada")
     await asks.get_by_label("Their code").fill("WRONG123")
@@ -159,7 +159,7 @@ async def test_an_agent_is_added_once_and_changed(gateway: GatewayProcess, conso
     await expect(page.locator(".begin select")).to_have_value("helper")
 
 
-async def test_changes_of_somebody_else_are_not_overwritten_unseen(
+async def test_changes_of_another_user_are_not_overwritten_unseen(
     gateway: GatewayProcess, console: Console
 ) -> None:
     """The page names the field that changed meanwhile; other fields are saved without touching that one."""
@@ -278,7 +278,7 @@ async def test_files_of_a_workspace_are_written_and_kept_from_being_lost(
         async with session.put(path, data=b"theirs") as response:
             assert response.status < 300
         await page.get_by_role("button", name="Save").click()
-        await expect(page.get_by_role("alert")).to_contain_text("Somebody else changed this file")
+        await expect(page.get_by_role("alert")).to_contain_text("This file was changed since you read it")
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_text("Saved.")).to_be_visible()
         async with session.get(path) as response:

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.timeout(180),
 ]
 
-MEANWHILE = "changed meanwhile"
+CHANGED = "changed since you read it"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -63,7 +63,7 @@ async def test_a_note(gateway: GatewayProcess, console: Console) -> None:
     await note.get_by_label("Note").fill("mine")
     await call(gateway, "PATCH", path, {"text": "theirs"})
     await note.get_by_role("button", name="Save").click()
-    await expect(note).to_contain_text(MEANWHILE)
+    await expect(note).to_contain_text(CHANGED)
     assert (await call(gateway, "GET", path))["text"] == "theirs"
     await note.get_by_role("button", name="Replace theirs").click()
     await expect(note.get_by_role("button", name="Edit")).to_be_visible()
@@ -81,7 +81,7 @@ async def test_a_title(gateway: GatewayProcess, console: Console) -> None:
     await page.get_by_label("Title").fill("Mine")
     await call(gateway, "PATCH", path, {"title": "Theirs"})
     await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_role("alert")).to_contain_text(MEANWHILE)
+    await expect(page.get_by_role("alert")).to_contain_text(CHANGED)
     assert (await call(gateway, "GET", path))["title"] == "Theirs"
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("heading", name="Mine")).to_be_visible()
@@ -97,7 +97,7 @@ async def test_the_budget_of_each_person(gateway: GatewayProcess, console: Conso
     await form.get_by_label("Tokens per day").fill("7")
     await call(gateway, "PUT", "/accounts/me/budget", {"person_month": {"requests": 3}})
     await form.get_by_role("button", name="Save").click()
-    await expect(form).to_contain_text(MEANWHILE)
+    await expect(form).to_contain_text(CHANGED)
     budget = await call(gateway, "GET", "/accounts/me/budget")
     assert (budget["person_day"]["tokens"], budget["person_month"]["requests"]) == (0, 3)
     await form.get_by_role("button", name="Replace theirs").click()

@@ -82,7 +82,7 @@ async def test_a_gateway_killed_before_it_answers_is_asked_again() -> None:
         await frames.aclose()
 
 
-async def test_a_gateway_that_never_answered_is_told_at_once() -> None:
+async def test_a_gateway_that_never_answered_is_reported_at_once() -> None:
     """A wrong address is an error of the person, who need not wait for reconnections."""
     (port,) = free_ports(1)
     async with open_gateway(f"http://127.0.0.1:{port}", None) as gateway:

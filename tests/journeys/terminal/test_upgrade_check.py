@@ -16,11 +16,11 @@ from gateway.cli.doctor.upgrade import revision_titles, running_check
 from gateway.migrations import newest
 
 INSTALLED = version("dovecote")
-NOBODY = "http://127.0.0.1:9"
+NO_PERSON = "http://127.0.0.1:9"
 """The discard port, where no gateway listens."""
 
 
-def checked(data: Path, url: str = NOBODY) -> tuple[int, dict[str, dict[str, str]]]:
+def checked(data: Path, url: str = NO_PERSON) -> tuple[int, dict[str, dict[str, str]]]:
     """Return exit code and checks by subject."""
     result = CliRunner().invoke(app, ["upgrade", "check", "--data", str(data), "--url", url, "--json"])
     return result.exit_code, {one["subject"]: one for one in json.loads(result.stdout)}
@@ -40,7 +40,7 @@ def test_a_first_installation_has_nothing_to_fear(tmp_path: Path) -> None:
     assert code == 0
     assert checks["package"]["detail"] == f"dovecote {INSTALLED}"
     assert f"with {len(revision_titles())} revisions" in checks["database"]["detail"]
-    assert checks["gateway"]["detail"] == f"none answers at {NOBODY}"
+    assert checks["gateway"]["detail"] == f"none answers at {NO_PERSON}"
     assert not (tmp_path / "none").exists()
 
 

@@ -12,25 +12,25 @@ async def read_everything(client: ApiClient) -> list[str]:
     plurals = ("agents", "sandboxes", "channels", "webhooks", "keys", "audit", "usage")
     paths = [f"/accounts/me/{plural}" for plural in plurals]
     paths += ["/jobs", "/deliveries", "/conversations", "/approvals", "/metrics", "/readyz", "/openapi.json"]
-    told = []
+    reported = []
     for path in paths:
         answer = await client.call("GET", path)
         assert answer.status in (200, 503), (path, answer.body)
-        told.append(str(answer.body))
+        reported.append(str(answer.body))
     for conversation in (await client.call("GET", "/conversations")).body["items"]:
         one = f"/conversations/{conversation['id']}"
-        told += [
+        reported += [
             str((await client.call("GET", f"{one}{rest}")).body)
             for rest in ("", "/snapshot", "/events?after=0")
         ]
     for kind in ("deliveries", "jobs"):
         for item in (await client.call("GET", f"/{kind}")).body["items"]:
             record = item.get("id") or item["resultId"]
-            told += [
+            reported += [
                 str((await client.call("GET", path)).body)
                 for path in (f"/{kind}/{record}", f"/trace/{record}")
             ]
-    return told
+    return reported
 
 
 def files_containing(folder: Path, canary: str) -> list[str]:

@@ -66,9 +66,9 @@ class IngressHarness:
         """Return an address in this channel."""
         return Address(channel=self.channel_context.record.id, room=room, thread=thread)
 
-    async def receive(self, update: Any, **desk: Any) -> None:
+    async def receive(self, update: Any, **receiving_context: Any) -> None:
         """Give one update to the handler; `context` changes the channel's settings."""
-        await self.update_handler.accept(replace(self.channel_context, **desk))(update)
+        await self.update_handler.accept(replace(self.channel_context, **receiving_context))(update)
 
     async def send_message(
         self, text: str, *, by: Author = ANN, context: dict[str, Any] | None = None, **changes: Any
@@ -100,21 +100,26 @@ class IngressHarness:
         }
         await self.receive(Command(**(values | changes)))
 
-    async def press(self, data: str, *, by: Author = ANN, room: str = "room", **desk: Any) -> str:
+    async def press(
+        self, data: str, *, by: Author = ANN, room: str = "room", **receiving_context: Any
+    ) -> str:
         """Press a button and return what the press was answered."""
         key = f"p{next(self.keys)}"
         await self.receive(
-            ButtonPress(key=key, address=self.address(room), author=by, data=data, token=key), **desk
+            ButtonPress(key=key, address=self.address(room), author=by, data=data, token=key),
+            **receiving_context,
         )
         return self.replies[-1]
 
-    async def react(self, emoji: str, platform_id: str, *, by: Author = ANN, **desk: Any) -> None:
+    async def react(
+        self, emoji: str, platform_id: str, *, by: Author = ANN, **receiving_context: Any
+    ) -> None:
         """Put a reaction under a message."""
         key = f"r{next(self.keys)}"
         reaction = Reaction(
             key=key, address=self.address(), author=by, emoji=emoji, added=True, platform_id=platform_id
         )
-        await self.receive(reaction, **desk)
+        await self.receive(reaction, **receiving_context)
 
     async def get_conversation(self, room: str = "room") -> Conversation:
         """Return the room's conversation."""

@@ -112,8 +112,8 @@ class ChatSinkHarness:
         if how == "hang":
             self.channel.frozen = asyncio.Event()
             return
-        trouble = {"later": Unreachable(), "gone": Undeliverable(), "hold": RateLimited(7)}
-        self.channel.errors.append(trouble[how])
+        problem = {"later": Unreachable(), "gone": Undeliverable(), "hold": RateLimited(7)}
+        self.channel.errors.append(problem[how])
 
     def attempt_ids(self) -> list[str]:
         """Return the reply keys."""

@@ -45,9 +45,13 @@ def make_tool_context(config: SandboxConfig, sandbox: Sandbox | None, rig: Provi
     owner = Owner(account="a", scope=Scope.SESSION, conversation="c", agent="g", person="")
     nothing = cast("Any", None)
     environment = Environment(config=config, spec=rig.spec(), owner=owner)
-    workbench = cast("Any", SingleSandboxEnvironments(sandbox)) if sandbox else nothing
+    environment_resolver = cast("Any", SingleSandboxEnvironments(sandbox)) if sandbox else nothing
     return ToolContext(
-        turn=nothing, environment=environment, environment_resolver=workbench, jobs=nothing, files=nothing
+        turn=nothing,
+        environment=environment,
+        environment_resolver=environment_resolver,
+        jobs=nothing,
+        files=nothing,
     )
 
 

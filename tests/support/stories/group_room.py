@@ -11,7 +11,7 @@ SECONDS = 60.0  # on a busy machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomMessage:
+class BotMessage:
     """A message of the bot as people see it."""
 
     id: str
@@ -22,14 +22,14 @@ class RoomMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class RoomPerson:
     """Somebody in the room; `number` makes the id."""
 
     name: str
     number: int
 
 
-ADA, BOB, CAROL = Person("Ada", 7), Person("Bob", 8), Person("Carol", 9)
+ADA, BOB, CAROL = RoomPerson("Ada", 7), RoomPerson("Bob", 8), RoomPerson("Carol", 9)
 
 
 class GroupRoom(ABC):
@@ -49,19 +49,19 @@ class GroupRoom(ABC):
         """Return the channel's settings."""
 
     @abstractmethod
-    def id_of(self, person: Person) -> str:
+    def id_of(self, person: RoomPerson) -> str:
         """Return the id by which the bot knows a person."""
 
     @abstractmethod
-    async def say(self, person: Person, text: str, *, to_bot: bool = False) -> None:
+    async def say(self, person: RoomPerson, text: str, *, to_bot: bool = False) -> None:
         """Say something in the thread."""
 
     @abstractmethod
-    async def say_privately(self, person: Person, text: str) -> None:
+    async def say_privately(self, person: RoomPerson, text: str) -> None:
         """Say something to the bot alone."""
 
     @abstractmethod
-    def all_messages(self) -> list[RoomMessage]:
+    def all_messages(self) -> list[BotMessage]:
         """Return the messages of the bot, in order."""
 
     @abstractmethod
@@ -69,18 +69,18 @@ class GroupRoom(ABC):
         """Wait until a condition about the platform is true; raises TimeoutError."""
 
     @abstractmethod
-    async def choose(self, person: Person, question: RoomMessage, number: int) -> str:
+    async def choose(self, person: RoomPerson, question: BotMessage, number: int) -> str:
         """Choose the answer of this number, and return what the person is told."""
 
-    async def open_private_chat(self, person: Person) -> None:
+    async def open_private_chat(self, person: RoomPerson) -> None:
         """Let a person begin a chat with the bot, where it may not begin one."""
         del person
 
-    async def ask_for_sign_in(self, person: Person) -> None:
+    async def ask_for_sign_in(self, person: RoomPerson) -> None:
         """Give the command `/signin` in the thread as a person."""
         await self.say(person, "/signin", to_bot=True)
 
-    def texts_for(self, person: Person) -> list[str]:
+    def texts_for(self, person: RoomPerson) -> list[str]:
         """Return what the bot has said so that this person alone saw it."""
         raise NotImplementedError(f"{self.kind} shows everything to everybody: {person.name}")
 
@@ -88,14 +88,14 @@ class GroupRoom(ABC):
         """Post what happens to this address, on a platform that must be told it."""
         raise NotImplementedError(f"{self.kind} needs no address: {url}")
 
-    def messages(self) -> list[RoomMessage]:
+    def messages(self) -> list[BotMessage]:
         """Return the messages of the bot in the room, in all its threads."""
         return [one for one in self.all_messages() if one.room == self.room]
 
-    async def wait_for(self, words: str, *, private: bool = False) -> RoomMessage:
+    async def wait_for(self, words: str, *, private: bool = False) -> BotMessage:
         """Wait for a message of the bot with these words in the room, or in a private chat."""
 
-        def found() -> list[RoomMessage]:
+        def found() -> list[BotMessage]:
             said = [one for one in self.all_messages() if (one.room != self.room) is private]
             return [one for one in said if words in one.text]
 

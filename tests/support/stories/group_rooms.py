@@ -15,7 +15,7 @@ from channels.slack.simulator import Simulator as Slack
 from channels.slack.simulator.run import simulate as simulate_slack
 from channels.telegram.simulator import Simulator as Telegram
 from channels.telegram.simulator import simulate as simulate_telegram
-from group_room import SECONDS, GroupRoom, Person, RoomMessage
+from group_room import SECONDS, BotMessage, GroupRoom, RoomPerson
 from inbox_rooms import open_inbox_room
 
 
@@ -32,26 +32,26 @@ class _TelegramRoom(GroupRoom):
     def settings(self) -> dict[str, Any]:
         return self._platform.settings()
 
-    def id_of(self, person: Person) -> str:
+    def id_of(self, person: RoomPerson) -> str:
         return str(person.number)
 
-    async def say(self, person: Person, text: str, *, to_bot: bool = False) -> None:
+    async def say(self, person: RoomPerson, text: str, *, to_bot: bool = False) -> None:
         said = f"@dovecote_bot {text}" if to_bot else text
         topic = int(str(self.thread))
         await self._platform.say(self.forum, said, user=person.number, name=person.name, thread=topic)
 
-    async def say_privately(self, person: Person, text: str) -> None:
+    async def say_privately(self, person: RoomPerson, text: str) -> None:
         await self._platform.say(person.number, text, user=person.number, name=person.name)
 
-    async def open_private_chat(self, person: Person) -> None:
+    async def open_private_chat(self, person: RoomPerson) -> None:
         self._platform.world.room(person.number)
 
-    def texts_for(self, person: Person) -> list[str]:
+    def texts_for(self, person: RoomPerson) -> list[str]:
         return [one.text for one in self.all_messages() if one.room == str(person.number)]
 
-    def all_messages(self) -> list[RoomMessage]:
+    def all_messages(self) -> list[BotMessage]:
         return [
-            RoomMessage(
+            BotMessage(
                 id=str(one.id),
                 room=str(one.chat),
                 thread=str(one.thread) if one.thread else None,
@@ -64,7 +64,7 @@ class _TelegramRoom(GroupRoom):
     async def wait_until(self, condition: Callable[[], bool], *, seconds: float) -> None:
         await self._platform.wait_until(condition, seconds=seconds)
 
-    async def choose(self, person: Person, question: RoomMessage, number: int) -> str:
+    async def choose(self, person: RoomPerson, question: BotMessage, number: int) -> str:
         data = question.buttons[number - 1]
         platform = self._platform
         press = await platform.press(self.forum, int(question.id), data, user=person.number)
@@ -87,23 +87,23 @@ class _SlackRoom(GroupRoom):
     def settings(self) -> dict[str, Any]:
         return self._platform.settings()
 
-    def id_of(self, person: Person) -> str:
+    def id_of(self, person: RoomPerson) -> str:
         return f"U0{person.name.upper()}"
 
-    async def say(self, person: Person, text: str, *, to_bot: bool = False) -> None:
+    async def say(self, person: RoomPerson, text: str, *, to_bot: bool = False) -> None:
         said = f"<@U0BOT> {text}" if to_bot else text
         await self._platform.say(self.room, said, user=self.id_of(person), thread=self.thread)
 
-    async def say_privately(self, person: Person, text: str) -> None:
+    async def say_privately(self, person: RoomPerson, text: str) -> None:
         await self._platform.say(f"D0{person.name.upper()}", text, user=self.id_of(person))
 
-    def texts_for(self, person: Person) -> list[str]:
+    def texts_for(self, person: RoomPerson) -> list[str]:
         notices = self._platform.world.notices
         return [str(one["text"]) for one in notices if one["user"] == self.id_of(person)]
 
-    def all_messages(self) -> list[RoomMessage]:
+    def all_messages(self) -> list[BotMessage]:
         return [
-            RoomMessage(
+            BotMessage(
                 id=one.ts,
                 room=one.room,
                 thread=one.thread,
@@ -116,7 +116,7 @@ class _SlackRoom(GroupRoom):
     async def wait_until(self, condition: Callable[[], bool], *, seconds: float) -> None:
         await self._platform.wait_until(condition, seconds=seconds)
 
-    async def choose(self, person: Person, question: RoomMessage, number: int) -> str:
+    async def choose(self, person: RoomPerson, question: BotMessage, number: int) -> str:
         notices = self._platform.world.notices
         before = len(notices)
         value, author = question.buttons[number - 1], self.id_of(person)
@@ -139,20 +139,20 @@ class _DiscordRoom(GroupRoom):
     def settings(self) -> dict[str, Any]:
         return self._platform.settings()
 
-    def id_of(self, person: Person) -> str:
+    def id_of(self, person: RoomPerson) -> str:
         return str(person.number)
 
-    async def say(self, person: Person, text: str, *, to_bot: bool = False) -> None:
+    async def say(self, person: RoomPerson, text: str, *, to_bot: bool = False) -> None:
         said = f"<@{self._platform.world.bot['id']}> {text}" if to_bot else text
         await self._platform.say(self.channel, said, user=person.number, thread=int(str(self.thread)))
 
-    async def say_privately(self, person: Person, text: str) -> None:
+    async def say_privately(self, person: RoomPerson, text: str) -> None:
         await self._platform.say(4700 + person.number, text, user=person.number)
 
-    async def ask_for_sign_in(self, person: Person) -> None:
+    async def ask_for_sign_in(self, person: RoomPerson) -> None:
         await self._platform.command(int(str(self.thread)), "signin", user=person.number)
 
-    def texts_for(self, person: Person) -> list[str]:
+    def texts_for(self, person: RoomPerson) -> list[str]:
         asked = self._platform.world.interactions.values()
         shown = [
             text
@@ -162,9 +162,9 @@ class _DiscordRoom(GroupRoom):
         ]
         return [*shown, *(one.text for one in self.all_messages() if one.room == str(person.number))]
 
-    def all_messages(self) -> list[RoomMessage]:
+    def all_messages(self) -> list[BotMessage]:
         return [
-            RoomMessage(
+            BotMessage(
                 id=one.id,
                 room=str(one.chat),
                 thread=str(one.thread) if one.thread else None,
@@ -177,7 +177,7 @@ class _DiscordRoom(GroupRoom):
     async def wait_until(self, condition: Callable[[], bool], *, seconds: float) -> None:
         await self._platform.wait_until(condition, seconds=seconds)
 
-    async def choose(self, person: Person, question: RoomMessage, number: int) -> str:
+    async def choose(self, person: RoomPerson, question: BotMessage, number: int) -> str:
         pressed = await self._platform.press(
             int(str(self.thread)), question.id, question.buttons[number - 1], user=person.number
         )

@@ -15,7 +15,7 @@ from channels.pancake.simulator import simulate as simulate_pancake
 from channels.pancake.simulator.simulator import COMMENTS, INBOX
 from channels.zalo.simulator import Simulator as Zalo
 from channels.zalo.simulator import simulate as simulate_zalo
-from group_room import SECONDS, GroupRoom, Person, RoomMessage
+from group_room import SECONDS, BotMessage, GroupRoom, RoomPerson
 
 
 class _InboxRoom(GroupRoom):
@@ -29,16 +29,16 @@ class _InboxRoom(GroupRoom):
     def set_hook(self, url: str) -> None:
         self._inbox.hook_url = url
 
-    def all_messages(self) -> list[RoomMessage]:
+    def all_messages(self) -> list[BotMessage]:
         return [
-            RoomMessage(id=one.id, room=one.room, thread=one.thread, text=one.text)
+            BotMessage(id=one.id, room=one.room, thread=one.thread, text=one.text)
             for one in self._inbox.messages()
         ]
 
     async def wait_until(self, condition: Callable[[], bool], *, seconds: float) -> None:
         await self._inbox.wait_until(condition, seconds=seconds)
 
-    async def choose(self, person: Person, question: RoomMessage, number: int) -> str:
+    async def choose(self, person: RoomPerson, question: BotMessage, number: int) -> str:
         found = re.search(r"apr_\w+", question.text)
         assert found is not None, question.text
         before = len(self.messages())
@@ -63,14 +63,14 @@ class _GitHubRoom(_InboxRoom):
         posts = {"mode": "webhook", "webhook_secret": self._platform.secret, "sends_per_second": 100}
         return self._platform.settings(groups="mention", **posts)
 
-    def id_of(self, person: Person) -> str:
+    def id_of(self, person: RoomPerson) -> str:
         return str(1000 + person.number)
 
-    async def say(self, person: Person, text: str, *, to_bot: bool = False) -> None:
+    async def say(self, person: RoomPerson, text: str, *, to_bot: bool = False) -> None:
         user = {"login": person.name.lower(), "id": 1000 + person.number, "type": "User"}
         await self._platform.say("", f"@dovecote {text}" if to_bot else text, user=user)
 
-    async def say_privately(self, person: Person, text: str) -> None:
+    async def say_privately(self, person: RoomPerson, text: str) -> None:
         raise NotImplementedError("GitHub has no private chats")
 
 
@@ -88,18 +88,18 @@ class _ZaloRoom(_InboxRoom):
     def settings(self) -> dict[str, Any]:
         return self._platform.settings(mode="webhook", webhook_secret="a-webhook-secret")
 
-    def id_of(self, person: Person) -> str:
+    def id_of(self, person: RoomPerson) -> str:
         return f"{person.name.lower()}-{person.number}"
 
-    async def say(self, person: Person, text: str, *, to_bot: bool = False) -> None:
+    async def say(self, person: RoomPerson, text: str, *, to_bot: bool = False) -> None:
         said = f"@Bot Dove {text}" if to_bot else text
         await self._write(person, said, chat=self.room, chat_type="GROUP")
 
-    async def say_privately(self, person: Person, text: str) -> None:
+    async def say_privately(self, person: RoomPerson, text: str) -> None:
         self._platform.members.add(f"chat-{person.number}")
         await self._write(person, text, chat=f"chat-{person.number}")
 
-    async def _write(self, person: Person, text: str, **place: str) -> None:
+    async def _write(self, person: RoomPerson, text: str, **place: str) -> None:
         update = self._platform.update("text", text=text, author=self.id_of(person), **place)
         update["message"]["from"]["display_name"] = person.name
         await self._platform.push(update)
@@ -118,17 +118,17 @@ class _PancakeRoom(_InboxRoom):
     def settings(self) -> dict[str, Any]:
         return self._platform.settings(mode="webhook", catch_up_seconds=1, page_name="The Loft")
 
-    def id_of(self, person: Person) -> str:
+    def id_of(self, person: RoomPerson) -> str:
         return f"{person.name.lower()}-{person.number}"
 
-    async def say(self, person: Person, text: str, *, to_bot: bool = False) -> None:
+    async def say(self, person: RoomPerson, text: str, *, to_bot: bool = False) -> None:
         said = f"@The Loft {text}" if to_bot else text
         await self._platform.write(self.room, said, author=self._author(person))
 
-    async def say_privately(self, person: Person, text: str) -> None:
+    async def say_privately(self, person: RoomPerson, text: str) -> None:
         await self._platform.write(INBOX, text, author=self._author(person))
 
-    def _author(self, person: Person) -> dict[str, Any]:
+    def _author(self, person: RoomPerson) -> dict[str, Any]:
         return {"id": self.id_of(person), "name": person.name}
 
 

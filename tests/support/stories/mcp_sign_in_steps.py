@@ -24,7 +24,7 @@ def whoami_model(body: dict[str, Any]) -> ScriptedTurn:
     return ScriptedTurn(calls=[ToolCall(name=name, args={})])
 
 
-class Browser:
+class CookieClient:
     """A browser with its own cookies, which follows no redirect by itself."""
 
     def __init__(self) -> None:

@@ -145,8 +145,8 @@ async def test_tools_jobs_and_dead_turns_are_timed_and_counted() -> None:
         (EventType.DELIVERY_DEAD, {}),
     )
     seq = 0
-    for number, (kind, told) in enumerate(story, start=1):
-        one = replace(event(kind, number, after=float(number)), data=told)
+    for number, (kind, reported) in enumerate(story, start=1):
+        one = replace(event(kind, number, after=float(number)), data=reported)
         seq = await stream.append(one, expected=seq, account="acc")
     text = metrics.render().decode()
     assert "dovecote_turn_wait_seconds_sum 1.0" in text
@@ -227,7 +227,7 @@ async def test_what_cannot_be_taken_is_counted_and_raised() -> None:
         with pytest.raises(OSError, match="full") if failing else nullcontext():
             await accept(moved)
     text = metrics.render().decode()
-    for outcome in ("failed", "taken"):
+    for outcome in ("failed", "accepted"):
         assert f'dovecote_inbound_total{{kind="moved",outcome="{outcome}",platform="telegram"}} 1.0' in text
 
 

@@ -54,10 +54,10 @@ def test_ingress_waits_until_its_channels_are_known() -> None:
 
 def test_a_full_log_and_little_space_degrade() -> None:
     """Both are reported, and the process stays ready."""
-    told = assess(frozenset(Role), **HEALTHY | {"fill_ratio": 0.85, "is_disk_low": True})
-    assert told.ready
-    assert told.degraded["disk"] == "little space is left"
-    assert told.degraded["event log"].startswith("uses 85% of its capacity")
+    reported = assess(frozenset(Role), **HEALTHY | {"fill_ratio": 0.85, "is_disk_low": True})
+    assert reported.ready
+    assert reported.degraded["disk"] == "little space is left"
+    assert reported.degraded["event log"].startswith("uses 85% of its capacity")
     assert assess(frozenset(Role), **HEALTHY | {"fill_ratio": 0.8}).degraded == {}
 
 

@@ -31,9 +31,9 @@ def inconsistencies_of(directory: Path, **env: str) -> str:
 
 def test_several_replicas_need_what_all_of_them_see(tmp_path: Path) -> None:
     """A SQLite file, a broker of one's own and unshared directories are named, each with a remedy."""
-    told = inconsistencies_of(tmp_path, DOVECOTE_REPLICAS="2")
+    reported = inconsistencies_of(tmp_path, DOVECOTE_REPLICAS="2")
     for words in ("SQLite file supports one gateway", "cannot use the embedded broker", "cannot read"):
-        assert words in told
+        assert words in reported
     assert "shared_files" in inconsistencies_of(tmp_path, **SHARED)
 
 
@@ -48,9 +48,9 @@ def test_local_snapshots_of_several_replicas_are_refused(tmp_path: Path) -> None
 def test_workspaces_in_s3_need_a_bucket_and_whole_keys(tmp_path: Path) -> None:
     """Missing settings are named, and so is a directory that replicas share: each needs its own copies."""
     s3 = {"DOVECOTE_WORKSPACES__STORE": "s3"}
-    told = inconsistencies_of(tmp_path, **s3)
-    assert "workspaces.store" in told
-    assert "Set workspaces.s3.bucket" in told
+    reported = inconsistencies_of(tmp_path, **s3)
+    assert "workspaces.store" in reported
+    assert "Set workspaces.s3.bucket" in reported
     named = s3 | {"DOVECOTE_WORKSPACES__S3__BUCKET": "pigeons"}
     half = inconsistencies_of(tmp_path, **named, DOVECOTE_WORKSPACES__S3__ACCESS_KEY="half")
     assert "workspaces.s3.access_key" in half
@@ -60,9 +60,9 @@ def test_workspaces_in_s3_need_a_bucket_and_whole_keys(tmp_path: Path) -> None:
     assert "each needs its own working copies" in inconsistencies_of(
         tmp_path, **named, DOVECOTE_SHARED_FILES="true"
     )
-    told = inconsistencies_of(tmp_path, **SHARED)
-    assert "workspaces.store" in told
-    assert "Set it to s3" in told
+    reported = inconsistencies_of(tmp_path, **SHARED)
+    assert "workspaces.store" in reported
+    assert "Set it to s3" in reported
 
 
 def test_s3_without_what_speaks_with_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

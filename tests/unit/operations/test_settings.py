@@ -130,7 +130,7 @@ def test_database_urls_get_their_driver(read: Read, given: str, runs_with: str) 
     assert settings.database_url.get_secret_value() == settings.database == runs_with
 
 
-def test_the_database_stands_in_the_data_directory(read: Read, tmp_path: Path) -> None:
+def test_the_database_is_in_the_data_directory(read: Read, tmp_path: Path) -> None:
     """Without a URL the database is a file of the data directory."""
     assert read({"data_dir": tmp_path}).database == f"sqlite+aiosqlite:///{tmp_path}/dovecote.db"
 
@@ -180,7 +180,7 @@ def test_all_problems_at_once(read: Read) -> None:
     assert all(problem.detail and problem.remedy for problem in found)
 
 
-def test_a_misspelt_variable_is_told_its_right_name(read: Read) -> None:
+def test_a_misspelt_variable_is_reported_with_its_right_name(read: Read) -> None:
     """An unknown name of ours is refused with the nearest known one."""
     (problem,) = problems_of(lambda: read(DOVECOTE_AGNET__MODEL="x"))
     assert "DOVECOTE_AGENT__MODEL" in problem.remedy
@@ -323,7 +323,7 @@ SECRETS = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=12, max_siz
 
 
 @given(secret=SECRETS)
-def test_no_secret_is_told(secret: str) -> None:
+def test_no_secret_is_printed(secret: str) -> None:
     """Whatever is wrong with a secret, neither problems nor repr nor `show` repeat it."""
     secret = f"zq{secret}"
     directory = Path("/nowhere")

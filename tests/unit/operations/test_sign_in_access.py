@@ -114,7 +114,7 @@ def test_a_whole_table_is_loaded_as_it_is_written(tmp_path: Path) -> None:
         ('issuer = "https://login.example.org/"', "", "no identity provider is named"),
         ("https://login.example.org/", "http://login.example.org", "in the clear"),
         ("https://login.example.org/", "http://127.example.org", "in the clear"),
-        ('[oidc.access."a group"]\nscopes = "read,chat"', "", "nobody has access"),
+        ('[oidc.access."a group"]\nscopes = "read,chat"', "", "no claim value grants access"),
         ('client_id = "dovecote"', 'client_id = "dovecote"\nscope = "profile"', "openid is missing"),
         ('"read,chat"', '"read,root"', "oidc.access"),
     ],

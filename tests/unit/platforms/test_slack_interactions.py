@@ -45,12 +45,12 @@ def test_a_comment_comes_back_with_its_press(
 ) -> None:
     """With any question and comment, the modal is valid for Slack and keeps the press that opened it."""
     button = Button(label="x", data=data, prompt=prompt)
-    told = button_pressed(button, user=user, room=room, thread=thread)
-    asking = interactions.parse_modal_request(told, BOT)
+    reported = button_pressed(button, user=user, room=room, thread=thread)
+    asking = interactions.parse_modal_request(reported, BOT)
     assert asking is not None
     check_modal(asking.view)
     assert len(payloads.action_id_of(button)) <= 255
-    plain = codec.decode(told, channel="chn_1", bot=BOT)
+    plain = codec.decode(reported, channel="chn_1", bot=BOT)
     back = codec.decode(
         json.loads(json.dumps(modal_submitted(asking.view, words, user=user))), channel="chn_1", bot=BOT
     )
@@ -79,10 +79,10 @@ _NAMES = ["type", "user", "team", "channel", "container", "message", "actions", 
 @given(st.sampled_from(_NAMES), _JSON, ANY, ANY)
 def test_no_press_raises(name: str, value: Any, prompt: str, user: str) -> None:
     """Any part of a press may be anything, half characters too."""
-    told = button_pressed(Button(label="x", data="a", prompt=prompt or "y"), user=user or "U")
-    told["payload"][name] = value
-    interactions.parse_modal_request(told, BOT)
-    codec.decode(told, channel="chn_1", bot=BOT)
+    reported = button_pressed(Button(label="x", data="a", prompt=prompt or "y"), user=user or "U")
+    reported["payload"][name] = value
+    interactions.parse_modal_request(reported, BOT)
+    codec.decode(reported, channel="chn_1", bot=BOT)
 
 
 @given(st.sampled_from(["id", "callback_id", "private_metadata", "state"]), _JSON, ANY)
@@ -90,6 +90,6 @@ def test_no_modal_raises(name: str, value: Any, words: str) -> None:
     """Any part of what comes back may be anything."""
     asking = interactions.parse_modal_request(button_pressed(Button(label="x", data="a", prompt="y")), BOT)
     assert asking is not None
-    told = modal_submitted(asking.view, words, user="U0ADA")
-    told["payload"]["view"][name] = value
-    codec.decode(told, channel="chn_1", bot=BOT)
+    reported = modal_submitted(asking.view, words, user="U0ADA")
+    reported["payload"]["view"][name] = value
+    codec.decode(reported, channel="chn_1", bot=BOT)

@@ -12,10 +12,10 @@ import pytest
 from channels.message import Update
 from channels.slack.api import Api, connect
 from channels.slack.payloads import Bot
-from channels.slack.places import Places
 from channels.slack.receive import interactions
 from channels.slack.receive.bolt import BoltInbox, parse_request
 from channels.slack.settings import SlackSettings
+from channels.slack.thread_locations import ThreadLocations
 from channels.slack.workspaces import SingleWorkspace
 from channels.testing.memory_state import MemoryChannelState
 from egress.guard import TRUSTED
@@ -46,7 +46,7 @@ async def _dispatch(api: Api, payload: Mapping[str, Any], bot: Bot) -> tuple[int
     request = parse_request(dict(payload), mode="socket_mode")
     assert request is not None
     answer = await BoltInbox(
-        api, SingleWorkspace(api, bot), Places(MemoryChannelState()), channel="chn_1"
+        api, SingleWorkspace(api, bot), ThreadLocations(MemoryChannelState()), channel="chn_1"
     ).dispatch(request, accept)
     return answer.status, accepted
 

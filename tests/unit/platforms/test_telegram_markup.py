@@ -101,7 +101,7 @@ def test_a_document_keeps_its_words_and_grows_no_longer(document: str) -> None:
         st.sampled_from(["😀", "**w1**", "`w2`", "*w3*", "é", "中", "[w4](https://x.test)", " "]), max_size=40
     )
 )
-def test_entities_cover_their_words_whatever_stands_before(pieces: list[str]) -> None:
+def test_entities_cover_their_words_whatever_precedes_them(pieces: list[str]) -> None:
     """Offsets count UTF-16 units, so that no emoji shifts a style."""
     rendered = render(" ".join(["x", *pieces]))
     words = {"bold": "w1", "code": "w2", "italic": "w3", "text_link": "w4"}

@@ -181,9 +181,9 @@ def test_obvious_reaching_out_is_refused(script: str) -> None:
 @pytest.mark.parametrize("script", ["python3 -V", "FOO=1 python x.py", "ls | uv run x", "sudo pip install x"])
 def test_a_runtime_not_offered_is_refused(script: str) -> None:
     """An obvious invocation of a runtime outside the list is refused and names what is offered."""
-    told = missing_runtime(script, ("bash", "node"))
-    assert told is not None
-    assert "bash, node" in told
+    reported = missing_runtime(script, ("bash", "node"))
+    assert reported is not None
+    assert "bash, node" in reported
     assert missing_runtime(script, ("bash", "python")) is None
 
 

@@ -116,7 +116,7 @@ def test_what_is_no_domain_is_refused(text: str) -> None:
         parse_domain(text)
 
 
-def test_a_wildcard_stands_for_names_below_it() -> None:
+def test_a_wildcard_matches_names_below_it() -> None:
     """Not for the name itself, and not for names that only end with the same letters."""
     rules = EgressRules.parse(["*.example.org", "one.example.net"], [])
     assert [

@@ -116,7 +116,7 @@ async def test_a_connection_waits_for_an_end_that_does_not_read(tmp_path: Path) 
         assert await reader.read() == b""
 
 
-async def test_without_a_proxy_the_program_is_told(tmp_path: Path) -> None:
+async def test_without_a_proxy_the_program_gets_an_error(tmp_path: Path) -> None:
     """A connection to a gateway that listens nowhere is answered in words."""
     async with TunnelPair(tmp_path).listening() as path:
         assert b"try again" in await ask(path, b"GET / HTTP/1.1\r\n\r\n")

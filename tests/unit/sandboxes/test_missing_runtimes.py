@@ -46,7 +46,7 @@ def test_the_description_names_what_is_missing() -> None:
         (b"", None),
     ],
 )
-def test_a_command_that_wanted_a_missing_runtime_is_told_so(said: bytes, note: str | None) -> None:
+def test_a_command_that_wanted_a_missing_runtime_gets_a_hint(said: bytes, note: str | None) -> None:
     """The note names the runtime behind the program, and no other program."""
     expected = {} if note is None else {"note": f"not installed in this sandbox: {note}"}
     assert missing_runtime_note(ExecResult(exit_code=127, stdout=b"", stderr=said)) == expected

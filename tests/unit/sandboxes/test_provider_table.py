@@ -23,11 +23,11 @@ FIRST, SECOND, THIRD, FOURTH = list(promises())[:4]
 
 
 def report(
-    name: str, outcome: Literal["passed", "failed", "skipped"], *, when: Any = "call", **told: Any
+    name: str, outcome: Literal["passed", "failed", "skipped"], *, when: Any = "call", **reported: Any
 ) -> pytest.TestReport:
     """Return pytest's report of a test of the suite."""
     why = ("file.py", 1, "Skipped: no engine") if outcome == "skipped" else None
-    properties = {"promise": name, "column": "here", "refusals": [], "runs_on": "an engine", **told}
+    properties = {"promise": name, "column": "here", "refusals": [], "runs_on": "an engine", **reported}
     return pytest.TestReport(
         nodeid=name,
         location=("file.py", 1, name),

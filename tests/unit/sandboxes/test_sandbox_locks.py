@@ -32,7 +32,7 @@ async def test_two_replicas_take_turns() -> None:
     assert not leases.holders
 
 
-async def test_waiting_is_bounded_and_told() -> None:
+async def test_waiting_is_bounded_and_reported() -> None:
     """A call that waits too long fails with a text for users."""
     leases = MemorySandboxLocks()
     async with SandboxLocks(leases).shared(LABEL):

@@ -135,7 +135,7 @@ async def test_a_sandbox_starts_while_another_account_starts_more_than_fit() -> 
     assert len(started) == 21
 
 
-async def test_a_creation_nobody_finishes_is_taken_over() -> None:
+async def test_an_unfinished_creation_is_taken_over() -> None:
     """A row that another process left in `creating` belongs to a dead process, because the lock was free."""
     harness = PoolHarness()
     await harness.reservations.add(reserve(REQUEST, harness.now))
@@ -157,7 +157,7 @@ async def test_a_provider_that_refuses_leaves_no_row() -> None:
     assert not harness.reservations.rows
 
 
-async def test_a_creation_that_is_cancelled_keeps_nobody_waiting() -> None:
+async def test_a_creation_that_is_cancelled_delays_no_others() -> None:
     """Who stops a command whose sandbox is being made can send the next one at once."""
     harness = PoolHarness()
 
@@ -175,7 +175,7 @@ async def test_a_creation_that_is_cancelled_keeps_nobody_waiting() -> None:
 
 
 @pytest.mark.parametrize("point", ["sandbox.acquire.after_create", "sandbox.acquire.after_restore"])
-async def test_a_restore_that_is_cancelled_keeps_nobody_waiting(tmp_path: Path, point: str) -> None:
+async def test_a_restore_that_is_cancelled_delays_no_others(tmp_path: Path, point: str) -> None:
     """The snapshot stays for the next one, who comes at once; what was made by then is swept up."""
     harness, stopped = PoolHarness(), ""
 
@@ -276,11 +276,11 @@ async def test_a_sandbox_in_use_is_not_put_to_sleep() -> None:
     await pool.acquire(REQUEST)
     row = harness.reservations.rows[SPEC.label]
 
-    async def meanwhile(_sandbox: Sandbox) -> None:
+    async def in_between(_sandbox: Sandbox) -> None:
         with pytest.raises(SandboxBusy):
             await endings.suspend(row, SPEC, reason="idle")
 
-    await pool.use(REQUEST, meanwhile)
+    await pool.use(REQUEST, in_between)
     await harness.reservations.touch(SPEC.label, "cnv_2", harness.now + timedelta(seconds=1))
     assert not await endings.suspend(row, SPEC, reason="idle")
 

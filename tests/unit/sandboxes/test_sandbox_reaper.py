@@ -23,7 +23,7 @@ STOPPED = replace(mark_stopped(READY, NOW), snapshot="l/1-abc")
 
 
 @pytest.mark.parametrize(
-    ("row", "after", "running", "verdict"),
+    ("row", "after", "running", "decision"),
     [
         (CREATING, 30, 0, ReaperAction.KEEP),
         (CREATING, 51, 0, ReaperAction.ABANDON),
@@ -45,10 +45,10 @@ STOPPED = replace(mark_stopped(READY, NOW), snapshot="l/1-abc")
     ],
 )
 def test_a_row_is_judged_by_age_idleness_and_jobs(
-    row: object, after: float, running: int, verdict: ReaperAction
+    row: object, after: float, running: int, decision: ReaperAction
 ) -> None:
     """Idle ones sleep, those whose time is over end, and none sleeps while a job runs in it."""
-    assert next_action(row, NOW + timedelta(seconds=after), running=running) is verdict  # type: ignore[arg-type]
+    assert next_action(row, NOW + timedelta(seconds=after), running=running) is decision  # type: ignore[arg-type]
 
 
 def _label(**changes: object) -> str:

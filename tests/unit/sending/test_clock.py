@@ -9,7 +9,7 @@ from delivery.database.clock import TOLERANCE_SECONDS, Clock
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
-def test_a_clock_that_was_told_the_time_carries_it_on() -> None:
+def test_a_clock_that_was_set_continues() -> None:
     """Between two looks it counts ticks; the machine's clock may jump as it likes."""
     ticks = [100.0]
     clock = Clock(lambda: ticks[0])

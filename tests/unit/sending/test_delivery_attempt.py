@@ -45,7 +45,7 @@ def test_nothing_leaves_a_final_state(
 
 
 @given(outcome=outcomes, attempt=st.integers(1, 400), schedule=schedules, policy=policies)
-def test_every_judgement_is_one_of_the_drawn_edges(
+def test_every_transition_is_one_of_the_drawn_edges(
     outcome: Outcome, attempt: int, schedule: RetrySchedule, policy: AmbiguityPolicy
 ) -> None:
     """From sending one gets to the end or to retrying, and only retrying has a next attempt."""
@@ -137,11 +137,11 @@ def test_a_rate_limit_holds_the_destination_and_is_no_failure() -> None:
     assert judged.event_type is None
 
 
-@pytest.mark.parametrize(("attempt", "told"), [(1, EventType.DELIVERY_FAILED), (2, None), (7, None)])
-def test_the_first_failure_is_told_and_the_next_are_not(attempt: int, told: EventType | None) -> None:
+@pytest.mark.parametrize(("attempt", "reported"), [(1, EventType.DELIVERY_FAILED), (2, None), (7, None)])
+def test_the_first_failure_is_reported_and_the_next_are_not(attempt: int, reported: EventType | None) -> None:
     """The conversation gets one event for the first failure, and one for the end."""
     judged = next_state(SENDING, Outcome(kind=OutcomeKind.RETRY), attempt=attempt, schedule=WEBHOOK, now=NOW)
-    assert judged.event_type is told
+    assert judged.event_type is reported
 
 
 def test_a_used_up_schedule_is_death() -> None:

@@ -36,13 +36,13 @@ async def test_a_stream_grows_and_ends_with_the_final_text(harness: DraftHarness
     """The next call gets the text that was shown, and the message's own id is recorded at the end."""
     harness.features = STREAMS
     async with harness.drafts() as drafts:
-        async with drafts.publish_while("cnv_1", "trn_1", "ada") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Hel")
+        async with drafts.publish_while("cnv_1", "trn_1", "ada") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
             await harness.channel.until(lambda: harness.visible_texts == ["Hel"])
-            heard.show_text("msg_1", "Hello wor")
+            received.show_text("msg_1", "Hello wor")
             await harness.channel.until(lambda: harness.visible_texts == ["Hello wor"])
-            heard.show_text("msg_1", None)
+            received.show_text("msg_1", None)
         outcome = await harness.deliver_final_text(drafts, "Hello, **world**")
     first, second = harness.channel.draft_updates
     assert (first.previous_text, first.platform_id, first.recipient_id) == ("", None, "ada")
@@ -55,13 +55,13 @@ async def test_a_preview_is_followed_by_an_ordinary_message(harness: DraftHarnes
     """What the platform lets fade is no message: the final text is sent, exactly, and is the only one."""
     harness.features, harness.channel.previews = STREAMS, True
     async with harness.drafts() as drafts:
-        async with drafts.publish_while("cnv_1", "trn_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Hel")
+        async with drafts.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
             await harness.channel.until(lambda: harness.channel.preview == "Hel")
-            heard.show_text("msg_1", "Hello")
+            received.show_text("msg_1", "Hello")
             await harness.channel.until(lambda: harness.channel.preview == "Hello")
-            heard.show_text("msg_1", None)
+            received.show_text("msg_1", None)
         outcome = await harness.deliver_final_text(drafts, "Hello world")
     assert (outcome.kind, harness.visible_texts, harness.channel.preview) == (
         OutcomeKind.DELIVERED,
@@ -74,30 +74,30 @@ async def test_a_preview_is_followed_by_an_ordinary_message(harness: DraftHarnes
 async def test_a_preview_is_shown_again_before_it_fades(harness: DraftHarness) -> None:
     """While there is no new text the same text is shown again."""
     harness.features, harness.channel.previews = STREAMS, True
-    async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as heard:
-        assert heard is not None
-        heard.show_text("msg_1", "Hel")
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as received:
+        assert received is not None
+        received.show_text("msg_1", "Hel")
         await harness.channel.until(lambda: harness.platform_calls == ["show"])
         (draft,) = drafts._drafts.values()
         draft.due -= 60
-        heard.show_text("msg_1", "Hel")
+        received.show_text("msg_1", "Hel")
         await harness.channel.until(lambda: harness.platform_calls == ["show", "show"])
     assert [showing.text for showing in harness.channel.draft_updates] == ["Hel", "Hel"]
 
 
-async def test_a_repeated_turn_tells_what_its_first_attempt_had_shown(harness: DraftHarness) -> None:
+async def test_a_repeated_turn_shows_what_its_first_attempt_had_shown(harness: DraftHarness) -> None:
     """After a crash the text may differ: the platform gets the shown text, and replaces it."""
     harness.features = STREAMS
-    async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as heard:
-        assert heard is not None
-        heard.show_text("msg_1", "Once upon a time")
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as received:
+        assert received is not None
+        received.show_text("msg_1", "Once upon a time")
         await harness.channel.until(lambda: harness.visible_texts == ["Once upon a time"])
     async with harness.drafts() as drafts:
-        async with drafts.publish_while("cnv_1", "trn_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Long ago")
+        async with drafts.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Long ago")
             await harness.channel.until(lambda: len(harness.channel.draft_updates) == 2)
-            heard.show_text("msg_1", None)
+            received.show_text("msg_1", None)
         await harness.deliver_final_text(drafts, "Long ago there was a dove.")
     again = harness.channel.draft_updates[1]
     assert (again.text, again.previous_text, again.platform_id) == (
@@ -111,33 +111,33 @@ async def test_a_repeated_turn_tells_what_its_first_attempt_had_shown(harness: D
 async def test_a_stream_never_takes_back_what_it_has_shown(harness: DraftHarness) -> None:
     """A text that outgrows one message stays as shown; its parts replace it at the end."""
     harness.features, harness.limits = STREAMS, replace(HIGH_LIMITS, text=20)
-    async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as heard:
-        assert heard is not None
-        heard.show_text("msg_1", "Twenty letters: here")
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as received:
+        assert received is not None
+        received.show_text("msg_1", "Twenty letters: here")
         await harness.channel.until(lambda: harness.visible_texts == ["Twenty letters: here"])
-        heard.show_text("msg_1", "Twenty letters: here and more")
-        heard.show_text("msg_2", "next")
+        received.show_text("msg_1", "Twenty letters: here and more")
+        received.show_text("msg_2", "next")
         await harness.channel.until(lambda: len(harness.visible_texts) == 2)
     assert [showing.text for showing in harness.channel.draft_updates] == ["Twenty letters: here", "next"]
 
 
-@pytest.mark.parametrize(("trouble", "texts"), [(Ambiguous(), ["Hel"]), (RateLimited(0), ["Hello"])])
+@pytest.mark.parametrize(("problem", "texts"), [(Ambiguous(), ["Hel"]), (RateLimited(0), ["Hello"])])
 async def test_nothing_is_added_to_what_is_not_known(
-    harness: DraftHarness, trouble: Exception, texts: list[str]
+    harness: DraftHarness, problem: Exception, texts: list[str]
 ) -> None:
     """After an uncertain call the stream is left alone; after a refusal it goes on."""
     harness.features = STREAMS
     async with harness.drafts() as drafts:
-        async with drafts.publish_while("cnv_1", "trn_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Hel")
+        async with drafts.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
             await harness.channel.until(lambda: harness.visible_texts == ["Hel"])
-            harness.channel.errors.append(trouble)  # type: ignore[arg-type]
-            heard.show_text("msg_1", "Hello")
+            harness.channel.errors.append(problem)  # type: ignore[arg-type]
+            received.show_text("msg_1", "Hello")
             await harness.channel.until(lambda: not harness.channel.errors)
             if texts == ["Hello"]:
                 await harness.channel.until(lambda: harness.visible_texts == texts)
-            heard.show_text("msg_1", None)
+            received.show_text("msg_1", None)
         assert harness.visible_texts == texts
         await harness.deliver_final_text(drafts, "Hello world")
     assert harness.visible_texts == ["Hello world"]
@@ -148,9 +148,9 @@ async def test_a_turn_that_fails_leaves_nothing_unfinished(harness: DraftHarness
     """The partial text stays without an ellipsis, with the reason after it, in one message."""
     harness.features = STREAMS if streams else harness.features
     async with harness.drafts() as drafts:
-        async with drafts.publish_while("cnv_1", "trn_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Half a sen")
+        async with drafts.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Half a sen")
             await harness.channel.until(lambda: len(harness.visible_texts) == 1)
         outcome = await harness.deliver_turn_end(drafts, "This did not work: no more tokens")
         again = await harness.deliver_turn_end(drafts, "This did not work: no more tokens")
@@ -163,9 +163,9 @@ async def test_a_preview_of_a_turn_that_fails_is_said_with_the_reason(harness: D
     """A preview disappears; its text is not lost."""
     harness.features, harness.channel.previews = STREAMS, True
     async with harness.drafts() as drafts:
-        async with drafts.publish_while("cnv_1", "trn_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Half a sen")
+        async with drafts.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Half a sen")
             await harness.channel.until(lambda: harness.channel.preview == "Half a sen")
         await harness.deliver_turn_end(drafts, "Stopped.")
     assert harness.visible_texts == ["Half a sen\n\nStopped."]
@@ -176,11 +176,11 @@ async def test_no_draft_begins_once_its_end_was_said(harness: DraftHarness) -> N
     async with (
         harness.drafts() as late,
         harness.drafts() as other,
-        late.publish_while("cnv_1", "trn_1") as heard,
+        late.publish_while("cnv_1", "trn_1") as received,
     ):
-        assert heard is not None
+        assert received is not None
         await harness.deliver_turn_end(other, "Stopped.")
-        heard.show_text("msg_1", "Half a sen")
+        received.show_text("msg_1", "Half a sen")
         await until(lambda: any(draft.closed for draft in late._drafts.values()))
     assert harness.visible_texts == ["Stopped."]
 
@@ -188,9 +188,9 @@ async def test_no_draft_begins_once_its_end_was_said(harness: DraftHarness) -> N
 async def test_the_words_of_an_end_wait_for_a_writer_elsewhere(harness: DraftHarness) -> None:
     """While another process may be in a call for the draft, the final text waits, then takes it over."""
     async with harness.drafts() as writer, harness.drafts() as other:
-        async with writer.publish_while("cnv_1", "trn_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Half")
+        async with writer.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Half")
             await harness.channel.until(lambda: harness.visible_texts == ["Half …"])
             waiting = await harness.deliver_turn_end(other, "Stopped.")
             assert (waiting.kind, waiting.pause_destination) == (OutcomeKind.RETRY, True)
@@ -202,9 +202,9 @@ async def test_the_words_of_an_end_wait_for_a_writer_elsewhere(harness: DraftHar
 async def test_what_does_not_fit_with_the_reason_is_cut_for_it(harness: DraftHarness) -> None:
     """A full draft makes room for the words of its end."""
     async with harness.drafts() as drafts:
-        async with drafts.publish_while("cnv_1", "trn_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "word " * 40)
+        async with drafts.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "word " * 40)
             await harness.channel.until(lambda: len(harness.visible_texts) == 1)
         await harness.deliver_turn_end(drafts, "Stopped.")
     (text,) = harness.visible_texts
@@ -218,15 +218,15 @@ async def test_a_draft_keeps_to_holds_and_makes_them_known(harness: DraftHarness
     """A 429 for a draft pauses its chat, or its bot, for every process; other drafts respect it."""
     async with harness.drafts() as one, harness.drafts() as other:
         harness.channel.errors.append(RateLimited(60, scope="account" if whole else "room"))
-        async with one.publish_while("cnv_1", "trn_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Hel")
+        async with one.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
             held = await _wait_for_pause(
                 harness, bot_destination(ROOM.destination) if whole else ROOM.destination
             )
-        async with other.publish_while("cnv_1", "trn_2") as heard:
-            assert heard is not None
-            heard.show_text("msg_2", "Hel")
+        async with other.publish_while("cnv_1", "trn_2") as received:
+            assert received is not None
+            received.show_text("msg_2", "Hel")
             await until(lambda: any(draft.due > monotonic() + 30 for draft in other._drafts.values()))
     assert harness.platform_calls == ["send"]
     assert held > datetime.now(UTC) + timedelta(seconds=30)

@@ -39,13 +39,13 @@ async def run_ready_tasks() -> None:
 async def test_a_reply_grows_and_becomes_the_final_text(harness: DraftHarness) -> None:
     """A growing reply is sent once and then edited, and the final text replaces it in the same message."""
     async with harness.drafts() as drafts:
-        async with drafts.publish_while("cnv_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Hel")
+        async with drafts.publish_while("cnv_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
             await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
-            heard.show_text("msg_1", "Hello wor")
+            received.show_text("msg_1", "Hello wor")
             await harness.channel.until(lambda: harness.visible_texts == ["Hello wor …"])
-            heard.show_text("msg_1", None)
+            received.show_text("msg_1", None)
         outcome = await harness.deliver_final_text(drafts, "Hello world")
     assert (outcome.kind, outcome.platform_id) == (OutcomeKind.DELIVERED, "1")
     assert harness.visible_texts == ["Hello world"]
@@ -55,10 +55,10 @@ async def test_a_reply_grows_and_becomes_the_final_text(harness: DraftHarness) -
 async def test_a_quick_reply_has_no_draft(harness: DraftHarness) -> None:
     """A message that is complete before its time is sent once, as a whole."""
     async with harness.drafts(after=60) as drafts:
-        async with drafts.publish_while("cnv_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Hel")
-            heard.show_text("msg_1", None)
+        async with drafts.publish_while("cnv_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
+            received.show_text("msg_1", None)
         await harness.deliver_final_text(drafts, "Hello")
     assert harness.platform_calls == ["send"]
     assert harness.visible_texts == ["Hello"]
@@ -68,11 +68,11 @@ async def test_the_turn_is_never_held_up_and_the_final_text_comes_last(harness: 
     """The turn ends while the platform delays a draft's call; the final text waits for that call."""
     harness.channel.frozen = asyncio.Event()
     async with harness.drafts() as drafts:
-        async with drafts.publish_while("cnv_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Hel")
+        async with drafts.publish_while("cnv_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
             await harness.channel.called.wait()
-            heard.show_text("msg_1", None)
+            received.show_text("msg_1", None)
         delivering = asyncio.create_task(harness.deliver_final_text(drafts, "Hello"))
         await asyncio.wait({delivering}, timeout=0.05)
         assert harness.platform_calls == ["send"]
@@ -83,13 +83,13 @@ async def test_the_turn_is_never_held_up_and_the_final_text_comes_last(harness: 
 
 async def test_nothing_is_edited_after_the_final_text(harness: DraftHarness) -> None:
     """A turn that goes on talking after its message was delivered changes nothing any more."""
-    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
-        assert heard is not None
-        heard.show_text("msg_1", "Hel")
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as received:
+        assert received is not None
+        received.show_text("msg_1", "Hel")
         await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
         await harness.deliver_final_text(drafts, "Hello")
-        heard.show_text("msg_1", "Hello and a late thought")
-        heard.show_text("msg_2", "Next")
+        received.show_text("msg_1", "Hello and a late thought")
+        received.show_text("msg_2", "Next")
         await harness.channel.until(lambda: len(harness.visible_texts) == 2)
     assert harness.visible_texts == ["Hello", "Next …"]
 
@@ -97,13 +97,13 @@ async def test_nothing_is_edited_after_the_final_text(harness: DraftHarness) -> 
 async def test_another_process_waits_for_the_writer_and_then_takes_over(harness: DraftHarness) -> None:
     """A delivery in another process waits while a call may be under way, then finds the draft."""
     async with harness.drafts() as writer, harness.drafts() as other:
-        async with writer.publish_while("cnv_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Hel")
+        async with writer.publish_while("cnv_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
             await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
             waiting = await harness.deliver_final_text(other, "Hello")
             assert (waiting.kind, waiting.pause_destination) == (OutcomeKind.RETRY, True)
-            heard.show_text("msg_1", None)
+            received.show_text("msg_1", None)
         while (await harness.deliver_final_text(other, "Hello")).kind is not OutcomeKind.DELIVERED:
             pass
     assert harness.visible_texts == ["Hello"]
@@ -111,31 +111,31 @@ async def test_another_process_waits_for_the_writer_and_then_takes_over(harness:
 
 async def test_a_repeated_turn_goes_on_with_the_same_draft(harness: DraftHarness) -> None:
     """After a crash the repeated message edits what its first attempt left in the chat."""
-    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
-        assert heard is not None
-        heard.show_text("msg_1", "Hel")
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as received:
+        assert received is not None
+        received.show_text("msg_1", "Hel")
         await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
     async with harness.drafts() as drafts:
-        async with drafts.publish_while("cnv_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Hi the")
+        async with drafts.publish_while("cnv_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hi the")
             await harness.channel.until(lambda: harness.visible_texts == ["Hi the …"])
-            heard.show_text("msg_1", None)
+            received.show_text("msg_1", None)
         await harness.deliver_final_text(drafts, "Hi there")
     assert harness.visible_texts == ["Hi there"]
 
 
-@pytest.mark.parametrize("trouble", [Unreachable(), Rejected()])
-async def test_a_draft_that_fails_is_given_up(harness: DraftHarness, trouble: Exception) -> None:
+@pytest.mark.parametrize("problem", [Unreachable(), Rejected()])
+async def test_a_draft_that_fails_is_given_up(harness: DraftHarness, problem: Exception) -> None:
     """When the first call fails no other is made, and the final text is sent afresh."""
-    harness.channel.errors.append(trouble)  # type: ignore[arg-type]
+    harness.channel.errors.append(problem)  # type: ignore[arg-type]
     async with harness.drafts() as drafts:
-        async with drafts.publish_while("cnv_1") as heard:
-            assert heard is not None
-            heard.show_text("msg_1", "Hel")
+        async with drafts.publish_while("cnv_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
             await harness.channel.called.wait()
-            heard.show_text("msg_1", "Hello")
-            heard.show_text("msg_1", None)
+            received.show_text("msg_1", "Hello")
+            received.show_text("msg_1", None)
         while (await harness.deliver_final_text(drafts, "Hello world")).kind is not OutcomeKind.DELIVERED:
             pass
     assert harness.visible_texts == ["Hello world"]
@@ -144,15 +144,15 @@ async def test_a_draft_that_fails_is_given_up(harness: DraftHarness, trouble: Ex
 
 async def test_a_429_for_an_edit_closes_the_room_for_drafts(harness: DraftHarness) -> None:
     """After a platform's wait the draft stays as it is until the wait is over."""
-    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
-        assert heard is not None
-        heard.show_text("msg_1", "Hel")
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as received:
+        assert received is not None
+        received.show_text("msg_1", "Hel")
         await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
         harness.channel.errors.append(RateLimited(60))
-        heard.show_text("msg_1", "Hello")
+        received.show_text("msg_1", "Hello")
         await harness.channel.until(lambda: not harness.channel.errors)
         for length in range(5, 50):
-            heard.show_text("msg_1", "Hello world, and so on and so forth for a long while"[:length])
+            received.show_text("msg_1", "Hello world, and so on and so forth for a long while"[:length])
         await run_ready_tasks()
     assert harness.platform_calls == ["send", "edit"]
 
@@ -160,12 +160,12 @@ async def test_a_429_for_an_edit_closes_the_room_for_drafts(harness: DraftHarnes
 async def test_only_the_latest_text_is_shown(harness: DraftHarness) -> None:
     """However fast a text grows, edits stay within the budget, and the last one shows the newest text."""
     harness.limits = replace(HIGH_LIMITS, room_sends_per_second=4)
-    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
-        assert heard is not None
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as received:
+        assert received is not None
         text = ""
         for number in range(30):
             text += f"{number} "
-            heard.show_text("msg_1", text)
+            received.show_text("msg_1", text)
             await run_ready_tasks()
         await harness.channel.until(lambda: harness.visible_texts == [text.strip() + " …"])
     assert len(harness.platform_calls) < 15
@@ -184,11 +184,11 @@ async def test_a_typing_sign_comes_before_the_first_word(harness: DraftHarness) 
 
 async def test_a_conversation_without_a_chat_has_no_drafts(harness: DraftHarness) -> None:
     """Without a connected chat nothing reads the growing text."""
-    async with harness.drafts() as drafts, drafts.publish_while("cnv_2") as heard:
-        assert heard is None
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_2") as received:
+        assert received is None
 
 
-async def test_drafts_are_forgotten_in_time(harness: DraftHarness) -> None:
+async def test_old_drafts_are_deleted(harness: DraftHarness) -> None:
     """A draft older than any delivery that could claim it is dropped."""
     old = datetime.now(UTC) - timedelta(days=4)
     async with harness.database.begin() as connection:

@@ -87,7 +87,7 @@ def test_work_that_is_added_while_its_account_is_served_waits_once() -> None:
     assert not scheduler
 
 
-def test_forgotten_accounts_take_no_memory() -> None:
+def test_idle_accounts_take_no_memory() -> None:
     """A hundred thousand accounts that each worked once do not stay."""
     scheduler = FairTimeScheduler[str](head_start=0.05)
     for number in range(100_000):

@@ -40,7 +40,7 @@ async def test_one_at_a_time() -> None:
     await asyncio.gather(*(enter() for _ in range(50)))
 
 
-async def test_who_gives_up_waiting_stops_nobody() -> None:
+async def test_a_cancelled_waiter_stops_no_others() -> None:
     """A waiter that is cancelled, before or at the moment it acquires, leaves the lock to the next."""
     lock, passed = FairLock(), list[str]()
     await lock.acquire()
@@ -68,7 +68,7 @@ async def test_accounts_take_turns() -> None:
     assert [name for name in passed if name != "bob"] == [f"ann{number}" for number in range(20)]
 
 
-async def test_the_last_step_keeps_the_lock_once_nobody_waits() -> None:
+async def test_the_last_step_keeps_the_lock_once_no_other_waits() -> None:
     """It comes after all who wait, also if the last of them gives up as it acquires."""
     passed, keeps = list[str](), [True, False]
 

@@ -73,7 +73,7 @@ def test_a_receiver_can_only_lengthen_a_webhook_s_delay() -> None:
 
 
 @given(asked=st.floats(allow_nan=False), attempt=st.integers(1, 7))
-def test_nobody_makes_us_wait_for_ever(asked: float, attempt: int) -> None:
+def test_no_retry_after_delays_a_retry_for_ever(asked: float, attempt: int) -> None:
     """However long a far end asks for, it is an hour at most."""
     found = delay(CHAT, attempt, retry_after=asked)
     assert found is not None

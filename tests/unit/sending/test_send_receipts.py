@@ -26,7 +26,7 @@ def test_a_note_is_there_for_the_next_process(tmp_path: Path) -> None:
     notes.close()
 
 
-def test_the_file_stays_small_and_keeps_what_stands(tmp_path: Path) -> None:
+def test_the_file_stays_small_and_keeps_pending_receipts(tmp_path: Path) -> None:
     """Recorded receipts are dropped when a page is full; open ones move to the next page."""
     path = tmp_path / "arrivals"
     notes = SendReceipts(path, max_file_bytes=1000)
@@ -41,7 +41,7 @@ def test_the_file_stays_small_and_keeps_what_stands(tmp_path: Path) -> None:
     notes.close()
 
 
-def test_the_notes_before_us_stand_until_they_are_forgotten(tmp_path: Path) -> None:
+def test_earlier_receipts_stay_until_they_are_removed(tmp_path: Path) -> None:
     """A process that is killed before it could record them leaves them to the next."""
     first = SendReceipts(tmp_path / "arrivals")
     first.append(make_receipt(1))

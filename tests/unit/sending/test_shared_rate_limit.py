@@ -165,7 +165,7 @@ async def test_final_texts_are_served_while_drafts_press() -> None:
     assert beside <= without * 1.2 + 0.5
 
 
-async def test_final_texts_in_good_weather_cost_a_write_for_several() -> None:
+async def test_final_texts_without_rate_limits_cost_a_write_for_several() -> None:
     """Tokens are counted and granted in batches; drafts at another replica still leave room."""
     clock, store, (one, other) = open_replicas(2, strict=False)
     for _ in range(50):

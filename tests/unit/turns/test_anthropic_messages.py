@@ -144,7 +144,9 @@ def test_an_answer_that_breaks_off_is_an_error() -> None:
         (400, "invalid_request_error", "image exceeds 5 MB", ModelRequestRefused),
     ],
 )
-def test_refusals_are_told_apart(status: int, kind: str, message: str, error: type[ModelCallError]) -> None:
+def test_refusals_are_distinguished(
+    status: int, kind: str, message: str, error: type[ModelCallError]
+) -> None:
     """The status before a stream, and the type within one, lead to the same class."""
     body = {"type": "error", "error": {"type": kind, "message": message}}
     assert type(http_error("m", status, json.dumps(body), None)) is error

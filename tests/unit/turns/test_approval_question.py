@@ -82,7 +82,7 @@ def test_different_calls_have_different_questions_with_diffs_too(
         assert render_question(*one, change) != render_question(*other, other_change)
 
 
-def test_a_diff_stands_for_the_texts_of_a_call() -> None:
+def test_a_diff_replaces_the_texts_of_a_call() -> None:
     """The question about a write has the changed lines, and the path, but not the unchanged lines."""
     before = "".join(f"line {number}\n" for number in range(40))
     after = before.replace("line 20\n", "line 20\u200b\n")

@@ -45,7 +45,7 @@ def turn(
         ),
     ],
 )
-def test_a_line_is_told_with_the_place_of_who_asks(line: list[Turn], said: str) -> None:
+def test_a_queue_is_shown_with_the_position_of_the_sender(line: list[Turn], said: str) -> None:
     """The running turn comes first, then the number of waiting turns and the asker's position."""
     assert render_queue(line, "7") == said
 

@@ -63,7 +63,7 @@ def test_a_minutes_worth_may_come_at_once_and_one_refusal_a_minute_is_said() -> 
     ]
 
 
-def test_one_persons_flood_is_nobody_elses() -> None:
+def test_one_persons_flood_limits_no_others() -> None:
     """Rates are counted for each user in each room, for a bounded number of users; 0 means no limit."""
     flood = SenderRateLimiter(clock=lambda: 0.0)
     assert flood.acquire(SENDER_KEY, 1) is RateDecision.ACCEPTED
@@ -92,13 +92,13 @@ def test_the_rule_says_who_decides(rule: str | tuple[str, ...], person: str, may
     assert may_decide(rule, person, asker="7") is may
 
 
-def test_nobody_is_the_asker_of_a_turn_without_one() -> None:
+def test_a_turn_without_an_asker_has_none() -> None:
     """Under the rule `asker`, a turn without an asker cannot be approved in the chat."""
     assert not may_decide("asker", "", asker="")
 
 
 @pytest.mark.parametrize(
-    ("emoji", "verdict"),
+    ("emoji", "decision"),
     [
         ("👍", True),
         ("👍🏽", True),
@@ -113,9 +113,9 @@ def test_nobody_is_the_asker_of_a_turn_without_one() -> None:
         ("", None),
     ],
 )
-def test_thumbs_are_read_by_sign_and_by_name(emoji: str, verdict: bool | None) -> None:
+def test_thumbs_are_read_by_sign_and_by_name(emoji: str, decision: bool | None) -> None:
     """Skin tones and the platforms' spellings change nothing; other reactions decide nothing."""
-    assert parse_decision(emoji) is verdict
+    assert parse_decision(emoji) is decision
 
 
 RUNNING = turn("now", state=TurnState.RUNNING, attempt=1)

@@ -14,7 +14,7 @@ def test_an_end_for_a_reason_is_a_failure_that_names_it() -> None:
     assert job_end(143, b"", stopping=True, reason="sandbox_expired").state is JobState.STOPPED
 
 
-def test_a_model_is_told_why_and_what_helps() -> None:
+def test_a_model_gets_the_reason_and_the_remedy() -> None:
     """The text has the reason and the exit code."""
     words = render_result(job_end(143, b"out\n", reason=WORKSPACE_FULL), "make", "job_1")
     assert words.startswith("Job job_1 `make` failed, workspace_full: the workspace exceeded its quota")

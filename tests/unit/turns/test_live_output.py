@@ -62,6 +62,6 @@ async def test_output_is_published_while_the_call_runs() -> None:
 
 async def test_without_readers_nothing_is_collected() -> None:
     """A turn that nobody can follow gives its commands no listener."""
-    nobody: Any = None
-    async with LiveOutput(TURN, nobody).of_call("call_1") as listener:
+    anonymous: Any = None
+    async with LiveOutput(TURN, anonymous).of_call("call_1") as listener:
         assert listener is None

@@ -38,7 +38,7 @@ ORIGINS = st.builds(
 
 
 @given(ORIGINS, TEXTS)
-def test_nobody_can_forge_the_frame(origin: MessageOrigin, text: str) -> None:
+def test_no_text_can_forge_the_frame(origin: MessageOrigin, text: str) -> None:
     """The frame's lines are the first and the last and no other; between them is exactly the text."""
     framed = frame_message("trn_1", origin.encode(), text)
     head, rest = framed.split("\n", 1)

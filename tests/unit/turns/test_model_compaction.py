@@ -64,13 +64,13 @@ def test_the_request_being_worked_on_is_never_lost(
     standing = compaction.current_request(messages, place)
     compacted = compaction.compacted_history("the summary", [], standing, messages[place:], 16_000)
     newest = f"question {len(turns) - 1} "
-    told = [
+    reported = [
         str(part["content"])
         for item in compacted
         for part in item["parts"]
         if part["part_kind"] == "user-prompt"
     ]
-    assert any(newest in text for text in told)
+    assert any(newest in text for text in reported)
 
 
 @given(turns, st.lists(st.text("abc ", max_size=600), max_size=60))
@@ -93,14 +93,14 @@ def test_a_tail_starts_at_a_turn_where_it_can() -> None:
     assert messages[place]["parts"][0]["part_kind"] == "user-prompt"
 
 
-def test_the_newest_notes_are_told_and_the_rest_counted() -> None:
+def test_the_newest_notes_are_included_and_the_rest_counted() -> None:
     """When there are too many notes the oldest are dropped, and their number is stated."""
     notes = [f"{number:03d} approved" for number in range(100)]
     (memory, *_) = compaction.compacted_history("summary", notes, "", [], 1000)
     text = str(memory["parts"][0]["content"])
     assert "099 approved" in text
     assert "000 approved" not in text
-    assert "older ones stand in the conversation's event log" in text
+    assert "older ones are in the conversation's event log" in text
 
 
 @given(st.text(max_size=400), st.integers(1, 300))

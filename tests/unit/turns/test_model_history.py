@@ -280,7 +280,7 @@ def thoughtful(answer: str) -> ChatMessage:
 
 
 @given(st.lists(st.sampled_from(["adds", "replaces", "goes back", "again"]), max_size=12))
-def test_a_conversation_that_grows_is_the_one_that_is_read_anew(steps: list[str]) -> None:
+def test_a_conversation_that_grows_is_the_one_that_is_read_again(steps: list[str]) -> None:
     """Nothing that an earlier turn knew remains after a replaced, undone or repeated one."""
     entries: list[HistoryEntry] = []
     for number, step in enumerate(steps):
@@ -289,11 +289,11 @@ def test_a_conversation_that_grows_is_the_one_that_is_read_anew(steps: list[str]
         elif step != "again":
             notes = (f"note {number}",)
             entries = [*entries, stored(f"question {number}", notes=notes, replaces=step == "replaces")]
-        grown, anew = initial_state(entries), initial_state([replace(entry) for entry in entries])
-        assert grown.messages == anew.messages
-        assert grown.all_notes == anew.all_notes
-        assert grown.estimate_tokens() == anew.estimate_tokens()
-        assert [one for turn in grown.earlier.turns for one in turn.messages] == anew.messages
+        grown, fresh = initial_state(entries), initial_state([replace(entry) for entry in entries])
+        assert grown.messages == fresh.messages
+        assert grown.all_notes == fresh.all_notes
+        assert grown.estimate_tokens() == fresh.estimate_tokens()
+        assert [one for turn in grown.earlier.turns for one in turn.messages] == fresh.messages
 
 
 def test_the_parts_of_a_long_conversation_are_few_and_kept() -> None:
@@ -309,7 +309,7 @@ def test_the_parts_of_a_long_conversation_are_few_and_kept() -> None:
 
 
 @given(st.lists(exchanges, max_size=4), st.booleans())
-def test_earlier_turns_are_sent_as_if_they_were_encoded_anew(
+def test_earlier_turns_are_sent_as_if_they_were_encoded_again(
     exchanges: list[tuple[str, str, dict[str, object]]], goes_on: bool
 ) -> None:
     """Whether a request begins with known turns or not, it is the same one, also within a turn."""

@@ -63,7 +63,7 @@ def test_an_image_is_estimated_as_one_and_not_by_its_bytes() -> None:
     assert 1000 <= compaction.estimate_tokens(a_progress().messages) < 1200
 
 
-def test_a_refusal_of_images_is_told_from_other_errors() -> None:
+def test_a_refusal_of_images_is_distinguished_from_other_errors() -> None:
     """Only an error that names images, of a request that has some, is tried again without."""
     messages = a_progress().messages
     refused = ModelRequestRefused("m", "image_url is only supported by certain models", status=400)

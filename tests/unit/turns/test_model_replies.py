@@ -181,7 +181,7 @@ def test_an_answer_of_white_space_is_empty() -> None:
         (b'{"error": {"message": "slow down", "type": "rate_limit_error"}}', ModelRateLimited),
     ],
 )
-def test_errors_within_a_stream_are_told_apart(data: bytes, kind: type[ModelCallError]) -> None:
+def test_errors_within_a_stream_are_distinguished(data: bytes, kind: type[ModelCallError]) -> None:
     """An error after the status 200 has the class that it would have had before."""
     reply = ChatReply("m", provider="openai", url="http://x", error_of=stream_error)
     with pytest.raises(kind):
@@ -203,7 +203,7 @@ def test_errors_within_a_stream_are_told_apart(data: bytes, kind: type[ModelCall
         (529, {}, ModelServerFailed),
     ],
 )
-def test_refusals_are_told_apart(status: int, error: dict[str, Any], kind: type[ModelCallError]) -> None:
+def test_refusals_are_distinguished(status: int, error: dict[str, Any], kind: type[ModelCallError]) -> None:
     """Status and code decide what the operator is told, and whether another attempt makes sense."""
     assert type(http_error("m", status, json.dumps({"error": error}), None)) is kind
 

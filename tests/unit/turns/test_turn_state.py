@@ -24,7 +24,7 @@ INTERRUPTIONS = st.sampled_from(Interruption)
 
 
 @given(points=st.integers(0, 100), interruption=INTERRUPTIONS)
-def test_a_suspicion_only_grows_by_interruptions(points: int, interruption: Interruption) -> None:
+def test_a_crash_count_only_grows_by_interruptions(points: int, interruption: Interruption) -> None:
     """Another crash never makes a turn less suspect, and a dead-lettered one never runs again."""
     now = decide_poison(points, interruption, waited_through_crash=False)
     then = decide_poison(now.points, Interruption.CRASH, waited_through_crash=False)

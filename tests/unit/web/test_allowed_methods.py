@@ -22,7 +22,7 @@ async def test_allow_lists_the_methods_of_that_path_only(tmp_path: Path) -> None
     async with open_api_server(tmp_path) as api:
         allowed = {}
         for path in expected:
-            reply = await api.nobody.call("TRACE", path)
+            reply = await api.anonymous.call("TRACE", path)
             assert reply.status == 405
             allowed[path] = set(re.split(r", *", reply.headers["Allow"]))
     assert allowed == dict(expected)

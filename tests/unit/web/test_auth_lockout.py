@@ -77,7 +77,7 @@ def test_a_proven_key_is_known_at_its_own_address_only() -> None:
     assert not limiter.has_succeeded("a", b"other")
 
 
-def test_a_flood_of_addresses_is_forgotten_oldest_first() -> None:
+def test_a_flood_of_addresses_is_discarded_oldest_first() -> None:
     """Memory is bounded under any input."""
     limiter = FailureLockout(failures=1)
     for number in range(10_001):

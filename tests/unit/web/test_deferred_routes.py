@@ -62,7 +62,7 @@ async def test_the_first_request_that_needs_them_imports_them_once() -> None:
         assert len(application.router.routes()) == 3
 
 
-async def test_a_path_or_method_that_nobody_serves_is_refused() -> None:
+async def test_a_path_or_method_without_a_route_is_refused() -> None:
     """The refusals are those of routes that were there from the start."""
     async with _serving(_fill) as (_, url), aiohttp.ClientSession(url) as session:
         assert (await session.get("/nowhere")).status == 404

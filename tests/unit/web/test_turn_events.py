@@ -44,7 +44,9 @@ def emitted_text(*events: Event) -> str:
     """Return the text that a listener is handed on, all in all."""
     listening, text = TurnEventReader(turn="trn_1"), ""
     for seq, one in enumerate(events):
-        text += "".join(heard.text for heard in listening.read(one, seq) if isinstance(heard, TextDelta))
+        text += "".join(
+            received.text for received in listening.read(one, seq) if isinstance(received, TextDelta)
+        )
     return text
 
 
@@ -61,12 +63,12 @@ def test_another_attempt_repeats_nothing() -> None:
     assert emitted_text(delta(0, "one "), *again, completed("one two")) == "one two"
 
 
-def test_another_attempt_that_says_something_else_is_told_whole() -> None:
+def test_another_attempt_with_another_text_is_sent_whole() -> None:
     """Sent text cannot be withdrawn, so a different message follows it."""
     assert emitted_text(delta(0, "one"), delta(0, "two", attempt=2), completed("two")) == "one\n\ntwo"
 
 
-def test_other_turns_are_not_heard_until_one_takes_this_over() -> None:
+def test_other_turns_are_not_received_until_one_takes_this_over() -> None:
     """A turn that another one took in is answered by that one."""
     listening = TurnEventReader(turn="trn_1")
     other = event(EventType.MESSAGE_COMPLETED, "trn_2", message="msg_2", role="assistant", text="both")
@@ -78,7 +80,7 @@ def test_other_turns_are_not_heard_until_one_takes_this_over() -> None:
     ]
 
 
-def test_a_question_to_people_is_heard() -> None:
+def test_a_question_to_people_is_received() -> None:
     """An approval request is sent with its command."""
     asked = event(EventType.APPROVAL_REQUESTED, approval="apr_1", command="rm x")
     assert list(TurnEventReader(turn="trn_1").read(asked, 7)) == [
@@ -125,18 +127,18 @@ def test_nothing_said_is_refused() -> None:
 def response_stream(*events: Event) -> list[dict[str, Any]]:
     """Return a response's stream for these events."""
     listening, telling = TurnEventReader(turn="trn_1"), ResponseEncoder({"id": "trn_1"})
-    heard = [one for seq, event in enumerate(events, 1) for one in listening.read(event, seq)]
-    return [shape for one in heard for shape in telling.encode(one)]
+    received = [one for seq, event in enumerate(events, 1) for one in listening.read(event, seq)]
+    return [shape for one in received for shape in telling.encode(one)]
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6))
 def test_a_responses_events_are_numbered_once_and_for_all(pieces: list[str]) -> None:
     """Numbers grow, equal the stream's seq, and are the same on every replay."""
     events = [*(delta(part, text) for part, text in enumerate(pieces)), completed("".join(pieces))]
-    told_once = response_stream(*events)
-    numbers = [shape["sequence_number"] for shape in told_once]
+    reported_once = response_stream(*events)
+    numbers = [shape["sequence_number"] for shape in reported_once]
     assert numbers == sorted(set(numbers))
     assert {number // 8 for number in numbers} == set(range(1, len(events) + 1))
-    assert told_once == response_stream(*events)
-    deltas = [shape["delta"] for shape in told_once if shape["type"] == "response.output_text.delta"]
+    assert reported_once == response_stream(*events)
+    deltas = [shape["delta"] for shape in reported_once if shape["type"] == "response.output_text.delta"]
     assert deltas == pieces

@@ -131,7 +131,7 @@ def _properties(schema: object) -> Iterator[str]:
         yield from _properties(below)
 
 
-def test_no_path_stands_twice() -> None:
+def test_no_path_is_listed_twice() -> None:
     """A method on a path has one meaning."""
     named = [(route.method, route.path) for route in ROUTES]
     assert len(named) == len(set(named))

@@ -107,7 +107,7 @@ async def _send(call: A2aCall, wire: WireFormat) -> Shape:
     params = _parse(call, SendParams)
     submitted = await submit(call, params)
     if params.waits:
-        with suppress(TimeoutError):  # the task goes on
+        with suppress(TimeoutError):  # the task continues
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 await _wait(call, submitted, turn_events(call, submitted))
     task = wire.task(await load_task(call, submitted.turn), history=params.configuration.historyLength)
@@ -163,8 +163,8 @@ async def _wait(
 ) -> None:
     """Wait until the task ends, or waits for input; raises HttpProblem, TimeoutError."""
     try:
-        async with open_events(call, events) as heard:
-            async for one in heard:
+        async with open_events(call, events) as received:
+            async for one in received:
                 if one is not None and await _is_over(call, submitted, one, for_input=for_input):
                     return
     except DeliveryError:
@@ -190,8 +190,8 @@ async def _stream(
 
     async def tell(sent: SseWriter) -> None:
         await sent.send(_envelope(call, wire.task_event(begun)))
-        async with open_events(call, events) as heard:
-            over = await _write_events(call, submitted, sent, encoder, heard)
+        async with open_events(call, events) as received:
+            over = await _write_events(call, submitted, sent, encoder, received)
         if not over:
             raise submitted.problem(503, STREAM_INTERRUPTED)
         for shape in encoder.end(await load_task(call, submitted.turn)):

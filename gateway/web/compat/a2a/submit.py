@@ -64,7 +64,7 @@ async def _continue(call: A2aCall, message: A2aMessage, task: str) -> SubmittedT
     except InvalidAnswer as error:
         raise invalid_field(_PARTS, str(error)) from None
     except AlreadyDecided:
-        pass  # somebody decided in the same moment; that decision stays
+        pass  # another decision came in the same moment; it is kept
     return SubmittedTurn(
         turn=waiting.turn.id,
         conversation=waiting.turn.conversation,

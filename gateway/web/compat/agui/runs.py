@@ -132,8 +132,8 @@ async def _resume(
         account=call.account,
         expired=False,
     )
-    heard = until_client_calls(given, ())
-    return turn, _after_approvals(heard, {approval.id for approval in approvals})
+    received = until_client_calls(given, ())
+    return turn, _after_approvals(received, {approval.id for approval in approvals})
 
 
 async def _decide(
@@ -166,8 +166,8 @@ async def _after_approvals(
 ) -> AsyncGenerator[AnswerEvent, None]:
     """Yield the events after these approvals were requested, and the end in any case."""
     before = set(approvals)
-    async with aclosing(events) as heard:
-        async for one in heard:
+    async with aclosing(events) as received:
+        async for one in received:
             if not before or isinstance(one, TurnEnded):
                 yield one
             elif isinstance(one, ApprovalNeeded):

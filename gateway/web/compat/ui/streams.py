@@ -92,8 +92,8 @@ async def _stream(
     async def tell(sent: SseWriter) -> None:
         for chunk in encoder.started():
             await sent.send(chunk)
-        async with open_events(call, events) as heard:
-            end = await _write_events(sent, encoder, heard)
+        async with open_events(call, events) as received:
+            end = await _write_events(sent, encoder, received)
         if end is None:
             raise submitted.problem(503, STREAM_INTERRUPTED)
         for chunk in encoder.ended(await _require_turn(call, submitted, end)):

@@ -168,7 +168,9 @@ async def test_a_silent_connection_is_replaced(simulator: Simulator, discord: Co
     assert received_texts(recorder) == ["before", "after"]
 
 
-async def test_a_missing_intent_is_told_to_the_operator(simulator: Simulator, discord: Connection) -> None:
+async def test_a_missing_intent_is_reported_to_the_operator(
+    simulator: Simulator, discord: Connection
+) -> None:
     """Discord closes with a code for it; trying again would not help."""
     simulator.sessions.fatal = 4014
     async with asyncio.timeout(20):
@@ -186,7 +188,7 @@ async def test_the_same_delivery_twice_is_one_message(simulator: Simulator, disc
     assert [post.id for post in simulator.messages()] == [again.platform_id, other.platform_id]
 
 
-async def test_nobody_is_notified_by_what_the_bot_says(simulator: Simulator, discord: Connection) -> None:
+async def test_messages_of_the_bot_notify_no_person(simulator: Simulator, discord: Connection) -> None:
     """Mentions in a text are words."""
     await discord.sender.send(ROOM, make_reply("@everyone <@7> hello"))
     (post,) = simulator.messages()
@@ -201,15 +203,15 @@ async def test_the_first_answer_to_a_command_takes_its_place(
     async with receiving(discord, recorder):
         await wait_until_connected(simulator)
         asked = await simulator.command(CHAT, "ask", "how are you?")
-        (told,) = await recorder.wait(1)
+        (reported,) = await recorder.wait(1)
         await simulator.wait_until(lambda: asked.response_type == 5)
         await simulator.say(CHAT, "a sign that the reaction's answer has come back")
         await recorder.wait(2)
-    assert isinstance(told, Message)
-    assert (told.text, told.mentions_bot) == ("how are you?", True)
-    first = await discord.sender.send(told.address, make_reply("well", key="a"))
-    again = await discord.sender.send(told.address, make_reply("well", key="a"))
-    second = await discord.sender.send(told.address, make_reply("still well", key="b"))
+    assert isinstance(reported, Message)
+    assert (reported.text, reported.mentions_bot) == ("how are you?", True)
+    first = await discord.sender.send(reported.address, make_reply("well", key="a"))
+    again = await discord.sender.send(reported.address, make_reply("well", key="a"))
+    second = await discord.sender.send(reported.address, make_reply("still well", key="b"))
     assert asked.original is not None
     assert asked.original["id"] == first.platform_id == again.platform_id != second.platform_id
     assert [post.text for post in simulator.messages()] == ["well", "still well"]
@@ -223,13 +225,13 @@ async def test_a_command_whose_time_is_over_is_answered_by_the_bot(
     async with receiving(discord, recorder):
         await wait_until_connected(simulator)
         asked = await simulator.command(CHAT, "ask", "how long?")
-        (told,) = await recorder.wait(1)
+        (reported,) = await recorder.wait(1)
         await simulator.wait_until(lambda: asked.response_type == 5)
         await simulator.say(CHAT, "a sign that the reaction's answer has come back")
         await recorder.wait(2)
     del simulator.world.interactions[asked.token]
-    assert isinstance(told, Message)
-    await discord.sender.send(told.address, make_reply("long"))
+    assert isinstance(reported, Message)
+    await discord.sender.send(reported.address, make_reply("long"))
     assert [post.text for post in simulator.messages()] == ["long"]
 
 
@@ -268,25 +270,25 @@ def test_interactions_without_a_public_key_are_refused(key: str | None) -> None:
 
 def test_every_flipped_bit_breaks_the_signature() -> None:
     """Body, timestamp and signature are verified to the last bit, and only the owner's key signs."""
-    key, stranger = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    key, outsider = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     public, body, when = key.public_key().public_bytes_raw().hex(), b'{"type":1}', "1767225600"
 
-    def verdict(signature: str, timestamp: str, content: bytes) -> bool:
+    def decision(signature: str, timestamp: str, content: bytes) -> bool:
         headers = {"x-signature-ed25519": signature, "x-signature-timestamp": timestamp}
         return is_signed(WebhookRequest(headers=headers, body=content), public)
 
     raw = key.sign(when.encode() + body)
-    assert verdict(raw.hex(), when, body)
-    assert not verdict(stranger.sign(when.encode() + body).hex(), when, body)
+    assert decision(raw.hex(), when, body)
+    assert not decision(outsider.sign(when.encode() + body).hex(), when, body)
     for bit in range(len(raw) * 8):
         flipped = bytearray(raw)
         flipped[bit // 8] ^= 1 << bit % 8
-        assert not verdict(flipped.hex(), when, body)
+        assert not decision(flipped.hex(), when, body)
     for odd in ("", " " + raw.hex(), raw.hex() + "\n", "zz" * 64, raw.hex()[:-2], "ü" * 128):
-        assert not verdict(odd, when, body)
-    assert not verdict(raw.hex(), "1767225601", body)
-    assert not verdict(raw.hex(), when, body + b" ")
-    assert not verdict(key.sign(body).hex(), "", body)
+        assert not decision(odd, when, body)
+    assert not decision(raw.hex(), "1767225601", body)
+    assert not decision(raw.hex(), when, body + b" ")
+    assert not decision(key.sign(body).hex(), "", body)
 
 
 async def test_a_global_limit_concerns_the_whole_bot(simulator: Simulator, discord: Connection) -> None:

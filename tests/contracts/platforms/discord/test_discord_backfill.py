@@ -94,7 +94,7 @@ async def test_a_restart_reads_every_room_from_where_it_was(simulator: Simulator
     assert (asked.address.room, asked.address.thread) == (str(FORUM), str(post))
 
 
-async def test_a_room_that_is_new_is_read_from_when_we_last_heard_anything(simulator: Simulator) -> None:
+async def test_a_new_room_is_read_from_the_last_received_event(simulator: Simulator) -> None:
     """After more than `backfill_minutes` away, a thread that was created in the meantime is still read."""
     notes, first, second = MemoryChannelState(), UpdateRecorder(), UpdateRecorder()
     await simulator.pass_time(-3 * 3600)
@@ -130,7 +130,7 @@ async def test_how_far_is_noted_after_it_was_accepted(simulator: Simulator) -> N
         await recorder.wait(1)
         await simulator.say(CHAT, "next")
         await recorder.wait(2)
-        (first, *_) = [heard for heard, values in notes.puts if f"seen/{ADA}" in values]
+        (first, *_) = [received for received, values in notes.puts if f"seen/{ADA}" in values]
         assert first == 1
     assert number in notes.values[f"seen/{ADA}"]
     assert f"seen/{CHAT}" in notes.values, "the rest is noted when the connection is closed"
@@ -202,8 +202,8 @@ async def test_a_command_that_waited_through_a_restart_is_tidied(simulator: Simu
         asked = await simulator.command(CHAT, "ask", "how long?")
         await recorder.wait(1)
         await wait_until_deferred(simulator, recorder, 2)
-    told = recorder.updates[0]
-    assert isinstance(told, Message)
+    reported = recorder.updates[0]
+    assert isinstance(reported, Message)
     assert asked.original in simulator.world.channel(CHAT).messages
     assert not [note for note in notes.values.values() if asked.token in note]
     async with (
@@ -211,7 +211,7 @@ async def test_a_command_that_waited_through_a_restart_is_tidied(simulator: Simu
         receiving(connection, UpdateRecorder()),
     ):
         await simulator.wait_until(lambda: asked.original not in simulator.world.channel(CHAT).messages)
-        await connection.sender.send(told.address, Reply(text="long", key="k"))
+        await connection.sender.send(reported.address, Reply(text="long", key="k"))
     assert [post.text for post in simulator.messages()] == ["long"]
 
 
@@ -227,9 +227,9 @@ async def test_a_place_is_tidied_when_another_replica_answers(simulator: Simulat
         asked = await simulator.command(CHAT, "ask", "how long?")
         await recorder.wait(1)
         await wait_until_deferred(simulator, recorder, 2)
-        told = recorder.updates[0]
-        assert isinstance(told, Message)
-        await other.sender.send(told.address, Reply(text="long", key="k"))
+        reported = recorder.updates[0]
+        assert isinstance(reported, Message)
+        await other.sender.send(reported.address, Reply(text="long", key="k"))
         await wait_until_deferred(simulator, recorder, 3)
     assert asked.original not in simulator.world.channel(CHAT).messages
     assert [post.text for post in simulator.messages()] == ["long"]
@@ -247,13 +247,13 @@ async def test_a_filled_place_is_not_filled_again_by_a_message(simulator: Simula
         asked = await simulator.command(CHAT, "ask", "how long?")
         await recorder.wait(1)
         await wait_until_deferred(simulator, recorder, 2)
-        told = recorder.updates[0]
-        assert isinstance(told, Message)
-        first = await connection.sender.send(told.address, Reply(text="long", key="k"))
+        reported = recorder.updates[0]
+        assert isinstance(reported, Message)
+        first = await connection.sender.send(reported.address, Reply(text="long", key="k"))
     async with open_connection(plugin, simulator.settings(), notes) as connection:
         since = datetime.now(UTC) - timedelta(minutes=1)
-        assert await connection.sender.find(told.address, "k", since=since) == first
-        assert await connection.sender.send(told.address, Reply(text="long", key="k")) == first
+        assert await connection.sender.find(reported.address, "k", since=since) == first
+        assert await connection.sender.send(reported.address, Reply(text="long", key="k")) == first
     assert [post.id for post in simulator.messages()] == [first.platform_id]
     assert asked.original is not None
 

@@ -107,7 +107,7 @@ async def test_a_close_is_followed_by_a_resume(simulator: Simulator, discord: Co
         (4014, "Message Content Intent"),
     ],
 )
-async def test_what_only_a_person_can_mend_is_told(
+async def test_what_only_the_operator_can_mend_is_reported(
     simulator: Simulator, discord: Connection, code: int, words: str
 ) -> None:
     """The adapter ends with the reason and what to do about it, in words."""

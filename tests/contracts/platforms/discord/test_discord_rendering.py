@@ -67,7 +67,7 @@ def message_objects(body: Any) -> Iterator[dict[str, Any]]:
             yield from message_objects(inner)
 
 
-async def test_nobody_is_ever_notified(simulator: Simulator, discord: Connection) -> None:
+async def test_no_person_is_ever_notified(simulator: Simulator, discord: Connection) -> None:
     """Every send, edit, file, answer and notice forbids mentions and link previews."""
     channel, recorder = discord.sender, UpdateRecorder()
     async with receiving(discord, recorder):
@@ -130,7 +130,9 @@ async def test_a_missing_permission_is_named(simulator: Simulator, discord: Conn
     await channel.send(ROOM, make_reply("now it goes"))
 
 
-async def test_a_hidden_channel_is_told_from_a_lost_server(simulator: Simulator, discord: Connection) -> None:
+async def test_a_hidden_channel_is_distinguished_from_a_lost_server(
+    simulator: Simulator, discord: Connection
+) -> None:
     """Discord answers both alike: only a bot that was thrown out gives the channel up."""
     await simulator.deny(CHAT, "View Channels")
     with pytest.raises(NotPermitted, match="View Channels"):

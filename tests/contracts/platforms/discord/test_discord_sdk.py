@@ -78,7 +78,7 @@ class RecordingClient(discord.Client):
         """Let nothing that goes wrong pass unseen."""
         self.events.put_nowait(AssertionError(event_method))
 
-    async def heard(self) -> Any:
+    async def received(self) -> Any:
         """Wait for the next."""
         async with asyncio.timeout(10):
             return await self.events.get()
@@ -105,18 +105,18 @@ async def connected(simulator: Simulator) -> AsyncIterator[RecordingClient]:
 
 
 @pytest.mark.usefixtures("endpoints")
-async def test_it_hears_and_answers_with_a_nonce(simulator: Simulator) -> None:
+async def test_it_receives_and_answers_with_a_nonce(simulator: Simulator) -> None:
     """A message arrives with author and channel; a reply with the same nonce twice is one message."""
     async with connected(simulator) as client:
         await simulator.say(CHAT, "hello")
-        message = await client.heard()
+        message = await client.received()
         assert (message.content, message.author.display_name) == ("hello", "Person 7")
         assert message.guild.get_channel(CHAT) == message.channel
         first = await message.reply("good day", nonce="n-1")
         again = await message.channel.send("good day", nonce="n-1")
         assert first.id == again.id
         await simulator.say(7001, "in private")
-        private = await client.heard()
+        private = await client.received()
         assert isinstance(private.channel, discord.DMChannel)
         await private.channel.send("in private too")
     assert [post.text for post in simulator.messages()] == ["good day", "in private too"]
@@ -130,7 +130,7 @@ async def test_it_registers_commands_and_answers_one(simulator: Simulator) -> No
         assert made.name == "status"
         assert set(simulator.world.commands) == {"status"}
         asked = await simulator.command(CHAT, "status")
-        interaction = await client.heard()
+        interaction = await client.received()
         await simulator.wait_until(lambda: asked.response_type is not None)
         await interaction.edit_original_response(content="well")
         await interaction.followup.send("only you", ephemeral=True)
@@ -143,22 +143,22 @@ async def test_it_reacts_edits_and_uploads(simulator: Simulator) -> None:
     """Reactions, edits, files, history and threads are as the client knows them."""
     async with connected(simulator) as client:
         number = await simulator.say(CHAT, "hello")
-        message = await client.heard()
+        message = await client.received()
         await message.add_reaction("\N{EYES}")
         assert simulator.world.reactions[number] == {"\N{EYES}"}
-        assert (await client.heard()).user_id == int(simulator.world.bot["id"])
+        assert (await client.received()).user_id == int(simulator.world.bot["id"])
         await message.remove_reaction("\N{EYES}", client.user)
         assert simulator.world.reactions[number] == set()
         await simulator.react(CHAT, number, "\N{THUMBS UP SIGN}")
-        assert (await client.heard()).emoji.name == "\N{THUMBS UP SIGN}"
+        assert (await client.received()).emoji.name == "\N{THUMBS UP SIGN}"
         sent = await message.channel.send("here", file=discord.File(io.BytesIO(b"abc"), "a.txt"))
         assert await sent.attachments[0].read() == b"abc"
         await sent.edit(content="there")
-        assert (await client.heard()).message_id == sent.id
+        assert (await client.received()).message_id == sent.id
         assert [one.content async for one in message.channel.history()] == ["there", "hello"]
         thread = await simulator.thread(CHAT)
         await simulator.say(CHAT, "inside", thread=thread)
-        inside = await client.heard()
+        inside = await client.received()
         assert isinstance(inside.channel, discord.Thread)
         assert inside.channel.parent_id == CHAT
 
@@ -173,12 +173,12 @@ async def test_a_form_is_opened_and_submitted(simulator: Simulator) -> None:
         assert isinstance(channel, discord.TextChannel)
         sent = await channel.send("May I?", view=view)
         opened = await simulator.press(CHAT, str(sent.id), "No")
-        pressed = await client.heard()
+        pressed = await client.received()
         form = discord.ui.Modal(title="Why?", custom_id="why", timeout=None)
         form.add_item(discord.ui.TextInput(label="Reason", custom_id="reason"))
         await pressed.response.send_modal(form)
         await simulator.submit(opened, "too risky")
-        submitted = await client.heard()
+        submitted = await client.received()
         assert submitted.type is discord.InteractionType.modal_submit
         assert "too risky" in str(submitted.data)
 
@@ -188,16 +188,16 @@ async def test_it_survives_a_broken_connection(simulator: Simulator) -> None:
     """Asked to reconnect, it resumes, and missed messages are replayed."""
     async with connected(simulator) as client:
         await simulator.say(CHAT, "before")
-        assert (await client.heard()).content == "before"
+        assert (await client.received()).content == "before"
         await simulator.reconnect()
         await simulator.wait_until(lambda: simulator.sessions.resumed == 1)
         await simulator.say(CHAT, "after")
-        assert (await client.heard()).content == "after"
+        assert (await client.received()).content == "after"
     assert simulator.sessions.identified == 1
 
 
 @pytest.mark.usefixtures("endpoints")
-async def test_it_keeps_to_the_buckets_it_is_told_of(simulator: Simulator) -> None:
+async def test_it_respects_the_stated_rate_limit_buckets(simulator: Simulator) -> None:
     """With honest headers the client paces itself and meets no refusal; a refusal it survives."""
     await simulator.limit("create", 2, 0.2)
     async with connected(simulator) as client:

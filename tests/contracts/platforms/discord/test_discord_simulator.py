@@ -36,8 +36,8 @@ class ControlClient:
     async def act(self, name: str, /, **fields: Any) -> Any:
         """Carry out an act; returns its result."""
         async with self._http.post(f"{self._url}/_control/{name}", json=fields) as answer:
-            told = await answer.json()
-        return told["result"] if answer.status == 200 else (answer.status, told["error"])
+            reported = await answer.json()
+        return reported["result"] if answer.status == 200 else (answer.status, reported["error"])
 
     async def view(self, name: str) -> Any:
         """Look at something."""
@@ -77,8 +77,8 @@ async def test_an_outside_program_drives_it(control: ControlClient) -> None:
     await control.act("fail", status=502, name="create")
     assert (await control.call("POST", "channels/5005/messages", content="x"))[0] == 502
     await control.act("deny", chat=5005, permissions=["Send Messages"])
-    status, told, _ = await control.call("POST", "channels/5005/messages", content="x")
-    assert (status, told["code"]) == (403, 50013)
+    status, reported, _ = await control.call("POST", "channels/5005/messages", content="x")
+    assert (status, reported["code"]) == (403, 50013)
     assert [post["text"] for post in await control.view("messages")] == ["May I?"]
     assert [name for name, _, _ in await control.view("calls")].count("create") == 3
     assert (await control.view("state"))["identified"] == 0
@@ -105,13 +105,13 @@ async def test_buckets_refuse_what_is_too_much(simulator: Simulator, control: Co
     where = f"channels/{CHAT}/messages"
     _, _, headers = await control.call("POST", where, content="x")
     assert (headers["X-RateLimit-Remaining"], headers["X-RateLimit-Limit"]) == ("0", "1")
-    status, told, headers = await control.call("POST", where, content="y")
-    assert (status, told["global"], headers["X-RateLimit-Scope"]) == (429, False, "user")
-    assert 19 < told["retry_after"] <= 20
+    status, reported, headers = await control.call("POST", where, content="y")
+    assert (status, reported["global"], headers["X-RateLimit-Scope"]) == (429, False, "user")
+    assert 19 < reported["retry_after"] <= 20
     assert (await control.call("PATCH", f"{where}/1", content="z"))[0] == 404
     await simulator.limit("*", 0, 20.0)
-    status, told, headers = await control.call("GET", "users/@me")
-    assert (status, told["global"], headers["X-RateLimit-Scope"]) == (429, True, "global")
+    status, reported, headers = await control.call("GET", "users/@me")
+    assert (status, reported["global"], headers["X-RateLimit-Scope"]) == (429, True, "global")
 
 
 async def test_what_makes_no_sense_is_refused(control: ControlClient) -> None:
@@ -128,7 +128,7 @@ async def test_what_makes_no_sense_is_refused(control: ControlClient) -> None:
         ("PUT", "applications/1/commands", {"name": "x"}),
     ]
     refusals = [(await control.call(method, path, **fields))[:2] for method, path, fields in bad]
-    assert [(status, told["code"]) for status, told in refusals] == [
+    assert [(status, reported["code"]) for status, reported in refusals] == [
         (400, 50035),
         (400, 50006),
         (400, 50035),

@@ -208,7 +208,7 @@ async def test_a_redelivery_has_the_key_of_the_first(platform: Simulator, app: C
     assert first.key == second.key == platform.api.deliveries[0].guid
 
 
-async def test_what_was_posted_while_nobody_listened_is_caught_up(platform: Simulator) -> None:
+async def test_posts_during_a_gap_are_caught_up(platform: Simulator) -> None:
     """GitHub does not repeat a failed post: it is read from the log after the restart, and no other one."""
     settings = platform.settings(mode="webhook", webhook_secret="a-webhook-secret", catch_up_seconds=0.05)
     state, recorder = MemoryChannelState(), UpdateRecorder()
@@ -234,7 +234,7 @@ async def test_the_gateway_registers_its_url(platform: Simulator) -> None:
     assert (platform.api.hook["url"], platform.api.hook["secret"]) == (url, secret)
 
 
-async def test_nobody_is_notified_and_no_tag_vanishes(platform: Simulator, app: Connection) -> None:
+async def test_no_person_is_notified_and_no_tag_vanishes(platform: Simulator, app: Connection) -> None:
     """Mentions and tags in a model's text are text; in code everything stays as it is."""
     text = "@ada, use Vec<T> and `@dataclass <b>`\n\n```\n@ada <b>\n```\n<https://x.test/>"
     await app.sender.send(address(), Reply(text=text, key="dlv_1.0"))

@@ -86,7 +86,7 @@ async def test_a_post_is_answered_with_200_whatever_it_says(platform: Simulator)
     assert [one.text for one in recorder.updates if isinstance(one, Message)] == ["real"]
 
 
-async def test_what_was_said_while_nobody_listened_is_read(platform: Simulator) -> None:
+async def test_messages_during_a_gap_are_read(platform: Simulator) -> None:
     """Pancake keeps the messages: more than one page of them is read after the restart, in order."""
     state, recorder = MemoryChannelState(), UpdateRecorder()
     settings = platform.settings(mode="webhook", catch_up_seconds=0.05)

@@ -142,7 +142,7 @@ async def test_what_slack_only_lets_us_know_is_taken(
     assert recorder.updates == []
 
 
-async def test_a_mention_told_twice_is_one_message(simulator: Simulator, slack: Connection) -> None:
+async def test_a_mention_delivered_twice_is_one_message(simulator: Simulator, slack: Connection) -> None:
     """Message and app_mention have one key, so that the store accepts one of them."""
     recorder = UpdateRecorder()
     async with receiving(slack, recorder):

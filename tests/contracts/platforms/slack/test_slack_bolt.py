@@ -59,7 +59,7 @@ def make_app(simulator: Simulator) -> AsyncApp:
         await say(text=f"you said {event['text']}", thread_ts=event["ts"])
 
     @app.command("/dovecote")
-    async def obey(ack: Any, command: Any, respond: Any, say: Any) -> None:
+    async def execute(ack: Any, command: Any, respond: Any, say: Any) -> None:
         await ack("at once")
         await respond(f"later: {command['text']}")
         await say(text="May I?", blocks=BUTTONS)
@@ -142,7 +142,7 @@ async def test_bolt_lives_here(simulator: Simulator, way: Any) -> None:
     assert all(statuses[-1] == 200 for statuses in simulator.statuses if statuses)
 
 
-async def test_bolt_is_told_again_what_it_did_not_take(simulator: Simulator) -> None:
+async def test_slack_repeats_what_bolt_did_not_store(simulator: Simulator) -> None:
     """Three retries, counted in a header; an acknowledged event is not sent again."""
     numbers: list[str | None] = []
     done = asyncio.Event()

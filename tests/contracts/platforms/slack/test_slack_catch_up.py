@@ -9,8 +9,8 @@ import pytest
 from channels.message import Message
 from channels.port import Connection
 from channels.slack import plugin
-from channels.slack.places import RECEIVED_UNTIL
 from channels.slack.simulator import Simulator
+from channels.slack.thread_locations import RECEIVED_UNTIL
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelState
 from slack_connections import SECRET, make_reply, thread_address
@@ -88,10 +88,10 @@ async def test_an_event_that_comes_late_has_the_key_of_the_history(
         await simulator.say("C0ROOM", "afterwards")
         while "afterwards" not in texts(recorder):
             await recorder.wait(len(recorder.updates) + 1)
-    told = [update for update in recorder.updates if isinstance(update, Message)]
-    assert len({update.key for update in told if update.text == "told twice"}) == 1
+    reported = [update for update in recorder.updates if isinstance(update, Message)]
+    assert len({update.key for update in reported if update.text == "told twice"}) == 1
     assert texts(recorder)[0] == "told twice"
-    assert told[0].mentions_bot
+    assert reported[0].mentions_bot
 
 
 async def test_a_message_that_cannot_be_stored_is_read_again(

@@ -124,7 +124,7 @@ async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Co
     assert [method for method, _ in simulator.calls][-1] == "response_url"
 
 
-async def test_what_nobody_typed_is_no_edit(simulator: Simulator, slack: Connection) -> None:
+async def test_a_change_without_typing_is_no_edit(simulator: Simulator, slack: Connection) -> None:
     """Link previews and the bot's own edits change no user's message."""
     recorder = UpdateRecorder()
     async with receiving(slack, recorder):
@@ -138,7 +138,7 @@ async def test_what_nobody_typed_is_no_edit(simulator: Simulator, slack: Connect
     assert received_texts(recorder) == ["see https://example.org", "done"]
 
 
-async def test_a_sign_under_a_message_is_told(simulator: Simulator, slack: Connection) -> None:
+async def test_a_reaction_to_a_message_is_reported(simulator: Simulator, slack: Connection) -> None:
     """Users' added and removed reactions arrive; the bot's own do not."""
     recorder = UpdateRecorder()
     async with receiving(slack, recorder):
@@ -233,7 +233,7 @@ async def test_a_button_asks_for_words_by_posts(simulator: Simulator, posted_to:
 
 
 @pytest.mark.parametrize(("error", "pressed"), [("not_enabled", True), ("expired_trigger_id", False)])
-async def test_a_modal_that_does_not_open_keeps_nobody_from_deciding(
+async def test_a_modal_that_does_not_open_prevents_no_decision(
     simulator: Simulator, posted_to: Connection, error: str, pressed: bool
 ) -> None:
     """The press counts without words; but a trigger that is spent was seen before, or comes too late."""
@@ -250,5 +250,5 @@ def test_a_modal_that_is_not_bound_is_ignored(metadata: str) -> None:
     """Responses are validated as strictly as requests."""
     view = {"id": "V1", "callback_id": "dovecote_comment", "private_metadata": metadata}
     payload = {"type": "view_submission", "user": {"id": "U0ADA"}, "team": {"id": "T"}, "view": view}
-    told = json.loads(json.dumps({"type": "interactive", "payload": payload}))
-    assert isinstance(codec.decode(told, channel="chn_1", bot=codec.Bot(id="U0BOT")), IgnoredUpdate)
+    reported = json.loads(json.dumps({"type": "interactive", "payload": payload}))
+    assert isinstance(codec.decode(reported, channel="chn_1", bot=codec.Bot(id="U0BOT")), IgnoredUpdate)

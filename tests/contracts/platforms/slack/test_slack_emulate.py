@@ -105,8 +105,8 @@ async def test_what_is_said_is_found_there(url: str, slack: Connection, room: Ad
     assert await slack.sender.find(thread, "dlv_2.0", since=since) == asked
     assert await slack.sender.find(thread, "dlv_9.0", since=since) is None
     await slack.sender.edit(thread, asked.platform_id, Reply(text="Approved", key="dlv_2.0"))
-    told = await call(url, "conversations.replies", channel=room.room, ts=root.platform_id)
-    assert [one["text"] for one in told["messages"]] == ["hello *you* &lt;!channel&gt;", "Approved"]
+    reported = await call(url, "conversations.replies", channel=room.room, ts=root.platform_id)
+    assert [one["text"] for one in reported["messages"]] == ["hello *you* &lt;!channel&gt;", "Approved"]
 
 
 async def test_without_streams_and_status_a_message_grows(url: str, slack: Connection, room: Address) -> None:
@@ -117,8 +117,8 @@ async def test_without_streams_and_status_a_message_grows(url: str, slack: Conne
     sent = await slack.sender.update_draft(thread, DraftText(key="dlv_2.0", text="one", recipient_id="U1"))
     assert sent is not None
     await slack.sender.edit(thread, sent.platform_id, Reply(text="one two", key="dlv_2.0"))
-    told = await call(url, "conversations.replies", channel=room.room, ts=root.platform_id)
-    assert [one["text"] for one in told["messages"]] == ["tell me", "one two"]
+    reported = await call(url, "conversations.replies", channel=room.room, ts=root.platform_id)
+    assert [one["text"] for one in reported["messages"]] == ["tell me", "one two"]
 
 
 async def test_signs_and_files_go_there_and_back(url: str, slack: Connection, room: Address) -> None:
@@ -126,8 +126,8 @@ async def test_signs_and_files_go_there_and_back(url: str, slack: Connection, ro
     root = await slack.sender.send(room, Reply(text="hello", key="dlv_1.0"))
     for reaction in (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.DONE):
         await slack.sender.react(room, root.platform_id, reaction)
-    told = await call(url, "reactions.get", channel=room.room, timestamp=root.platform_id)
-    assert [one["name"] for one in told["message"]["reactions"]] == ["white_check_mark"]
+    reported = await call(url, "reactions.get", channel=room.room, timestamp=root.platform_id)
+    assert [one["name"] for one in reported["message"]["reactions"]] == ["white_check_mark"]
     file = File(name="r.txt", media_type="text/plain", content=b"result", caption="here")
     sent = await slack.sender.upload(room, file, key="dlv_2.0")
     assert await slack.sender.find(room, "dlv_2.0", since=datetime.now(UTC) - LONG_AGO) == sent

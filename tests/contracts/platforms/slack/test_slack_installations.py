@@ -112,7 +112,7 @@ async def test_a_workspace_without_the_app_is_ignored(simulator: Simulator, app:
         await app.sender.send(elsewhere, make_reply("hello"))
 
 
-async def test_an_uninstalled_workspace_is_forgotten(
+async def test_an_uninstalled_workspace_is_deleted(
     simulator: Simulator, app: Connection, notes: MemoryChannelState
 ) -> None:
     """Its token is deleted; the other workspaces go on, and it can be installed again."""
@@ -185,7 +185,7 @@ async def test_an_expiring_token_is_replaced(simulator: Simulator, app: Connecti
 
 
 @pytest.mark.parametrize("wrong", ["state", "cookie", "code", "error"])
-async def test_an_installation_that_nobody_began_is_refused(
+async def test_an_installation_without_a_start_is_refused(
     simulator: Simulator, app: Connection, notes: MemoryChannelState, wrong: str
 ) -> None:
     """A forged state, another browser, a used code and a refusal install nothing."""

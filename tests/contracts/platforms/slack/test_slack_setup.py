@@ -52,7 +52,7 @@ async def test_each_missing_scope_is_named_with_what_to_do(simulator: Simulator,
     assert "Reinstall" in finding.remedy
 
 
-async def test_an_app_token_that_is_none_is_told(simulator: Simulator) -> None:
+async def test_an_app_token_that_is_none_is_reported(simulator: Simulator) -> None:
     """The bot's token in the app token's place opens no socket."""
     finding = (await found(simulator.settings(app_token=simulator.tokens[0])))["socket mode"]
     assert (finding.ok, "xapp-" in finding.remedy) == (False, True)
@@ -66,7 +66,7 @@ async def test_http_mode_asks_for_no_socket(simulator: Simulator) -> None:
     assert not [call for call in simulator.calls if call[0] == "apps.connections.open"]
 
 
-async def test_a_persons_token_is_told_from_a_bots() -> None:
+async def test_a_persons_token_is_distinguished_from_a_bots() -> None:
     """It would speak in the person's name."""
 
     async def identify(_: web.Request) -> web.Response:
@@ -95,11 +95,11 @@ def test_the_manifest_asks_for_the_scopes_the_probe_wants() -> None:
 def test_the_manifest_subscribes_to_every_event_that_is_decoded() -> None:
     """Each recorded event that becomes an update comes by a subscription; so do those of `agent_view`."""
     events = set(manifest()["settings"]["event_subscriptions"]["bot_events"])
-    told = {event.partition(".")[0] for event in events}
+    reported = {event.partition(".")[0] for event in events}
     for path in SAMPLES.iterdir():
         sample = json.loads(path.read_text())
         if sample["update"].get("type") == "events_api" and sample["expected"]["type"] != "IgnoredUpdate":
-            assert sample["update"]["payload"]["event"]["type"] in told, path.name
+            assert sample["update"]["payload"]["event"]["type"] in reported, path.name
     assert {
         "app_home_opened",
         "app_context_changed",

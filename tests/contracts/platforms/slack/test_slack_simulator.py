@@ -197,15 +197,15 @@ async def socket_events(simulator: Simulator) -> AsyncIterator[asyncio.Queue[Soc
     """Run the SDK's Socket Mode client; its events are acknowledged and queued."""
     web = AsyncWebClient(base_url=f"{simulator.url}/api/")
     listener = SocketModeClient(app_token=simulator.tokens[1], web_client=web)
-    heard: asyncio.Queue[SocketModeRequest] = asyncio.Queue()
+    received: asyncio.Queue[SocketModeRequest] = asyncio.Queue()
 
     async def listen(client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
         await client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
-        await heard.put(request)
+        await received.put(request)
 
     listener.socket_mode_request_listeners.append(listen)
     await listener.connect()  # type: ignore[no-untyped-call]
-    yield heard
+    yield received
     await listener.close()  # type: ignore[no-untyped-call]
 
 

@@ -128,7 +128,7 @@ async def test_a_stream_that_slack_ended_goes_on_by_updates(
     assert (post.history[-2:], post.text) == (["one two", "one two three"], "all")
 
 
-async def test_a_text_that_is_taken_back_is_shown_anew(
+async def test_a_text_that_is_retracted_is_shown_again(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """A stream only grows: when a turn begins anew, the message is updated instead."""
@@ -373,8 +373,8 @@ async def test_steps_are_not_shown_where_slack_refuses_streams(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """Neither without a recipient in a channel, nor where a stream was refused."""
-    nobody = ToolSteps(key="k", steps=steps_of(StepState.RUNNING).steps)
-    assert await slack.sender.show_steps(thread, nobody) is None
+    anonymous = ToolSteps(key="k", steps=steps_of(StepState.RUNNING).steps)
+    assert await slack.sender.show_steps(thread, anonymous) is None
     await simulator.fail("not_allowed", method="chat.startStream")
     for _ in range(2):
         assert await slack.sender.show_steps(thread, steps_of(StepState.RUNNING)) is None

@@ -173,7 +173,7 @@ async def test_a_webhook_is_registered_and_posted_to_until_it_accepts(simulator:
     assert ("setWebhook", SECRET) in [(name, given.get("secret_token")) for name, given in simulator.calls]
 
 
-async def test_a_webhook_that_somebody_took_away_is_registered_again(simulator: Simulator) -> None:
+async def test_a_webhook_that_was_removed_is_registered_again(simulator: Simulator) -> None:
     """The webhook's address is checked now and then; messages sent in the meantime arrive."""
     recorder = UpdateRecorder()
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_check_seconds=0.05)
@@ -191,7 +191,7 @@ async def test_a_webhook_that_somebody_took_away_is_registered_again(simulator: 
     assert "the webhook was removed or set elsewhere" in recorder.reasons
 
 
-async def test_posts_that_do_not_get_through_are_told(simulator: Simulator) -> None:
+async def test_failed_posts_are_reported(simulator: Simulator) -> None:
     """Telegram's reason for failed posts is reported; when posts work again the channel receives."""
     recorder = UpdateRecorder(refusals=10**9)
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_check_seconds=0.05)

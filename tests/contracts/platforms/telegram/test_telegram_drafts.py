@@ -111,7 +111,7 @@ async def test_a_refused_preview_becomes_a_message(
     assert len(simulator.messages(7)) == 2
 
 
-async def test_a_preview_too_fast_is_told_to_wait(simulator: Simulator, telegram: Connection) -> None:
+async def test_a_preview_too_fast_is_delayed(simulator: Simulator, telegram: Connection) -> None:
     """A 429 is no refusal: the caller learns the delay and goes on with previews after it."""
     await simulator.fail(429, method="sendMessageDraft", retry_after=9)
     with pytest.raises(RateLimited) as caught:
@@ -206,7 +206,7 @@ async def test_the_menu_of_commands_is_set_once(simulator: Simulator) -> None:
     assert {"stop", "queue", "help"} <= {one["command"] for one in simulator.methods.commands}
 
 
-async def test_a_menu_that_cannot_be_set_harms_nobody(simulator: Simulator) -> None:
+async def test_a_menu_that_cannot_be_set_does_not_stop_the_bot(simulator: Simulator) -> None:
     """The bot receives all the same."""
     await simulator.forget("getMyCommands")
     recorder = UpdateRecorder()

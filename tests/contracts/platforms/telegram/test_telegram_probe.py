@@ -46,7 +46,7 @@ async def findings(simulator: Simulator, **settings: Any) -> dict[str, CheckResu
         ({"rooms": {"-42": {"groups": "mention"}}}, True),
     ],
 )
-async def test_privacy_mode_is_held_against_what_is_to_be_heard(
+async def test_privacy_mode_is_checked_against_the_rooms_setting(
     settings: dict[str, Any], is_well: bool
 ) -> None:
     """A bot that should receive every message, and cannot, is distinguished from one that need not."""
@@ -55,7 +55,7 @@ async def test_privacy_mode_is_held_against_what_is_to_be_heard(
         assert "/setprivacy" in found["group messages"].remedy
 
 
-async def test_a_bot_that_may_not_join_groups_is_told_where_rooms_are_set() -> None:
+async def test_a_bot_that_may_not_join_groups_is_reported_where_rooms_are_set() -> None:
     """Rooms in the settings want a bot that can be added to them."""
     async with probe_simulator(joins=False, rooms={"-42": {}}) as (_, found):
         assert not found["groups"].ok
@@ -75,7 +75,7 @@ async def test_a_webhook_is_compared_with_the_settings() -> None:
     assert elsewhere.remedy
 
 
-async def test_what_telegram_could_not_post_is_told() -> None:
+async def test_failed_posts_of_telegram_are_reported() -> None:
     """Telegram's own last error is in the finding, with the number of updates that wait."""
     async with probe_simulator(**WEBHOOK) as (simulator, _):
         await simulator.updates.set_webhook(WEBHOOK["webhook_url"], "secret_1")
@@ -90,7 +90,7 @@ async def test_what_telegram_could_not_post_is_told() -> None:
     assert found.remedy
 
 
-async def test_a_webhook_left_behind_is_told_to_who_polls() -> None:
+async def test_a_webhook_left_behind_is_reported_when_polling() -> None:
     """Polling removes the webhook, so the probe warns about it."""
     async with probe_simulator() as (simulator, found):
         assert found["polling"].ok

@@ -6,10 +6,11 @@ losing one loses only what was said there during a gap.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
+
+import structlog
 
 from channels.message import Address
 from channels.port import RECENT_PREFIX, ChannelState
@@ -22,11 +23,11 @@ MAX_REMEMBERED = 10_000
 MAX_THREADS = 200
 """Threads that are read after a gap, the newest first."""
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ThreadLocation:
     """A room of a workspace, or a thread in it."""
 
     room: str
@@ -35,24 +36,24 @@ class Place:
     enterprise: str = ""
 
     @classmethod
-    def of(cls, address: Address, *, thread: str = "") -> Place:
+    def of(cls, address: Address, *, thread: str = "") -> ThreadLocation:
         """Return the room of an address, or a thread in it."""
         team, enterprise = address.extras.get(TEAM, ""), address.extras.get(ENTERPRISE, "")
         return cls(room=address.room, thread=thread, team=team, enterprise=enterprise)
 
     def encode(self) -> str:
-        """Return the place as text, for `decode`."""
+        """Return the location as text, for `decode`."""
         return f"{self.enterprise}|{self.team}|{self.room}|{self.thread}"
 
     @classmethod
-    def decode(cls, text: str) -> Place:
-        """Return the place that `encode` wrote."""
+    def decode(cls, text: str) -> ThreadLocation:
+        """Return the location that `encode` wrote."""
         enterprise, team, room, thread = (*text.split("|"), "", "", "", "")[:4]
         return cls(room=room, thread=thread, team=team, enterprise=enterprise)
 
 
-class Places:
-    """The noted places of one app."""
+class ThreadLocations:
+    """The stored rooms and threads of one app."""
 
     def __init__(self, state: ChannelState) -> None:
         self._state = state
@@ -60,26 +61,26 @@ class Places:
 
     async def note_room(self, address: Address) -> None:
         """Note the room of a message."""
-        await self._note(ROOM_PREFIX + Place.of(address).encode())
+        await self._note(ROOM_PREFIX + ThreadLocation.of(address).encode())
 
     async def note_thread(self, address: Address) -> None:
         """Note a thread in which the bot writes."""
         if not address.thread:
             return
         try:
-            await self._note(THREAD_PREFIX + Place.of(address, thread=address.thread).encode())
+            await self._note(THREAD_PREFIX + ThreadLocation.of(address, thread=address.thread).encode())
         except Exception as error:  # noqa: BLE001 - a message is sent whether or not it is noted
-            log.warning("slack.thread_not_noted: %r", error)
+            log.warning("slack.thread_save_failed", error=repr(error))
 
-    async def rooms(self) -> list[Place]:
+    async def rooms(self) -> list[ThreadLocation]:
         """Return the noted rooms."""
         found = await self._state.list(ROOM_PREFIX)
-        return [Place.decode(name.removeprefix(ROOM_PREFIX)) for name in found]
+        return [ThreadLocation.decode(name.removeprefix(ROOM_PREFIX)) for name in found]
 
-    async def threads(self) -> list[Place]:
+    async def threads(self) -> list[ThreadLocation]:
         """Return the newest of the noted threads."""
         found = await self._state.list(THREAD_PREFIX)
-        return [Place.decode(name.removeprefix(THREAD_PREFIX)) for name in list(found)[:MAX_THREADS]]
+        return [ThreadLocation.decode(name.removeprefix(THREAD_PREFIX)) for name in list(found)[:MAX_THREADS]]
 
     async def received_until(self) -> float | None:
         """Return when the app last received, None if it never did."""

@@ -14,7 +14,7 @@ const STATE_EVERY = 10_000;
 const SHELL = ["!ls -la", "!&sleep 5; echo done", "/help"];
 const SUGGESTIONS = ["What can you do?", "List the files of your workspace.", "/help"];
 
-export function NewTalk({ live, wanted }) {
+export function NewConversation({ live, wanted }) {
   const [name, setName] = useState(() => `console-${word(6)}`);
   const [agent, setAgent] = useState(wanted ?? "");
   const { value: agents, problem } = usePolled(() => list("accounts/me/agents"), 0);
@@ -38,7 +38,7 @@ export function NewTalk({ live, wanted }) {
     <${Composer} onSend=${send} />`;
 }
 
-export function Talk({ id, live }) {
+export function Conversation({ id, live }) {
   const thread = live.thread(id);
   useThread(thread);
   useEffect(() => live.follow(thread), [thread]);
