@@ -23,12 +23,9 @@ import pytest
 
 from service_processes import COLLECTED
 from session import fast_disk
-from zygote import Zygote, run
+from zygote import COLLECTION_THRESHOLDS, Zygote, run
 
 HERE = Path(__file__).resolve().parent
-
-COLLECTION_THRESHOLDS = (50_000, 20, 20)
-"""Garbage is collected less often than by default, which takes a thirtieth of the processor time."""
 
 
 def collect(arguments: list[str]) -> None:

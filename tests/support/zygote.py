@@ -41,6 +41,9 @@ ALSO = ("alembic.command", "alembic.runtime.migration", "aiosqlite", "nats.aio.c
 """Imported by nearly every gateway, but inside functions."""
 
 
+COLLECTION_THRESHOLDS = (50_000, 20, 20)
+"""Workers and forked gateways collect garbage less often than by default, which takes 8 % of a start."""
+
 PREPARED = {
     "gateway.cli.app": "command",
     "gateway.cli.machine.serve": "command",
@@ -101,6 +104,7 @@ def import_everything() -> None:
     inspect_host()
     assert [task.name for task in Path("/proc/self/task").iterdir()] == [str(os.getpid())]
     gc.freeze()
+    gc.set_threshold(*COLLECTION_THRESHOLDS)
     gc.enable()
 
 
