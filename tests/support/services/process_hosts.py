@@ -49,7 +49,9 @@ class ProcessHost:
         )
         (self.directory / "etc" / "group").write_text("root:x:0:\nuser:x:0:\n")
         self.child = await asyncio.create_subprocess_exec(
-            str(binary), *self._namespaces(), sys.executable, "-I", str(AGENT_PROGRAM), "/run/agent/s", env={}
+            *(str(binary), *self._namespaces()),
+            *(sys.executable, "-I", "-S", str(AGENT_PROGRAM), "/run/agent/s"),
+            env={},
         )
         async with asyncio.timeout(START_SECONDS):
             while not await self._is_listening():  # noqa: ASYNC110 - another process begins to
