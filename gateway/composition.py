@@ -18,7 +18,7 @@ from egress.policy import EgressPolicy
 from gateway import delivery_workers
 from gateway.accounts import view_links
 from gateway.accounts.budgets import with_metering
-from gateway.accounts.key_rotation import reencrypt_all
+from gateway.accounts.key_rotation import reencrypt_at_start
 from gateway.accounts.view_links import ViewLinks
 from gateway.agents.port import Agent, AgentSpec
 from gateway.agents.registry import open_agents
@@ -375,7 +375,7 @@ async def _ensure_defaults(backing: BackingServices, records: Records) -> str:
     async with backing.database.begin() as connection:
         defaults = await ensure_defaults_and_schedules(connection, records, settings)
     if backing.vault.is_rotating:
-        await reencrypt_all(backing.database, backing.vault)
+        await reencrypt_at_start(backing.database, backing.vault)
     return defaults.account
 
 
