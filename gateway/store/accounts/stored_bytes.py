@@ -61,7 +61,7 @@ COUNTED: Mapping[Table, Owner | None] = {
     delivery_tables.deliveries: None,
     delivery_tables.attempts: ("delivery", delivery_tables.deliveries.c.id),
 }
-"""The tables whose rows are counted with the bytes of their texts, and how the rows of an account are found."""
+"""The tables whose rows are counted with the bytes of their texts, and how an account's rows are found."""
 
 _SHORT = "one short row, which retention deletes with what it belongs to"
 _OPERATOR = "the operator's accounting, which an account cannot write"
