@@ -25,6 +25,7 @@ from sandbox.exec.shell_files import ShellFiles
 from sandbox.labels import key_of
 from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, Network, SandboxId, SandboxSpec
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin, Sandbox
+from sandbox.resources import ResourceSupport
 
 
 class DirectorySettings(BaseModel):
@@ -161,6 +162,13 @@ plugin = ProviderPlugin(
     name="directory",
     title="Directories on this machine",
     features=frozenset({Feature.PERSISTENT, Feature.SYNCS_WORKSPACE}),
+    resources=ResourceSupport(
+        memory_limit="commands on this machine are not limited: leave it out",
+        cpu="commands on this machine are not limited: leave it out",
+        memory_gb="commands on this machine are not limited: leave it out",
+        disk_gb="commands on this machine are not limited: leave it out",
+        persistent_disk_gb="commands on this machine are not limited: leave it out",
+    ),
     settings=DirectorySettings,
     check=_check,
     open=_open,

@@ -15,8 +15,9 @@ from sandbox.config import (
 )
 from sandbox.host.settings import HostSettings
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
+from sandbox.resources import ResourceSupport
 
-_UNSUPPORTED = ("image", "template", "snapshot", "persistent_disk_gb", "auto_archive_seconds")
+_UNSUPPORTED = ("image", "template", "snapshot", "auto_archive_seconds")
 _HOME = "/home/sandbox"
 
 
@@ -71,6 +72,13 @@ plugin = ProviderPlugin(
             Feature.BIND_MOUNTS,
             Feature.LIVE_OUTPUT,
         }
+    ),
+    resources=ResourceSupport(
+        memory_limit=None,
+        cpu=None,
+        memory_gb="use memoryLimit, in MB",
+        disk_gb=None,
+        persistent_disk_gb="leave it out",
     ),
     settings=HostSettings,
     check=_check,

@@ -28,6 +28,7 @@ from sandbox.model import (
     SandboxSpec,
 )
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin, Sandbox
+from sandbox.resources import ResourceSupport
 
 
 class MemorySettings(BaseModel):
@@ -186,6 +187,13 @@ plugin = ProviderPlugin(
     name="memory",
     title="Nothing but memory",
     features=frozenset({Feature.PERSISTENT, Feature.SUSPEND, Feature.SNAPSHOT, Feature.JOBS}),
+    resources=ResourceSupport(
+        memory_limit="there is nothing to limit: leave it out",
+        cpu="there is nothing to limit: leave it out",
+        memory_gb="there is nothing to limit: leave it out",
+        disk_gb="there is nothing to limit: leave it out",
+        persistent_disk_gb="there is nothing to limit: leave it out",
+    ),
     settings=MemorySettings,
     check=_check,
     open=_open,
