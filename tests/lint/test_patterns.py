@@ -128,6 +128,7 @@ NOT_FOREIGN: dict[str, str] = {
     "channels/telegram/simulator/wording.py::_V2": SIMULATOR,
     "channels/telegram/simulator/wording.py::find_entities": SIMULATOR,
     "channels/testing/rendering.py::_WORD": "the renderings of a test of channels",
+    "gateway/cli/doctor/nats_versions.py::_VERSION": "the version of the operator's NATS server",
     "sandbox/host/isolation/bubblewrap.py::version": "the version that the operator's bwrap prints",
     "gateway/environments/glob_pattern.py::GlobPattern.__init__": "names of at most 255 characters",
     "gateway/tools/tool.py::_validate_value": "the anchored pattern of our own tool for services",
