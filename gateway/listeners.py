@@ -135,13 +135,14 @@ def _open_sign_in(backing: BackingServices) -> OidcSignIn | None:
 async def _health(
     backing: BackingServices, channel_supervisor: ChannelSupervisor, disk_probe: DiskProbe
 ) -> Health:
+    disk = await disk_probe.run()
     return assess(
         backing.settings.roles,
         database=await _database_state(backing),
-        resources=await disk_probe.run(),
+        resources=disk.resources,
         is_broker_up=backing.nats.is_connected,
         channels_loaded=channel_supervisor.is_loaded,
-        is_disk_low=disk_probe.is_low(),
+        is_disk_low=disk.is_low,
         fill_ratio=backing.stream.usage.fill,
     )
 

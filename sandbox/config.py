@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
 from egress.proxy.rules import parse_domain
-from sandbox.model import BindMount
+from sandbox.model import BindMount, ResourceSupport
 
 RUNTIME_VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
 """Names that the runtime sets. A declared variable with such a name is accepted and overridden."""
@@ -227,33 +227,33 @@ class ProviderLimits(Protocol):
     @property
     def name(self) -> str:
         """The provider's name."""
-        ...
 
     @property
     def features(self) -> frozenset[Any]:
         """The features it declares."""
-        ...
 
     @property
     def max_timeout(self) -> float:
         """The longest time-out of a command, in seconds."""
-        ...
 
     @property
     def max_memory_mb(self) -> int | None:
         """The largest memory limit in MB; None means no limit."""
-        ...
+
+    @property
+    def resources(self) -> ResourceSupport:
+        """The resource settings that it applies."""
 
     @property
     def check(self) -> Callable[[SandboxConfig], Sequence[ConfigProblem]]:
         """Return the problems found by the provider's own rules."""
-        ...
 
 
 def problems(config: SandboxConfig, plugin: ProviderLimits) -> Sequence[ConfigProblem]:
     """Return every problem of `config` under `plugin`, including those of the provider's own rules."""
     own = (
         *_limit_problems(config, plugin),
+        *_resource_problems(config, plugin),
         *_persistence_problems(config, plugin),
         *_screen_problems(config),
         *_environment_problems(config),
@@ -262,6 +262,12 @@ def problems(config: SandboxConfig, plugin: ProviderLimits) -> Sequence[ConfigPr
         *_external_problems(config, plugin),
     )
     return (*own, *plugin.check(config))
+
+
+def _resource_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[ConfigProblem]:
+    if config.external is None:  # else its owner decides about all of them
+        for pointer, detail in plugin.resources.refused(config, plugin.name):
+            yield ConfigProblem(pointer=pointer, detail=detail)
 
 
 def _persistence_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[ConfigProblem]:

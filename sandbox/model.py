@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import NewType
+from typing import Any, NewType
 
 SandboxId = NewType("SandboxId", str)
 """The provider's id of a sandbox, unique within the provider."""
@@ -90,6 +90,37 @@ class SandboxSpec:
     def mount(self) -> str:
         """Return the working directory inside the sandbox."""
         return f"/mnt/workspaces/{self.namespace}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceSupport:
+    """For each resource setting None if the provider applies it, else what to do instead.
+
+    A setting that a provider does not apply is refused in its sandbox records. No field has a default, so
+    that each provider declares each setting.
+    """
+
+    memory_limit: str | None
+    cpu: str | None
+    memory_gb: str | None
+    disk_gb: str | None
+    persistent_disk_gb: str | None
+
+    @classmethod
+    def none(cls, remedy: str) -> ResourceSupport:
+        """Return the declaration of a provider that applies no setting, with what to do instead."""
+        return cls(**{one.name: remedy for one in fields(cls)})
+
+    def refused(self, config: Any, provider: str) -> Iterator[tuple[str, str]]:
+        """Yield pointer and detail of each setting of a `SandboxConfig` without effect there."""
+        for one in fields(self):
+            remedy = getattr(self, one.name)
+            holder, below = (config, "") if one.name == "memory_limit" else (config.options, "/options")
+            if remedy is not None and one.name in holder.model_fields_set:
+                value, name = getattr(holder, one.name), type(holder).model_fields[one.name].alias or one.name
+                if value is not None:
+                    detail = f"{name} {value:g} would have no effect on {provider}: {remedy}"
+                    yield f"{below}/{name}", detail
 
 
 OutputListener = Callable[[str, bytes], None]

@@ -15,7 +15,15 @@ from typing import Any, Protocol
 from sandbox.config import ConfigProblem, SandboxConfig
 from sandbox.errors import FeatureUnsupported
 from sandbox.labels import key_of
-from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId, SandboxSpec
+from sandbox.model import (
+    BackgroundJob,
+    ExecRequest,
+    ExecResult,
+    JobReport,
+    ResourceSupport,
+    SandboxId,
+    SandboxSpec,
+)
 
 CALLBACK_SOCKET = "callback.sock"
 """The name of a callback socket in its directory."""
@@ -315,12 +323,14 @@ class ProviderPlugin:
     returns what is available here (runtimes, isolation). `missing_runtimes(settings)` returns the runtimes of
     the contract that are known to be missing, without I/O to the provider. `inspect(settings)` finds out in
     advance what `open` needs to know about this machine: the gateway calls it in a thread while it starts.
+    `resources` says which resource settings have an effect; records with others are refused.
     `on_this_machine` means that commands run on the gateway's host, where accounts share a kernel.
     """
 
     name: str
     title: str
     features: frozenset[Feature]
+    resources: ResourceSupport
     settings: type[Any]
     check: Callable[[SandboxConfig], Sequence[ConfigProblem]]
     open: Callable[[Any, ProviderContext], AbstractAsyncContextManager[Provider]]

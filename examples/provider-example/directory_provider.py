@@ -22,7 +22,7 @@ from sandbox.config import ConfigProblem, SandboxConfig
 from sandbox.errors import FeatureUnsupported, ProviderRefused, ProviderUnreachable, SandboxGone
 from sandbox.exec.shell_sandbox import CommandSandbox
 from sandbox.labels import key_of
-from sandbox.model import Network, SandboxId, SandboxSpec
+from sandbox.model import Network, ResourceSupport, SandboxId, SandboxSpec
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin, Sandbox
 
 
@@ -131,6 +131,7 @@ plugin = ProviderPlugin(
     name="directory",
     title="Directories on this machine",
     features=frozenset({Feature.PERSISTENT, Feature.SYNCS_WORKSPACE}),
+    resources=ResourceSupport.none("commands on this machine are not limited: leave it out"),
     settings=DirectorySettings,
     check=_check,
     open=_open,

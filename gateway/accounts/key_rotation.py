@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import structlog
 
 from delivery.database.engine import Database
@@ -23,24 +25,41 @@ _REENCRYPT = (
 )
 
 
-async def reencrypt_all(database: Database, vault: Vault) -> int:
-    """Encrypt everything with the first key of the ring; returns how many rows were changed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableSecret:
+    """A stored secret that no key of the ring decrypts: where it is and why."""
 
-    Each batch is a short transaction, so that the gateway continues to work. Values whose key is missing
-    are left unchanged and logged. Afterwards the old keys can be removed from the ring.
+    table: str
+    row: str
+    field: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reencryption:
+    """How many rows were re-encrypted, and the secrets that were left unchanged."""
+
+    renewed: int
+    unreadable: tuple[UnreadableSecret, ...]
+
+
+async def reencrypt_all(database: Database, vault: Vault) -> Reencryption:
+    """Encrypt everything with the first key of the ring; returns what was changed and what could not be.
+
+    Each batch is a short transaction, so that the gateway continues to work. A value that cannot be
+    decrypted is left unchanged and returned. Afterwards the old keys can be removed from the ring.
     """
+    unreadable: list[UnreadableSecret] = []
 
-    def renew(table: str, row: str, field: str, envelope: str) -> str | None:
-        if not envelope:
+    def renew(table: str, row: str, field: str, envelope: str | bytes) -> str | None:
+        if envelope in ("", b""):
             return None
         try:
-            return (
-                None
-                if vault.is_current(envelope)
-                else vault.reencrypt(associated_data(table, row, field), envelope)
-            )
+            fresh = vault.reencrypt(associated_data(table, row, field), envelope)
+            return None if vault.is_current(envelope) else fresh
         except DecryptionFailed as error:
-            log.error("secret.decryption_failed", table=table, row=row, error=str(error))  # noqa: TRY400
+            found = UnreadableSecret(table=table, row=row, field=field, reason=str(error))
+            unreadable.append(found)
             return None
 
     renewed = 0
@@ -50,4 +69,11 @@ async def reencrypt_all(database: Database, vault: Vault) -> int:
             async with database.begin() as connection:
                 after, changed = await batch(connection, after, renew)
             renewed += changed
-    return renewed
+    return Reencryption(renewed=renewed, unreadable=tuple(unreadable))
+
+
+async def reencrypt_at_start(database: Database, vault: Vault) -> None:
+    """Encrypt everything with the first key of the ring, and log what cannot be decrypted."""
+    done = await reencrypt_all(database, vault)
+    for one in done.unreadable:
+        log.error("secret.decryption_failed", table=one.table, row=one.row, field=one.field, error=one.reason)

@@ -165,6 +165,8 @@ def _additional_data(key_id: str, context: AssociatedData) -> bytes:
 
 
 def _parse_envelope(envelope: str | bytes) -> tuple[str, bytes]:
+    if not isinstance(envelope, str | bytes):  # a damaged column
+        raise DecryptionFailed("this is no envelope of ours")
     text = envelope if isinstance(envelope, str) else envelope.decode("ascii", "replace")
     version, _, rest = text.partition(".")
     key_id, _, body = rest.partition(".")

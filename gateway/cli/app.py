@@ -35,6 +35,7 @@ from gateway.cli.machine.config import Version, config, migrate, version
 from gateway.cli.machine.doctor import doctor, upgrade
 from gateway.cli.machine.init import init
 from gateway.cli.machine.logs import logs
+from gateway.cli.machine.secrets import secrets
 from gateway.cli.machine.serve import serve
 
 app: typer.Typer = group(ABOUT)
@@ -56,6 +57,7 @@ local(app, "logs")(logs)
 app.add_typer(migrate, name="migrate")
 app.add_typer(upgrade, name="upgrade")
 app.add_typer(config, name="config")
+app.add_typer(secrets, name="secrets")
 local(app, "version")(version)
 remote(app, "tail")(tail)
 remote(app, "trace")(trace)

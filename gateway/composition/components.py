@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from delivery.broker import epochs
 from gateway.accounts.budgets import with_metering
-from gateway.accounts.key_rotation import reencrypt_all
+from gateway.accounts.key_rotation import reencrypt_at_start
 from gateway.agents.registry import open_agents
 from gateway.composition import delivery_workers
 from gateway.composition.foundation import Foundation, build_foundation
@@ -148,7 +148,7 @@ async def _ensure_defaults(backing: BackingServices, records: Records) -> str:
     async with backing.database.begin() as connection:
         defaults = await ensure_defaults_and_schedules(connection, records, settings)
     if backing.vault.is_rotating:
-        await reencrypt_all(backing.database, backing.vault)
+        await reencrypt_at_start(backing.database, backing.vault)
     return defaults.account
 
 

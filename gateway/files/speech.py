@@ -10,7 +10,9 @@ from gateway.files.media_types import detect_media_type
 from gateway.files.transcription import VoiceServiceFailed, post_bounded, run_command
 
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_LINK = re.compile(r"!?\[([^\]\n]{0,500}+)\]\([^)\n]{0,2000}+\)")
+_LINK = re.compile(r"!?\[([^\[\]\n]*+)\]\((?:[^()\n]++|\([^()\n]*+\))*+\)")
+"""A link or an image. No part can contain another's beginning, so that no text is read again and again."""
+
 _MARKS = re.compile(r"[*`~|]+|^[#>\-+ \t]+", re.MULTILINE)
 
 
@@ -58,7 +60,8 @@ class Speaker:
 
 def to_spoken_text(text: str, limit: int) -> str:
     """Return the words of CommonMark without code and marks, at most `limit` characters (pure)."""
-    plain = _MARKS.sub("", _LINK.sub(r"\1", _CODE.sub("", text)))
+    linked_images = _LINK.sub(r"\1", _CODE.sub("", text))
+    plain = _MARKS.sub("", _LINK.sub(r"\1", linked_images))
     words = re.sub(r"\n{3,}", "\n\n", plain).strip()
     if len(words) <= limit:
         return words

@@ -161,7 +161,7 @@ class StorageQuota:
 
 
 def count_usage(database: Database, workspaces: Workspaces) -> CountUsage:
-    """Return the function that counts an account's stored files, workspaces and rows."""
+    """Return the function that counts the bytes of an account's stored files, workspaces and rows."""
 
     async def count(account: str) -> int:
         async with database.read() as connection:

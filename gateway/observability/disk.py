@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
@@ -22,44 +23,65 @@ FULL_BELOW_BYTES = 8 * 1024**2
 LOW_BELOW_BYTES = 512 * 1024**2
 
 
-class DiskProbe:
-    """Writes a small file to each directory and deletes it; concurrent callers share one result."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskState:
+    """Whether disks take writes and files can be opened, and whether little space is left.
 
-    def __init__(self, directories: Sequence[Path], *, clock: Callable[[], float] = monotonic) -> None:
+    Each of `resources` is "ok" or the problem.
+    """
+
+    resources: Mapping[Resource, str]
+    is_low: bool
+
+
+class DiskProbe:
+    """Writes a small file to each directory and deletes it; concurrent callers share one result.
+
+    `read_free` returns the free bytes of a directory's disk, or raises OSError.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        *,
+        clock: Callable[[], float] = monotonic,
+        read_free: Callable[[Path], int] = lambda directory: shutil.disk_usage(directory).free,
+    ) -> None:
         self._directories = directories
         self._clock = clock
-        self._result: Mapping[Resource, str] = {}
+        self._read_free = read_free
+        self._result = DiskState(resources={}, is_low=False)
         self._done_at = float("-inf")
         self._lock = asyncio.Lock()
 
-    async def run(self) -> Mapping[Resource, str]:
-        """Return "ok" or the problem of each resource; a result may be REUSE_SECONDS old."""
+    async def run(self) -> DiskState:
+        """Return the state of the disks and files; it may be REUSE_SECONDS old."""
         async with self._lock:
             if self._clock() - self._done_at > REUSE_SECONDS:
-                self._result = await asyncio.to_thread(_probe, self._directories)
+                self._result = await asyncio.to_thread(_probe, self._directories, self._read_free)
                 self._done_at = self._clock()
             return self._result
 
-    def is_low(self) -> bool:
-        """Return whether a disk has little space left."""
-        return any(shutil.disk_usage(one).free < LOW_BELOW_BYTES for one in self._directories)
 
-
-def _probe(directories: Sequence[Path]) -> Mapping[Resource, str]:
+def _probe(directories: Sequence[Path], read_free: Callable[[Path], int]) -> DiskState:
     result = dict.fromkeys(Resource, "ok")
+    is_low = False
     for directory in directories:
         try:
             _write(directory)
+            free = read_free(directory)
         except OSError as error:
             resource = exhausted_resource(error) or Resource.DISK
-            result[resource] = f"{_STATES[resource]}: {os.strerror(error.errno or 0)}"
-        else:
-            if shutil.disk_usage(directory).free < FULL_BELOW_BYTES:
-                result[Resource.DISK] = f"full: fewer than {FULL_BELOW_BYTES // 1024**2} MiB are free"
-    return result
+            reason = os.strerror(error.errno) if error.errno else "unknown error"
+            result[resource] = f"{_STATES[resource]}: {reason}"
+            continue
+        is_low = is_low or free < LOW_BELOW_BYTES
+        if free < FULL_BELOW_BYTES:
+            result[Resource.DISK] = f"full: fewer than {FULL_BELOW_BYTES // 1024**2} MiB are free"
+    return DiskState(resources=result, is_low=is_low)
 
 
-_STATES = {Resource.DISK: "cannot be written", Resource.OPEN_FILES: "none can be opened"}
+_STATES = {Resource.DISK: "cannot be used", Resource.OPEN_FILES: "none can be opened"}
 
 
 def _write(directory: Path) -> None:

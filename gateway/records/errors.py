@@ -2,6 +2,7 @@
 
 RecordError              remedy    meaning
 ├── InvalidRecord        give_up   the config is invalid; lists where and what is allowed
+├── SecretUnreadable     give_up   a stored secret cannot be decrypted; lists where and what to do
 ├── RecordNotFound       give_up   the account has no such record
 ├── RecordNameTaken      give_up   the name is in use
 ├── InUse                give_up   other records refer to it
@@ -31,6 +32,10 @@ class InvalidRecord(RecordError):
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in self.problems))
+
+
+class SecretUnreadable(InvalidRecord):
+    """A stored secret that a change keeps cannot be decrypted."""
 
 
 class RecordNotFound(RecordError):

@@ -14,14 +14,14 @@ from delivery.database.engine import Connection
 from delivery.events.event import new_id
 from egress.guard import TRUSTED, EgressGuard
 from egress.policy import EgressPolicy
-from gateway.accounts.vault import AssociatedData, Vault, associated_data
+from gateway.accounts.vault import Vault
 from gateway.config.sandbox_settings import SandboxCeilings
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config, agent_urls
 from gateway.records.credentials import credential_urls
 from gateway.records.errors import InUse, InvalidRecord, ManagedByOperator, RecordNameTaken, RecordNotFound
 from gateway.records.kinds import ChannelConfig, ValidatedConfig, validate
-from gateway.records.patches import insert_secrets, merge_patch
+from gateway.records.patches import insert_secrets
 from gateway.records.rules.connection_rules import shared_connections
 from gateway.records.rules.endpoint_rules import (
     CallableUrl,
@@ -36,6 +36,7 @@ from gateway.records.rules.sandbox_ceilings import (
     unlowered_problems,
 )
 from gateway.records.rules.workspace_rules import agent_workspace_problems, workspace_problems
+from gateway.records.stored_secrets import patched_config, secret_associated_data, with_secrets
 from gateway.records.tools.http_requests import HttpHookConfig, HttpToolConfig
 from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.records.tools.openapi_tools import OpenApiToolsConfig
@@ -67,11 +68,6 @@ class ConfigPreview:
 
     config: Mapping[str, Any] = field(repr=False)
     has_hook_secret: bool
-
-
-def secret_associated_data(record: str, pointer: str) -> AssociatedData:
-    """Return the context that binds a record's secret to its field."""
-    return associated_data("records", record, pointer)
 
 
 class Records:
@@ -174,11 +170,12 @@ class Records:
         patch: Mapping[str, Any] | None = None,
         below: str = "/config",
     ) -> SavedRecord:
-        """Rename a record or merge a patch into its config; raises InvalidRecord, RecordNameTaken."""
-        patch = patch or {}
-        config = merge_patch(
-            self.with_secrets(record), normalize(patch) if record.kind == "sandbox" else patch
-        )
+        """Rename a record or merge a patch into its config.
+
+        Raises InvalidRecord, RecordNameTaken, and SecretUnreadable for a secret that the patch keeps.
+        """
+        patch = normalize(patch or {}) if record.kind == "sandbox" else patch or {}
+        config = patched_config(self.vault, record, patch, below=below)
         return await self.replace(connection, record, name=name, config=config, below=below)
 
     async def preview(
@@ -258,11 +255,7 @@ class Records:
 
     def with_secrets(self, record: Record) -> dict[str, Any]:
         """Return the config with its secrets in clear: for the gateway's own use only."""
-        texts = {
-            pointer: self.vault.decrypt(secret_associated_data(record.id, pointer), sealed)
-            for pointer, sealed in record.encrypted_secrets.items()
-        }
-        return insert_secrets(record.config, texts)
+        return with_secrets(self.vault, record)
 
     def sandbox_config(self, record: Record | None) -> SandboxConfig:
         """Return a sandbox record's config (None: the defaults) with decrypted variables.

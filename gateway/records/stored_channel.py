@@ -59,7 +59,7 @@ def _errors_explained(record: Record, given: Any = None, *, below: str = "") -> 
     except DecryptionFailed as error:
         raise UnreadableChannel(
             f"a secret of channel {record.name!r} cannot be decrypted: {error}. If the secret is lost, "
-            "delete the channel and create it again"
+            "change the channel and give a new one"
         ) from error
     except ValidationError as error:
         # Not chained: the error's text can have values, and secrets are among them.

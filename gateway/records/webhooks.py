@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+import structlog
 from sqlalchemy.exc import IntegrityError
 
 from delivery.database.clock import utc_now
@@ -14,11 +15,13 @@ from delivery.events.event import new_id
 from delivery.webhooks import endpoints as store
 from delivery.webhooks.endpoints import RECORD, Endpoint
 from delivery.webhooks.signing import new_secret
-from gateway.accounts.vault import AssociatedData, Vault, associated_data
+from gateway.accounts.vault import AssociatedData, DecryptionFailed, Vault, associated_data
 from gateway.records.agent import AgentHook
 from gateway.records.errors import RecordNameTaken, RecordNotFound
 from gateway.records.fields import MASK
 from gateway.records.rules.endpoint_rules import CallableUrl
+
+log = structlog.get_logger(__name__)
 
 ROTATION_OVERLAP = timedelta(hours=24)
 """How long the previous secret is used for a second signature after a rotation."""
@@ -97,16 +100,24 @@ async def create_for_turn(
 def with_rotated_secret(
     vault: Vault, endpoint: Endpoint, text: str, *, now: datetime | None = None
 ) -> Endpoint:
-    """Return the endpoint with a new secret; the present one also signs for a day."""
-    present = vault.decrypt(secret_associated_data(endpoint.id), endpoint.secret)
+    """Return the endpoint with a new secret; the present one also signs for a day if it can be decrypted."""
+    present = _present_secret(vault, endpoint)
+    previous_place = secret_associated_data(endpoint.id, "previous_secret")
     return replace(
         endpoint,
         secret=vault.encrypt(secret_associated_data(endpoint.id), text).encode(),
-        previous_secret=vault.encrypt(
-            secret_associated_data(endpoint.id, "previous_secret"), present
-        ).encode(),
-        previous_until=(now or utc_now()) + ROTATION_OVERLAP,
+        previous_secret=None if present is None else vault.encrypt(previous_place, present).encode(),
+        previous_until=None if present is None else (now or utc_now()) + ROTATION_OVERLAP,
     )
+
+
+def _present_secret(vault: Vault, endpoint: Endpoint) -> str | None:
+    """Return the secret, or None if it cannot be decrypted."""
+    try:
+        return vault.decrypt(secret_associated_data(endpoint.id), endpoint.secret)
+    except DecryptionFailed as error:
+        log.warning("secret.decryption_failed", table="endpoints", row=endpoint.id, error=str(error))
+        return None
 
 
 async def rotate(connection: Connection, vault: Vault, account: str, id_or_name: str) -> EndpointWithSecret:
@@ -153,7 +164,7 @@ async def sync_agent_webhook(
         return created.secret
     if present.url != hook.url:
         check(hook.url)
-    if given is not None and active_secrets(vault, present)[0] != given:
+    if given is not None and _present_secret(vault, present) != given:
         present = with_rotated_secret(vault, present, given)
     await store.update_endpoint(
         connection, replace(present, url=hook.url, events=hook.events, disabled_at=None, disabled_why=None)

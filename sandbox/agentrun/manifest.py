@@ -8,6 +8,7 @@ from typing import Any
 
 from sandbox.agentrun.settings import AgentRunSettings
 from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
+from sandbox.model import ResourceSupport
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _TEMPLATE_SETS = "the operator's template defines it"
@@ -15,11 +16,7 @@ _UNSUPPORTED = {
     "image": _TEMPLATE_SETS,
     "template": "the operator names one for each network mode",
     "snapshot": "sandboxes begin from the operator's template",
-    "cpu": _TEMPLATE_SETS,
-    "memory_gb": _TEMPLATE_SETS,
-    "disk_gb": _TEMPLATE_SETS,
     "persistent_home": "HOME is kept as long as the sandbox lives, at most six hours",
-    "persistent_disk_gb": _TEMPLATE_SETS,
     "auto_archive_seconds": "there is nothing to archive",
 }
 
@@ -75,6 +72,7 @@ plugin = ProviderPlugin(
     name="agentrun",
     title="Alibaba Cloud AgentRun, sandboxes of Function Compute",
     features=frozenset({Feature.JOBS, Feature.PERSISTENT, Feature.SYNCS_WORKSPACE}),
+    resources=ResourceSupport.none(f"{_TEMPLATE_SETS}: leave it out"),
     settings=AgentRunSettings,
     check=_check,
     open=_open,

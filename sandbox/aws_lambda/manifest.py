@@ -9,6 +9,7 @@ from typing import Any
 from sandbox.aws_lambda.settings import LambdaSettings
 from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
 from sandbox.errors import ProviderRefused, install_command
+from sandbox.model import ResourceSupport
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _EXTRA = f"the lambda provider needs its extra: run {install_command('lambda')}"
@@ -17,11 +18,7 @@ _UNSUPPORTED = {
     "image": f"{_FUNCTION_SETS}: SANDBOX_IMAGE of deploy/lambda",
     "template": f"{_FUNCTION_SETS}: SANDBOX_IMAGE of deploy/lambda",
     "snapshot": "nothing is kept between turns except the workspace",
-    "cpu": "Lambda derives it from the memory",
-    "memory_gb": "use memoryLimit, in MB, at most 1024",
-    "disk_gb": _FUNCTION_SETS,
     "persistent_home": "HOME is kept during a turn and deleted with the sandbox",
-    "persistent_disk_gb": "the file system has no size",
     "auto_archive_seconds": "there is nothing to archive",
 }
 MAX_TIMEOUT_SECONDS = 300
@@ -61,6 +58,13 @@ plugin = ProviderPlugin(
     name="lambda",
     title="Functions of AWS Lambda",
     features=frozenset({Feature.SYNCS_WORKSPACE}),
+    resources=ResourceSupport(
+        memory_limit=None,
+        cpu="Lambda derives it from the memory: leave it out",
+        memory_gb="use memoryLimit, in MB, at most 1024",
+        disk_gb=f"{_FUNCTION_SETS}: leave it out",
+        persistent_disk_gb="the file system has no size: leave it out",
+    ),
     settings=LambdaSettings,
     check=_check,
     open=_open,

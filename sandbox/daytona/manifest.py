@@ -10,15 +10,12 @@ from typing import Any
 from sandbox.config import ConfigProblem, SandboxConfig, home_problems, unsupported_options
 from sandbox.daytona.settings import DaytonaSettings
 from sandbox.errors import install_command
+from sandbox.model import ResourceSupport
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _UNSUPPORTED = {
     "image": "choose a snapshot instead: snapshot",
     "template": "choose a snapshot instead: snapshot",
-    "cpu": "the snapshot defines the number",
-    "memory_gb": "the snapshot defines the size",
-    "disk_gb": "the snapshot defines the size",
-    "persistent_disk_gb": "a stopped sandbox keeps its disk",
 }
 
 
@@ -77,6 +74,13 @@ plugin = ProviderPlugin(
             Feature.EXTERNAL,
             Feature.SYNCS_WORKSPACE,
         }
+    ),
+    resources=ResourceSupport(
+        memory_limit="the snapshot defines the size: choose one with options.snapshot",
+        cpu="the snapshot defines the number: choose one with options.snapshot",
+        memory_gb="the snapshot defines the size: choose one with options.snapshot",
+        disk_gb="the snapshot defines the size: choose one with options.snapshot",
+        persistent_disk_gb="a stopped sandbox keeps its disk: leave it out",
     ),
     settings=DaytonaSettings,
     check=_check,

@@ -15,10 +15,11 @@ from sandbox.config import (
 )
 from sandbox.docker.settings import IMAGE, DockerSettings
 from sandbox.errors import ProviderRefused, install_command
+from sandbox.model import ResourceSupport
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _EXTRA = f"the docker provider needs its extra: run {install_command('docker')}"
-_UNSUPPORTED = ("template", "snapshot", "persistent_disk_gb", "auto_archive_seconds")
+_UNSUPPORTED = ("template", "snapshot", "auto_archive_seconds")
 _HOME = "/home/sandbox"
 
 
@@ -34,10 +35,6 @@ def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
     if image is not None and not IMAGE.fullmatch(image):
         yield ConfigProblem(
             pointer="/options/image", detail=f"{image!r} is not an image name, as in 'python:3.12-slim'"
-        )
-    if config.options.memory_gb is not None:
-        yield ConfigProblem(
-            pointer="/options/memoryGb", detail="memoryGb is not supported on docker: use memoryLimit, in MB"
         )
     if config.options.persistent_home and not config.persistent:
         yield ConfigProblem(pointer="/options/persistentHome", detail="persistentHome needs persistent: true")
@@ -76,6 +73,13 @@ plugin = ProviderPlugin(
             Feature.EXTERNAL,
             Feature.LIVE_OUTPUT,
         }
+    ),
+    resources=ResourceSupport(
+        memory_limit=None,
+        cpu=None,
+        memory_gb="use memoryLimit, in MB",
+        disk_gb=None,
+        persistent_disk_gb="leave it out",
     ),
     settings=DockerSettings,
     check=_check,

@@ -10,15 +10,12 @@ from typing import Any
 from sandbox.config import ConfigProblem, SandboxConfig, home_problems, unsupported_options
 from sandbox.e2b.settings import E2bSettings
 from sandbox.errors import install_command
+from sandbox.model import ResourceSupport
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _UNSUPPORTED = {
     "image": "choose a template instead: template",
     "snapshot": "choose a template instead: template",
-    "cpu": "the template defines the number",
-    "memory_gb": "the template defines the size",
-    "disk_gb": "the template defines the size",
-    "persistent_disk_gb": "a paused sandbox keeps its disk",
     "auto_archive_seconds": "a paused sandbox is kept by the service",
 }
 
@@ -76,6 +73,13 @@ plugin = ProviderPlugin(
             Feature.EXPOSE,
             Feature.EXTERNAL,
         }
+    ),
+    resources=ResourceSupport(
+        memory_limit="the template defines the size: choose one with options.template",
+        cpu="the template defines the number: choose one with options.template",
+        memory_gb="the template defines the size: choose one with options.template",
+        disk_gb="the template defines the size: choose one with options.template",
+        persistent_disk_gb="a paused sandbox keeps its disk: leave it out",
     ),
     settings=E2bSettings,
     check=_check,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -27,6 +28,8 @@ def _isolation(settings: HostSettings) -> Iterator[Capability]:
         present=problem is None,
         detail=detail if problem is None else f"{problem}; {bubblewrap.REMEDY}",
     )
+    if binary is not None:
+        yield _version(binary)
     yield Capability(
         name="seccomp",
         present=seccomp.is_supported(),
@@ -50,6 +53,15 @@ def _isolation(settings: HostSettings) -> Iterator[Capability]:
         if python is not None
         else "restricted is refused: the sandbox needs python3 to reach the gateway's proxy",
     )
+
+
+def _version(binary: Path) -> Capability:
+    found = bubblewrap.version(binary)
+    is_setuid = binary.exists() and bool(binary.stat().st_mode & stat.S_ISUID)
+    concern = bubblewrap.version_concern(found, is_setuid=is_setuid)
+    text = ".".join(map(str, found))
+    detail = f"{binary}: version {text}" if concern is None else f"{binary}: {concern}"
+    return Capability(name="bubblewrap", present=concern is None, detail=detail)
 
 
 def _limits(settings: HostSettings) -> Iterator[Capability]:

@@ -14,9 +14,10 @@ from sandbox.config import (
     unsupported_options,
 )
 from sandbox.host.settings import HostSettings
+from sandbox.model import ResourceSupport
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
-_UNSUPPORTED = ("image", "template", "snapshot", "persistent_disk_gb", "auto_archive_seconds")
+_UNSUPPORTED = ("image", "template", "snapshot", "auto_archive_seconds")
 _HOME = "/home/sandbox"
 
 
@@ -71,6 +72,13 @@ plugin = ProviderPlugin(
             Feature.BIND_MOUNTS,
             Feature.LIVE_OUTPUT,
         }
+    ),
+    resources=ResourceSupport(
+        memory_limit=None,
+        cpu=None,
+        memory_gb="use memoryLimit, in MB",
+        disk_gb=None,
+        persistent_disk_gb="leave it out",
     ),
     settings=HostSettings,
     check=_check,

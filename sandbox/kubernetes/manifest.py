@@ -16,13 +16,13 @@ from sandbox.config import (
 )
 from sandbox.errors import ProviderRefused, install_command
 from sandbox.kubernetes.settings import IMAGE, KubernetesSettings
+from sandbox.model import ResourceSupport
 from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _EXTRA = f"the kubernetes provider needs its extra: run {install_command('kubernetes')}"
 _UNSUPPORTED = {
     "template": "choose an image instead: image",
     "snapshot": "choose an image instead: image",
-    "memory_gb": "use memoryLimit, in MB",
     "auto_archive_seconds": "a suspended sandbox is a volume without a pod",
 }
 
@@ -97,6 +97,13 @@ plugin = ProviderPlugin(
             Feature.EXTERNAL,
             Feature.RESTRICTED_NETWORK,
         }
+    ),
+    resources=ResourceSupport(
+        memory_limit=None,
+        cpu=None,
+        memory_gb="use memoryLimit, in MB",
+        disk_gb=None,
+        persistent_disk_gb=None,
     ),
     settings=KubernetesSettings,
     check=_check,

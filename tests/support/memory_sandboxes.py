@@ -24,6 +24,7 @@ from sandbox.model import (
     ExecRequest,
     ExecResult,
     JobReport,
+    ResourceSupport,
     SandboxId,
     SandboxSpec,
 )
@@ -186,6 +187,7 @@ plugin = ProviderPlugin(
     name="memory",
     title="Nothing but memory",
     features=frozenset({Feature.PERSISTENT, Feature.SUSPEND, Feature.SNAPSHOT, Feature.JOBS}),
+    resources=ResourceSupport.none("there is nothing to limit: leave it out"),
     settings=MemoryProviderSettings,
     check=_check,
     open=_open,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gateway.cli.doctor.check import MAX_CLOCK_SKEW, CheckState, DoctorCheck, failed, passed
+from gateway.cli.doctor.nats_versions import read_version, version_concern
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -78,7 +79,7 @@ def check_broker(settings: Settings) -> Iterator[DoctorCheck]:
     if settings.nats_url:
         for url in settings.nats_url.get_secret_value().split(","):
             parts = urlsplit(url.strip())
-            yield _check_connection("nats", parts.hostname or "", parts.port or 4222)
+            yield _check_nats(parts.hostname or "", parts.port or 4222)
         return
     from gateway.infra.embedded_nats import EmbeddedNatsFailed, find_nats_server
 
@@ -90,7 +91,17 @@ def check_broker(settings: Settings) -> Iterator[DoctorCheck]:
         yield failed("nats-server", str(error), remedy)
         return
     detail = f"{version} at {binary}"
-    yield passed("nats-server", detail) if "v2." in version else failed("nats-server", detail, "use 2.x")
+    usable = "v2." in version
+    yield _compared("nats-server", detail, version) if usable else failed("nats-server", detail, "use 2.x")
+
+
+def _compared(subject: str, detail: str, version: str) -> DoctorCheck:
+    """Return the check of a NATS server: a warning if its version is old."""
+    concern = version_concern(version)
+    if concern is None:
+        return passed(subject, detail)
+    what, remedy = concern
+    return DoctorCheck(subject, CheckState.WARNING, f"{detail} {what}", remedy)
 
 
 def _command_output(*command: str) -> str:
@@ -100,12 +111,13 @@ def _command_output(*command: str) -> str:
     return (done.stdout or done.stderr).strip()
 
 
-def _check_connection(subject: str, host: str, port: int) -> DoctorCheck:
+def _check_nats(host: str, port: int) -> DoctorCheck:
     try:
-        with socket.create_connection((host, port), timeout=3):
-            return passed(subject, f"{host}:{port} answers")
+        with socket.create_connection((host, port), timeout=3) as connection:
+            version = read_version(connection)
     except OSError as error:
-        return failed(subject, f"{host}:{port}: {error}", "start it or correct the URL")
+        return failed("nats", f"{host}:{port}: {error}", "start it or correct the URL")
+    return _compared("nats", f"{host}:{port} answers" + (f", version {version}" if version else ""), version)
 
 
 def check_sandbox(settings: Settings) -> Iterator[DoctorCheck]:

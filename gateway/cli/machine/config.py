@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gateway.cli.database import database_status, translate_database_errors
-from gateway.cli.errors import ExitCode, print_error
+from gateway.cli.errors import ExitCode, UsageError, print_error
 from gateway.cli.group import Config, Data, Json, group, load_settings, local, require_models
 from gateway.cli.output import print_json
 from gateway.cli.progress import progress
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
 
 config = group("Show and check the settings.")
 migrate = group("Migrate the database's schema.")
@@ -33,7 +36,23 @@ def check_config(*, config: Config = None, data: Data = None) -> None:
     for warning in settings.warnings():
         print_error(f"warning: {warning}")
     require_models(settings)
+    _check_sandboxes(settings)
     typer.echo("the settings are valid")
+
+
+def _check_sandboxes(settings: Settings) -> None:
+    """Raise UsageError for a table of a sandbox that its provider refuses."""
+    from gateway.records.errors import InvalidRecord
+    from gateway.records.kinds import validate
+
+    problems = []
+    for name, table in settings.sandboxes.items():
+        try:
+            validate("sandbox", table, below=f"/sandboxes/{name}")
+        except InvalidRecord as error:
+            problems.append(str(error))
+    if problems:
+        raise UsageError("; ".join(problems))
 
 
 @local(config, "schema")

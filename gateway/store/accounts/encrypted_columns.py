@@ -13,7 +13,7 @@ from gateway.store.key_tables import ended_sign_ins, mcp_sign_ins
 from gateway.store.schedule_tables import triggers
 from gateway.store.tables import jobs, marks, records, replies
 
-Reencrypt = Callable[[str, str, str, str], str | None]
+Reencrypt = Callable[[str, str, str, str | bytes], str | None]
 """Given table, row, field and envelope, return the new envelope, or None when it is the newest already."""
 
 BATCH_SIZE = 200
@@ -60,7 +60,7 @@ async def reencrypt_endpoints(
         last = row.id
         fields = {"secret": row.secret, "previous_secret": row.previous_secret}
         fresh = {
-            name: reencrypt("endpoints", row.id, name, envelope.decode())
+            name: reencrypt("endpoints", row.id, name, envelope)
             for name, envelope in fields.items()
             if envelope is not None
         }
@@ -162,7 +162,7 @@ async def reencrypt_jobs(connection: Connection, after: str, reencrypt: Reencryp
     last, renewed = None, 0
     for row in rows.all():
         last = row.id
-        fresh = reencrypt("jobs", row.id, "token", row.token_sealed.decode())
+        fresh = reencrypt("jobs", row.id, "token", row.token_sealed)
         if fresh is not None:
             await connection.execute(
                 update(jobs).where(jobs.c.id == row.id).values(token_sealed=fresh.encode())
@@ -190,7 +190,7 @@ async def reencrypt_idempotency(
         last = f"{row.account} {row.idempotency_key}"
         if not row.body:
             continue
-        fresh = reencrypt("replies", row.account or "operator", row.idempotency_key, row.body.decode())
+        fresh = reencrypt("replies", row.account or "operator", row.idempotency_key, row.body)
         if fresh is not None:
             this = (replies.c.account == row.account) & (replies.c.idempotency_key == row.idempotency_key)
             await connection.execute(update(replies).where(this).values(body=fresh.encode()))

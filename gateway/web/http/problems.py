@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from delivery.database.engine import DatabaseUnavailable
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
+from gateway.accounts.vault import DecryptionFailed
 from gateway.files.storage_quota import StorageFull
 from gateway.records.errors import (
     InUse,
@@ -21,6 +22,7 @@ from gateway.records.errors import (
     RecordError,
     RecordNameTaken,
     RecordNotFound,
+    SecretUnreadable,
 )
 from gateway.web.http.deferred_routes import all_resources
 from sandbox.config import ConfigProblem as Fault
@@ -127,7 +129,11 @@ _STATUS: Mapping[type[RecordError], int] = {
 }
 
 
-def _from_record_error(error: RecordError) -> HttpProblem:
+def _from_record_error(error: RecordError | DecryptionFailed) -> HttpProblem:
+    if isinstance(error, DecryptionFailed):
+        return HttpProblem(409, f"a stored secret cannot be decrypted: {error}")
+    if isinstance(error, SecretUnreadable):
+        return HttpProblem(409, str(error), errors=error.problems)
     if isinstance(error, InvalidRecord):
         return invalid(error.problems)
     return HttpProblem(_STATUS.get(type(error), 422), str(error))
@@ -153,7 +159,7 @@ def translate_error(error: Exception) -> HttpProblem:
     """Return the problem for an exception; an unexpected one is logged and becomes a 500 without details."""
     if isinstance(error, HttpProblem):
         return error
-    if isinstance(error, RecordError):
+    if isinstance(error, RecordError | DecryptionFailed):
         return _from_record_error(error)
     if isinstance(error, StorageFull):
         return storage_full(str(error))

@@ -31,7 +31,10 @@ patch_route = partial(route, "PATCH")
 delete_route = partial(route, "DELETE", status=204)
 post_new_route = partial(post_route, status=201, error_responses={409: "the name is in use"})
 patch_named_route = partial(
-    patch_route, error_responses={409: "the name is in use, or the operator manages the record"}
+    patch_route,
+    error_responses={
+        409: "the name is in use, the operator manages the record, or a stored secret is unreadable"
+    },
 )
 delete_named_route = partial(
     delete_route, error_responses={409: "another record refers to it, or the operator manages it"}

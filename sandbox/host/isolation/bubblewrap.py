@@ -21,6 +21,9 @@ from sandbox.port import CALLBACK_SOCKET, proxy_environment
 MIN_VERSION = (0, 8)
 """The first version that has --disable-userns, --size and --json-status-fd."""
 
+SETUID_FLAW = ((0, 11, 0), (0, 11, 2))
+"""The first version with the flaw CVE-2026-41163 of a setuid bwrap, and the one that fixes it."""
+
 CALLBACKS = "/run/dovecote"
 FORWARDER = "/opt/dovecote/forward_egress.py"
 _FORWARD_SCRIPT = Path(scripts.__file__).with_name("forward_egress.py")
@@ -78,8 +81,23 @@ def version(binary: Path) -> tuple[int, ...]:
         completed = subprocess.run([binary, "--version"], capture_output=True, check=False, timeout=5, env={})  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    found = re.search(rb"(\d+)\.(\d+)", completed.stdout)
-    return tuple(int(part) for part in found.groups()) if found else ()
+    found = re.search(rb"(\d+)\.(\d+)(?:\.(\d+))?", completed.stdout)
+    return tuple(int(part) for part in found.groups(b"0")) if found else ()
+
+
+def version_concern(found: tuple[int, ...], *, is_setuid: bool) -> str | None:
+    """Return what is wrong with a bwrap's version and what to do, None if nothing is known."""
+    text = ".".join(map(str, found))
+    if not found:
+        return "its version is unknown: install bubblewrap 0.8 or newer"
+    if found < MIN_VERSION:
+        return f"version {text} is older than 0.8, the oldest that is tested: install 0.8 or newer"
+    if is_setuid and SETUID_FLAW[0] <= found < SETUID_FLAW[1]:
+        return (
+            f"version {text} is setuid and has a known flaw in this mode (CVE-2026-41163): "
+            "remove the bit with `chmod u-s`, or install 0.11.2"
+        )
+    return None
 
 
 @cache

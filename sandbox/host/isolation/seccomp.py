@@ -2,8 +2,9 @@
 
 A classic BPF program over `struct seccomp_data` (seccomp(2)). What it does not know is denied: another
 architecture's calls and numbers beyond the reviewed ones get ENOSYS, sockets of other families than unix,
-IPv4, IPv6 and netlink get EAFNOSUPPORT, and the calls of `DENIED` get EPERM. Numbers are those of the
-kernel's asm/unistd_64.h (x86_64) and asm-generic/unistd.h (aarch64).
+IPv4, IPv6 and netlink get EAFNOSUPPORT, and the calls of `DENIED` get EPERM. So do calls that give a file
+a setuid or setgid bit: on the host the file belongs to the gateway's user, which may be root. Numbers are
+those of the kernel's asm/unistd_64.h (x86_64) and asm-generic/unistd.h (aarch64).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import platform
 import socket
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -68,8 +69,41 @@ DENIED: Mapping[str, tuple[int | None, int | None]] = {
 }
 """Calls that a command in a sandbox never needs, with their numbers on x86_64 and aarch64."""
 
-_LOAD_WORD, _JUMP_EQUAL, _JUMP_GREATER, _RETURN = 0x20, 0x15, 0x25, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeCall:
+    """A call with a file mode: its numbers, and which argument is the mode.
+
+    If it has `flags`, the mode counts only where they create a file.
+    """
+
+    numbers: tuple[int | None, int | None]
+    mode: int
+    flags: int | None = None
+
+
+MODE_CALLS: Mapping[str, ModeCall] = {
+    "chmod": ModeCall(numbers=(90, None), mode=1),
+    "creat": ModeCall(numbers=(85, None), mode=1),
+    "fchmod": ModeCall(numbers=(91, 52), mode=1),
+    "fchmodat": ModeCall(numbers=(268, 53), mode=2),
+    "fchmodat2": ModeCall(numbers=(452, 452), mode=2),
+    "mknod": ModeCall(numbers=(133, None), mode=1),
+    "mknodat": ModeCall(numbers=(259, 33), mode=2),
+    "open": ModeCall(numbers=(2, None), mode=2, flags=1),
+    "openat": ModeCall(numbers=(257, 56), mode=3, flags=2),
+}
+"""Calls that can set a file's setuid or setgid bit. mkdir(2) drops both."""
+
+OPENAT2 = 437
+"""openat2(2) has its mode in memory, which a filter cannot read, so programs are told that it is missing."""
+
+SET_ID_BITS = 0o6000
+CREATING_FLAGS = 0o20000100
+"""O_CREAT, and the bit of O_TMPFILE without O_DIRECTORY."""
+
+_LOAD_WORD, _JUMP_EQUAL, _JUMP_GREATER, _JUMP_SET, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _ARGUMENT_BYTES = 0, 4, 16, 8
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 
 
@@ -129,6 +163,7 @@ def filter_program(architecture: Architecture) -> bytes:
             _instruction(_LOAD_WORD, _NUMBER),
             _instruction(_JUMP_GREATER, LAST_REVIEWED, false=1),
             _instruction(_RETURN, _ERRNO | errno.ENOSYS),
+            *_mode_rules(architecture),
             *denied,
             _instruction(_JUMP_EQUAL, architecture.socket, true=2),
             _instruction(_RETURN, _ALLOW),
@@ -141,10 +176,26 @@ def filter_program(architecture: Architecture) -> bytes:
     )
 
 
-def _jumps(values: Sequence[int], *, past: int) -> Iterator[bytes]:
-    """Yield a comparison for each value; one that holds jumps behind the last, and past so many more."""
-    for place, value in enumerate(values):
-        yield _instruction(_JUMP_EQUAL, value, true=len(values) - place + past)
+def _mode_rules(architecture: Architecture) -> Iterator[bytes]:
+    """Yield what decides about the calls with a file mode; all others are left to what follows."""
+    yield _instruction(_JUMP_EQUAL, OPENAT2, false=1)
+    yield _instruction(_RETURN, _ERRNO | errno.ENOSYS)
+    for call in MODE_CALLS.values():
+        number = call.numbers[architecture.column]
+        if number is None:
+            continue
+        flags = [] if call.flags is None else [*_bit_rule(call.flags, CREATING_FLAGS, false=2)]
+        yield _instruction(_JUMP_EQUAL, number, false=len(flags) + 4)
+        yield from flags
+        yield from _bit_rule(call.mode, SET_ID_BITS, true=1)
+        yield _instruction(_RETURN, _ALLOW)
+        yield _instruction(_RETURN, _ERRNO | errno.EPERM)
+
+
+def _bit_rule(argument: int, bits: int, *, true: int = 0, false: int = 0) -> Iterator[bytes]:
+    """Yield a jump that depends on whether an argument has one of these bits."""
+    yield _instruction(_LOAD_WORD, _FIRST_ARGUMENT + argument * _ARGUMENT_BYTES)
+    yield _instruction(_JUMP_SET, bits, true=true, false=false)
 
 
 def _instruction(code: int, operand: int, *, true: int = 0, false: int = 0) -> bytes:

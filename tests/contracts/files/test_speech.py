@@ -122,6 +122,21 @@ def test_long_answers_are_cut_between_words() -> None:
     assert to_spoken_text("x" * 50, 10) == "x" * 10
 
 
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("[the page](https://example.org/)", "the page"),
+        ("[a word](https://example.org/A_(b)) and more", "a word and more"),
+        ("![a picture](a.png)", "a picture"),
+        ("[![a picture](a.png)](https://example.org/)", "a picture"),
+        ("[not closed](https://example.org/", "[not closed](https://example.org/"),
+    ],
+)
+def test_the_words_of_a_link_are_spoken(text: str, spoken: str) -> None:
+    """Its target is left out, and so is that of a linked picture."""
+    assert to_spoken_text(text, 100) == spoken
+
+
 def test_answers_are_spoken_only_if_a_service_is_set() -> None:
     """The name and the type of the file are those of the format."""
     assert speech_format(SpeechSettings()) is None

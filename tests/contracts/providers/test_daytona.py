@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daytona_service import API_KEY, DaytonaService, daytona_service
-from sandbox.config import SandboxConfig
+from sandbox.config import SandboxConfig, problems
 from sandbox.daytona import plugin
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
@@ -153,5 +153,5 @@ async def test_errors_are_folded(service: DaytonaService, tmp_path: Path) -> Non
 )
 def test_what_it_cannot_do_is_said_beforehand(config: dict[str, Any], pointer: str) -> None:
     """A config that means nothing here is refused with its field and the remedy."""
-    problems = plugin.check(SandboxConfig.model_validate({"provider": "daytona"} | config))
-    assert [problem.pointer for problem in problems] == [pointer]
+    found = problems(SandboxConfig.model_validate({"provider": "daytona"} | config), plugin)
+    assert [problem.pointer for problem in found] == [pointer]

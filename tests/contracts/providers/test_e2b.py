@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from e2b_service import API_KEY, E2bService, e2b_service
-from sandbox.config import SandboxConfig
+from sandbox.config import SandboxConfig, problems
 from sandbox.e2b import plugin
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
@@ -154,5 +154,5 @@ async def test_a_port_is_shown_under_the_services_own_name(provider: Provider) -
 )
 def test_what_it_cannot_do_is_said_beforehand(config: dict[str, Any], pointer: str) -> None:
     """A config that means nothing here is refused with its field and the remedy."""
-    problems = plugin.check(SandboxConfig.model_validate({"provider": "e2b"} | config))
-    assert [problem.pointer for problem in problems] == [pointer]
+    found = problems(SandboxConfig.model_validate({"provider": "e2b"} | config), plugin)
+    assert [problem.pointer for problem in found] == [pointer]

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from kubernetes_objects import Object
 from kubernetes_service import TOKEN, TOKEN_WITHOUT_ROLE, KubernetesService, kubernetes_service
-from sandbox.config import SandboxConfig
+from sandbox.config import SandboxConfig, problems
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
 from sandbox.kubernetes import plugin
 from sandbox.kubernetes.settings import KubernetesSettings
@@ -370,5 +370,5 @@ def test_doctor_reports_cluster_controller_and_role(tmp_path: Path) -> None:
 )
 def test_what_it_cannot_do_is_said_beforehand(config: dict[str, Any], pointer: str) -> None:
     """A config that means nothing here is refused with its field and the remedy."""
-    problems = plugin.check(SandboxConfig.model_validate({"provider": "kubernetes"} | config))
-    assert [problem.pointer for problem in problems] == [pointer]
+    found = problems(SandboxConfig.model_validate({"provider": "kubernetes"} | config), plugin)
+    assert [problem.pointer for problem in found] == [pointer]

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import select, update
 
+from commands import DEVNULL, PIPE, gateway_command
 from delivery.database.engine import Database
+from delivery.database.tables import endpoints as endpoint_rows
 from delivery.events.event import new_id
 from delivery.webhooks import endpoints
 from gateway.accounts import api_keys
-from gateway.accounts.key_rotation import reencrypt_all
+from gateway.accounts.key_rotation import Reencryption, reencrypt_all
 from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
+from gateway.config.load import environment_without_ours
 from gateway.ingress.channel_state import SqlChannelSecrets
 from gateway.records import webhooks
 from gateway.records.records import Records
 from gateway.records.rules.endpoint_rules import CallableUrl
 from gateway.store.accounts import idempotency, records
+from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations as conversation_store
 from gateway.store.conversations import triggers
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.triggers import Trigger
+from gateway.store.schedule_tables import triggers as trigger_rows
+from gateway.store.tables import jobs as job_rows
+from gateway.store.tables import records as record_rows
+from gateway.store.tables import replies
 from gateway.store.turns import jobs as job_store
 from gateway.store.turns.jobs import Job
+from migrated import migrated_sqlite
 
 OLD, NEW = "old-" + "o" * 40, "new-" + "n" * 40
 
@@ -121,7 +135,7 @@ async def test_after_a_rotation_the_old_key_can_go(database: Database) -> None:
     credential = {"host": "example.org", "kind": "basic", "secret": login, "agents": ["*"]}
     async with database.begin() as connection:
         await Records(Vault([OLD])).create(connection, account, "credential", name="c", config=credential)
-    assert await reencrypt_all(database, Vault([NEW, OLD])) == 10
+    assert await reencrypt_all(database, Vault([NEW, OLD])) == Reencryption(renewed=10, unreadable=())
     after = Vault([NEW])
     for channel in ("chn_1", "chn_2"):
         assert await SqlChannelSecrets(database, channel, after).get("installation:T1") == channel
@@ -150,7 +164,7 @@ async def test_a_second_rotation_finds_nothing_to_do(database: Database) -> None
     await _fill(database, Vault([OLD]), 1)
     ring = Vault([NEW, OLD])
     await reencrypt_all(database, ring)
-    assert await reencrypt_all(database, ring) == 0
+    assert (await reencrypt_all(database, ring)).renewed == 0
 
 
 async def test_a_thousand_rows_are_renewed(database: Database) -> None:
@@ -173,6 +187,68 @@ async def test_a_thousand_rows_are_renewed(database: Database) -> None:
     assert all(book.sandbox_config(record).env_vars["TOKEN"].startswith("canary") for record in everything)
 
 
+async def test_the_command_rotates_the_others_and_lists_what_it_cannot(tmp_path: Path) -> None:
+    """A damaged value in each encrypted column stays as it is and is named; the exit code is 1 until then."""
+    tmp_path.joinpath("data").mkdir()
+    database = Database(await migrated_sqlite(tmp_path / "data" / "dovecote.db"))
+    account, job = await _fill(database, Vault([OLD]), 3)
+    trigger = await _add_trigger(database, account, Vault([OLD]))
+    async with database.begin() as connection:
+        (first, *_others) = await records.list_by_kind(connection, account, "sandbox")
+        spoilt = {"/envVars/TOKEN": "spoilt"}
+        of_first = record_rows.c.id == first.id
+        await connection.execute(update(record_rows).where(of_first).values(secrets=spoilt))
+        await connection.execute(update(endpoint_rows).values(previous_secret=b"\xff spoilt"))
+        await connection.execute(update(job_rows).values(token_sealed=b"\xff spoilt"))
+        await connection.execute(update(replies).values(body=b"\xff spoilt"))
+        await connection.execute(update(trigger_rows).values(sealed="v1.spoilt"))
+    code, done = await _reencrypt(tmp_path)
+    assert (code, done["renewed"]) == (1, 3)
+    assert {(one["table"], one["row"], one["field"]) for one in done["unreadable"]} == {
+        ("records", first.id, "/envVars/TOKEN"),
+        ("endpoints", await _only_endpoint(database), "previous_secret"),
+        ("jobs", job, "token"),
+        ("replies", account, "k"),
+        ("triggers", trigger, "secret"),
+    }
+    async with database.begin() as connection:
+        kept = await records.list_by_kind(connection, account, "sandbox")
+        assert [one.encrypted_secrets for one in kept if one.id == first.id] == [spoilt]
+        for table in (replies, job_rows, endpoint_rows, trigger_rows):
+            await connection.execute(table.delete())
+        await connection.execute(record_rows.delete().where(of_first))
+    book = Records(Vault([NEW]))
+    tokens = {book.sandbox_config(one).env_vars["TOKEN"] for one in kept if one.id != first.id}
+    assert tokens == {"canary-0", "canary-1", "canary-2"} - {_canary_of(first)}
+    await database.close()
+    assert await _reencrypt(tmp_path) == (0, {"renewed": 0, "unreadable": []})
+
+
+def _canary_of(record: Record) -> str:
+    return f"canary-{record.name.removeprefix('s')}"
+
+
+async def _only_endpoint(database: Database) -> str:
+    async with database.read() as connection:
+        return str((await connection.execute(select(endpoint_rows.c.id))).scalar_one())
+
+
+async def _reencrypt(directory: Path) -> tuple[int | None, dict[str, Any]]:
+    """Run the command with the new key first; returns its exit code and what it prints."""
+    child = await gateway_command(
+        *("secrets", "reencrypt", "--data", str(directory / "data"), "--json"),
+        env=environment_without_ours() | {"DOVECOTE_SECRET_KEYS": f"{NEW},{OLD}"},
+        cwd=directory,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    async with asyncio.timeout(60):
+        out, errors = await child.communicate()
+    assert out, errors
+    return child.returncode, json.loads(out)
+
+
 async def test_what_no_key_opens_stays_and_stops_nothing(database: Database) -> None:
     """A row whose key is lost is left alone; the others are renewed."""
     account, _job_id = await _fill(database, Vault([OLD]), 1)
@@ -180,7 +256,8 @@ async def test_what_no_key_opens_stays_and_stops_nothing(database: Database) -> 
     async with database.begin() as connection:
         config = {"envVars": {"TOKEN": "gone"}}
         await lost.create(connection, account, "sandbox", name="lost", config=config)
-    assert await reencrypt_all(database, Vault([NEW, OLD])) == 4
+    done = await reencrypt_all(database, Vault([NEW, OLD]))
+    assert (done.renewed, [one.field for one in done.unreadable]) == (4, ["/envVars/TOKEN"])
     async with database.read() as connection:
         record = await records.get(connection, account, "sandbox", "lost")
     assert record is not None

@@ -49,7 +49,7 @@ async def test_a_process_without_files_is_reported_as_such(tmp_path: Path) -> No
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
         assert not can_open_files()
-        found = await probe.run()
+        found = (await probe.run()).resources
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert found[Resource.OPEN_FILES] == "none can be opened: Too many open files"

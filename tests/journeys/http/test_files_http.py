@@ -18,6 +18,7 @@ import pytest_asyncio
 
 from api_server import ApiClient
 from files_gateway import ADMIN_KEY, ENV, FilesGateway, inline
+from gateway.store.accounts.stored_bytes import ROW_BYTES
 from gateway_process import gateway
 from openai_server import OpenAIServer, ScriptedTurn, ToolCall, images_of, last_text
 
@@ -351,12 +352,11 @@ async def test_messages_jobs_and_agents_files_count_against_the_quota_of_the_acc
     small, storage = replace(operator, key=made["key"]), f"/accounts/{made['id']}/storage"
     shell = {"name": "default", "config": {"model": "builtin:shell"}}
     agent = (await small.call("POST", "/accounts/me/agents", shell)).body["id"]
-    assert (await small.call("GET", "/accounts/me/storage")).body == {
-        "used_bytes": 0,
-        "limit_bytes": 1_000_000,
-    }
+    before = (await small.call("GET", "/accounts/me/storage")).body
+    assert before["limit_bytes"] == 1_000_000
+    assert 2 * ROW_BYTES < before["used_bytes"] < 4 * ROW_BYTES  # its key and its agent
     set_to = await operator.call("PUT", storage, {"limit_bytes": 100_000})
-    assert set_to.body == {"used_bytes": 0, "limit_bytes": 100_000}
+    assert set_to.body == {**before, "limit_bytes": 100_000}
     knowledge = f"/accounts/me/agents/{agent}/files/knowledge"
     assert (await put(small, f"{knowledge}/a.txt", b"k" * 40_000))[0] == 204
     turn = {"input": "!echo " + "m" * 25_000, "conversation": "long"}

@@ -27,7 +27,7 @@ BAD = {
 
 
 async def test_unreadable_channels_do_not_stop_the_others(tmp_path: Path) -> None:
-    """The account sees why each is not open, a corrected one receives, and the good one answers meanwhile."""
+    """The account sees why each is not open, corrects them, and the good one answers the whole time."""
     async with simulate() as platform, gateway(tmp_path / "data", env=ENV) as process:
         async with process.http() as session:
             mine = client(session, process)
@@ -53,6 +53,12 @@ async def test_unreadable_channels_do_not_stop_the_others(tmp_path: Path) -> Non
             corrected = await mine.call("PATCH", "/accounts/me/channels/refused", change)
             assert corrected.status == 200, corrected.body
             await wait_for_status(mine, "refused", lambda status: BAD["refused"] not in status["reason"])
+            kept = await mine.call("PATCH", "/accounts/me/channels/damaged", {"paused": True})
+            assert (kept.status, kept.body["errors"][0]["pointer"]) == (409, "/settings/token"), kept.body
+            replaced = await mine.call(
+                "PATCH", "/accounts/me/channels/damaged", {"settings": {"token": "1:replaced"}}
+            )
+            assert replaced.status == 200, replaced.body
             assert (await mine.call("DELETE", "/accounts/me/channels/damaged")).status == 204
 
 

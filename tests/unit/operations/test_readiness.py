@@ -11,7 +11,7 @@ import pytest
 
 from delivery.exhaustion import EXHAUSTED, Resource, exhausted_resource
 from gateway.config.setting_types import Role
-from gateway.observability.disk import REUSE_SECONDS, DiskProbe
+from gateway.observability.disk import LOW_BELOW_BYTES, REUSE_SECONDS, DiskProbe, DiskState
 from gateway.observability.readiness import assess
 
 HEALTHY: dict[str, Any] = {
@@ -66,13 +66,34 @@ async def test_a_directory_that_takes_no_write_is_reported_and_probed_again_late
     now = [0.0]
     directory = tmp_path / "data"
     probe = DiskProbe([directory], clock=lambda: now[0])
-    missing = (await probe.run())[Resource.DISK]
-    assert missing == "cannot be written: No such file or directory"
+    missing = (await probe.run()).resources[Resource.DISK]
+    assert missing == "cannot be used: No such file or directory"
     directory.mkdir()
-    assert (await probe.run())[Resource.DISK] == missing
+    assert (await probe.run()).resources[Resource.DISK] == missing
     now[0] += REUSE_SECONDS * 2
-    assert await probe.run() == dict.fromkeys(Resource, "ok")
+    assert (await probe.run()).resources == dict.fromkeys(Resource, "ok")
     assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOTCONN, errno.ESTALE, None])
+async def test_a_mount_that_fails_is_reported(tmp_path: Path, number: int | None) -> None:
+    """Whichever call to the file system fails, there is a reason, and the process is not ready."""
+
+    def fail(_directory: Path) -> int:
+        raise OSError(number, "failed") if number else OSError("failed")
+
+    for directory in (tmp_path, tmp_path / "missing"):
+        state = await DiskProbe([directory], read_free=fail).run()
+        assert state.resources[Resource.DISK].startswith("cannot be used: ")
+        health = assess(frozenset(Role), **HEALTHY | {"resources": state.resources})
+        assert (health.ready, health.checks["disk"]) == (False, state.resources[Resource.DISK])
+
+
+async def test_little_space_is_reported(tmp_path: Path) -> None:
+    """The least of the disks counts."""
+    probe = DiskProbe([tmp_path, tmp_path], read_free=lambda _directory: LOW_BELOW_BYTES - 1)
+    assert (await probe.run()) == DiskState(resources=dict.fromkeys(Resource, "ok"), is_low=True)
+    assert not (await DiskProbe([tmp_path], read_free=lambda _directory: LOW_BELOW_BYTES).run()).is_low
 
 
 def test_an_exhausted_resource_is_found_behind_other_errors() -> None:

@@ -1,0 +1,71 @@
+"""`dovecote secrets`: the secrets that the database stores encrypted."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from gateway.cli.database import database_status, translate_database_errors
+from gateway.cli.errors import CommandFailed, ExitCode, print_error
+from gateway.cli.group import Config, Data, Json, group, load_settings, local
+from gateway.cli.output import clean, print_json
+
+if TYPE_CHECKING:
+    from gateway.accounts.key_rotation import Reencryption
+    from gateway.config.settings import Settings
+
+secrets = group("Encrypt the stored secrets again.")
+
+REMEDY = "Add the key that encrypted it to secret_keys, or replace the secret: send its record a new value."
+
+
+@local(secrets, "reencrypt")
+def reencrypt_secrets(*, config: Config = None, data: Data = None, as_json: Json = False) -> None:
+    """Encrypt all stored secrets with the first key of secret_keys, and list those that no key decrypts.
+
+    A running gateway continues to work. Secrets that cannot be decrypted are left unchanged, and the exit
+    code is 1. With exit code 0 the old keys can be removed.
+    """
+    from gateway.infra.preflight import SecretKeyMismatch
+
+    settings = load_settings(config, data_dir=data)
+    with translate_database_errors():
+        try:
+            done = asyncio.run(_reencrypt(settings))
+        except SecretKeyMismatch as error:
+            raise CommandFailed(str(error)) from error
+    if as_json:
+        print_json(asdict(done))
+    else:
+        _print(done)
+    if done.unreadable:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _print(done: Reencryption) -> None:
+    typer.echo(f"{done.renewed} rows re-encrypted, {len(done.unreadable)} secrets unreadable")
+    for one in done.unreadable:
+        print_error(clean(f"{one.table} {one.row} {one.field}: {one.reason}"))
+    if done.unreadable:
+        print_error(REMEDY)
+
+
+async def _reencrypt(settings: Settings) -> Reencryption:
+    from delivery.database.engine import Database
+    from gateway.accounts.key_rotation import reencrypt_all
+    from gateway.accounts.vault import open_vault
+    from gateway.infra.preflight import check_secret_keys
+
+    status = await database_status(settings)
+    if not status.up_to_date:
+        raise CommandFailed("the database has another version's schema: see `dovecote migrate status`")
+    vault = open_vault(settings.data_dir, settings.secret_keys)
+    database = Database(settings.database)
+    try:
+        await check_secret_keys(database, vault)
+        return await reencrypt_all(database, vault)
+    finally:
+        await database.close()
