@@ -5,10 +5,12 @@
 
 The quiet account runs turns of two kinds, one after the other: a plain reply, and a command in a sandbox.
 In each round it is measured idle, and then under one load of the busy account: turns that reply, turns that
-run commands; connections, sleeping turns and requests that are refused; or everything together, with hostile
-texts and frames. Idle and loaded measurements alternate, because other work on the machine changes both. The
-ratio compares the p95 of all rounds. A connection that the gateway refuses is tried again every second, and
-the table has the number of those that were open at the end.
+run commands; connections, sleeping turns and requests that are refused; or everything together, with
+hostile texts and frames. Idle and loaded measurements alternate, because other work on the machine changes
+both. The ratio compares the p95 of all rounds. The same load on another gateway of the machine shows what
+the shared processors and disk cost: accounts of one gateway cannot be better separated than two gateways. A
+connection that the gateway refuses is tried again every second, and the table has the number of those that
+were open at the end.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ CONNECTIONS_PER_SECOND = 400
 """How long a load runs before the quiet account is measured: some seconds, and the time to connect."""
 
 TURN_SECONDS = 120.0
+ELSEWHERE = " on another gateway"
 ROOT = Path(__file__).parents[1]
 
 
@@ -124,28 +127,32 @@ async def _measure(neighbours: Neighbours, load: str, samples: int, into: Sample
 
 
 async def measure_load(load: str, *, rounds: int, samples: int, turns: int, connections: int) -> Samples:
-    """Measure the quiet account idle and under a load, alternating; each round has a gateway of its own."""
+    """Measure the quiet account idle and under a load, alternating; each round has gateways of its own."""
     taken: Samples = defaultdict(list)
+    settling = SETTLING_SECONDS + connections / CONNECTIONS_PER_SECOND
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as directory:
-            async with open_neighbours(Path(directory) / "data") as neighbours:
-                await _measure(neighbours, "warm-up", 1, defaultdict(list))
-                await _measure(neighbours, "idle", samples, taken)
-                async with neighbours.load(load, turns, connections) as open_sockets:
-                    await asyncio.sleep(SETTLING_SECONDS + connections / CONNECTIONS_PER_SECOND)
-                    await _measure(neighbours, load, samples, taken)
-                taken[load, "sockets"] += open_sockets
+            root = Path(directory)
+            async with open_neighbours(root / "own") as own, open_neighbours(root / "other") as other:
+                await _measure(own, "warm-up", 1, defaultdict(list))
+                await _measure(own, "idle", samples, taken)
+                for gateway_used, name in ((other, f"{load}{ELSEWHERE}"), (own, load)):
+                    async with gateway_used.load(load, turns, connections) as open_sockets:
+                        await asyncio.sleep(settling)
+                        await _measure(own, name, samples, taken)
+                    taken[name, "sockets"] += open_sockets
     return taken
 
 
 def rows(load: str, taken: Samples) -> list[str]:
-    """Return the lines of the table for one load."""
+    """Return the lines of the table for one load, on another gateway and on the same."""
     lines = []
     for kind in QUIET_TURNS:
-        idle, loaded = (_quantiles(taken[name, kind]) for name in ("idle", load))
-        cells = [*(f"{1000 * value:,.0f}" for value in (*idle, *loaded)), f"{loaded[1] / idle[1]:.1f}"]
-        sockets = f"{statistics.median(taken[load, 'sockets']):,.0f}"
-        lines.append(f"| {load} | {kind} | {' | '.join(cells)} | {sockets} |")
+        for name in (f"{load}{ELSEWHERE}", load):
+            idle, loaded = (_quantiles(taken[one, kind]) for one in ("idle", name))
+            cells = [*(f"{1000 * value:,.0f}" for value in (*idle, *loaded)), f"{loaded[1] / idle[1]:.1f}"]
+            sockets = f"{statistics.median(taken[name, 'sockets']):,.0f}"
+            lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {sockets} |")
     return lines
 
 
