@@ -202,7 +202,9 @@ def version(kind: str = "docker") -> str:
 def open_network(engine: EngineProcess) -> str:
     """Return a bridge of the engine for allow-all; skips where the kernel has none."""
     # A bridge that another engine left behind may have the usual subnet, and would get the answers.
+    # Podman has 10.88.0.0/16 for itself.
     one, other = hashlib.sha256(str(engine.directory).encode()).digest()[:2]
+    one = 128 + one % 64
     subnets = [
         {"Subnet": f"10.{one}.{other}.0/24", "Gateway": f"10.{one}.{other}.1"},
         {"Subnet": f"fd00:{one:x}:{other:x}::/64", "Gateway": f"fd00:{one:x}:{other:x}::1"},
