@@ -46,19 +46,19 @@ def handle_options(*, _version: Version = False) -> None:
     """Handle the options that stand before a command."""
 
 
-local(app, "serve")(serve)
+local(app, "serve", logs=False)(serve)
 remote(app, "chat")(chat)
 remote(app, "acp")(acp)
 local(app, "doctor")(doctor)
 local(app, "init")(init)
 local(app, "apply")(apply)
 local(app, "backup")(backup)
-local(app, "logs")(logs)
+local(app, "logs", logs=False)(logs)
 app.add_typer(migrate, name="migrate")
 app.add_typer(upgrade, name="upgrade")
 app.add_typer(config, name="config")
 app.add_typer(secrets, name="secrets")
-local(app, "version")(version)
+local(app, "version", logs=False)(version)
 remote(app, "tail")(tail)
 remote(app, "trace")(trace)
 app.add_typer(conversations, name="conversations")

@@ -75,19 +75,32 @@ def require_models(settings: Settings) -> None:
         raise typer.Exit(ExitCode.USAGE)
 
 
-def local(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command that needs no gateway."""
+def local(
+    app: typer.Typer, name: str, *, logs: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command that needs no gateway.
+
+    If it `logs`, warnings of the modules that it uses go to stderr, never into its output.
+    """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
         def command(*args: Any, **kwargs: Any) -> None:
             with report_failures():
+                if logs:
+                    _log_warnings()
                 function(*args, **kwargs)
 
         app.command(name)(command)
         return function
 
     return register
+
+
+def _log_warnings() -> None:
+    from gateway.observability.log_setup import set_up_logging
+
+    set_up_logging(level="warning")
 
 
 RemoteCommand = Callable[..., Coroutine[Any, Any, None]]

@@ -158,6 +158,8 @@ async def test_the_broker_dies_with_its_gateway(tmp_path: Path) -> None:
         "import asyncio, sys, pathlib\n"
         "from gateway.infra.embedded_nats import open_embedded_nats\n"
         "from gateway.infra.data_dir import DataDirLock\n"
+        "import structlog\n"
+        "structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))\n"
         "async def main():\n"
         "    with DataDirLock(pathlib.Path(sys.argv[1])) as lock:\n"
         "        async with open_embedded_nats(lock, storage_bytes=200_000_000) as broker:\n"

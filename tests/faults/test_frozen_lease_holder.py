@@ -21,9 +21,12 @@ from nats_servers import NatsServer, nats_server
 
 HOLDER_PROGRAM = """
 import asyncio, sys, time
+import structlog
 from delivery.errors import LeaseLost
 from delivery.broker.leases import JetStreamLeases, LeaseHolder
 from delivery.broker.connection import connect
+
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 async def main(url, token):
     async with connect(url, token=token) as link:

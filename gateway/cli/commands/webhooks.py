@@ -106,7 +106,7 @@ async def delete_webhook(gateway: GatewayClient, webhook: Id) -> None:
     typer.echo(f"{webhook} deleted")
 
 
-@local(webhooks, "listen")
+@local(webhooks, "listen", logs=False)
 def listen(
     *,
     secret: Annotated[str, typer.Option(help="The endpoint's whsec_ secret.", prompt=True, hide_input=True)],

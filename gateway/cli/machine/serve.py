@@ -101,7 +101,7 @@ def command() -> Callable[..., object]:
     """Return a command line that has this command alone, built once in a process."""
     app: typer.Typer = group(ABOUT)
     app.callback()(_be_a_group)
-    local(app, "serve")(serve)
+    local(app, "serve", logs=False)(serve)
     return get_command(app)
 
 

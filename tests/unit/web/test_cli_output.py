@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime
 
@@ -29,6 +31,25 @@ NOW = datetime(2030, 1, 31, 12, 0, 0, tzinfo=UTC)
 def test_a_time_is_shown_as_its_distance(text: str, shown: str) -> None:
     """The largest unit counts; a text that is no time stays."""
     assert relative_time(text, NOW) == shown
+
+
+def test_warnings_of_modules_are_not_part_of_the_output() -> None:
+    """A local command prints its result only; what the modules that it uses log goes to stderr."""
+    program = (
+        "import structlog\n"
+        "from gateway.cli.group import group, local\n"
+        "app = group('test')\n"
+        "def work() -> None:\n"
+        "    structlog.get_logger('channels').warning('channel.probe_failed', room='C1')\n"
+        "    structlog.get_logger('channels').info('channel.probe_begun')\n"
+        "    print('{}')\n"
+        "local(app, 'work')(work)\n"
+        "app()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout == "{}\n"
+    assert "channel.probe_failed" in done.stderr
+    assert "channel.probe_begun" not in done.stderr
 
 
 class Terminal(io.StringIO):
