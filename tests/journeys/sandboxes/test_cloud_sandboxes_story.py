@@ -195,6 +195,6 @@ async def test_a_workspace_on_lambda_keeps_its_files_and_refuses_jobs(tmp_path: 
         assert "made" in await turn("a", "!cat note.txt")
         assert "nothing" in await turn("b", "!ls; touch left; echo nothing")
         assert "left" not in await turn("b", "!ls")
-        assert "foreground" in await turn("a", "!& sleep 1; echo late")
+        assert "there is no argument 'background'" in await turn("a", "!& sleep 1; echo late")
         listed = await mine.call("GET", "/accounts/me/workspaces/work/files")
         assert {one["name"] for one in listed.body["items"]} == {"note.txt"}
