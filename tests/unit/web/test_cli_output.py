@@ -46,7 +46,7 @@ def test_warnings_of_modules_are_not_part_of_the_output() -> None:
         "local(app, 'work')(work)\n"
         "app()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "{}\n"
     assert "channel.probe_failed" in done.stderr
     assert "channel.probe_begun" not in done.stderr
