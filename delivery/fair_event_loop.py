@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import socket
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
@@ -133,6 +134,14 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         if not self._serves_accounts:
             self._serve_accounts_soon()
         return handle
+
+    async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
+        """Accept a connection; that the socket is watched no longer is not left to the account's queue.
+
+        The loop could accept a second connection for the same call, and lose it.
+        """
+        with ahead_of_accounts():
+            return await super().sock_accept(sock)
 
     async def subprocess_exec(
         self, protocol_factory: Callable[[], Protocol], *args: Any, **kwargs: Any

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections import Counter
 from collections.abc import Coroutine
+from contextlib import ExitStack
 from contextvars import copy_context
 from typing import Any
 
@@ -27,6 +29,13 @@ def work_for(seconds: float) -> None:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
+
+
+async def keep_busy() -> None:
+    """Have a callback of a millisecond ready at any time."""
+    while True:
+        work_for(0.001)
+        await asyncio.sleep(0)
 
 
 def serve(scheduler: FairTimeScheduler[str], seconds: dict[str, float]) -> str:
@@ -212,3 +221,34 @@ def test_a_process_is_watched_for_no_account() -> None:
         assert watcher.accounts == [SYSTEM, SYSTEM]
 
     run(check())
+
+
+def test_connections_that_arrive_together_are_all_accepted() -> None:
+    """While the account's callbacks wait, the loop accepts one connection for each call, and loses none."""
+    problems: list[dict[str, Any]] = []
+
+    async def check() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: problems.append(context))
+        with socket.create_server(("127.0.0.1", 0), backlog=50) as server, ExitStack() as opened:
+            server.setblocking(False)
+
+            async def accept_all() -> None:
+                for _ in range(20):
+                    accepted, _address = await loop.sock_accept(server)
+                    opened.enter_context(accepted)
+
+            with working_for("ann"):
+                accepting = asyncio.create_task(accept_all())
+                busy = [asyncio.create_task(keep_busy()) for _ in range(5)]
+            for _ in range(10):
+                await asyncio.sleep(0.02)  # it waits for the next connection
+                for _ in range(2):
+                    opened.enter_context(socket.create_connection(server.getsockname()))
+            async with asyncio.timeout(20):
+                await accepting
+            for task in busy:
+                task.cancel()
+
+    run(check())
+    assert problems == []
