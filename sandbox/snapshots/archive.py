@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import os
 import posixpath
+import shutil
 import stat
 import tarfile
 from collections.abc import Iterator
@@ -147,16 +148,35 @@ def _leads_out(member: tarfile.TarInfo, top: str) -> bool:
 
 
 def unpack(archive: Path, into: Path, *, top: str, limit: int) -> None:
-    """Unpack the members below `top` into an empty directory of our own; raises UnsafePath."""
+    """Unpack the members below `top` into an empty directory of our own; raises UnsafePath.
+
+    The filters of `tarfile` are newer than Python 3.11.2, so the files are written here.
+    """
     validate(archive, limit=limit)
     with tarfile.open(archive, mode="r:gz") as tar:
         for member in tar:
             path = posixpath.normpath(member.name)
-            if not path.startswith(f"{top}/"):
-                continue
-            inner = member.replace(name=path[len(top) + 1 :], deep=False)
-            if inner.issym() and inner.linkname.startswith("/"):
-                (into / inner.name).parent.mkdir(parents=True, exist_ok=True)
-                (into / inner.name).symlink_to(inner.linkname)
-            else:
-                tar.extract(inner, into, filter="data")
+            if path.startswith(f"{top}/"):
+                _unpack_member(tar, member, into / path[len(top) + 1 :])
+
+
+def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if member.isdir():
+        target.mkdir(exist_ok=True)
+        return
+    target.unlink(missing_ok=True)
+    if member.issym():
+        target.symlink_to(member.linkname)
+    else:
+        _write_file(tar, member, target)
+
+
+def _write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    """Write a file that only its owner may write; no bit of setuid, setgid or sticky survives."""
+    content = tar.extractfile(member)
+    assert content is not None, "a regular file"
+    with content, target.open("xb") as file:
+        shutil.copyfileobj(content, file, _CHUNK)
+        os.fchmod(file.fileno(), member.mode & 0o755 | 0o600)
+    os.utime(target, (member.mtime, member.mtime))

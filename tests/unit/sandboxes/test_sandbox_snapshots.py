@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import stat
 import tarfile
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -104,6 +105,22 @@ def test_a_hostile_archive_is_refused_as_a_whole(members: list[tarfile.TarInfo],
     with pytest.raises(UnsafePath):
         archive.unpack(file, into, top="home", limit=LIMIT)
     assert not list(into.iterdir())
+
+
+def test_what_is_unpacked_is_written_by_its_owner_alone(tmp_path: Path) -> None:
+    """The owner reads and writes each file. No setuid, setgid or sticky bit; others never write."""
+    members = [_member("home/all", size=1), _member("home/none", size=1), _member("home/all", size=1)]
+    members[0].mode, members[1].mode, members[2].mode = 0o644, 0, 0o7777
+    members[2].mtime = 1_700_000_000
+    file, back = tmp_path / "archive", tmp_path / "back"
+    with tarfile.open(file, "w:gz") as tar:
+        for member in members:
+            tar.addfile(member, io.BytesIO(b"x"))
+    back.mkdir()
+    archive.unpack(file, back, top="home", limit=LIMIT)
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in back.iterdir()}
+    assert found == {"all": 0o755, "none": 0o600}
+    assert (back / "all").stat().st_mtime == 1_700_000_000
 
 
 def test_a_bomb_is_refused(tmp_path: Path) -> None:
