@@ -10,7 +10,7 @@ from gateway.files.media_types import detect_media_type
 from gateway.files.transcription import VoiceServiceFailed, post_bounded, run_command
 
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_LINK = re.compile(r"!?\[([^\[\]\n]*+)\]\((?:[^()\n]++|\([^()\n]*+\))*+\)")
+_LINK = re.compile(r"!?\[([^\[\]\n]*+)\]\((?:[^()\n]++|\([^()\n]*+\))*\)")
 """A link or an image. No part can contain another's beginning, so that no text is read again and again."""
 
 _MARKS = re.compile(r"[*`~|]+|^[#>\-+ \t]+", re.MULTILINE)

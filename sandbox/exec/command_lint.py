@@ -42,13 +42,13 @@ _TOKEN = re.compile(
     |(?P<plain>[^ \t\r\n#;&|(){}'"\\]++)
     |\\(?P<escaped>.)
     |'(?P<single>[^']*+)'
-    |"(?P<double>(?:[^"\\]++|\\.)*+)"
+    |"(?P<double>(?:[^"\\]++|\\.)*)"
     """,
     re.VERBOSE | re.DOTALL,
 )
 _WORD_PARTS = frozenset({"plain", "escaped", "single", "double"})
 _ESCAPED = re.compile(r'\\(["\\])')
-_SYSTEM = re.compile(r"^/(etc|root|home|var|proc|sys|boot|srv|run|mnt)(?:/[\w.+@*-]++)*+$")
+_SYSTEM = re.compile(r"^/(etc|root|home|var|proc|sys|boot|srv|run|mnt)(?:/[\w.+@*-]++)*$")
 """Directories that hold what belongs to the system or to other people."""
 _CLIMBS = re.compile(r"(^|/)\.\.(/|$)")
 _REDIRECTION = re.compile(r"^[0-9]*[<>]++[&|]?")

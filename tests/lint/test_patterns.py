@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hostile_text import Text, applications, grows_too_fast, hostile_texts
+from hostile_text import Text, applications, grows_too_fast, has_possessive_group, hostile_texts
 from regular_expressions import METHODS, expressions_of, read_expressions
 from source_trees import PACKAGES, Source, sources
 
@@ -198,8 +198,30 @@ def test_hostile_text_takes_linear_time(file: str) -> None:
         texts = [*HAND_MADE.get(key, ()), *hostile_texts(pattern)]
         found += [f"{key}: {text}" for text in texts if is_slow(pattern, text, EXPRESSIONS[key].methods)][:1]
     assert not found, (
-        "use a possessive quantifier, exclude what comes next from a class, or bound a repetition below 200"
+        "use a possessive quantifier after a class, exclude what comes next from a class, "
+        "or bound a repetition below 200"
     )
+
+
+def test_no_group_is_possessive() -> None:
+    """`(…)*+` and `(?>…)` match wrongly before Python 3.11.5; `[…]*+` matches as it should."""
+    patterns = {key: EXPRESSIONS[key].build(LOCAL.get(key, {})) for key in listed()}
+    assert not [key for key, pattern in patterns.items() if has_possessive_group(pattern)]
+
+
+@pytest.mark.parametrize(
+    ("words", "has_one"),
+    [
+        (r"(?:a++b)*+", True),
+        (r"(a)?+", True),
+        (r"(?:ab|c)++", True),
+        (r"x(?:(?>ab)|c)", True),
+        (r"(a*+[^b]++\n?+|c)*", False),
+    ],
+)
+def test_a_possessive_group_is_found(words: str, has_one: bool) -> None:
+    """It is found at any depth, and a possessive class is not taken for one."""
+    assert has_possessive_group(re.compile(words)) is has_one
 
 
 LARGE_BOUND = re.compile(r"\{(\d*),(?:[2-9]\d\d|\d{4,})\}")

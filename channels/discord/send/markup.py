@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from channels.inbox.code import fenced_lines
 
-_SMALL_HEADING = re.compile(r"^ {0,3}#{4,6}[ \t]+(\S[^ \t\n]*+(?:[ \t]++(?!#*+[ \t]*+$)[^ \t\n]++)*+)")
+_SMALL_HEADING = re.compile(r"^ {0,3}#{4,6}[ \t]+(\S[^ \t\n]*+(?:[ \t]++(?!#*+[ \t]*+$)[^ \t\n]++)*)")
 _DELIMITER = re.compile(r"^ {0,3}[|:-][-:| \t]*$")
 _IMAGE = re.compile(r"!(\[[^\[\]\n]{0,200}\]\(https?://[^\s()<>]{1,1000}\))")
 _SPECIAL = re.compile(r"([\\*_~`|>#\[\]()+\-<])")

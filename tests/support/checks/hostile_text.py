@@ -33,6 +33,9 @@ _POOL = "aMZ0 \t\n-_.:/\\<>[](){}#*`~|=+@!?&;,'\"$%^é\x01"
 _LONG = 20
 """A repetition that can be longer than this is driven long."""
 
+_SINGLE = (["ANY"], ["IN"], ["LITERAL"], ["NOT_LITERAL"])
+"""The parts that match exactly one character."""
+
 Text = tuple[str, str, str]
 """What comes first, what is repeated, and what ends the text."""
 
@@ -45,6 +48,30 @@ def hostile_texts(pattern: AnyPattern) -> list[Text]:
     tree = _parser.parse(source, pattern.flags & ~re.DEBUG)
     words = source.decode("latin-1") if isinstance(source, bytes) else source
     return list(dict.fromkeys([*_driven(tree, ""), *_pairs(words)]))
+
+
+def has_possessive_group(pattern: AnyPattern) -> bool:
+    """Return whether a group is possessive or atomic, which Python before 3.11.5 matches wrongly."""
+    return _is_possessive_group(_parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG))
+
+
+def _is_possessive_group(tree: Any) -> bool:
+    for kind, value in tree:
+        parts = list(_sequences(value))
+        if str(kind) == "ATOMIC_GROUP" or any(map(_is_possessive_group, parts)):
+            return True
+        if str(kind) == "POSSESSIVE_REPEAT" and [str(inner) for inner, _ in parts[0]] not in _SINGLE:
+            return True
+    return False
+
+
+def _sequences(value: Any) -> Iterator[Any]:
+    """Yield the sequences of parts below a part."""
+    if isinstance(value, _parser.SubPattern):
+        yield value
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _sequences(one)
 
 
 def _pairs(words: str) -> Iterator[Text]:
