@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.mutant_table import MUTANTS, Mutant
+from source_trees import ROOT, tracked
 
-ROOT = Path(__file__).parents[1]
 TIMEOUT_SECONDS = 900
 TESTS_FAILED = 1
 
@@ -38,16 +38,10 @@ class MutantRow:
 
 def copy_tree(target: Path) -> None:
     """Copy the repository's files to a directory: those that git knows, and new ones it does not ignore."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    for name in listed.stdout.decode().split("\0"):
-        if name and (ROOT / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
+    for path in tracked():
+        copied = target / path.relative_to(ROOT)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copied)
 
 
 def apply_mutant(mutant: Mutant, text: str) -> str:

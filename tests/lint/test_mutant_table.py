@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench.mutant_table import MUTANTS, Mutant
-from bench.mutants import ROOT, apply_mutant
+from bench.mutants import apply_mutant
+from source_trees import ROOT
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -31,8 +31,11 @@ BOUND = 90.0
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a signed release; `release` itself compares two builds."""
     folder = tmp_path_factory.mktemp("release")
-    if shutil.which("ssh-keygen") is None:
-        pytest.skip("ssh-keygen is not installed")
+    for program in ("git", "ssh-keygen"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    if not (ROOT / ".git").exists():
+        pytest.skip("this copy of the repository is no clone")
     key = folder / "key"
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "release@example.com", "-f", str(key))
     images = folder / "images.txt"

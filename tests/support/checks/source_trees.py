@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ast
 import gc
+import os
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TypeVar, cast
@@ -54,15 +56,36 @@ class Source:
 
 @cache
 def tracked() -> tuple[Path, ...]:
-    """Return the files of the repository, the untracked ones that are not ignored too."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    names = listed.stdout.decode().split("\0")
-    return tuple(path for name in names if name and (path := ROOT / name).is_file())
+    """Return the files of the repository, the untracked ones that are not ignored too.
+
+    Without git, or in a copy that is no clone, these are all files that `.gitignore` does not name.
+    """
+    return tuple(path for name in files_of_git() or files_not_ignored() if (path := ROOT / name).is_file())
+
+
+def files_of_git() -> list[str] | None:
+    """Return the names of the files that git lists, or None without git or outside of a clone."""
+    listing = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    try:
+        done = subprocess.run(["git", *listing], cwd=ROOT, capture_output=True, check=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return None
+    return [name for name in done.stdout.decode().split("\0") if name]
+
+
+def files_not_ignored() -> list[str]:
+    """Return the names that git would list; each line of `.gitignore` names a file or a directory."""
+    ignored = [".git", *(line.strip("/") for line in (ROOT / ".gitignore").read_text().split())]
+    found: list[str] = []
+    for parent, directories, files in os.walk(ROOT):
+        directories[:] = [name for name in directories if not _matches(name, ignored)]
+        below = Path(parent).relative_to(ROOT)
+        found += [(below / name).as_posix() for name in files if not _matches(name, ignored)]
+    return sorted(found)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def sources(*tops: str) -> Iterator[Source]:
