@@ -53,7 +53,7 @@ def test_an_adapter_is_no_larger_than_its_limit(adapter: str) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLE_LIMITS)
 def test_an_example_adapter_is_short(example: str) -> None:
-    """An author writes only what the framework cannot know about a platform."""
+    """An author writes only what is specific to a platform."""
     source = (CHANNELS.parent / "examples" / example).read_text()
     assert count_code_lines(source) <= EXAMPLE_LIMITS[example]
 

@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
-    """A gateway whose agent repeats what it is told."""
+    """A gateway whose agent repeats its input."""
     async with OpenAIServer(answer) as model:
         env = {
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
@@ -118,7 +118,7 @@ async def test_a_place_whose_module_was_lost_appears(
 
 
 async def test_a_concurrent_save_is_accepted_or_replaced(gateway: GatewayProcess, console: Console) -> None:
-    """A form whose field was changed meanwhile shows both ways on: take theirs, or replace theirs."""
+    """A form whose field another user changed shows both ways on: take theirs, or replace theirs."""
     page = console.page
     await add_agent(gateway, "both", {"model": "builtin:shell"})
     await console.enter(gateway)

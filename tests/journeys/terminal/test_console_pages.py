@@ -268,7 +268,7 @@ async def test_files_are_attached_pasted_and_dropped(console: Console) -> None:
 
 
 async def test_an_answer_is_one_unit_with_tables_tasks_and_code(console: Console) -> None:
-    """Markdown is drawn, and below it stand duration, tokens and the way to the trace."""
+    """Markdown is drawn, and below it are duration, tokens and the way to the trace."""
     page = console.page
     await console.start_conversation("report please")
     said = page.locator('[data-role="assistant"]')

@@ -50,7 +50,7 @@ async def console(browser: Browser) -> AsyncIterator[Console]:
 async def test_a_webhook_is_added_tested_replayed_and_removed(
     gateway: GatewayProcess, console: Console
 ) -> None:
-    """Faults stand at their fields, a secret is shown once, a test leads to its attempts."""
+    """Faults are shown at their fields, a secret is shown once, a test leads to its attempts."""
     page = console.page
     async with webhook_receiver(respond(200)) as receiver:
         await console.enter(gateway)

@@ -1,4 +1,4 @@
-"""Two tabs of the console: what one changed meanwhile is not overwritten unseen by the other."""
+"""Two tabs of the console: a change of one is not overwritten unseen by the other."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def call(gateway: GatewayProcess, method: str, path: str, body: Any = None
 
 
 async def test_a_note(gateway: GatewayProcess, console: Console) -> None:
-    """The text that the other tab wrote stands at the field; a second press replaces it."""
+    """The text that the other tab wrote is shown at the field; a second press replaces it."""
     page = console.page
     made = await call(gateway, "POST", "/accounts/me/memories", {"scope": "account", "text": "first"})
     path = f"/accounts/me/memories/{made['id']}"

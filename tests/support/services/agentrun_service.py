@@ -242,7 +242,7 @@ def settings_for(url: str) -> dict[str, Any]:
 
 
 async def _serve(directory: Path) -> None:
-    """Tell the address on stdout and serve until stdin is closed."""
+    """Print the address on stdout and serve until stdin is closed."""
     async with agentrun_service(directory) as service:
         print(service.url, flush=True)  # noqa: T201 - for who started us
         await asyncio.to_thread(sys.stdin.read)

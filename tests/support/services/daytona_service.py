@@ -268,7 +268,7 @@ async def daytona_service(directory: Path) -> AsyncIterator[DaytonaService]:
 
 
 async def _serve(directory: Path) -> None:
-    """Tell the address on stdout and serve until stdin is closed."""
+    """Print the address on stdout and serve until stdin is closed."""
     async with daytona_service(directory) as service:
         print(service.url, flush=True)  # noqa: T201 - for who started us
         await asyncio.to_thread(sys.stdin.read)

@@ -50,7 +50,7 @@ class E2bInstance:
         return dict(self.asked.get("metadata") or {})
 
     def set_timeout(self, seconds: int) -> None:
-        """Let its time begin anew."""
+        """Restart its time."""
         self.ends = datetime.now(UTC) + timedelta(seconds=seconds)
 
     def to_json(self) -> dict[str, Any]:
@@ -315,7 +315,7 @@ async def e2b_service(directory: Path) -> AsyncIterator[E2bService]:
 
 
 async def _serve(directory: Path) -> None:
-    """Tell the address on stdout and serve until stdin is closed."""
+    """Print the address on stdout and serve until stdin is closed."""
     async with e2b_service(directory) as service:
         print(service.url, flush=True)  # noqa: T201 - for who started us
         await asyncio.to_thread(sys.stdin.read)

@@ -257,5 +257,5 @@ def test_settings_that_are_put_together_keep_their_defaults() -> None:
 def test_each_command_of_the_gateway_is_one_where_commands_are_messages(
     text: str, slash: tuple[str, str] | None, mentioned: tuple[str, str] | None
 ) -> None:
-    """With a slash it takes arguments; a word after a mention is a command only if it stands alone."""
+    """With a slash it takes arguments; a word after a mention is a command only if it is alone."""
     assert (parse_slash(text), parse_mentioned(text)) == (slash, mentioned)
