@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Route, expect
+from playwright.async_api import Route, expect
 
-from console_driver import CHROMIUM, Console, open_browser, open_console
+from console_driver import CHROMIUM, Console
 from console_setup import add_agent, change, fault_of, records
 from demo_model import answer
 from gateway_process import GatewayProcess
@@ -34,22 +34,6 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
         }
         async with running(tmp_path_factory.mktemp("faults") / "data", env=env) as process:
             yield process
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    """A browser for all stories; each opens a page that shares nothing with the others."""
-    async with open_browser() as process:
-        yield process
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def console(browser: Browser) -> AsyncIterator[Console]:
-    """A fresh page, which may not have complained of anything by the end."""
-    async with open_console(browser) as view:
-        yield view
-        assert view.console_errors == []
-        assert await view.violations() == []
 
 
 async def lose(console: Console, path: str, times: int) -> Counter[str]:

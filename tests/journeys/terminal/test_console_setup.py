@@ -11,7 +11,7 @@ from playwright.async_api import Browser, expect
 
 from axe_checks import find_barriers
 from channels.telegram.simulator import Simulator, simulate
-from console_driver import CHROMIUM, Console, open_browser, open_console
+from console_driver import CHROMIUM, Console, open_console
 from console_setup import add_agent, change, connect_telegram, fault_of, records
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
@@ -35,13 +35,6 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    """A browser for all stories."""
-    async with open_browser() as process:
-        yield process
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def platform() -> AsyncIterator[Simulator]:
     """Telegram on loopback."""
     async with simulate() as simulator:
@@ -49,15 +42,12 @@ async def platform() -> AsyncIterator[Simulator]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def console(browser: Browser, gateway: GatewayProcess) -> AsyncIterator[Console]:
-    """A fresh page with the key entered, which may not have complained of anything by the end."""
-    async with open_console(browser) as view:
-        await view.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        await view.enter(gateway)
-        yield view
-        assert view.console_errors == []
-        assert await view.violations() == []
-        assert await find_barriers(view.page) == []
+async def console(console: Console, gateway: GatewayProcess) -> AsyncIterator[Console]:
+    """A fresh page with the key entered, which has no barriers by the end."""
+    await console.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await console.enter(gateway)
+    yield console
+    assert await find_barriers(console.page) == []
 
 
 async def test_a_bot_is_connected_tested_and_paused_and_a_person_let_in(
