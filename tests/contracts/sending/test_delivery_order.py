@@ -53,7 +53,7 @@ class FailingChannel(MemoryChannel):
 
 @dataclass(slots=True)
 class AttachmentUploads:
-    """Attachments of files: each attempt fails, or hangs while `hanging` is set."""
+    """Attachments of files: each attempt fails, or hangs until `hanging` is set."""
 
     attempts: int = 0
     hanging: asyncio.Event | None = None
