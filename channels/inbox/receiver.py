@@ -87,7 +87,7 @@ class InboxReceiver(Receiver):
 class DecodeForBot(Protocol[B_contra]):
     """Return the update of a raw one in a channel; `bot` is what `identify` returned."""
 
-    def __call__(self, raw: object, /, *, channel: str, bot: B_contra) -> Update | IgnoredUpdate:
+    def __call__(self, raw: Any, /, *, channel: str, bot: B_contra) -> Update | IgnoredUpdate:
         """Decode one raw update."""
 
 
