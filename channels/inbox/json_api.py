@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import Any
 
@@ -10,8 +11,10 @@ import aiohttp
 from pydantic import SecretStr
 
 from channels.errors import ChannelError
-from channels.inbox.calls import TIMEOUT_SECONDS, HttpResponse, call
+from channels.inbox.calls import TIMEOUT_SECONDS, HttpResponse, call, connecting
 from channels.inbox.errors import rate_limit, status_error
+from channels.inbox.settings import TokenSettings
+from egress.guard import EgressGuard
 
 RETRY_SECONDS = 30.0
 """Seconds to wait after a rate limit that names no time."""
@@ -55,3 +58,17 @@ class JsonApi:
         limited = rate_limit(response.status, response.headers, RETRY_SECONDS)
         detail = f"{what}: HTTP {response.status}"
         return limited or status_error(response.status, detail, self._meanings)
+
+
+def connecting_json(
+    meanings: Mapping[int, type[ChannelError]] = MappingProxyType({}),
+) -> Callable[[TokenSettings, EgressGuard], AbstractAsyncContextManager[JsonApi]]:
+    """Return what yields the API at the URL of settings, with their token, and closes it on exit.
+
+    `meanings` are those of `JsonApi`.
+    """
+
+    def make(session: aiohttp.ClientSession, settings: TokenSettings) -> JsonApi:
+        return JsonApi(session, settings.url, settings.token, meanings)
+
+    return connecting(make)

@@ -1,16 +1,36 @@
-"""Receive what a platform posts, and what a feed finds: the receiver of a message inbox."""
+"""Receive what a platform posts, and what a feed finds: the receiver of a message inbox.
+
+`open_with` connects a bot with such a receiver.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from channels.inbox.calls import parse_json
 from channels.inbox.polling import UpdateFeed, accept_all, poll
 from channels.message import IgnoredUpdate, Update
-from channels.port import Accept, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
+from channels.port import (
+    Accept,
+    ChannelState,
+    Connection,
+    Receiver,
+    ReceiverStatus,
+    Sender,
+    WebhookRequest,
+    WebhookResponse,
+)
 from channels.supervision import supervise
+from egress.guard import EgressGuard
+
+A = TypeVar("A")
+B = TypeVar("B")
+S = TypeVar("S")
+B_contra = TypeVar("B_contra", contravariant=True)
 
 DecodeOne = Callable[[Any], Update | IgnoredUpdate]
 IsSigned = Callable[[Mapping[str, str], bytes], bool]
@@ -62,3 +82,35 @@ class InboxReceiver(Receiver):
     def decode(self, raw: Any) -> Iterable[Update | IgnoredUpdate]:
         """Return the update of a raw one."""
         yield self._decode(raw)
+
+
+class DecodeForBot(Protocol[B_contra]):
+    """Return the update of a raw one in a channel; `bot` is what `identify` returned."""
+
+    def __call__(self, raw: Any, /, *, channel: str, bot: B_contra) -> Update | IgnoredUpdate:
+        """Decode one raw update."""
+
+
+def open_with(
+    connect: Callable[[S, EgressGuard], AbstractAsyncContextManager[A]],
+    identify: Callable[[A], Awaitable[B]],
+    decode: DecodeForBot[B],
+    *,
+    feed: Callable[[A, S, ChannelState], UpdateFeed],
+    sender: Callable[[A], Sender],
+) -> Callable[[str, S, ChannelState, EgressGuard], AbstractAsyncContextManager[Connection]]:
+    """Return what opens a bot: it connects, asks for the bot, then polls the feed and sends.
+
+    A wrong token ends in `identify`. The channel has no webhooks. `connect` and `identify` are as for
+    `channels.inbox.checks.probe_with`.
+    """
+
+    @asynccontextmanager
+    async def open_bot(
+        channel: str, settings: S, state: ChannelState, guard: EgressGuard
+    ) -> AsyncIterator[Connection]:
+        async with connect(settings, guard) as api:
+            read = partial(decode, channel=channel, bot=await identify(api))
+            yield Connection(receiver=InboxReceiver(feed(api, settings, state), read), sender=sender(api))
+
+    return open_bot

@@ -37,6 +37,18 @@ def token_digest(token: SecretStr) -> str:
     return sha256(token.get_secret_value().encode()).hexdigest()[:16]
 
 
+class TokenSettings(ChannelSettings):
+    """Settings of a bot with one token, on a server of its operator."""
+
+    url: EndpointUrl = Field(description="URL of the platform's server.")
+    token: Secret = Field(description="The bot's token.")
+
+    @property
+    def account(self) -> str:
+        """A name of the bot's account, without its token."""
+        return token_digest(self.token)
+
+
 class ModeSettings(ChannelSettings):
     """How updates arrive: posted by the platform, or polled."""
 

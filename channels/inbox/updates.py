@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from channels.inbox.code import code_spans, fenced_lines, is_quoted
+from channels.inbox.commands import parse_mentioned, parse_slash
 from channels.message import Attachment, Command, IgnoredUpdate, Message
 
 
@@ -40,3 +41,19 @@ def make_update(
     if not text and not attachments:
         return IgnoredUpdate(reason="a message with neither text nor file")
     return Message(text=text, attachments=attachments, mentions_bot=mention, edited=edited, **common)
+
+
+def parse_update(
+    text: str,
+    common: dict[str, Any],
+    *,
+    mention: bool,
+    attachments: tuple[Attachment, ...] = (),
+    edited: bool = False,
+) -> Message | Command | IgnoredUpdate:
+    """Return the command or message of a text; after a mention, a command needs no slash.
+
+    The parameters are those of `make_update`.
+    """
+    command = parse_mentioned(text) if mention else parse_slash(text)
+    return make_update(text, command, common, mention=mention, attachments=attachments, edited=edited)

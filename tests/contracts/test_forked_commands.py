@@ -55,7 +55,7 @@ async def test_environment_and_working_directory_are_its_own(tmp_path: Path, sta
 
 @both
 async def test_signals_reach_it_and_end_it(tmp_path: Path, started: bool) -> None:
-    """Its process id is the gateway's own; SIGKILL is told by the exit code, SIGTERM ends it politely."""
+    """Its process id is the gateway's own; SIGKILL shows in its exit code, SIGTERM ends it politely."""
     process = GatewayProcess(tmp_path / "data", started=started)
     await process.start()
     assert Path(f"/proc/{process.pid}/cwd").samefile(tmp_path)  # noqa: ASYNC240 - procfs answers at once

@@ -51,7 +51,7 @@ CLOSED = (
 """Addresses that nothing may be sent to from a sandbox: metadata services, private networks, multicast."""
 
 REFUSED = {"EHOSTUNREACH", "ENETUNREACH", "EACCES", "EPERM", "EINVAL", "EADDRNOTAVAIL"}
-"""What a sender hears of the filter, or of a kernel without a route; nothing of it is a time-out."""
+"""The error that a sender gets from the filter, or a kernel without a route; none is a time-out."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Connections that came and went cost nobody anything: the counts are those of the open connections."""
+"""Connections that came and went leave no cost: the counts are those of the open connections."""
 
 from __future__ import annotations
 

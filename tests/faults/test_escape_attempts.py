@@ -56,7 +56,7 @@ NOT_FROM_A_SANDBOX = (
 
 @asynccontextmanager
 async def machine(rig: ProviderRig) -> AsyncIterator[dict[str, Any]]:
-    """Run what a sandbox must not reach, and yield the facts that its attempts are told."""
+    """Run what a sandbox must not reach, and yield the facts that its attempts are given."""
     secret = rig.directory / "state" / "secret"
     secret.parent.mkdir(exist_ok=True)
     secret.write_text(MARK)

@@ -119,7 +119,7 @@ async def test_a_command_survives_a_kill_at(point: str, platform: Simulator, pro
 async def test_a_job_survives_a_kill_at(point: str, platform: Simulator, process: GatewayProcess) -> None:
     """Killed there, the job has run exactly once and its result is reported exactly once.
 
-    At a point of its end, its start may still be being told; that message is then told again.
+    At a point of its end, its start may not have been delivered yet; that message is then sent again.
     """
     await process.start(env={"DOVECOTE_FAULT_POINT": point})
     await platform.say(CHAT, "!&echo run >> runs; wc -l < runs; echo pigeon")

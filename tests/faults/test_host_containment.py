@@ -336,7 +336,7 @@ async def test_dead_gateways_leave_no_control_group(rig: ProviderRig, sleep_seco
         for sandbox_id, _ in await provider.list(rig.label):
             await provider.destroy(sandbox_id)
     tag = cgroup_tag(rig.provider_context.state)
-    # Not by glob, which fails when another test's groups go away meanwhile.
+    # Not by glob, which fails when another test's groups go away during it.
     groups = [f"{place}/{name}" for place, below, _ in os.walk(cgroups.CGROUP_MOUNT) for name in below]
     assert not [group for group in groups if f"/{tag}/" in group and "/run-" in group]
 

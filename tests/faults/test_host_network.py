@@ -71,7 +71,7 @@ async def test_no_service_of_this_machine_is_reachable(variant: str, tmp_path: P
 
 @pytest.mark.usefixtures("networking")
 async def test_private_and_metadata_addresses_are_rejected(tmp_path: Path) -> None:
-    """A sandbox hears at once that they cannot be reached, over TCP and UDP; name servers are, at port 53."""
+    """Over TCP and UDP a sandbox gets the error at once; name servers can be reached at port 53."""
     attempts = [[address, port] for address in CLOSED for port in (53, 80)]
     program = (
         "import errno, json, socket, sys\n"

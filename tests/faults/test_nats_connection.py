@@ -104,7 +104,7 @@ async def test_a_refusal_is_no_time_out(proxied_stream: ProxiedStream) -> None:
 
 
 async def test_a_bad_address_is_one_clear_error() -> None:
-    """Nobody listening is Unreachable, not a traceback and not an endless wait."""
+    """An address without a listener is Unreachable, not a traceback and not an endless wait."""
     async with asyncio.timeout(20):
         with pytest.raises(BrokerUnreachable, match="cannot connect to NATS"):
             async with connect("nats://127.0.0.1:1"):

@@ -16,7 +16,7 @@ from stream_server import KEY, StreamServer, stream_server
 VALID = (1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999)
 FORBIDDEN = (0, 999, 1005, 1015, 2999)
 LENIENT = (1006, 5000, 65535)
-"""Codes that nobody may send either, and that aiohttp takes for a close like any other."""
+"""Codes that must not be sent either, and that aiohttp takes for a close like any other."""
 
 PING_FRAME = json.dumps({"type": "ping"}).encode()
 

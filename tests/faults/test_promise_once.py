@@ -60,7 +60,7 @@ async def _post_until_accepted(
 ) -> None:
     """Post an update until it is accepted, as Telegram does: a channel that is not open yet answers 503."""
     async with asyncio.timeout(PATIENCE):
-        while (await _post(process, path, update, **shown))[0] != 200:  # noqa: ASYNC110 - HTTP tells no events
+        while (await _post(process, path, update, **shown))[0] != 200:  # noqa: ASYNC110 - over HTTP
             await asyncio.sleep(0.05)
 
 

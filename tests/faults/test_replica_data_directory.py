@@ -61,7 +61,7 @@ async def test_a_killed_replica_has_the_sandbox_of_a_command_in_flight_back_at_o
         await deployment.platform.wait_until(lambda: "dove" in _last(deployment), seconds=SOON)
 
 
-async def test_another_replica_has_that_sandbox_when_the_broker_knows(
+async def test_another_replica_has_that_sandbox_once_the_broker_reports_it(
     tmp_path: Path,
 ) -> None:
     """The killed one's presence ends; its lease on the sandbox would have lasted for minutes."""
@@ -79,7 +79,7 @@ async def _start_long_command(deployment: Deployment, replica: GatewayProcess) -
     """Have a command run for long."""
     await deployment.platform.say(CHAT, "!touch begun; sleep 600")
     async with asyncio.timeout(SOON):
-        while not list(replica.data.rglob("begun")):  # noqa: ASYNC110 - a file of another process tells nobody
+        while not list(replica.data.rglob("begun")):  # noqa: ASYNC110 - polls a file
             await asyncio.sleep(0.05)
 
 

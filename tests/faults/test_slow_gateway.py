@@ -1,4 +1,4 @@
-"""A process that gets too little time blames nobody else: not its broker, not its leases, not its turns."""
+"""A process that gets too little time attributes no delay to its broker, its leases or its turns."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def nats_connection(server: NatsServer) -> AsyncIterator[NatsConnection]:
 
 
 async def test_a_late_loop_loses_a_lease_on_the_broker(nats_connection: NatsConnection) -> None:
-    """It counts as lost, because another process may have acquired it meanwhile."""
+    """It counts as lost, because another process may have acquired it."""
     leases = JetStreamLeases(nats_connection, LeaseHolder(instance="one", boot="1"))
     async with leases.acquire("t:a", ttl=1.0) as lease:
         time.sleep(2.5)  # noqa: ASYNC251 - the event loop is late
@@ -80,7 +80,7 @@ async def test_a_reply_that_arrived_while_the_loop_was_late_is_read(nats_connect
     """A timer that fires late is no timeout; a server that is silent is one."""
     waiting = asyncio.create_task(nats_connection.publish("lease.t.x", b"", {}, timeout=0.4, tries=1))
     await asyncio.sleep(0)
-    time.sleep(1.0)  # noqa: ASYNC251 - the reply arrives meanwhile
+    time.sleep(1.0)  # noqa: ASYNC251 - the reply arrives during this wait
     assert (await waiting).seq
 
 

@@ -71,7 +71,7 @@ async def read_all(session: aiohttp.ClientSession, subscribed: asyncio.Event) ->
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition."""
-    while not condition():  # noqa: ASYNC110 - the sockets' own state, which nobody announces
+    while not condition():  # noqa: ASYNC110 - the sockets' own state, without a notification
         await asyncio.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""What waits for the kernel is called in a thread: meanwhile the event loop serves the other accounts.
+"""What waits for the kernel is called in a thread, so that the event loop serves the other accounts.
 
 The kernel changes control groups under one lock, which the end of any container on the machine holds for tens
 of milliseconds, and a durable write waits for the disk.

@@ -68,7 +68,7 @@ def test_calls_that_have_bitten_us_are_not_made(call: str) -> None:
 
 
 def _is_condition_wait(node: ast.Attribute) -> bool:
-    """Tell asyncio.Condition.wait_for, which is fine, from asyncio.wait_for."""
+    """Distinguish asyncio.Condition.wait_for, which is fine, from asyncio.wait_for."""
     return node.attr == "wait_for" and not (isinstance(node.value, ast.Name) and node.value.id == "asyncio")
 
 
@@ -114,7 +114,7 @@ def test_times_of_others_are_converted_where_they_are_bounded() -> None:
 
 
 def test_moments_of_others_are_moved_to_utc_where_their_range_is_checked() -> None:
-    """`astimezone` raises at both ends of time: these places catch it, or know the moment."""
+    """`astimezone` raises at both ends of time: these places catch it, or their moment is bounded."""
     checked = {
         "channels/github/send/sender.py",  # a time of ours
         "channels/inbox/text.py",
@@ -148,7 +148,7 @@ def test_moments_of_others_are_moved_to_utc_where_their_range_is_checked() -> No
 
 
 def test_only_settings_reads_the_environment() -> None:
-    """Everything else is told what it needs; programs inside a sandbox read the sandbox's environment."""
+    """Other modules get what they need; programs inside a sandbox read the sandbox's environment."""
     programs = ("browser", "browser_service", "client", "computer_service", "display")
     inside = {f"sandbox/desktop/{name}.py" for name in programs}
     allowed = {"gateway/config/load.py", *inside}
@@ -162,7 +162,7 @@ def test_only_settings_reads_the_environment() -> None:
 
 
 def test_secrets_are_compared_in_constant_time() -> None:
-    """Whoever verifies a token or a signature calls compare_digest."""
+    """Code that verifies a token or a signature calls compare_digest."""
     for name in (
         "channels/telegram/receive/receiver.py",
         "delivery/webhooks/signing.py",
@@ -172,7 +172,7 @@ def test_secrets_are_compared_in_constant_time() -> None:
 
 
 def test_the_repository_names_no_registry_and_no_machine() -> None:
-    """Installs work with whatever index is configured; nothing points at somebody's machine."""
+    """Installs work with the configured index; no file names a directory of one machine."""
     found = []
     for path in tracked():
         if path.suffix in {".png", ".ico", ".woff2"} or path == Path(__file__):

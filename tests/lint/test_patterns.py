@@ -133,7 +133,7 @@ NOT_FOREIGN: dict[str, str] = {
     "gateway/environments/glob_pattern.py::GlobPattern.__init__": "names of at most 255 characters",
     "gateway/tools/tool.py::_validate_value": "the anchored pattern of our own tool for services",
 }
-"""The others, each with the reason why nobody else chooses the text, or why it is short."""
+"""The others, each with the reason why no other party chooses the text, or why it is short."""
 
 LOCAL: dict[str, dict[str, Any]] = {
     "channels/discord/receive/codec.py::_text": {"bot": type("Bot", (), {"id": "123"})},

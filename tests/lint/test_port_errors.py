@@ -71,7 +71,7 @@ def prose(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def test_every_method_of_a_port_names_what_it_raises() -> None:
-    """A caller knows from the port alone which errors to expect."""
+    """A caller learns from the port alone which errors to expect."""
     assert not [f"{module}: {one}" for module, port in ports() for one in unnamed(port)]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +47,9 @@ switchboard tells told trouble untold verdict verdicts weather whisper whoever
 workbench yard
 """
 """Words of an earlier private vocabulary, as parts of identifiers, test names and file names."""
+
+PERSONIFYING_WORDS = "knew know knows someone stand tell"
+"""Further words that docstrings and comments of tests do not use: they describe programs as people."""
 
 
 def product() -> Iterator[Source]:
@@ -182,6 +187,45 @@ def _identifiers(source: Source) -> Iterator[str]:
     yield from (node.id for node in source.nodes(ast.Name))
     yield from (node.attr for node in source.nodes(ast.Attribute))
     yield from (node.arg for node in source.nodes(ast.keyword) if node.arg)
+
+
+def test_docstrings_and_comments_of_tests_use_plain_words() -> None:
+    """What a test checks is described without the old vocabulary and without words for people."""
+    found = [
+        f"{source.name}: {text.strip()}"
+        for source in sources("tests", "examples")
+        for text in _unclear_texts(source)
+    ]
+    assert not found
+
+
+def test_unclear_words_are_found() -> None:
+    """Docstrings of all kinds and comments count; strings that are values and quoted code do not."""
+    text = (
+        '"""Nobody `knows`."""\nA = "told"\n"""A is told."""\n'
+        'def f():\n    """A stand-in for `nobody`."""\n    return 1  # whoever asks\n'
+    )
+    found = list(_unclear_texts(Source("tests/a.py", text, ast.parse(text))))
+    assert found == ["Nobody `knows`.", "A is told.", "# whoever asks"]
+
+
+def _unclear_texts(source: Source) -> Iterator[str]:
+    """Yield the docstrings and comments with an old or personifying word outside of quoted code."""
+    unclear = {*OLD_WORDS.split(), *PERSONIFYING_WORDS.split()}
+
+    def is_unclear(text: str) -> bool:
+        prose = re.sub(r"`[^`]*`", "", text.lower())
+        return not unclear.isdisjoint(re.findall(r"[a-z]+(?:-[a-z]+)*", prose))
+
+    if not is_unclear(source.text.replace("`", " ")):
+        return
+    statements = (node.value for node in source.nodes(ast.Expr) if isinstance(node.value, ast.Constant))
+    for value in sorted(statements, key=lambda value: value.lineno):
+        if isinstance(value.value, str) and is_unclear(value.value):
+            yield value.value
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type == tokenize.COMMENT and is_unclear(token.string):
+            yield token.string
 
 
 def test_architecture_names_functions_that_exist() -> None:

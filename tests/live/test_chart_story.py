@@ -50,7 +50,7 @@ class Installation:
         return DeployedGateway(enter=[*words, "exec", f"dovecote-main-{number}", "--"], data="/data/dovecote")
 
     def uid(self, number: int) -> str:
-        """Return what tells a replica's pod from its successor, and a container from its successor."""
+        """Return what distinguishes a replica's pod, and its container, from a successor."""
         path = "{.metadata.uid} {.status.containerStatuses[0].restartCount}"
         return self.kubectl("get", "pod", f"dovecote-main-{number}", "--output", f"jsonpath={path}")
 
@@ -140,7 +140,7 @@ def delete(installed: Installation, number: int) -> None:
 
 
 def test_a_job_ends_once_though_its_gateway_is_lost(installation: Installation) -> None:
-    """Twice the replica that accepted a job's message is lost; the other tells the result once, in full."""
+    """Twice the replica that accepted a job's message is lost; the other reports the result once, in full."""
     ways: tuple[Callable[[Installation, int], None], ...] = (kill, delete)
     for number, lose in enumerate(ways):
         conversation, other = f"demo-{lose.__name__}", installation.gateway(1 - number)

@@ -56,7 +56,7 @@ def container(project: list[str]) -> dict[str, Any]:
 
 
 def test_a_job_ends_once_through_a_kill(project: list[str], gateway: DeployedGateway) -> None:
-    """The image has no rights; kill -9 ends its container, which returns and tells the job's end once."""
+    """The image has no rights; kill -9 ends its container, which returns and reports the job's end once."""
     before = container(project)
     assert before["State"]["Health"]["Status"] == "healthy"
     assert (before["HostConfig"]["ReadonlyRootfs"], before["HostConfig"]["CapDrop"]) == (True, ["ALL"])

@@ -140,7 +140,7 @@ def _nothing(ours: ExitStack) -> int:
 
 
 def can_be_forked(env: Mapping[str, str]) -> bool:
-    """Tell whether a process with this environment can be forked instead of started."""
+    """Return whether a process with this environment can be forked instead of started."""
     if not session.running():
         return False
 
@@ -161,7 +161,7 @@ async def gateway_command(
     started: bool = False,
     wrapper: Sequence[str] = (),
 ) -> Running:
-    """Run `python -m gateway`; `started` asks for the real command line, and `wrapper` stands before it."""
+    """Run `python -m gateway`; `started` asks for the real command line, and `wrapper` precedes it."""
     if not started and not wrapper and can_be_forked(env):
         order = {"module": MODULE, "words": words, "env": dict(env), "cwd": str(cwd)}
         return await Forked(limit).start(order, stdin=stdin, stdout=stdout, stderr=stderr)

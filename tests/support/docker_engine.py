@@ -265,7 +265,7 @@ def _start(engine: EngineProcess, owner: int, argv_of: Callable[[Path, str], lis
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=unmarked() | {"DOCKER_CONFIG": f"{at}/config"},
-    ).returncode = 0  # nobody waits for it: it outlives us on purpose
+    ).returncode = 0  # no process waits for it: it outlives us on purpose
 
 
 def _find_problem(engine: EngineProcess) -> str:

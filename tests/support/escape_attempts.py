@@ -108,7 +108,7 @@ def processes() -> Iterator[str]:
 
 
 def connects(address: tuple[str, int]) -> str:
-    """Return the address if somebody answers at it."""
+    """Return the address if a server answers at it."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as client:
         client.settimeout(CONNECT_SECONDS)
@@ -117,7 +117,7 @@ def connects(address: tuple[str, int]) -> str:
 
 
 def connects_to_file(path: str) -> str:
-    """Return the path of a unix socket if somebody answers at it, however long the path is."""
+    """Return the path of a unix socket if a server answers at it, however long the path is."""
     folder = os.open(Path(path).parent, os.O_PATH | os.O_DIRECTORY)
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(f"/proc/self/fd/{folder}/{Path(path).name}")

@@ -27,7 +27,7 @@ def install(example: str, site: Path) -> Path:
 
 @contextmanager
 def agent_entry(example: str) -> Iterator[EntryPoint]:
-    """Yield the entry point of an example's agent; its module is loaded anew."""
+    """Yield the entry point of an example's agent; its module is loaded again."""
     folder = ROOT / "examples" / example
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     ((name, value),) = project["entry-points"]["dovecote.agents"].items()

@@ -118,7 +118,7 @@ class GatewayProcess:
         return self
 
     def _has_own_database(self, env: Mapping[str, str]) -> bool:
-        """Tell whether the first start creates a SQLite file in the data directory."""
+        """Return whether the first start creates a SQLite file in the data directory."""
         is_named = any("DATABASE" in name.upper() for name in [*env, *self.options])
         return running() and not self.data.exists() and not is_named
 

@@ -1,4 +1,4 @@
-"""The smallest sandbox provider: everything is in memory, and `run` knows three commands.
+"""The smallest sandbox provider: everything is in memory, and `run` has three commands.
 
 It needs nothing of the repository but its entry point; see docs/guide/sandboxes/writing-a-provider.md.
 """

@@ -48,7 +48,7 @@ class SandboxController:
             try:
                 await self._reconcile(sandbox)
             except (SandboxGone, ObjectConflict):
-                continue  # somebody was faster: the next call sees it
+                continue  # another client was faster: the next call sees it
 
     async def _reconcile(self, sandbox: Object) -> None:
         metadata, spec = sandbox["metadata"], sandbox["spec"]

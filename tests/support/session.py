@@ -28,7 +28,7 @@ VARIABLE = "TESTS_OF_DOVECOTE"
 
 
 def running() -> bool:
-    """Tell whether there is a session: a benchmark that uses this folder has none."""
+    """Return whether there is a session: a benchmark that uses this folder has none."""
     return VARIABLE in os.environ
 
 
@@ -75,7 +75,7 @@ class Session:
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="dovecote-tests-", dir=fast_disk()))
-        self._directory.chmod(0o711)  # PostgreSQL runs as somebody else below it
+        self._directory.chmod(0o711)  # PostgreSQL runs as another user below it
         os.environ[VARIABLE] = str(self._directory)
         self._zygote = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "zygote.py"), zygote()], stdin=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""SQLAlchemy's sessions, which Dovecote does not use, are there for whoever asks for them."""
+"""SQLAlchemy's sessions, which Dovecote does not use, are there for code that asks for them."""
 
 from __future__ import annotations
 

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from channels.inbox.commands import parse_mentioned, parse_slash
 from channels.inbox.text import clean, identifier, iso_time, mapping, mappings
-from channels.inbox.updates import find_mention, make_update
+from channels.inbox.updates import find_mention, parse_update
 from channels.message import Address, Attachment, Author, Command, IgnoredUpdate, Message, RoomKind
 
 _TYPES = {"photo": "image/jpeg", "image": "image/jpeg", "video": "video/mp4", "audio": "audio/mpeg"}
@@ -55,8 +54,7 @@ def decode(update: object, *, channel: str, bot: Bot) -> Message | Command | Ign
         "room": RoomKind.GROUP if is_comment else RoomKind.DIRECT,
         "platform_id": number,
     }
-    command = parse_mentioned(text) if mention else parse_slash(text)
-    return make_update(text, command, common, mention=mention, attachments=attachments)
+    return parse_update(text, common, mention=mention, attachments=attachments)
 
 
 def _extras(

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from channels.inbox.commands import parse_mentioned, parse_slash
 from channels.inbox.text import clean, identifier, mapping, mappings, unix_time
-from channels.inbox.updates import find_mention, make_update
+from channels.inbox.updates import find_mention, parse_update
 from channels.message import Address, Attachment, Author, Command, IgnoredUpdate, Message, RoomKind
 from channels.zalo.api import Bot
 
@@ -88,5 +87,4 @@ def _finish(
         Attachment(name=f"picture-{number}.jpg", media_type="image/jpeg", size=0, ref=url)
         for number, url in enumerate(pictures, 1)
     )
-    command = parse_mentioned(text) if mention else parse_slash(text)
-    return make_update(text, command, common, mention=mention, attachments=attachments)
+    return parse_update(text, common, mention=mention, attachments=attachments)

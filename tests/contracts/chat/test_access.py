@@ -1,4 +1,4 @@
-"""M9: every kind of update passes one admission check, which knows users by immutable ids alone."""
+"""M9: every kind of update passes one admission check, which identifies users by immutable ids alone."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_every_kind_of_update_is_judged_alike(harness: IngressHarness) -> 
     assert wrong == []
 
 
-async def test_that_a_room_moved_is_nobodys_word(harness: IngressHarness) -> None:
+async def test_that_a_room_moved_needs_no_user(harness: IngressHarness) -> None:
     """The platform itself reports it: there is no user to check."""
     moved = RoomMigrated(key="6", old=harness.address("room"), new=harness.address("new"))
     async with harness.database.read() as connection:

@@ -88,7 +88,7 @@ async def test_an_agent_that_wants_reactions_gets_them_once(harness: IngressHarn
 
 
 async def test_other_reactions_start_no_turn(harness: IngressHarness) -> None:
-    """A removed one, one to an unknown message or in another room, and one of a stranger."""
+    """A removed one, one to an unknown message or in another room, and one of an unknown user."""
     await want_reactions(harness)
     await react(harness, ANSWER, "1", added=False)
     await react(harness, "99", "2")

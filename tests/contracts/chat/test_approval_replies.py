@@ -99,7 +99,7 @@ async def harness(database: Database) -> IngressHarness:
 
 
 async def test_a_question_is_decided_in_its_own_chat(harness: IngressHarness) -> None:
-    """Who knows its id in another room of the same bot decides nothing there."""
+    """A command with its id from another room of the same bot decides nothing."""
     asked = await ask_approval(harness)
     assert await harness.press(f"approve:{asked.id}", room="other") == "This is no longer waiting."
     await harness.send_command("approve", asked.id, address=harness.address("other"))

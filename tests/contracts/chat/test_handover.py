@@ -1,4 +1,4 @@
-"""A person handles a conversation: the agent is silent and then knows what was said, on both databases."""
+"""A person handles a conversation: the agent is silent and later gets what was said, on both databases."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def say_as_operator(harness: IngressHarness, conversation: str, text: str)
 
 
 async def test_no_turn_begins_while_a_person_handles_the_conversation(database: Database) -> None:
-    """Messages are stored, and every turn that is queued meanwhile is cancelled, whoever queues it."""
+    """Messages are stored, and each turn that is queued during the handover is cancelled."""
     harness = await open_ingress_harness(database)
     await harness.send_message("hello")
     conversation = await take_over(harness)

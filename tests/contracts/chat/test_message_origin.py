@@ -94,7 +94,7 @@ async def test_a_model_gets_the_frame_and_a_shell_the_text(
 
 
 async def test_a_retried_turn_keeps_the_author(database: Database, tmp_path: Path) -> None:
-    """A failed turn that is retried still knows who asked."""
+    """A failed turn keeps its author when it is retried."""
     harness = await open_turn_worker(database, tmp_path)
     asked: Turn = replace(await harness.add_turn("x"), id="trn_failed", origin=ORIGIN, state=TurnState.FAILED)
     async with database.begin() as connection:

@@ -76,7 +76,7 @@ async def person_of(harness: IngressHarness, identity: str) -> Person:
 
 
 async def test_people_are_made_when_they_are_first_seen(database: Database) -> None:
-    """One for each id on a platform; ids of several Slack workspaces are distinct, and bots are nobody."""
+    """Each id of a platform is a person; ids of two Slack workspaces are distinct; bots are no persons."""
     harness = await open_ingress_harness(database)
     for _ in range(3):
         await say(harness, by=ANN)
@@ -117,7 +117,7 @@ async def test_notes_and_scopes_follow_a_person(database: Database, tmp_path: Pa
 
 
 async def test_codes_work_once_for_a_while_and_in_one_account(database: Database) -> None:
-    """A wrong, used, replaced, expired or foreign code joins nobody."""
+    """A wrong, used, replaced, expired or foreign code joins no persons."""
     harness = await open_ingress_harness(database)
     other = await open_ingress_harness(database, name="two")
     assert "same person" in await in_direct_chat(harness, await code_of(harness))
@@ -148,7 +148,7 @@ async def test_guesses_are_limited(database: Database) -> None:
 
 
 async def test_codes_are_for_direct_chats(database: Database) -> None:
-    """In a room nobody gets a code, and none is used."""
+    """In a room no code is given, and none is used."""
     harness = await open_ingress_harness(database)
     code = await code_of(harness)
     for rest in ("", code):
@@ -180,7 +180,7 @@ async def test_an_identity_is_separated_again(database: Database) -> None:
 
 
 async def test_a_person_that_is_gone_is_not_joined(database: Database) -> None:
-    """A code for nobody is refused, and a new sighting makes the person again."""
+    """A code for a deleted person is refused, and a new sighting makes the person again."""
     harness = await open_ingress_harness(database)
     code = await code_of(harness)
     async with database.begin() as connection:

@@ -147,7 +147,7 @@ async def test_a_chat_shows_the_question_and_then_the_answer(database: Database)
 
 @dataclass
 class QuestionAgent(Agent):
-    """An agent that asks once, and answers with what it was told."""
+    """An agent that asks once, and answers with the result of its question."""
 
     given: list[TurnInput] = field(default_factory=list)
 

@@ -171,7 +171,7 @@ async def test_a_message_of_an_earlier_conversation_can_be_edited(harness: Ingre
 
 
 async def test_what_is_needed_to_fetch_a_file_is_kept_and_not_shown(harness: IngressHarness) -> None:
-    """The turn knows a file's ref and channel; those who read the stream see name, type and size."""
+    """The turn has a file's ref and channel; readers of the stream see name, type and size."""
     await harness.send_message("look", attachments=(attachment("a.txt"),))
     (turn,) = await harness.list_open_turns()
     async with harness.database.read() as connection:

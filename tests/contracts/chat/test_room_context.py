@@ -111,7 +111,7 @@ async def test_a_room_can_switch_the_context_off(database: Database) -> None:
 
 
 async def test_unknown_senders_start_no_context(database: Database) -> None:
-    """Nothing is kept of a room in which nobody may use the bot, and nothing of bots."""
+    """No message is kept of a room without allowed users, and none of bots."""
     harness = await open_ingress_harness(database)
     pairing: dict[str, Any] = {"allow": ("7", "pairing")}
     await say(harness, "hello", by=BOB, context=pairing)
@@ -203,7 +203,7 @@ async def delete(harness: IngressHarness, message: str) -> None:
 
 
 async def test_deleted_messages_leave_the_context(database: Database) -> None:
-    """A kept message is forgotten, and a turn that comes after one that had it gets to know of it."""
+    """A kept message is forgotten, and the next turn after one that had it reports the deletion."""
     harness = await open_ingress_harness(database)
     gone = await say(harness, "a secret", by=BOB)
     kept = await say(harness, "no secret", by=BOB)
@@ -217,7 +217,7 @@ async def test_deleted_messages_leave_the_context(database: Database) -> None:
 
 
 async def test_a_deleted_message_is_not_answered_or_is_known_as_deleted(database: Database) -> None:
-    """A turn that waits is cancelled, or loses the message; after it began, the next turn is told."""
+    """A waiting turn is cancelled or loses the message; the turn after a started one reports the deletion."""
     harness = await open_ingress_harness(database)
     await harness.send_command("queue", QueueMode.COLLECT)
     first = await harness.send_message("first", **in_group(mentions_bot=True))

@@ -44,7 +44,7 @@ async def conversation_after(harness: IngressHarness, context: dict[str, Any], *
 
 
 async def test_an_idle_conversation_is_followed_by_a_new_one(database: Database) -> None:
-    """The chat is told once; before the time, without the setting, or with an open turn nothing happens."""
+    """The chat gets one notice, and none before the time, without the setting, or with an open turn."""
     harness = await open_ingress_harness(database)
     await harness.send_message("hello")
     first = (await harness.get_conversation()).id

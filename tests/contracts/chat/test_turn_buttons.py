@@ -97,7 +97,7 @@ async def test_nothing_to_retry_is_said(harness: IngressHarness) -> None:
     assert harness.replies[-1] == "There is nothing to retry."
 
 
-def test_every_platform_knows_every_command() -> None:
+def test_every_platform_has_every_command() -> None:
     """A command that the gateway has is one on each platform."""
     names = set(ChatCommands.NAMES)
     assert set(MENU) == set(COMMANDS) == inbox_commands.COMMANDS - {"start"} == names

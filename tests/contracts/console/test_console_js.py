@@ -1,4 +1,4 @@
-"""The console's own code, under node's test runner; and that it knows every type of event."""
+"""The console's own code, under node's test runner; and that it handles every type of event."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def exported(module: str, expression: str) -> object:
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed, which runs the console's unit tests")
 def test_a_conversation_shows_every_type_of_event_or_names_it_as_not_shown() -> None:
-    """A new type must be read by the timeline, or stand in its list of types that are seen elsewhere."""
+    """A new type must be read by the timeline, or be in its list of types that are seen elsewhere."""
     known = exported("core/timeline.js", "[module.SHOWN_TYPES, Object.keys(module.TYPES_ELSEWHERE)]")
     assert isinstance(known, list)
     shown, elsewhere = map(set, known)

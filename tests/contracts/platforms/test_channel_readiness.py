@@ -77,7 +77,7 @@ class ChannelReplicas:
 async def until(condition: Callable[[], object], *, pause: float = 0.005) -> None:
     """Wait until a supervisor's state changes; without a `pause` each step of the event loop is seen."""
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - what is waited for is told by a platform to an adapter
+        while not condition():  # noqa: ASYNC110 - the platform reports the change to an adapter alone
             await asyncio.sleep(pause)
 
 

@@ -46,7 +46,7 @@ def _settings(given: dict[str, Any]) -> Any:
 async def test_a_rooms_agent_is_found_by_name_when_the_record_is_written(
     database: Database, tmp_path: Path
 ) -> None:
-    """Whatever characters a platform puts into its room ids, the room knows the agent by its id."""
+    """Whatever characters a platform puts into its room ids, the room stores the agent's id."""
     rooms = {
         "-100": {"agent": "helper", "groups": "always"},
         "owner/repo~1": {"agent": "helper"},

@@ -141,7 +141,7 @@ async def test_secrets_are_listed_by_name(database: Database, tmp_path: Path) ->
 
 
 async def test_temporary_secrets_do_not_pile_up(database: Database, tmp_path: Path) -> None:
-    """An installation that nobody finished is forgotten after an hour; a token is not."""
+    """An installation that was not finished is forgotten after an hour; a token is not."""
     secrets = SqlChannelSecrets(database, "chn_1", open_vault(tmp_path))
     await secrets.set(f"{RECENT_PREFIX}state:1", "1")
     await secrets.set("installation:T1", "xoxb-canary")

@@ -37,7 +37,7 @@ def database_url(tmp_path: Path) -> str:
 
 @asynccontextmanager
 async def sharing(leases: Leases, *names: str) -> AsyncIterator[list[ReplicaShares]]:
-    """Run the shares of these replicas until each knows all others."""
+    """Run the shares of these replicas until each has seen all others."""
     stop = asyncio.Event()
     shares = [ReplicaShares(leases, kind=RECEIVING, replica=name, ttl=TTL) for name in names]
     tasks = [asyncio.create_task(one.run(stop)) for one in shares]
@@ -66,7 +66,7 @@ async def test_every_bot_has_one_owner_and_a_joiner_takes_a_share_from_each() ->
     assert {after[bot][0] for bot in bots if after[bot] != before[bot]} == {"four"}
 
 
-async def test_no_bot_belongs_to_a_replica_that_does_not_know_the_others() -> None:
+async def test_no_bot_belongs_to_a_replica_that_has_not_seen_the_others() -> None:
     """Before the first answer of the broker, a replica leaves every bot to those that receive already."""
     assert not ReplicaShares(MemoryLeases(), kind=RECEIVING, replica="one", ttl=TTL).owns("bot")
 

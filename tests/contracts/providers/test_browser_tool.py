@@ -103,7 +103,7 @@ async def test_a_huge_page_is_cut(screen: Screen) -> None:
 
 
 async def test_dialogs_of_a_hostile_page_are_closed(screen: Screen) -> None:
-    """The model is told what they said; a page that opens them for ever is closed, and the next one opens."""
+    """The model gets their texts; a page that opens them for ever is closed, and the next one opens."""
     page = "<button onclick=\"document.title = confirm('Sure?') + ' ' + prompt('Who?')\">Ask</button>"
     await screen.run(browser, action="open", url=screen.write_page("ask.html", page))
     asked = await screen.run(browser, action="click", text="Ask")
@@ -178,7 +178,7 @@ async def test_wrong_arguments_are_refused(screen: Screen, args: dict[str, Any],
 
 
 async def test_pages_of_a_server(tmp_path: Path) -> None:
-    """A form is posted; a server that is silent or never ends its page holds nobody."""
+    """A form is posted; a server that is silent or never ends its page blocks no call."""
     page = "<title>Post</title><form method=post><input name=who aria-label=Who></form>"
     with serve_pages({"/": page, "/endless": "<h1>Begun</h1>"}) as server:
         async with open_screen("host-plain", tmp_path, runtime="browser") as screen:

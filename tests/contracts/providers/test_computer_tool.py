@@ -100,7 +100,7 @@ async def test_the_mouse_clicks_drags_and_scrolls(screen: Screen) -> None:
 
 
 async def test_a_screenshot_reaches_the_model_the_workspace_and_the_chat(screen: Screen) -> None:
-    """It shows the screen; it is a file and an image of the result, and people get it unless told not to."""
+    """It shows the screen; the result has it as a file and an image; people get it unless `send` is false."""
     before = await screen.run(computer, action="screenshot", send=False)
     screen.sent.paths.clear()
     await screen.run(computer, action="launch", command="stterm -g 40x10+700+500 -e sleep 600")

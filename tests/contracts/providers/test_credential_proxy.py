@@ -1,4 +1,4 @@
-"""Credentials in a real sandbox: git and curl use them, and nothing in the sandbox knows them."""
+"""Credentials in a real sandbox: git and curl use them, and nothing in the sandbox can read them."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ async def test_an_access_token_is_fetched_once(
 async def test_a_github_app_signs_git_and_api_requests(
     tmp_path: Path, hosts: PublicHosts, account: CredentialAccount
 ) -> None:
-    """A token of the installation is a password for git and a bearer token elsewhere; a failure is told."""
+    """A token of the installation is a password for git and a bearer token elsewhere; a failure is named."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -69,7 +69,7 @@ async def test_a_job_that_ended_with_its_machine_says_so(provider: Provider, ser
 
 
 async def test_the_idle_timer_is_off_while_a_job_runs(provider: Provider, service: DaytonaService) -> None:
-    """Nobody suspends a sandbox with a running job: neither we nor the service."""
+    """Neither the gateway nor the service suspends a sandbox with a running job."""
     sandbox = await provider.create(_spec(idle_timeout=900))
     timers = service.machines[sandbox.id].timers
     assert timers["autoStopInterval"] == 30

@@ -47,7 +47,7 @@ def _spec(**changes: Any) -> SandboxSpec:
 
 
 async def test_a_paused_sandbox_wakes_with_its_processes(provider: Provider, service: E2bService) -> None:
-    """Whoever paused it, the next call resumes it; files and memory are there."""
+    """After a pause by the gateway or the service, the next call resumes it, with its files and memory."""
     sandbox = await provider.create(_spec())
     await sandbox.run(ExecRequest(script="echo kept > file"))
     await sandbox.suspend()

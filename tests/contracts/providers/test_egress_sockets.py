@@ -71,7 +71,7 @@ async def greet(request: web.BaseRequest) -> web.Response:
 
 
 async def test_a_sandbox_holds_so_many_connections(tmp_path: Path, hosts: PublicHosts) -> None:
-    """Connections above the limit wait until one is closed; another sandbox is served meanwhile."""
+    """Connections above the limit wait until one is closed; another sandbox is served at the same time."""
     budget = EgressBudget(connections=2)
     async with (
         directories(tmp_path, 2) as (mine, other),

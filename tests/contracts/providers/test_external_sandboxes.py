@@ -1,4 +1,4 @@
-"""Sandboxes that somebody else created: who may name them, and that nothing of ours ends or changes them."""
+"""Sandboxes that others created: who may name them, and that the gateway never ends or changes them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def rig(tmp_path: Path) -> ProviderRig:
 
 @pytest.fixture
 async def outside() -> AsyncIterator[OutsideContainer]:
-    """Return a container that somebody else runs."""
+    """Return a container that another program runs."""
     async with outside_container(docker_engine.shared_engine()) as made:
         yield made
 

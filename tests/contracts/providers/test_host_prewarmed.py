@@ -94,7 +94,7 @@ async def test_a_run_that_waited_is_bounded_like_any(provider: Provider, spec: S
 
 
 async def test_what_waits_is_not_used_for_something_else(provider: Provider, spec: SandboxSpec) -> None:
-    """Another spec, another workspace directory of the same name, a long script: the run is made anew."""
+    """Another spec, another workspace directory of the same name, a long script: a new run is made."""
     sandbox = await provider.create(spec)
     await run(sandbox, "echo old > file")
     assert spec.workspace is not None

@@ -113,7 +113,7 @@ async def test_a_function_that_crashes_is_not_repeated(sandbox: Sandbox, service
 
 @pytest.mark.parametrize("hangs", [True, False])
 async def test_a_functions_time_out_is_the_commands(tmp_path: Path, *, hangs: bool) -> None:
-    """A command that reaches the time-out of its function has timed out, whoever ends it."""
+    """A command that reaches the time-out of its function has timed out, even if the vendor ends it."""
     rig = lambda_rig(tmp_path, mount_nonet="sandbox-ends-early" if hangs else "sandbox-short")
     async with rig.open() as provider, aiohttp.ClientSession(rig.settings.endpoint) as session:
         sandbox = await provider.create(rig.spec())

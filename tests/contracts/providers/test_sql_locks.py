@@ -40,7 +40,7 @@ async def test_another_replica_waits_for_the_end_of_a_lease(database: Database) 
 
 
 async def test_what_a_dead_process_of_ours_held_is_free_at_once(database: Database) -> None:
-    """Nobody waits for the lease of a process that certainly died, and its fence is worth nothing."""
+    """No caller waits for the lease of a process that certainly died, and its fence is worth nothing."""
     broker = MemoryLeases()
     before, now = (_presence(broker, "here", boot=boot) for boot in ("1", "2"))
     dead, alive = (SqlLocks(database, one.name, presence=one) for one in (before, now))
@@ -53,7 +53,7 @@ async def test_what_a_dead_process_of_ours_held_is_free_at_once(database: Databa
 
 
 async def test_what_a_replica_held_that_is_gone_is_free(database: Database) -> None:
-    """Once the broker knows of its end, others need not wait for the end of its leases."""
+    """Once the broker has recorded its end, others need not wait for the end of its leases."""
     broker = MemoryLeases()
     here, there = (_presence(broker, name) for name in ("here", "there"))
     held, wanted = (SqlLocks(database, one.name, presence=one) for one in (here, there))
@@ -136,7 +136,7 @@ async def test_a_replica_that_lost_its_presence_continues_without_a_takeover(dat
         async with locks.shared("another label"):
             assert presence.is_confirmed
         async with asyncio.timeout(60):
-            while await _lease(database) == before:  # noqa: ASYNC110 - renewed in a task that tells nobody
+            while await _lease(database) == before:  # noqa: ASYNC110 - renewed without a notification
                 await asyncio.sleep(0.05)
 
 

@@ -50,7 +50,7 @@ async def sandbox(rig: ProviderRig) -> AsyncIterator[Sandbox]:
 async def test_services_sleep_with_their_sandbox_and_are_there_when_it_wakes(
     sandbox: Sandbox, rig: ProviderRig
 ) -> None:
-    """Paused processes continue; others start anew, which is reported; stopped ones never start."""
+    """Paused processes continue; others start again, which is reported; stopped ones never start."""
     services = SandboxServices(sandbox=sandbox)
     await services.start("beat", "echo begun >>~/begun; exec sleep 300")
     await services.start("over", "exec sleep 300")

@@ -117,7 +117,7 @@ async def test_a_429_holds_its_chat_and_no_other(
     channel.errors.append(RateLimited(60))
     held = await worker.create_deliveries(ROOM, ["one", "two"])
     async with asyncio.timeout(20):
-        while await worker.states(held) != ["retrying", "pending"]:  # noqa: ASYNC110 - rows tell nobody
+        while await worker.states(held) != ["retrying", "pending"]:  # noqa: ASYNC110 - polls rows
             await asyncio.sleep(0.01)
     await worker.wait_for_states(await worker.create_deliveries(OTHER, ["hello"]), "delivered")
     assert await worker.states(held) == ["retrying", "pending"]
@@ -133,7 +133,7 @@ async def test_a_429_for_the_bot_holds_every_replica(database: Database, channel
         waiting = await other.create_deliveries(OTHER, ["two"])
         rate_limiter = other.bots["chn_1"].rate_limiter
         async with asyncio.timeout(10):
-            while rate_limiter.wait(SendPriority.FINAL, OTHER.destination) < 50:  # noqa: ASYNC110 - a budget tells nobody
+            while rate_limiter.wait(SendPriority.FINAL, OTHER.destination) < 50:  # noqa: ASYNC110 - polls a budget
                 await asyncio.sleep(0.01)
         assert await other.states(waiting) == ["pending"]
     assert calls(channel) == ["send"]

@@ -53,7 +53,7 @@ class FailingChannel(MemoryChannel):
 
 @dataclass(slots=True)
 class AttachmentUploads:
-    """Attachments of files: each attempt fails, or hangs, until it is told otherwise."""
+    """Attachments of files: each attempt fails, or hangs until `hanging` is set."""
 
     attempts: int = 0
     hanging: asyncio.Event | None = None

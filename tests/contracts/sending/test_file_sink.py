@@ -111,7 +111,7 @@ async def test_a_long_text_is_attached_as_the_platform_allows() -> None:
 
 @pytest.mark.parametrize("problem", [None, Rejected("no text files")])
 async def test_where_no_file_can_be_sent_the_end_of_a_text_is(problem: ChannelError | None) -> None:
-    """The beginning was sent before; the model hears of no rejected file."""
+    """The beginning was sent before; no rejected file is reported to the model."""
     features = frozenset() if problem is None else frozenset({ChannelFeature.UPLOAD})
     harness = FileSinkHarness(features=features, contents={"msg_1": b"." * 5000 + b"the end"})
     if problem is not None:

@@ -83,7 +83,7 @@ async def test_what_was_not_noted_is_said_again(database: Database, tmp_path: Pa
 
 
 async def test_a_note_does_not_speak_for_what_is_to_be_sent_again(database: Database, tmp_path: Path) -> None:
-    """What an operator wants sent again goes to the platform, though the file still knows the first time."""
+    """What an operator wants sent again goes to the platform, though the file still has the first send."""
     channel, notes = MemoryChannel(), tmp_path / "arrivals"
     line = make_worker(database, channel, notes)
     conversation = await line.create_deliveries(ROOM, ["one"])

@@ -56,7 +56,7 @@ async def test_a_far_end_that_takes_it_is_delivered(harness: SinkHarness) -> Non
 
 
 async def test_a_temporary_failure_is_retried(harness: SinkHarness) -> None:
-    """Trouble of the moment means later; the sink itself tries once only."""
+    """A temporary failure means later; the sink itself tries once only."""
     await harness.fail("later")
     assert (await harness.sink.send(harness.delivery)).kind is OutcomeKind.RETRY
     assert len(harness.attempt_ids()) <= 1

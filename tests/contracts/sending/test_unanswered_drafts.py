@@ -76,7 +76,7 @@ async def show_and_complete(
         async with drafts.publish_while("cnv_1", "trn_1") as publish:
             assert publish is not None
             publish.show_text("msg_1", "Hel")
-            while not is_shown():  # noqa: ASYNC110 - a rig tells nobody of a message
+            while not is_shown():  # noqa: ASYNC110 - a rig sends no notification of a message
                 await asyncio.sleep(0.01)
             publish.show_text("msg_1", None)
         sink = ChatSink({CHANNEL: bot}.get, claim=drafts.claim)

@@ -68,7 +68,7 @@ async def test_a_command_shows_and_changes_the_title(harness: IngressHarness) ->
 
 
 async def test_a_message_of_a_file_alone_is_titled_by_the_file(harness: IngressHarness) -> None:
-    """The name of the first file stands for a missing text."""
+    """The name of the first file replaces a missing text."""
     await harness.send_message("", attachments=(attachment("plan.pdf"),))
     assert (await harness.get_conversation()).title == "plan.pdf"
 
@@ -158,7 +158,7 @@ async def test_a_preview_has_the_last_message_and_the_people(harness: IngressHar
 
 
 async def test_people_of_a_chat_are_shown_by_name(harness: IngressHarness) -> None:
-    """The name is that under which a person was first seen; somebody without one is shown by id."""
+    """The name is that under which a person was first seen; a person without a name is shown by id."""
     nameless = Author(id="4711", name="")
     await harness.send_message("hello", by=ANN)
     await harness.send_message("hello too", by=nameless)

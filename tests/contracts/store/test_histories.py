@@ -49,7 +49,7 @@ def entry(*texts: str, replaces: bool = False) -> HistoryEntry:
 
 @dataclass
 class HistoryAgent(Agent):
-    """Answers with the number of messages it knows; compacts at "compact" and fails at "fail"."""
+    """Answers with the number of messages it has; compacts at "compact" and fails at "fail"."""
 
     seen: list[list[str]] = field(default_factory=list)
 
@@ -233,7 +233,7 @@ async def undo(harness: TurnWorkerHarness) -> str:
 
 
 async def test_the_last_exchange_is_taken_back_and_nothing_is_erased(harness: TurnWorkerHarness) -> None:
-    """The next turn does not know it, whether its worker has the history in memory or not."""
+    """The next turn does not have it, whether its worker has the history in memory or not."""
     agent = HistoryAgent()
     async with harness.running(agent):
         await run_turns(harness, "one", "two", "three")

@@ -76,7 +76,7 @@ async def test_a_private_note_is_not_known_in_a_room(database: Database) -> None
 
 
 async def test_a_chat_of_unknown_kind_is_no_direct_chat(database: Database) -> None:
-    """A conversation of an earlier version gets no private notes until its next message tells its kind."""
+    """A conversation of an earlier version gets no private notes until its next message has its kind."""
     harness = await open_ingress_harness(database)
     memories = memories_of(database)
     await harness.send_message("hello", **DIRECT)
@@ -111,7 +111,7 @@ async def test_notes_never_cross_accounts(database: Database) -> None:
 
 
 async def test_search_follows_changes_and_deletions(database: Database) -> None:
-    """The full-text index knows the present text, the best match first, and nothing of a deleted account."""
+    """The full-text index finds the present text, the best match first, and nothing of a deleted account."""
     harness = await open_ingress_harness(database)
     memories = memories_of(database)
     subject = MemorySubject(scope=MemoryScope.ACCOUNT, key=harness.account)

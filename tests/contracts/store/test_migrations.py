@@ -1,4 +1,4 @@
-"""Migrations make exactly the tables that the code knows."""
+"""Migrations make exactly the tables that the code defines."""
 
 from __future__ import annotations
 

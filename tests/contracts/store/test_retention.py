@@ -31,7 +31,7 @@ async def harness(database: Database) -> IngressHarness:
 
 
 def test_every_table_has_a_rule() -> None:
-    """A new table fails here until somebody has decided how long its rows are kept."""
+    """A new table fails here until it has a rule for how long its rows are kept."""
     assert set(RULES) == set(metadata.tables)
     named = {rule for rule in RULES.values() if rule.startswith("retention.")}
     settings = {rule.partition(";")[0].removeprefix("retention.") for rule in named}

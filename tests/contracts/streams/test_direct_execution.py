@@ -168,7 +168,7 @@ async def test_what_a_reader_writes_is_not_seen_by_the_next(known: Database) -> 
 
 
 async def test_a_connection_is_not_used_again_after_an_error(known: Database) -> None:
-    """Nobody knows what state it is in."""
+    """Its state is unknown."""
     with pytest.raises(RuntimeError):
         async with known.read() as broken:
             raise RuntimeError

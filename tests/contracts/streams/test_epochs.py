@@ -106,7 +106,7 @@ async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_pa
         async with asyncio.timeout(20):
             given = await anext(reader)
             while not (isinstance(given, Reset) and given.epoch != epoch):
-                assert isinstance(given, Reset)  # it may first be told that its position is ahead of all
+                assert isinstance(given, Reset)  # the first reset may be that its position is ahead of all
                 given = await anext(reader)
             again = await events.append(
                 Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(2), expected=seq, account="acc"

@@ -42,7 +42,7 @@ async def test_a_page_has_what_was_recorded_before_it(server: StreamServer, even
     assert len(page["items"]) == 2
 
 
-async def test_pages_tell_of_gaps_and_resets(server: StreamServer, events: MemoryEvents) -> None:
+async def test_pages_report_gaps_and_resets(server: StreamServer, events: MemoryEvents) -> None:
     """What a page cannot give is named in it."""
     await append_events(events, RETAINED + 3)
     async with server.http() as session:

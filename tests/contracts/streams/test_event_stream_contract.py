@@ -128,7 +128,7 @@ async def test_conversations_never_mix_whatever_their_ids(stream: EventStream, n
     assert len(await stream.read("cnv_a", after=0, account="acc")) == 2
 
 
-async def test_deltas_stand_between_lasting_events_and_can_be_left_out(stream: EventStream) -> None:
+async def test_deltas_are_between_lasting_events_and_can_be_left_out(stream: EventStream) -> None:
     """A delta has a seq of its own, names the lasting event before it, and is optional to read."""
     first = await stream.append(make_event(1), expected=0, account="acc")
     await stream.publish_transient(delta("he"), account="acc")
@@ -233,7 +233,7 @@ async def test_a_follower_sees_what_is_appended_from_now_on(stream: EventStream)
 
 
 async def test_a_follower_far_behind_must_read(stream: EventStream) -> None:
-    """More than the buffer holds becomes one doubt, not unbounded memory."""
+    """More than the buffer holds becomes one gap, after which the follower reads the stream."""
     async with (
         stream.subscribe("cnv_a", account="acc") as follower,
         stream.subscribe("cnv_a", account="acc") as watcher,

@@ -120,7 +120,7 @@ async def test_a_batch_of_claims_is_refused_if_one_row_has_changed(database: Dat
 
 
 async def test_a_batch_of_outcomes_changes_what_no_other_worker_has_changed(database: Database) -> None:
-    """Successes are recorded with a failure; a delivery that was settled meanwhile stays as it is."""
+    """Successes are recorded with a failure; a delivery that another worker has settled stays as it is."""
     dues = [await _make_due_delivery(database) for _ in range(4)]
     await _begin_all(database, dues)
     settled, failed, *accepted = dues

@@ -1,4 +1,4 @@
-"""Group commit when SQLite or the writers fail in the middle: nobody waits for ever, and no lock remains."""
+"""Group commit when SQLite or the writers fail in the middle: no caller waits for ever, no lock remains."""
 
 from __future__ import annotations
 

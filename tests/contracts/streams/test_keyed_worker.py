@@ -158,7 +158,7 @@ async def test_a_reserved_key_is_worked_on_in_its_account(harness: KeyedWorkerHa
 
 
 async def test_a_released_key_is_woken(harness: KeyedWorkerHarness) -> None:
-    """The transaction may have been committed all the same, or another one has woken the key meanwhile."""
+    """The transaction may have been committed all the same, or another one has woken the key."""
     async with harness.running():
         place = await harness.reserve("acc_1", "key")
         await harness.wake("acc_1", "key", "other")
@@ -177,7 +177,7 @@ async def test_a_stop_waits_for_reserved_keys(harness: KeyedWorkerHarness) -> No
 
 
 async def test_no_key_is_reserved_in_a_place_for_which_others_wait(harness: KeyedWorkerHarness) -> None:
-    """Work that a transaction claims passes nobody; an account at its ceiling leaves places to others."""
+    """Work that a transaction claims passes no other work; a full account leaves places to others."""
     async with harness.running():
         await harness.wake("busy", *(f"key{number}" for number in range(PLACES)))
         await harness.wait_for_started("busy", PLACES - 1)

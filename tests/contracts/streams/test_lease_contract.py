@@ -73,7 +73,7 @@ async def test_a_held_lease_is_refused_to_others_and_free_after_release(leases: 
 
 
 async def test_anybody_sees_whether_a_name_is_held(leases: Leases) -> None:
-    """It is while somebody holds it, and no longer."""
+    """It is held from its acquisition to its release."""
     assert not await leases.is_held("t:a")
     async with leases.acquire("t:a"):
         assert await leases.is_held("t:a")
@@ -223,7 +223,7 @@ async def test_no_cancellation_is_lost_while_publishing(nats_connection: NatsCon
 
 
 async def test_a_watched_lease_is_reported_when_it_is_released(leases: Leases) -> None:
-    """Who stands by learns of the release, and may then acquire the lease; a free one is reported too."""
+    """A watcher learns of the release, and may then acquire the lease; a free one is reported too."""
     async with AsyncExitStack() as stack:
         held = leases.acquire("a:bot")
         await held.__aenter__()

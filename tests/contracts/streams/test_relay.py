@@ -32,7 +32,7 @@ async def _record_unpublished(database: Database, texts: list[str], conversation
 
 
 async def _wait_until_published(database: Database, relay: Relay) -> None:
-    """Tell the relay what is behind, as the janitor does, until nothing is."""
+    """Wake the relay for what is behind, as the janitor does, until nothing is."""
     async with asyncio.timeout(20):
         while True:
             async with database.read() as connection:

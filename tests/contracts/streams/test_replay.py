@@ -26,7 +26,7 @@ CONVERSATION = "cnv_a"
 
 
 class EventWriter:
-    """Writes lasting events and deltas, and knows what it wrote."""
+    """Writes lasting events and deltas, and keeps what it wrote."""
 
     def __init__(self, stream: EventStream) -> None:
         self.stream = stream
@@ -41,7 +41,7 @@ class EventWriter:
         return self.seqs[-1]
 
     async def publish_delta(self, text: str, message: str = "msg_1", attempt: int = 1) -> None:
-        """Whisper a delta."""
+        """Publish a delta, which is not stored."""
         data = {"message": message, "attempt": attempt, "part": 0, "text": text}
         await self.stream.publish_transient(
             Event.now(EventType.MESSAGE_DELTA, CONVERSATION, data, turn="trn_1"), account="acc"
@@ -249,7 +249,7 @@ async def reading(
 
 
 def has_caught_up(seen: list[Frame]) -> bool:
-    """Tell whether the live edge was reached."""
+    """Return whether the live edge was reached."""
     return any(isinstance(frame, CaughtUp) for frame in seen)
 
 
@@ -268,7 +268,7 @@ async def test_a_reader_goes_on_live(stream: EventStream, writer: EventWriter) -
 async def test_a_reader_learns_of_a_new_epoch_while_it_reads(
     stream: EventStream, writer: EventWriter
 ) -> None:
-    """When positions start anew every reader gets a reset, and what is stored."""
+    """When positions start again every reader gets a reset, and what is stored."""
     await writer.append_event()
     async with reading(stream, None) as until:
         await until(has_caught_up)

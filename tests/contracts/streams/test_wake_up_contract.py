@@ -55,7 +55,7 @@ class WakeUpReader:
             return await anext(self._wake_ups)
 
     async def assert_silent(self, seconds: float) -> bool:
-        """Tell whether nothing comes for a while; ends the listening."""
+        """Return whether nothing comes for a while; ends the listening."""
         asyncio.get_running_loop().call_later(seconds, self.stop.set)
         return [wake_up async for wake_up in self._wake_ups] == []
 

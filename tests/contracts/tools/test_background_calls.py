@@ -172,7 +172,7 @@ async def test_a_call_becomes_a_job_and_its_result_comes_home(harness: TurnWorke
 
 
 async def test_a_quick_call_is_no_job(harness: TurnWorkerHarness) -> None:
-    """Its result is the call's, and no job is recorded; the description tells the model about both."""
+    """Its result is the call's, and no job is recorded; the description mentions both to the model."""
     async with CallProcess(harness, Dovecot()) as gateway:
         turn = await harness.add_turn(running=True)
         assert (await gateway.call(turn, "maybe", quick=True)).content == "at once"

@@ -106,7 +106,7 @@ async def test_a_function_denies_changes_and_annotates(harness: TurnWorkerHarnes
 
 
 async def test_people_decide_about_the_changed_call(harness: TurnWorkerHarness) -> None:
-    """The question shows the arguments that would be used; nobody is asked about a denied call."""
+    """The question shows the arguments that would be used; there is no question about a denied call."""
     sandbox = await add_sandbox_record(harness.database, harness.agent.account, permissionMode="ask")
     harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": sandbox.id})
     async with open_tools(harness, FunctionHook("rules", rules)) as tools:

@@ -48,7 +48,7 @@ async def test_a_command_becomes_the_prompt_of_a_server(
 async def test_a_command_without_its_arguments_is_explained(
     harness: TurnWorkerHarness, service: McpService
 ) -> None:
-    """The model is told what is missing; a text that is no command of a server stays as it is."""
+    """The model gets what is missing; a text that is no command of a server stays as it is."""
     agents = Agents(harness)
     await agents.configure(sums={"url": service.url})
     turn = await harness.add_turn("/sums_greet", running=True)

@@ -148,7 +148,7 @@ async def test_the_answer_of_a_sign_in_lets_the_turn_use_the_tools(
 async def test_another_person_has_no_use_of_a_token(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
-    """A turn of somebody else is offered the sign-in and none of the server's tools."""
+    """A turn of another person is offered the sign-in and none of the server's tools."""
     replica = await signed_in(harness, service)
     other = replace(await harness.add_turn(running=True), asker="key_of_bob")
     async with harness.open_tools(replica.tools.open, other) as (tools, external):
@@ -161,7 +161,7 @@ async def test_another_person_has_no_use_of_a_token(
 async def test_a_turn_without_a_person_reports_that_sign_in_is_impossible(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
-    """Without an asker there is nobody to ask."""
+    """Without an asker no person can be asked."""
     replica = SignInReplica(harness)
     await replica.configure(service.url)
     async with harness.open_tools(replica.tools.open) as (tools, external):
@@ -273,7 +273,7 @@ async def test_a_killed_renewal_is_taken_over(
 async def test_the_tokens_of_a_removed_server_are_revoked(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
-    """Whoever removed the server from the record: the next look deletes the tokens and revokes them."""
+    """After a server is removed from the record, the next check deletes the tokens and revokes them."""
     replica = await signed_in(harness, service)
     given = {*service.authority.access, *service.authority.refresh}
     await replica.links.end_unused()
@@ -311,7 +311,7 @@ async def test_the_tokens_of_a_deleted_agent_are_revoked(
 async def test_the_tokens_of_an_agent_that_left_the_file_are_revoked(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
-    """Whoever applied the file without the agent: a gateway that runs afterwards revokes its tokens."""
+    """After a file without the agent was applied, a gateway that runs revokes the agent's tokens."""
     replica = SignInReplica(harness)
     account = harness.agent.account
     notes = {"mcp": {"notes": {"url": service.url, "approval": "never"}}}
@@ -343,7 +343,7 @@ async def expect_revoked(replica: SignInReplica, service: ProtectedMcpService, t
 async def test_a_token_that_was_renewed_while_its_agent_was_deleted_is_revoked(
     harness: TurnWorkerHarness, service: ProtectedMcpService
 ) -> None:
-    """The renewal finds nobody to keep the new tokens for."""
+    """The renewal finds no agent to keep the new tokens for."""
     service.authority.lifetime = 1
     replica = await signed_in(harness, service)
     service.authority.lifetime = 3600

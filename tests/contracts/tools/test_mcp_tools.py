@@ -281,7 +281,7 @@ async def test_a_call_of_an_expired_session_is_sent_once_more(
 
 
 async def test_a_server_that_cannot_be_reached_is_named_to_the_model(harness: TurnWorkerHarness) -> None:
-    """Without a list from before, the model is told which tools are missing; the others are offered."""
+    """Without an earlier list, the model gets the names of the missing tools; the others are offered."""
     agents = Agents(harness)
     await agents.configure(sums={"url": "http://127.0.0.1:9/mcp"})
     async with agents.tools() as tools:

@@ -35,7 +35,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 async def tools_of(database: Database, directory: Path) -> ToolExecutor:
-    """Return the tools of a turn whose sandbox asks nobody."""
+    """Return the tools of a turn whose sandbox asks for no approval."""
     harness = await open_turn_worker(database, directory)
     sandbox = await add_sandbox_record(database, harness.agent.account, permissionMode="bypass")
     harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": sandbox.id})

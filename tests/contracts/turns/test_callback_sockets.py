@@ -51,7 +51,7 @@ async def serving(
 
 
 async def connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a socket as soon as somebody listens."""
+    """Connect to a socket as soon as a server listens."""
     async with asyncio.timeout(WITHIN):
         while True:
             try:
@@ -73,7 +73,7 @@ async def ask(path: Path, body: bytes = b"") -> bytes:
 async def wait_for_connections(server: web.Server, count: int) -> None:
     """Wait until so many connections are accepted and open."""
     async with asyncio.timeout(WITHIN):
-        while len(server.connections) != count:  # noqa: ASYNC110 - aiohttp tells nobody
+        while len(server.connections) != count:  # noqa: ASYNC110 - aiohttp sends no notification
             await asyncio.sleep(0.01)
 
 

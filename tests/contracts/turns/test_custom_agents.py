@@ -133,7 +133,7 @@ async def test_a_turn_pauses_although_a_step_beside_the_call_failed() -> None:
 
 
 async def test_a_step_that_fails_ends_the_turn_though_a_call_waits() -> None:
-    """Nobody is asked in vain when the function ends with the error."""
+    """No question is left open when the function ends with the error."""
 
     async def fail() -> None:
         await asyncio.sleep(0)

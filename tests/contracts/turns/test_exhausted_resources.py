@@ -1,4 +1,4 @@
-"""A turn waits for a resource of the machine that is used up, and the log stays readable meanwhile."""
+"""A turn waits for a resource of the machine that is used up, and the log stays readable."""
 
 from __future__ import annotations
 

@@ -127,6 +127,6 @@ async def test_other_turns_are_never_silent(database: Database, tmp_path: Path) 
         ("OK", False),
     ],
 )
-def test_the_word_must_stand_alone(answer: str, silent: bool) -> None:
+def test_the_word_must_be_alone(answer: str, silent: bool) -> None:
     """An answer that contains more than the word is sent."""
     assert says_nothing(answer) is silent

@@ -110,7 +110,7 @@ async def _find(harness: IngressHarness, claimer: TurnClaimer) -> object:
 async def test_the_cause_of_an_interruption_is_known_to_the_next_attempt(
     harness: IngressHarness, cause: Interruption, *, same: bool
 ) -> None:
-    """A process that finds its own turn has lost a lease; only another one tells of a restart."""
+    """A process that finds its own turn has lost a lease; only another process reports a restart."""
     await harness.send_message("work")
     here, there = (
         TurnClaimer(harness.transactions, "here", histories=HistoryCache()),

@@ -94,7 +94,7 @@ async def test_reports_of_a_job_change_one_message_until_its_end(harness: TurnWo
 
 
 async def test_a_report_that_another_replica_made_is_not_made_again(harness: TurnWorkerHarness) -> None:
-    """A process that knows of no report finds the count when its own is due."""
+    """A process that has made no report finds the count when its own is due."""
     job = await _add_job(harness)
     await JobProgress(harness.transactions, after=1e-9).report(job, b"")
     restarted = JobProgress(harness.transactions, after=1e-9)

@@ -102,7 +102,7 @@ async def test_the_time_runs_only_while_a_gateway_runs(database: Database, tmp_p
 
 
 async def test_a_job_is_left_to_the_replica_that_runs_it(database: Database, tmp_path: Path) -> None:
-    """Another replica, whose machine does not know the job, neither fails it nor calls it lost."""
+    """Another replica, whose machine does not have the job, neither fails it nor calls it lost."""
     harness = await open_turn_worker(database, tmp_path)
     turn = await harness.add_turn(running=True)
     job = await _record_job(harness, turn)

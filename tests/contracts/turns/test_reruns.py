@@ -25,7 +25,7 @@ from turn_worker import TurnWorkerHarness, open_turn_worker
 
 @dataclass
 class InputRecordingAgent(Agent):
-    """Stores its input, and remembers what it knew of earlier turns; compacts at "compact"."""
+    """Stores its input, and the earlier turns that it had; compacts at "compact"."""
 
     known: list[list[str]] = field(default_factory=list)
 
@@ -98,7 +98,7 @@ async def talk(database: Database, tmp_path: Path) -> RerunHarness:
 
 
 async def test_an_edited_message_is_answered_without_what_followed_it(talk: RerunHarness) -> None:
-    """The agent knows what was before the message; the first version and all after it are a branch."""
+    """The agent has what was before the message; the first version and all after it are a branch."""
     _one, two, three = await talk.ask("one", "two", "three")
     again = await talk.rerun(two, "two, edited")
     assert (again.input, talk.agent.known[-1]) == ("two, edited", ["one"])

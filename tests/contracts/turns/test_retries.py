@@ -273,7 +273,7 @@ async def test_a_job_is_reported_although_a_question_is_before_it(
 
 
 async def test_a_message_passes_a_follow_up_that_waits(harness: TurnWorkerHarness) -> None:
-    """A follow-up turn that is retried for hours holds up nobody, and runs once its agent answers."""
+    """A follow-up turn that is retried for hours delays no other turn, and runs once its agent answers."""
     turn, agent = await add_follow_up(harness), UnavailableAgent()
     async with harness.running(agent):
         await harness.wake()

@@ -85,7 +85,7 @@ async def test_directories_are_listed(store: WorkspaceStore) -> None:
 
 
 async def test_files_and_directories_are_distinguished(store: WorkspaceStore) -> None:
-    """As a file system does it, so that callers need not know the kind of store."""
+    """As a file system does it, so that callers do not depend on the kind of store."""
     await store.write(SPACE, "d/file", b"x")
     with pytest.raises(IsADirectoryError):
         await store.read(SPACE, "d", 9)

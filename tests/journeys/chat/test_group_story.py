@@ -75,7 +75,7 @@ async def wait_until_fired(process: GatewayProcess) -> dict[str, Any]:
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 async def test_a_group_gets_what_it_decided_through_kill_9(platform: str, tmp_path: Path) -> None:
-    """The bot knows who wished what, asks who may choose, and reports and reminds once, in the thread."""
+    """The bot has each person's wish, asks who may choose, and reports and reminds once, in the thread."""
     async with (
         open_group_room(platform) as room,
         OpenAIServer(GroupModel()) as model,

@@ -115,7 +115,7 @@ async def _wait_for(session: aiohttp.ClientSession, item: str) -> dict[str, Any]
 
 
 async def _start_job(session: aiohttp.ClientSession, tool: str) -> str:
-    """Have the model call a tool, and return the id of the job that its turn was told."""
+    """Have the model call a tool, and return the id of the job that its turn got."""
     output = (await _wait_for(session, (await _ask(session, tool))["turnId"]))["output"]
     return str(json.loads(output.removeprefix("told "))["resultId"])
 

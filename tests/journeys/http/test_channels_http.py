@@ -218,7 +218,7 @@ async def test_a_refused_post_is_explained(tmp_path: Path, path: str, status: in
 
 
 async def test_a_channels_page_is_shown_to_a_person(tmp_path: Path) -> None:
-    """It needs no key, keeps its own headers, and is absent where nobody can install the channel's app."""
+    """It needs no key, keeps its own headers, and is absent where the channel's app cannot be installed."""
     channels = InstallableChannels(chn_1=InstallationsStub())
     async with open_api_server(tmp_path, channels=channels) as face, aiohttp.ClientSession() as browser:
         for path, page in PAGES.items():

@@ -1,4 +1,4 @@
-"""The client of Python programs against a real gateway, which is killed and started again meanwhile."""
+"""The client of Python programs against a real gateway, which is killed and started again."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ async def _insert_running_request(database: Database, holder: ReplicaPresence, *
 async def test_a_repeat_takes_the_place_of_a_request_whose_process_is_gone(
     tmp_path: Path, *, instance: str, boot: str, lives: bool, age: float, status: int
 ) -> None:
-    """Of a dead process of ours at once; of another replica once the broker knows of its end."""
+    """Of a dead process of ours at once; of another replica once the broker has recorded its end."""
     broker = MemoryLeases()
     here, first = _presence(broker, "here"), _presence(broker, instance, boot=boot)
     bounds = WebLimits(auth_failures=100_000, idempotency_wait=WAIT)

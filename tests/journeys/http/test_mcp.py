@@ -119,7 +119,7 @@ async def test_a_key_gets_the_tools_of_its_scopes(mcp_gateway: McpGateway) -> No
 
 
 async def test_ids_of_another_account_do_not_exist(mcp_gateway: McpGateway) -> None:
-    """A turn, a conversation and an approval of somebody else are not found, and searching finds nothing."""
+    """A turn, a conversation and an approval of another account are not found, nor by a search."""
     operator = ApiClient(session=mcp_gateway.mine.session, url=mcp_gateway.process.url, key=ADMIN_KEY)
     other = (await operator.call("POST", "/accounts", {"name": "other"})).body["key"]
     async with mcp_gateway.client() as client:

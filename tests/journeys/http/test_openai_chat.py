@@ -153,7 +153,7 @@ async def test_a_shell_runs_only_what_is_said_now(openai_gateway: OpenAIChatGate
     assert "now" in str(made.choices[0].message.content)
 
 
-async def test_earlier_messages_reach_a_model_that_does_not_know_them(
+async def test_earlier_messages_reach_a_model_without_a_conversation(
     openai_gateway: OpenAIChatGateway,
 ) -> None:
     """Without a conversation the client's whole history is sent; with one the agent remembers."""

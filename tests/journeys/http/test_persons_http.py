@@ -27,7 +27,7 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
 
 
 async def seen(api: ApiServer, author: str, platform: str = "telegram") -> Identity:
-    """Record somebody in the default account."""
+    """Record a person in the default account."""
     account = (await api.mine.call("GET", "/accounts/me")).body["id"]
     async with api.context.database.begin() as connection:
         sighting = Sighting(account=account, platform=platform, author=author, name=f"Name {author}")

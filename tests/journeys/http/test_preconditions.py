@@ -91,7 +91,7 @@ async def test_conditions_hide_what_belongs_to_others(api: ApiServer) -> None:
 
 
 async def test_what_is_no_version_is_refused_and_a_weak_one_never_matches(api: ApiServer) -> None:
-    """A malformed If-Match is 400, so that nobody believes to be protected; `*` is any version."""
+    """A malformed If-Match is 400, so that no client takes itself for protected; `*` is any version."""
     path = await create(api, "agents")
     etag = (await api.mine.call("GET", path)).headers["ETag"]
     for malformed in ("abc", etag.strip('"'), ","):

@@ -1,4 +1,4 @@
-"""What clients that know only the public documents do first, against a real gateway."""
+"""What clients that use only the public documents do first, against a real gateway."""
 
 from __future__ import annotations
 

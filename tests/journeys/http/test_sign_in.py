@@ -183,7 +183,7 @@ async def test_the_console_gets_the_start_of_the_sign_in(place: SignInRig, tmp_p
 
 
 async def test_the_answer_of_another_browser_is_refused(place: SignInRig) -> None:
-    """A state without its cookie, or with the cookie of another attempt, signs nobody in."""
+    """A state without its cookie, or with the cookie of another attempt, starts no session."""
     begun, other = Visitor(place), Visitor(place)
     back = await begun.get(await begun.get(f"{PUBLIC_URL}/console/oidc"))
     assert await other.get(back) == f"{PUBLIC_URL}/#/sign-in/expired"

@@ -1,4 +1,4 @@
-"""Versions of conversations and memories over HTTP, in a gateway that works on them meanwhile."""
+"""Versions of conversations and memories over HTTP, in a gateway that changes them at the same time."""
 
 from __future__ import annotations
 

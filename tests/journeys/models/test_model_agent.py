@@ -54,7 +54,7 @@ async def test_a_tool_call_is_carried_out_and_its_result_goes_back_to_the_model(
     assert [tool["function"]["name"] for tool in server.bodies[0]["tools"]] == ["bash", "async_status"]
 
 
-async def test_the_next_turn_knows_what_was_said_before() -> None:
+async def test_the_next_turn_has_what_was_said_before() -> None:
     """The history of a finished turn is the start of the next one."""
     async with open_loopback_model([ScriptedTurn(text="Noted."), ScriptedTurn(text="It is 7.")]) as (
         server,

@@ -75,7 +75,7 @@ async def test_an_answer_of_300_pieces_is_joined() -> None:
     ],
 )
 async def test_a_key_leaves_for_its_vendors_origins_only(url: str, header: str, key: str) -> None:
-    """A request that carries a key elsewhere is refused before a connection is made, whoever built it."""
+    """A request that carries a key elsewhere is refused before a connection is made."""
     http = ModelHttp(KEYS)
     address = ModelAddress(model="m", url=url, headers={header: key}, error_of=http_error)
     try:

@@ -18,7 +18,7 @@ def free_port() -> int:
 
 
 async def test_a_turn_is_answered_once_its_model_is_back(tmp_path: Path) -> None:
-    """Nobody listens at first: the turn goes back into the queue, and is answered when the model is there."""
+    """No model listens at first: the turn returns to the queue, and is answered when the model is there."""
     port = free_port()
     env = {
         "DOVECOTE_AGENT__MODEL": "openai:loopback",

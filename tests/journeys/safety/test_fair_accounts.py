@@ -102,7 +102,7 @@ async def test_a_turn_starts_while_another_account_has_more_turns_than_places(ac
 
 
 async def test_a_single_account_uses_all_places_but_the_last(accounts: TwoAccounts) -> None:
-    """Nobody else waits: seven of eight places are used, and every turn ends."""
+    """No other account waits: seven of eight places are used, and every turn ends."""
     turns = [await accounts.post_turn(accounts.busy, "!sleep 300") for _ in range(PLACES + 2)]
     async with asyncio.timeout(60):
         while (await accounts.count_states(turns))["running"] < PLACES - 1:  # noqa: ASYNC110 - over HTTP

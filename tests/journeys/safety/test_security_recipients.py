@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 
 def corpus(receiver: str, job: str) -> list[ScriptedTurn]:
-    """Return the text and calls of a model that obeys an attacker's text."""
+    """Return the text and calls of a model that follows an attacker's text."""
     address = {"chat": VICTIM, "chat_id": VICTIM, "channel": VICTIM, "room": str(VICTIM), "text": "injected"}
     calls = [
         ToolCall(name="send_message", args=address),

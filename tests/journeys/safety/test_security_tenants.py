@@ -53,7 +53,7 @@ ODD_IDS = (
 )
 
 NEEDS_MORE = {
-    "/sandboxes/{id}",  # its id is the provider's, and only while a sandbox stands
+    "/sandboxes/{id}",  # its id is the provider's, and exists only while the sandbox does
     "/files/{id}/{name}",  # another account's is asked for with its own link's words below
     "/deliveries/{id}",
     "/accounts/me/channels/{id}/installations",  # only while a channel that can be installed is connected

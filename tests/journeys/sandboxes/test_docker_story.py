@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 40.0
 
 
 def outside_name(directory: Path) -> str:
-    """Return the name of the test's container that somebody else runs."""
+    """Return the name of the test's container that another program runs."""
     return f"somebody-elses-{key_of(str(directory))}"
 
 

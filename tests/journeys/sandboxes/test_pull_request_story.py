@@ -88,7 +88,7 @@ async def open_gateway(
 
 
 def containers_of(data: Path) -> list[Mapping[str, object]]:
-    """Return what the engine knows of the containers that mount something of a gateway."""
+    """Return what the engine reports of the containers that mount something of a gateway."""
     engine = docker_engine.shared_engine()
     listed = json.loads(engine.call("GET", "/containers/json?all=1"))
     mine = [one["Id"] for one in listed if any(str(data) in mount["Source"] for mount in one["Mounts"])]
@@ -123,7 +123,7 @@ async def test_a_chat_gets_its_pull_request(provider: str, tmp_path: Path) -> No
         await wait_until_settled(process)
         known = str(containers_of(data)) if provider == "docker" else ""
         (sandbox,) = (await call(process, "GET", "/sandboxes"))["items"]
-        if provider == "kubernetes":  # nobody ends a cluster with the tests
+        if provider == "kubernetes":  # the tests do not end the cluster
             await call(process, "DELETE", f"/sandboxes/{sandbox['id']}")
 
     assert sandbox["provider"] == provider

@@ -133,7 +133,7 @@ async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(
 
     await services_gateway.until("suspended")
     reader, writer = await _connect(services_gateway.process.data)
-    writer.write(b"GET / HTTP/1.0\r\n\r\n")  # the kernel takes it, nobody reads it yet
+    writer.write(b"GET / HTTP/1.0\r\n\r\n")  # the kernel takes it, no process reads it yet
     assert len((await services_gateway.use("bash", command=f"{fetch}; cat ~/begun")).splitlines()) == 2
     async with asyncio.timeout(TIMEOUT_SECONDS):
         assert (await reader.read()).startswith(b"HTTP/1.0 200")

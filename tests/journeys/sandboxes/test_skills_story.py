@@ -70,7 +70,7 @@ async def skills_gateway(tmp_path: Path) -> AsyncIterator[SkillsGateway]:
             yield SkillsGateway(process=process, session=session, mine=mine, model=model)
 
 
-async def test_a_skill_is_loaded_and_an_agents_files_stand_in_its_workspace(
+async def test_a_skill_is_loaded_and_an_agents_files_are_in_its_workspace(
     skills_gateway: SkillsGateway,
 ) -> None:
     """The guide is in the instructions, the skill in the tool's words, all files in the workspace."""

@@ -1,14 +1,17 @@
-"""Commands in an empty directory, and a simulated gateway for them."""
+"""Commands in an empty directory, a simulated gateway for them, and the console in a browser."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
 from typer.testing import CliRunner, Result
 
+from console_driver import Console, open_browser, open_console
 from fake_gateway import FakeGateway, fake_gateway
 from gateway.cli.app import app
 
@@ -35,3 +38,19 @@ def gateway() -> Iterator[FakeGateway]:
     """Return a simulated gateway."""
     with fake_gateway() as stand_in:
         yield stand_in
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """A browser for all stories of a file; each opens a page that shares nothing with the others."""
+    async with open_browser() as process:
+        yield process
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def console(browser: Browser) -> AsyncIterator[Console]:
+    """A fresh page, which may not have complained of anything by the end."""
+    async with open_console(browser) as view:
+        yield view
+        assert view.console_errors == []
+        assert await view.violations() == []

@@ -208,7 +208,7 @@ async def test_the_gateway_goes_away(running: GatewayProcess) -> None:
     assert b"still here" in rest
     await running.stop()
     with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))  # bound and not listening: nobody else on this machine can answer there
+        silent.bind(("127.0.0.1", 0))  # bound, not listening: no other process can answer there
         port = silent.getsockname()[1]
         gone = await run(running, "jobs", "list", "--url", f"http://127.0.0.1:{port}")
     assert (gone.code, gone.out) == (3, "")

@@ -15,7 +15,7 @@ Run = Callable[..., Result]
 @pytest.mark.parametrize("words", ["status", "jobs list", "chat hello", "channels test bot"])
 def test_before_the_first_start_no_gateway_runs_here(run: Run, tmp_path: Path, words: str) -> None:
     """In a directory with fresh settings one line says that none runs and how to start one; exit code 3."""
-    with socket.socket() as taken:  # bound and not listening: nobody answers at this port
+    with socket.socket() as taken:  # bound and not listening: this port does not answer
         taken.bind(("127.0.0.1", 0))
         (tmp_path / "dovecote.toml").write_text('data_dir = "data"\n[agent]\nmodel = "builtin:shell"\n')
         (tmp_path / ".env").write_text("DOVECOTE_LOG_FORMAT=json\n")

@@ -35,7 +35,7 @@ def test_init_never_overwrites(run: Run, tmp_path: Path) -> None:
 
 
 async def test_init_tests_what_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that answers and a bot that the platform knows are written; a wrong token writes nothing."""
+    """A model that answers and a bot of the platform are written; a wrong token writes nothing."""
     monkeypatch.chdir(tmp_path)
     async with OpenAIServer([ScriptedTurn(text="ready")] * 4) as model, simulate() as platform:
         table = platform.settings()
@@ -57,7 +57,7 @@ async def test_init_tests_what_it_writes(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_init_asks_and_keeps_secrets_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal it asks; secrets go to a private .env, and what stands there is not written again."""
+    """On a terminal it asks; secrets go to a private .env, and existing lines are not written again."""
     for name in ("OPENAI_API_KEY", "DOVECOTE_CHANNELS__TELEGRAM__TOKEN"):
         monkeypatch.delenv(name, raising=False)
     typed = ["openai:loopback", "http://127.0.0.1:1/v1", "sk-typed", ""]

@@ -298,7 +298,7 @@ def test_job_logs_are_printed_as_they_are(run: Run, gateway: FakeGateway) -> Non
 
 
 def test_conversations_are_listed_with_the_names_of_people(run: Run, gateway: FakeGateway) -> None:
-    """Somebody without a known name has the id; keys are nobody; `--json` has ids and names."""
+    """A person without a known name has the id; keys are no persons; `--json` has ids and names."""
     preview = {"people": ["id-of-ann", "key_1", "0815"], "people_names": ["Ann", "key_1", "0815"]}
     gateway.lists["/conversations"] = [{"id": "cnv_1", "title": "hello", "preview": preview}]
     shown = run("conversations", "list", "--url", gateway.url)

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, WebSocketRoute, expect
 
-from console_driver import CHROMIUM, Console, open_browser, open_console
+from console_driver import CHROMIUM, Console, open_console
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
 from openai_server import OpenAIServer, echo
@@ -29,22 +29,6 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
     env = {"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}
     async with running(tmp_path_factory.mktemp("console") / "data", env=env) as process:
         yield process
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    """A browser for all stories; each opens a page that shares nothing with the others."""
-    async with open_browser() as process:
-        yield process
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def console(browser: Browser) -> AsyncIterator[Console]:
-    """A fresh page, which may not have complained of anything by the end."""
-    async with open_console(browser) as view:
-        yield view
-        assert view.console_errors == []
-        assert await view.violations() == []
 
 
 async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, console: Console) -> None:

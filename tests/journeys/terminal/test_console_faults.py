@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Route, expect
+from playwright.async_api import Route, expect
 
-from console_driver import CHROMIUM, Console, open_browser, open_console
+from console_driver import CHROMIUM, Console
 from console_setup import add_agent, change, fault_of, records
 from demo_model import answer
 from gateway_process import GatewayProcess
@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
-    """A gateway whose agent repeats what it is told."""
+    """A gateway whose agent repeats its input."""
     async with OpenAIServer(answer) as model:
         env = {
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
@@ -34,22 +34,6 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
         }
         async with running(tmp_path_factory.mktemp("faults") / "data", env=env) as process:
             yield process
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    """A browser for all stories; each opens a page that shares nothing with the others."""
-    async with open_browser() as process:
-        yield process
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def console(browser: Browser) -> AsyncIterator[Console]:
-    """A fresh page, which may not have complained of anything by the end."""
-    async with open_console(browser) as view:
-        yield view
-        assert view.console_errors == []
-        assert await view.violations() == []
 
 
 async def lose(console: Console, path: str, times: int) -> Counter[str]:
@@ -118,7 +102,7 @@ async def test_a_place_whose_module_was_lost_appears(
 
 
 async def test_a_concurrent_save_is_accepted_or_replaced(gateway: GatewayProcess, console: Console) -> None:
-    """A form whose field was changed meanwhile shows both ways on: take theirs, or replace theirs."""
+    """A form whose field another user changed shows both ways on: take theirs, or replace theirs."""
     page = console.page
     await add_agent(gateway, "both", {"model": "builtin:shell"})
     await console.enter(gateway)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
-from console_driver import CHROMIUM, Console, open_browser, open_console
+from console_driver import CHROMIUM, Console
 from console_setup import fault_of
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
@@ -31,26 +31,10 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
         yield process
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    """A browser for all stories; each opens a page that shares nothing with the others."""
-    async with open_browser() as process:
-        yield process
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def console(browser: Browser) -> AsyncIterator[Console]:
-    """A fresh page, which may not have complained of anything by the end."""
-    async with open_console(browser) as view:
-        yield view
-        assert view.console_errors == []
-        assert await view.violations() == []
-
-
 async def test_a_webhook_is_added_tested_replayed_and_removed(
     gateway: GatewayProcess, console: Console
 ) -> None:
-    """Faults stand at their fields, a secret is shown once, a test leads to its attempts."""
+    """Faults are shown at their fields, a secret is shown once, a test leads to its attempts."""
     page = console.page
     async with webhook_receiver(respond(200)) as receiver:
         await console.enter(gateway)

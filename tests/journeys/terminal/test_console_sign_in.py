@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from console_driver import CHROMIUM, Console, open_browser, open_console
+from console_driver import CHROMIUM, Console, open_console
 from gateway.sign_in.oidc_sign_in import CALLBACK_PATH
 from gateway_process import GatewayProcess, reserve_port
 from gateway_process import gateway as running
@@ -48,13 +48,6 @@ async def gateway(
         "DOVECOTE_OIDC__ACCESS__OPS__SCOPES": "read,chat",
     }
     async with running(tmp_path_factory.mktemp("sign-in") / "data", env=env, port=port) as process:
-        yield process
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    """A browser for all stories."""
-    async with open_browser() as process:
         yield process
 
 

@@ -1,4 +1,4 @@
-"""Two tabs of the console: what one changed meanwhile is not overwritten unseen by the other."""
+"""Two tabs of the console: a change of one is not overwritten unseen by the other."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
-from console_driver import CHROMIUM, Console, open_browser, open_console
+from console_driver import CHROMIUM, Console
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
 
@@ -29,20 +29,11 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
         yield process
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    """A browser for all stories."""
-    async with open_browser() as process:
-        yield process
-
-
 @pytest_asyncio.fixture(loop_scope="module")
-async def console(browser: Browser, gateway: GatewayProcess) -> AsyncIterator[Console]:
+async def console(console: Console, gateway: GatewayProcess) -> Console:
     """A fresh page with the key entered."""
-    async with open_console(browser) as view:
-        await view.enter(gateway)
-        yield view
-        assert view.console_errors == []
+    await console.enter(gateway)
+    return console
 
 
 async def call(gateway: GatewayProcess, method: str, path: str, body: Any = None) -> Any:
@@ -53,7 +44,7 @@ async def call(gateway: GatewayProcess, method: str, path: str, body: Any = None
 
 
 async def test_a_note(gateway: GatewayProcess, console: Console) -> None:
-    """The text that the other tab wrote stands at the field; a second press replaces it."""
+    """The text that the other tab wrote is shown at the field; a second press replaces it."""
     page = console.page
     made = await call(gateway, "POST", "/accounts/me/memories", {"scope": "account", "text": "first"})
     path = f"/accounts/me/memories/{made['id']}"

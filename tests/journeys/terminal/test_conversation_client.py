@@ -21,7 +21,7 @@ SUBSCRIBED = {"type": "subscribed", "conversation": "cnv_1", "epoch": "one", "la
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedClient(GatewayClient):
-    """A client of a gateway; `refused` is set when nobody answers."""
+    """A client of a gateway; `refused` is set when no gateway answers."""
 
     refused: asyncio.Event = field(default_factory=asyncio.Event)
 

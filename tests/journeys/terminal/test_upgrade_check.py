@@ -67,7 +67,7 @@ def test_an_older_database_lists_what_migrate_would_do(tmp_path: Path) -> None:
 
 
 def test_a_database_of_a_newer_version_fails(tmp_path: Path) -> None:
-    """A revision that this version does not know is exit code 1, before a gateway is stopped for it."""
+    """A revision that this version does not have is exit code 1, before a gateway is stopped for it."""
     at_revision(tmp_path, "9999")
     code, checks = checked(tmp_path)
     assert (code, checks["database"]["state"]) == (1, "failed")

@@ -81,7 +81,7 @@ def _pairs(words: str) -> Iterator[Text]:
 
 
 def _driven(tree: Any, before: str) -> Iterator[Text]:
-    """Yield the texts of a sequence of parts, `before` which stands what leads to the sequence."""
+    """Yield the texts of a sequence of parts, with what leads to the sequence in front (`before`)."""
     whole = list(tree)
     for number, (kind, value) in enumerate(whole):
         if before:

@@ -56,7 +56,7 @@ class Console:
             self.asked.append(dialog.type)
             if dialog.type != "beforeunload":
                 self.console_errors.append(f"dialog: {dialog.message}")
-            with suppress(Error):  # the page was closed meanwhile
+            with suppress(Error):  # the page was closed before
                 await dialog.accept()
 
         self.page.on("dialog", answer)

@@ -96,7 +96,7 @@ class CredentialSandboxes:
         self._account = account
 
     async def create(self, agent: str = "coder", *domains: str) -> Sandbox:
-        """Create a restricted sandbox of an agent; an empty name stands for one that agents share."""
+        """Create a restricted sandbox of an agent; an empty name means one that agents share."""
         spec = self.rig.spec(
             label=f"{self.rig.label}:{agent}",
             network=Network.RESTRICTED,

@@ -36,7 +36,7 @@ def _client() -> AsyncDaytona:
 
 @dataclass(kw_only=True)
 class OutsideDaytonaSandbox(OutsideSandbox):
-    """A sandbox of the vendor's SDK, which no provider knows."""
+    """A sandbox of the vendor's SDK, which no provider created."""
 
     name: str
 

@@ -40,7 +40,7 @@ def engine_rig(name: str, directory: Path, *, kind: str = "docker", **settings: 
 
 @dataclass(kw_only=True)
 class OutsideContainer(OutsideSandbox):
-    """A container of the engine's client, which no provider knows."""
+    """A container of the engine's client, which no provider created."""
 
     engine: docker_engine.EngineProcess
     name: str

@@ -50,7 +50,7 @@ class DraftHarness:
         return self.verbosity
 
     def bot(self, limits: ChannelLimits = HIGH_LIMITS) -> ConnectedBot:
-        """Return the chat's bot as one process knows it."""
+        """Return the chat's bot as one process sees it."""
         return ConnectedBot(
             sender=self.channel,
             features=self.features,

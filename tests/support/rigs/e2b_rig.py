@@ -35,7 +35,7 @@ def _loopback(directory: Path) -> ProviderRig:
 
 @dataclass(kw_only=True)
 class OutsideE2bSandbox(OutsideSandbox):
-    """A sandbox of the vendor's SDK, which no provider knows."""
+    """A sandbox of the vendor's SDK, which no provider created."""
 
     name: str
     options: dict[str, Any]

@@ -154,7 +154,7 @@ class TelegramSinkHarness:
     async def wait_for_attempt(self) -> None:
         """Wait for a call."""
         async with asyncio.timeout(10):
-            while not self.attempt_ids():  # noqa: ASYNC110 - the simulator tells of a call when it ends
+            while not self.attempt_ids():  # noqa: ASYNC110 - the simulator reports a call when it ends
                 await asyncio.sleep(0.01)
 
     def recover(self) -> None:
@@ -192,7 +192,7 @@ def make_bot(
 
 
 def make_chat_sink(channel: MemoryChannel, *features: ChannelFeature, send_seconds: float = 5) -> ChatSink:
-    """Return a chat sink that knows one bot, which can edit messages unless stated otherwise."""
+    """Return a chat sink that has one bot, which can edit messages unless stated otherwise."""
     bot = make_bot(channel, frozenset(features or {ChannelFeature.EDIT}))
     return ChatSink({"chn_1": bot}.get, send_seconds=send_seconds)
 

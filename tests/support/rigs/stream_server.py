@@ -42,7 +42,7 @@ class StreamServer:
     unpublished: list[Event] = field(default_factory=list)
 
     async def authenticate(self, _request: web.Request, key: str) -> Principal:
-        """Know the valid keys."""
+        """Accept the valid keys."""
         if key not in self.valid:
             raise HttpProblem(401, "a valid key is needed")
         scopes = frozenset({"read"}) if key == READ_ONLY else frozenset({"read", "chat"})

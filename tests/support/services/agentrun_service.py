@@ -15,7 +15,7 @@ import hmac
 import re
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 
 from aiohttp import web
 
+from loopback_service import LoopbackService, run_on_loopback, serve_until_closed
 from process_hosts import ProcessHost
 
 KEY_ID, KEY_SECRET, REGION = "LTAI0123456789", "secret-0123456789", "cn-hangzhou"
@@ -57,7 +58,7 @@ class AgentRunInstance:
         }
 
 
-class AgentRunService:
+class AgentRunService(LoopbackService):
     """Both planes at one URL; `fail` makes so many answers of the next commands get lost."""
 
     def __init__(self, directory: Path) -> None:
@@ -213,19 +214,9 @@ def _problem(status: int, code: str) -> web.Response:
     return web.json_response({"error": {"code": code, "message": f"{code} of the service"}}, status=status)
 
 
-@asynccontextmanager
-async def agentrun_service(directory: Path) -> AsyncIterator[AgentRunService]:
-    """Run the service on a free port of loopback."""
-    service = AgentRunService(directory)
-    runner = web.AppRunner(service.application(), access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    service.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield service
-    finally:
-        await service.close()
-        await runner.cleanup()
+def agentrun_service(directory: Path) -> AbstractAsyncContextManager[AgentRunService]:
+    """Return what runs the service on a free port of loopback."""
+    return run_on_loopback(AgentRunService(directory))
 
 
 def settings_for(url: str) -> dict[str, Any]:
@@ -241,12 +232,5 @@ def settings_for(url: str) -> dict[str, Any]:
     }
 
 
-async def _serve(directory: Path) -> None:
-    """Tell the address on stdout and serve until stdin is closed."""
-    async with agentrun_service(directory) as service:
-        print(service.url, flush=True)  # noqa: T201 - for who started us
-        await asyncio.to_thread(sys.stdin.read)
-
-
 if __name__ == "__main__":
-    asyncio.run(_serve(Path(sys.argv[1])))
+    asyncio.run(serve_until_closed(AgentRunService(Path(sys.argv[1]))))

@@ -75,7 +75,7 @@ class CodeHosts:
 
 @cache
 def why_impossible() -> str:
-    """Return why these hosts cannot stand here; empty where they can."""
+    """Return why these hosts cannot run here; empty where they can."""
     if not is_git_server_possible():
         return "git http-backend is not installed"
     if os.geteuid() != 0 or shutil.which("unshare") is None:
@@ -87,7 +87,7 @@ def why_impossible() -> str:
 
 @asynccontextmanager
 async def code_hosts(directory: Path) -> AsyncIterator[CodeHosts]:
-    """Run the two servers; skips, with the reason, where they cannot stand."""
+    """Run the two servers; skips, with the reason, where they cannot run."""
     if why_impossible():
         pytest.skip(why_impossible())
     (directory / "git").mkdir(parents=True)

@@ -14,7 +14,7 @@ import json
 import secrets
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 from aiohttp import web
 
+from loopback_service import LoopbackService, run_on_loopback, serve_until_closed
 from process_hosts import ProcessHost
 
 API_KEY = "dtn_0123456789abcdef"
@@ -71,7 +72,7 @@ class DaytonaInstance:
         }
 
 
-class DaytonaService:
+class DaytonaService(LoopbackService):
     """The service; `url` is the API's, the toolbox is below it."""
 
     def __init__(self, directory: Path) -> None:
@@ -251,28 +252,10 @@ def _problem(status: int, message: str) -> web.Response:
     return web.json_response({"statusCode": status, "message": message, "error": message}, status=status)
 
 
-@asynccontextmanager
-async def daytona_service(directory: Path) -> AsyncIterator[DaytonaService]:
-    """Run the service on a free port of loopback."""
-    service = DaytonaService(directory)
-    runner = web.AppRunner(service.application())
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    service.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield service
-    finally:
-        await service.close()
-        await runner.cleanup()
-
-
-async def _serve(directory: Path) -> None:
-    """Tell the address on stdout and serve until stdin is closed."""
-    async with daytona_service(directory) as service:
-        print(service.url, flush=True)  # noqa: T201 - for who started us
-        await asyncio.to_thread(sys.stdin.read)
+def daytona_service(directory: Path) -> AbstractAsyncContextManager[DaytonaService]:
+    """Return what runs the service on a free port of loopback."""
+    return run_on_loopback(DaytonaService(directory))
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(Path(sys.argv[1])))
+    asyncio.run(serve_until_closed(DaytonaService(Path(sys.argv[1]))))

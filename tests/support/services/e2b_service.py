@@ -14,8 +14,8 @@ import json
 import secrets
 import struct
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +24,7 @@ from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
 
+from loopback_service import LoopbackService, run_on_loopback, serve_until_closed
 from process_hosts import ProcessHost
 
 API_KEY = "e2b_0123456789abcdef0123456789abcdef01234567"
@@ -50,7 +51,7 @@ class E2bInstance:
         return dict(self.asked.get("metadata") or {})
 
     def set_timeout(self, seconds: int) -> None:
-        """Let its time begin anew."""
+        """Restart its time."""
         self.ends = datetime.now(UTC) + timedelta(seconds=seconds)
 
     def to_json(self) -> dict[str, Any]:
@@ -81,7 +82,7 @@ class E2bInstance:
         }
 
 
-class E2bService:
+class E2bService(LoopbackService):
     """The service; `url` is both its planes. `unready` answers so many control-plane calls with 503."""
 
     def __init__(self, directory: Path) -> None:
@@ -298,28 +299,10 @@ def _problem(status: int, message: str, *, retry: str | None = None) -> web.Resp
     return web.json_response({"code": status, "message": message}, status=status, headers=headers)
 
 
-@asynccontextmanager
-async def e2b_service(directory: Path) -> AsyncIterator[E2bService]:
-    """Run the service on a free port of loopback."""
-    service = E2bService(directory)
-    runner = web.AppRunner(service.application())
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    service.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield service
-    finally:
-        await service.close()
-        await runner.cleanup()
-
-
-async def _serve(directory: Path) -> None:
-    """Tell the address on stdout and serve until stdin is closed."""
-    async with e2b_service(directory) as service:
-        print(service.url, flush=True)  # noqa: T201 - for who started us
-        await asyncio.to_thread(sys.stdin.read)
+def e2b_service(directory: Path) -> AbstractAsyncContextManager[E2bService]:
+    """Return what runs the service on a free port of loopback."""
+    return run_on_loopback(E2bService(directory))
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(Path(sys.argv[1])))
+    asyncio.run(serve_until_closed(E2bService(Path(sys.argv[1]))))

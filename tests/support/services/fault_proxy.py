@@ -61,7 +61,7 @@ class FaultProxy:
                 _reset(writer)
 
     def half_close(self) -> None:
-        """Tell all clients that nothing more comes, and go on listening to them."""
+        """End the stream to all clients, and go on listening to them."""
         for client, _ in tuple(self._pairs):
             if client.can_write_eof():
                 client.write_eof()

@@ -1,4 +1,4 @@
-"""A git server for tests: git's own `http-backend`, behind aiohttp, with a password if it is told one."""
+"""A git server for tests: git's own `http-backend`, behind aiohttp, with a password if one is given."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ async def kubernetes_service(directory: Path, *, controller: bool = True) -> Asy
 
 
 async def serve(directory: Path, *, controller: bool) -> None:
-    """Tell the address on stdout and serve until stdin is closed."""
+    """Print the address on stdout and serve until stdin is closed."""
     async with kubernetes_service(directory, controller=controller) as service:
         print(service.url, flush=True)  # noqa: T201 - for who started us
         await asyncio.to_thread(sys.stdin.read)

@@ -196,7 +196,7 @@ async def lambda_service(directory: Path) -> AsyncIterator[tuple[str, str]]:
 
 
 async def _serve(directory: Path) -> None:
-    """Tell both addresses on stdout and serve until stdin is closed."""
+    """Print both addresses on stdout and serve until stdin is closed."""
     async with lambda_service(directory) as urls:
         print(*urls, flush=True)  # noqa: T201 - for who started us
         await asyncio.to_thread(sys.stdin.read)

@@ -66,7 +66,7 @@ def build_service(url: str) -> McpService:
 
     @service.server.prompt()
     async def greet(name: str) -> str:
-        """Greet somebody."""
+        """Greet a person."""
         return f"Say hello to {name}."
 
     return service

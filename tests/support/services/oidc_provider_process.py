@@ -1,4 +1,4 @@
-"""An OpenID Connect provider of somebody else (oidc-provider-mock) as a process on loopback."""
+"""An OpenID Connect provider of a third party (oidc-provider-mock) as a process on loopback."""
 
 from __future__ import annotations
 

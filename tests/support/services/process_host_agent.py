@@ -28,7 +28,7 @@ class ProcessHostAgent:
         """Do one thing."""
         with contextlib.suppress(ConnectionError):
             line = await reader.readline()
-            if not line:  # somebody looked whether we listen
+            if not line:  # a client has checked whether we listen
                 return writer.close()
             asked = json.loads(line)
             await getattr(self, asked.pop("do"))(writer, **asked)

@@ -1,4 +1,4 @@
-"""Servers on loopback that stand for hosts of the internet, for tests of the egress proxy.
+"""Servers on loopback that represent hosts of the internet, for tests of the egress proxy.
 
 A resolver maps names to public addresses, and sockets that connect to such an address reach the server. What
 is connected to besides is written down, so that a test sees every address that the proxy has tried.
@@ -31,7 +31,7 @@ from gateway.infra.egress_sockets import (
 )
 
 PUBLIC, OTHER = "93.184.215.14", "151.101.1.69"
-"""Addresses of the internet for which servers on loopback stand."""
+"""Addresses of the internet that servers on loopback represent."""
 
 
 @dataclass(kw_only=True)
@@ -62,7 +62,7 @@ class PublicHosts:
         return [(socket.AF_INET, kind, 6, "", (address, port)) for address in found]
 
     def make_socket(self, family: int, kind: int, protocol: int) -> socket.socket:
-        """Return a socket that reaches the server on loopback that stands for the address."""
+        """Return a socket that reaches the server on loopback that represents the address."""
         hosts = self
 
         class RoutedSocket(socket.socket):

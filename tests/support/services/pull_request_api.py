@@ -32,14 +32,14 @@ class PullRequestApi:
         """Answer `POST /repos/OWNER/REPOSITORY/pulls`."""
         if not request.headers.get("User-Agent"):
             return _refuse(403, "Request forbidden by administrative rules.")
-        if not self._knows(request.headers.get("Authorization", "")):
+        if not self._accepts(request.headers.get("Authorization", "")):
             return _refuse(401, "Bad credentials")
         match request.path.split("/"):
             case ["", "repos", owner, repository, "pulls"] if self._has(owner, repository):
                 return await self._create(request, f"{owner}/{repository}")
         return _refuse(404, "Not Found")
 
-    def _knows(self, authorization: str) -> bool:
+    def _accepts(self, authorization: str) -> bool:
         kind, _, given = authorization.partition(" ")
         return kind.lower() in ("bearer", "token") and hmac.compare_digest(given, self.token)
 

@@ -84,7 +84,7 @@ class ThirdPartyTelegram:
             return web.json_response({"ok": True, "result": True})
         try:
             status, body = await self._stub.do_request(request.path, "POST", _ApiArguments(given))
-        except AssertionError:  # a method this one does not know
+        except AssertionError:  # a method that it does not have
             answer = {"ok": False, "error_code": 404, "description": "Not Found"}
             return web.json_response(answer, status=404)
         await self._notify_pollers()

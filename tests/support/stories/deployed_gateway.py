@@ -23,7 +23,7 @@ def run(*words: str, stdin: str | None = None, env: Mapping[str, str] | None = N
 
 
 def until(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait until a condition holds; what fails meanwhile counts as not yet."""
+    """Wait until a condition holds; a failure of it counts as not yet."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -74,6 +74,6 @@ class DeployedGateway:
 
 
 def results(shown: Mapping[str, Any]) -> list[str]:
-    """Return the texts of the messages that tell a job's end, of a snapshot."""
+    """Return the texts of the messages that report a job's end, of a snapshot."""
     texts = (one["text"] for one in shown["messages"] if one["role"] == "assistant")
     return [text for text in texts if text.startswith("Job job_")]

@@ -1,4 +1,4 @@
-"""The model of the group's story: it knows only what the gateway sends it, so a lost context shows."""
+"""The model of the group's story: it has only what the gateway sends it, so a lost context shows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _JOB = "A background job"
 
 
 def question_of(asker: str, wisher: str) -> str:
-    """Return the question that the model asks if it knows who asked it and who wished what."""
+    """Return the question that the model asks if its context has the asker and the wish."""
     return f"{asker} asks, and {wisher} wants green. Which finish?"
 
 
@@ -77,7 +77,7 @@ def _ask(body: dict[str, Any], asker: str, text: str) -> ScriptedTurn:
     wish = _WISH.search(text)
     wisher = json.loads(wish[2])["id"] if wish else ""
     if not wisher and _COLOUR.search(json.dumps(body["messages"][:-1])):
-        wisher = "somebody"  # in a conversation without a room, where nobody has a name
+        wisher = "somebody"  # in a conversation without a room, where people have no names
     if not wisher:
         return _say("Nobody told me a wish.")
     asked = {"question": question_of(asker, wisher), "choices": list(FINISHES)}

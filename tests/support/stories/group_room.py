@@ -23,7 +23,7 @@ class BotMessage:
 
 @dataclass(frozen=True, slots=True)
 class RoomPerson:
-    """Somebody in the room; `number` makes the id."""
+    """A person in the room; `number` makes the id."""
 
     name: str
     number: int
@@ -35,7 +35,7 @@ ADA, BOB, CAROL = RoomPerson("Ada", 7), RoomPerson("Bob", 8), RoomPerson("Carol"
 class GroupRoom(ABC):
     """A thread of a room on one platform; `thread` is None on a platform without threads.
 
-    `needs_hook`: the platform must be told where to post what happens.
+    `needs_hook`: the platform needs the address to which it posts what happens.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class GroupRoom(ABC):
 
     @abstractmethod
     def id_of(self, person: RoomPerson) -> str:
-        """Return the id by which the bot knows a person."""
+        """Return the id by which the bot identifies a person."""
 
     @abstractmethod
     async def say(self, person: RoomPerson, text: str, *, to_bot: bool = False) -> None:
@@ -70,7 +70,7 @@ class GroupRoom(ABC):
 
     @abstractmethod
     async def choose(self, person: RoomPerson, question: BotMessage, number: int) -> str:
-        """Choose the answer of this number, and return what the person is told."""
+        """Choose the answer of this number, and return the text that the person gets."""
 
     async def open_private_chat(self, person: RoomPerson) -> None:
         """Let a person begin a chat with the bot, where it may not begin one."""
@@ -85,7 +85,7 @@ class GroupRoom(ABC):
         raise NotImplementedError(f"{self.kind} shows everything to everybody: {person.name}")
 
     def set_hook(self, url: str) -> None:
-        """Post what happens to this address, on a platform that must be told it."""
+        """Post what happens to this address, on a platform that needs it."""
         raise NotImplementedError(f"{self.kind} needs no address: {url}")
 
     def messages(self) -> list[BotMessage]:

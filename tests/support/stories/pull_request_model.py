@@ -41,7 +41,7 @@ NOTHING_FOUND = "environment: 0\nprocesses: 0\nfiles: 0\ncontrol: 1"
 
 
 class PullRequestModel:
-    """Plays the story; it knows only what the gateway sends it.
+    """Plays the story; it has only what the gateway sends it.
 
     `git_url` is the repository's address, `api_url` that of the REST API.
     """

@@ -32,7 +32,7 @@ PAUSE = 0.001
 
 
 class FailingDatabase:
-    """Raises an error that nobody expects, and counts how often."""
+    """Raises an error that no caller expects, and counts how often."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -176,7 +176,7 @@ class SingleHolderLeases(Leases):
             self._holders.discard(name)
 
     def watch(self, name: str) -> AbstractContextManager[asyncio.Event]:
-        """Nobody watches here."""
+        """Refuse: no test watches here."""
         raise NotImplementedError(name)
 
     async def is_held(self, name: str) -> bool:

@@ -32,7 +32,7 @@ def labels() -> dict[str, set[str]]:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Yield where a query stands, and the query."""
+    """Yield the place of a query, and the query."""
     for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]:
         for rule in group["rules"]:
             yield rule["alert"], rule["expr"]

@@ -363,7 +363,7 @@ def test_headers_and_variables_are_secrets() -> None:
 
 
 def test_settings_are_fixed(read: Read) -> None:
-    """Nobody changes a setting after it was read."""
+    """A setting cannot be changed after it was read."""
     settings = read()
     with pytest.raises(ValueError, match="frozen"):
         settings.port = 1

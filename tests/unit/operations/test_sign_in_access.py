@@ -120,7 +120,7 @@ def test_a_whole_table_is_loaded_as_it_is_written(tmp_path: Path) -> None:
     ],
 )
 def test_half_a_sign_in_is_refused(tmp_path: Path, removed: str, added: str, words: str) -> None:
-    """What would let nobody in, or send tokens in the clear, is named with a remedy."""
+    """What would let no person in, or send tokens in the clear, is named with a remedy."""
     assert removed in WORKING
     (tmp_path / "dovecote.toml").write_text(WORKING.replace(removed, added))
     with pytest.raises(InvalidSettings, match=words):

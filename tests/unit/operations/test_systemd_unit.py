@@ -74,7 +74,7 @@ def test_its_variables_are_settings(tmp_path: Path) -> None:
 
 
 def test_it_leaves_sandboxes_their_namespaces() -> None:
-    """What breaks the host provider stands in the drop-in for the other providers, and only there."""
+    """What breaks the host provider is in the drop-in for the other providers, and only there."""
     assert {name for name, _ in assignments(UNIT)} & HIDES_PROC == set()
     drop_in = {name for name, _ in assignments(SYSTEMD / "no-host-sandboxes.conf")}
     assert drop_in >= HIDES_PROC

@@ -26,7 +26,7 @@ from channels.inbox.errors import rate_limit, require_id, status_error
 from channels.inbox.settings import PostedSettings
 from channels.inbox.signatures import hmac_sha256, is_hmac
 from channels.inbox.tokens import TokenCache
-from channels.inbox.updates import find_mention, make_update
+from channels.inbox.updates import find_mention, make_update, parse_update
 from channels.message import Address, Attachment, Author, Command, IgnoredUpdate, Message
 from channels.pancake.settings import PancakeSettings
 from channels.slack.settings import SlackSettings
@@ -100,6 +100,22 @@ def test_a_command_is_carried_out_once(given: dict[str, Any], kind: type[object]
     }
     assert type(make_update("/stop", common=common, mention=False, **given)) is kind
     assert isinstance(make_update("", None, common, mention=True), IgnoredUpdate)
+
+
+@pytest.mark.parametrize(
+    ("text", "mention", "name"),
+    [("/stop", False, "stop"), ("/stop", True, "stop"), ("stop", True, "stop"), ("stop", False, None)],
+)
+def test_a_command_needs_no_slash_after_a_mention(text: str, mention: bool, name: str | None) -> None:
+    """A text is a command with a slash, or without one after a mention, and else a message."""
+    common = {
+        "key": "1",
+        "address": Address(channel="chn_1", room="r"),
+        "author": Author(id="u"),
+        "sent_at": datetime(2026, 1, 1, tzinfo=UTC),
+    }
+    found = parse_update(text, common, mention=mention)
+    assert (found.name if isinstance(found, Command) else None) == name
 
 
 @pytest.mark.parametrize(
@@ -241,5 +257,5 @@ def test_settings_that_are_put_together_keep_their_defaults() -> None:
 def test_each_command_of_the_gateway_is_one_where_commands_are_messages(
     text: str, slash: tuple[str, str] | None, mentioned: tuple[str, str] | None
 ) -> None:
-    """With a slash it takes arguments; a word after a mention is a command only if it stands alone."""
+    """With a slash it takes arguments; a word after a mention is a command only if it is alone."""
     assert (parse_slash(text), parse_mentioned(text)) == (slash, mentioned)

@@ -22,12 +22,13 @@ from channels.errors import (
     Unsupported,
 )
 from channels.inbox.checks import probe_with
-from channels.inbox.json_api import JsonApi
-from channels.inbox.settings import token_digest
+from channels.inbox.json_api import JsonApi, connecting_json
+from channels.inbox.settings import TokenSettings, token_digest
 from channels.message import Address, Author, Command, File, Reply, RoomKind, SentMessage, Update
 from channels.port import Accept, Receiver, ReceiverStatus, Sender, WebhookRequest
 from egress.guard import TRUSTED, EgressGuard
 from egress.sessions import open_session
+from egress.urls import endpoint
 
 TOKEN = SecretStr("canary-json-token")
 ADDRESS = Address(channel="chn_1", room="attic")
@@ -45,12 +46,19 @@ async def _answer(request: web.Request) -> web.Response:
 
 
 @asynccontextmanager
-async def connect(token: SecretStr, guard: EgressGuard) -> AsyncIterator[JsonApi]:
-    """Open the API on a loopback server."""
+async def serve() -> AsyncIterator[str]:
+    """Run the API on loopback, and yield its URL."""
     application = web.Application()
     application.router.add_get("/thing", _answer)
-    async with TestServer(application) as server, open_session(guard) as session:
-        yield JsonApi(session, str(server.make_url("")).rstrip("/"), token, {403: Undeliverable})
+    async with TestServer(application) as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+@asynccontextmanager
+async def connect(token: SecretStr, guard: EgressGuard) -> AsyncIterator[JsonApi]:
+    """Open the API on a loopback server."""
+    async with serve() as url, open_session(guard) as session:
+        yield JsonApi(session, url, token, {403: Undeliverable})
 
 
 async def identify(api: JsonApi) -> str:
@@ -95,6 +103,19 @@ async def test_the_probe_names_the_bot_or_the_remedy() -> None:
     assert (found.ok, found.detail) == (True, "dove")
     (found,) = await probe(SecretStr("another-token"), TRUSTED)
     assert (found.ok, found.remedy) == (False, "Create a new token.")
+
+
+async def test_an_api_is_opened_with_the_url_and_the_token_of_settings() -> None:
+    """The opened API has the platform's meanings of statuses, and its session is closed afterwards."""
+    async with serve() as url:
+        settings = TokenSettings(url=endpoint(url), token=TOKEN)
+        async with connecting_json({403: Undeliverable})(settings, TRUSTED) as api:
+            assert await identify(api) == "dove"
+            with pytest.raises(Undeliverable):
+                await api.call("GET", "/thing", params={"status": 403})
+        with pytest.raises(RuntimeError):
+            await identify(api)
+    assert settings.account == token_digest(TOKEN)
 
 
 def test_an_account_is_named_without_its_token() -> None:

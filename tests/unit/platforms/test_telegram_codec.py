@@ -62,7 +62,7 @@ def test_words_that_are_nothing_but_an_order_are_one(text: str) -> None:
     ],
 )
 def test_talk_that_begins_like_an_order_is_talk(text: str) -> None:
-    """Nobody is stopped by a sentence."""
+    """A sentence stops no turn."""
     assert parse_words(text) is None
 
 

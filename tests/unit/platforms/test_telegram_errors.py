@@ -114,7 +114,7 @@ def test_a_rate_limit_without_a_delay_has_one_of_ours(given: object, seconds: fl
 
 
 def test_what_broke_before_the_request_was_not_sent() -> None:
-    """A request of which no byte was sent leaves no doubt."""
+    """A request of which no byte was sent is Unreachable, not Ambiguous."""
     assert type(translate_error(NotSent("broken"), method="sendMessage")) is Unreachable
 
 

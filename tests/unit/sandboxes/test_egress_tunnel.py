@@ -141,7 +141,7 @@ VIOLATIONS = {
 
 @pytest.mark.parametrize("sent", VIOLATIONS.values(), ids=VIOLATIONS)
 async def test_the_gateway_finds_violations(sent: bytes) -> None:
-    """Whoever controls the stream in the sandbox cannot make the gateway keep more than its bounds."""
+    """The program that controls the stream in the sandbox cannot exceed the gateway's bounds."""
 
     async def discard(_content: bytes) -> None:
         await asyncio.Event().wait()

@@ -44,7 +44,7 @@ def test_a_mount_of_buckets_is_accepted_where_files_are_synced(provider: str) ->
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("option", ["apiKey", "apiUrl", "organizationId", "target"])
 def test_options_of_the_operator_are_refused_without_their_value(provider: str, option: str) -> None:
-    """A key that stands in a record by mistake is not repeated in the answer."""
+    """A key that is in a record by mistake is not repeated in the answer."""
     refused = found(provider, **{option: "a-secret-value"})
     assert f"[sandbox.{provider}]" in refused[f"/options/{option}"]
     assert "a-secret-value" not in str(refused)

@@ -144,7 +144,7 @@ async def test_an_unfinished_creation_is_taken_over() -> None:
 
 
 async def test_a_provider_that_refuses_leaves_no_row() -> None:
-    """Nobody waits for what cannot be made."""
+    """No caller waits for what cannot be made."""
     harness = PoolHarness()
 
     def refuse(name: str) -> None:
@@ -302,7 +302,7 @@ async def test_a_long_call_keeps_the_sandbox_awake() -> None:
     assert harness.reservations.rows[SPEC.label].used_at == harness.now
 
 
-async def test_a_sweep_removes_what_no_row_knows_of() -> None:
+async def test_a_sweep_removes_what_has_no_row() -> None:
     """An object of ours without a row goes; one with a row, and another installation's, stay."""
     harness = PoolHarness()
     pool = harness.pool()

@@ -1,4 +1,4 @@
-"""The filter of system calls: its numbers are the kernel's, and it denies what it does not know."""
+"""The filter of system calls: its numbers are the kernel's, and it denies those that it does not list."""
 
 from __future__ import annotations
 

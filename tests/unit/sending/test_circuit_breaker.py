@@ -13,7 +13,7 @@ FAILED = Outcome(kind=OutcomeKind.RETRY, detail="the receiver answered 500")
 
 
 class ScriptedSink(Sink):
-    """An endpoint that answers as it is told."""
+    """An endpoint that answers with `outcome`."""
 
     def __init__(self) -> None:
         self.outcome = FAILED
@@ -119,7 +119,7 @@ async def test_a_success_closes_the_circuit() -> None:
 
 
 async def test_an_endpoint_that_fails_for_five_days_is_disabled() -> None:
-    """An hour before it is not; then it is, with the reason; a success in between starts the days anew."""
+    """An hour before it is not; then it is, with the reason; a success in between restarts the days."""
     sink, receiver, _rows, clock = _make_sink()
     await sink.send(_delivery())
     clock.now = START + timedelta(days=5, hours=-1)

@@ -28,7 +28,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[DraftHarness]:
 async def until(condition: Callable[[], bool]) -> None:
     """Let every task run until a condition holds that sends no notification."""
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - a draft tells nobody of itself
+        while not condition():  # noqa: ASYNC110 - a draft sends no notification
             await asyncio.sleep(0)
 
 

@@ -198,7 +198,7 @@ def test_a_process_is_watched_for_no_account() -> None:
     """The transport's steps keep asyncio's order: the end, which is for no account, comes after the start."""
 
     class Watcher(asyncio.SubprocessProtocol):
-        """Records for whom it is told of the process."""
+        """Records for which account it is called."""
 
         accounts: list[str]
 

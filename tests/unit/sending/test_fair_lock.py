@@ -56,7 +56,7 @@ async def test_a_cancelled_waiter_stops_no_others() -> None:
 
 
 async def test_accounts_take_turns() -> None:
-    """The writer of an account that has not asked before is next, whoever waits of the others."""
+    """The writer of an account that has not asked before is next, before all waiting writers of others."""
     lock, passed = FairLock(), list[str]()
     async with asyncio.TaskGroup() as group:
         for number in range(20):

@@ -204,7 +204,7 @@ async def test_a_gate_lets_another_account_in_while_one_fills_it() -> None:
 
 
 async def test_a_caller_that_gives_up_leaves_its_place_to_the_next() -> None:
-    """Callers that are cancelled, while they wait or just as they get in, block nobody."""
+    """Callers that are cancelled, while they wait or just as they get in, block no other caller."""
     gate, inside = FairGate(PoolSize(places=1)), list[str]()
 
     async def call(name: str) -> None:

@@ -50,7 +50,7 @@ async def test_errors_reach_the_caller() -> None:
 
 
 async def test_a_pool_that_is_shut_down_cancels_what_waits() -> None:
-    """Nobody waits for ever for a call that will never run."""
+    """No caller waits for ever for a call that will never run."""
     hold = threading.Event()
     pool = FairThreadPool(PoolSize(places=1), name="test")
     running = pool.submit(hold.wait, 60)

@@ -243,7 +243,7 @@ def test_the_limit_per_minute_is_for_crowded_rooms() -> None:
 
 @pytest.mark.parametrize(("room", "crowded"), [("4711", False), ("-1234", True), ("-1001234567890", True)])
 def test_telegrams_groups_are_crowded_and_private_chats_are_not(room: str, *, crowded: bool) -> None:
-    """Only the adapter knows the format of its room ids."""
+    """Only the adapter depends on the format of its room ids."""
     address = Address(channel="chn_1", room=room, thread="7")
     assert Address.room_of(address.destination) == room
     assert plugin.limits.is_group(room) is crowded

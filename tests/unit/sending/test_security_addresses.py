@@ -1,4 +1,4 @@
-"""M8: no closed address is reached, in any form that a URL can have, whoever names it."""
+"""M8: no closed address is reached, in any form that a URL can have, from any source."""
 
 from __future__ import annotations
 

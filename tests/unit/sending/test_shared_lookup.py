@@ -10,7 +10,7 @@ from delivery.webhooks.shared_lookup import SharedLookup
 
 
 class Store:
-    """A store that answers when it is told to, and counts its reads."""
+    """A store that answers when `answer` is set, and counts its reads."""
 
     def __init__(self) -> None:
         self.value, self.reads = "old", 0
@@ -47,7 +47,7 @@ async def test_a_lookup_that_has_begun_is_not_shared() -> None:
 
 
 async def test_a_request_that_is_cancelled_cancels_no_other() -> None:
-    """The first one starts the lookup, and belongs to nobody in particular."""
+    """The first one starts the lookup, which belongs to no single request."""
     store = Store()
     shared = SharedLookup(store.read)
     first, second = (asyncio.create_task(shared.get("a")) for _ in range(2))

@@ -54,7 +54,7 @@ class MemoryTokenBuckets(TokenBucketStore):
 
     async def acquire(self, name: str, request: TokenRequest, new_bucket: NewBucket) -> TokenGrant:
         """Meet a wish."""
-        await asyncio.sleep(0)  # as a database does, let others run meanwhile
+        await asyncio.sleep(0)  # as a database does, let others run
         if self.is_unavailable:
             raise DatabaseUnavailable("gone")
         self.acquire_count += 1

@@ -1,4 +1,4 @@
-"""Anthropic's messages: what is sent, how an answer is read, and which errors are told apart."""
+"""Anthropic's messages: what is sent, how an answer is read, and which errors are distinguished."""
 
 from __future__ import annotations
 

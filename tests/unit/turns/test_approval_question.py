@@ -27,7 +27,7 @@ CALLS = st.tuples(TEXTS, st.dictionaries(TEXTS, VALUES, max_size=4), TARGETS)
 
 
 def _exact(call: tuple[str, dict[str, Any], CallTarget]) -> str:
-    """Return a call as JSON, which tells True from 1."""
+    """Return a call as JSON, in which True and 1 differ."""
     tool, args, target = call
     where = [target.workspace, target.sandbox, target.provider, target.network]
     return json.dumps([tool, args, where], sort_keys=True)

@@ -62,7 +62,7 @@ def test_the_diff_determines_the_text(before: str, after: str) -> None:
 
 
 def test_changes_far_apart_are_hunks_of_their_own() -> None:
-    """Three unchanged lines stand around each change; changes that are near share a hunk."""
+    """Three unchanged lines surround each change; changes that are near share a hunk."""
     before = "".join(f"{number}\n" for number in range(30))
     after = before.replace("\n5\n", "\nfive\n").replace("\n8\n", "\n").replace("\n25\n", "\n25\nmore\n")
     diff = list(render_diff(FileChange(before=before, after=after)))

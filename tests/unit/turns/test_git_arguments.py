@@ -59,7 +59,7 @@ def test_a_commit_may_be_an_ancestor(commit: str, *, good: bool) -> None:
     "url", ["https://git.example.org/a.git", "http://127.0.0.1:8080/a b".replace(" ", "%20"), "git://host/x"]
 )
 def test_addresses_of_servers_are_accepted(url: str) -> None:
-    """The protocols that the proxy and git know."""
+    """The protocols that the proxy and git support."""
     assert url_argument({"url": url}) == url
 
 

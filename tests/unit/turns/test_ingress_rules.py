@@ -140,7 +140,7 @@ RUNNING = turn("now", state=TurnState.RUNNING, attempt=1)
 def test_a_message_joins_only_a_waiting_turn_of_its_own_author(
     line: list[Turn], mode: QueueMode, found: str | None
 ) -> None:
-    """Nobody's words are added to another's turn, to a job's follow-up, or to one that has begun."""
+    """No message is added to another user's turn, to a job's follow-up, or to one that has begun."""
     turn = find_mergeable(line, "7", mode)
     assert (turn.id if turn else None) == found
 
@@ -151,7 +151,7 @@ def test_joined_input_stays_within_bounds() -> None:
     assert merge_input(turn("a", input="x" * MAX_INPUT), "b") is None
 
 
-def test_start_is_help_and_unknown_words_are_nobodys() -> None:
+def test_start_is_help_and_unknown_words_are_no_commands() -> None:
     """Platforms' `/start` shows the help; words of others are no commands of ours."""
     start, queue = to_command("start", ()), parse("/queue collect")
     assert start is not None
@@ -177,7 +177,7 @@ APPROVAL_REQUESTED = Event.now(
         (frozenset(), []),
     ],
 )
-async def test_buttons_that_ask_for_words_stand_where_a_platform_can_ask(
+async def test_buttons_that_ask_for_words_are_shown_where_a_platform_can_ask(
     features: frozenset[ChannelFeature], labels: list[str]
 ) -> None:
     """Where it cannot, the plain buttons stay; each button has its own data, within 64 bytes."""

@@ -72,7 +72,7 @@ async def test_a_background_command_on_lambda_is_refused_with_the_alternative() 
 
 
 def test_bash_that_is_marked_async_needs_no_argument() -> None:
-    """Every command is a job, and the model is told so."""
+    """Every command is a job, and the tool's description mentions it."""
     spec = bash.spec(context(environment("host"), tools={"bash": {"async": True}}))
     assert list(spec.schema["properties"]) == ["command"]
     assert "Each command is a background job" in spec.description

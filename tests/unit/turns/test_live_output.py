@@ -61,7 +61,7 @@ async def test_output_is_published_while_the_call_runs() -> None:
 
 
 async def test_without_readers_nothing_is_collected() -> None:
-    """A turn that nobody can follow gives its commands no listener."""
+    """A turn without readers gives its commands no listener."""
     anonymous: Any = None
     async with LiveOutput(TURN, anonymous).of_call("call_1") as listener:
         assert listener is None

@@ -143,7 +143,7 @@ def test_a_transcript_names_who_said_what() -> None:
 
 
 def test_a_requested_summary_keeps_the_last_exchange_whole() -> None:
-    """A message that a running turn received stands beside results: nothing is cut before it."""
+    """A message that a running turn received is beside results: nothing is cut before it."""
     messages = conversation([(10, [20], True), (10, [20, 30], True)])
     steered = messages[-2]
     messages[-2] = with_parts(steered, [*steered["parts"], user_prompt("faster")])

@@ -175,7 +175,7 @@ def test_recordings_of_every_kind_are_kept(version: str) -> None:
 
 
 def test_a_paused_state_keeps_the_calls_it_waits_for() -> None:
-    """The recorded pauses still know their call and that call's arguments."""
+    """The recorded pauses still have their call and that call's arguments."""
     paused = [path for path in RECORDED if "-asked-" in path.stem]
     for path in paused:
         progress = resume(path.read_bytes(), ())
@@ -281,7 +281,7 @@ def thoughtful(answer: str) -> ChatMessage:
 
 @given(st.lists(st.sampled_from(["adds", "replaces", "goes back", "again"]), max_size=12))
 def test_a_conversation_that_grows_is_the_one_that_is_read_again(steps: list[str]) -> None:
-    """Nothing that an earlier turn knew remains after a replaced, undone or repeated one."""
+    """Nothing of an earlier turn remains after a replaced, undone or repeated one."""
     entries: list[HistoryEntry] = []
     for number, step in enumerate(steps):
         if step == "goes back":
@@ -343,7 +343,7 @@ class CountedSchema(UserDict[str, object]):
 
 
 def test_a_request_encodes_its_tools_once() -> None:
-    """Equal tools are encoded once, and changed ones of the same names anew."""
+    """Equal tools are encoded once, and changed ones of the same names again."""
     schema = CountedSchema(type="object", properties={"path": {"type": "string"}})
     changed = {**schema, "required": ["path"]}
     messages = [request([user_prompt("how?")])]

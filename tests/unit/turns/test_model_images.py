@@ -28,7 +28,7 @@ def content_of(progress: AgentState | None) -> list[object]:
 
 
 def test_a_prompt_without_images_stays_a_text() -> None:
-    """Models that know no images are sent what they always were."""
+    """A model without support for images gets the same prompt as before."""
     assert images.prompt("hello", []) == "hello"
 
 
@@ -43,7 +43,7 @@ def test_progress_is_stored_without_bytes_and_shown_again_with_them() -> None:
 
 
 def test_history_keeps_words_in_place_of_images() -> None:
-    """A later turn knows that an image was shown, and where it lies."""
+    """A later turn has the fact that an image was shown, and its path."""
     history = encode_entry(a_progress().to_entry())
     assert len(history) < 2000
     entry = decode_entry(history)

@@ -204,7 +204,7 @@ def test_errors_within_a_stream_are_distinguished(data: bytes, kind: type[ModelC
     ],
 )
 def test_refusals_are_distinguished(status: int, error: dict[str, Any], kind: type[ModelCallError]) -> None:
-    """Status and code decide what the operator is told, and whether another attempt makes sense."""
+    """Status and code decide what the operator reads, and whether another attempt makes sense."""
     assert type(http_error("m", status, json.dumps({"error": error}), None)) is kind
 
 

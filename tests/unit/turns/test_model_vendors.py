@@ -76,7 +76,7 @@ def test_the_operators_address_is_for_the_vendor_it_serves() -> None:
 
 
 async def test_a_key_leaves_for_its_vendors_origins_only() -> None:
-    """The client refuses a request that carries a key elsewhere, whoever built it."""
+    """The client refuses a request that carries a key elsewhere."""
     vendors = Vendors(openai_api_key="sk-o", anthropic_api_key="sk-a")
     async with open_http_client(vendors.bound_keys()) as client:
         for url, headers in (

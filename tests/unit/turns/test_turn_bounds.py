@@ -61,7 +61,7 @@ async def test_work_that_ends_by_itself_ends_the_wait() -> None:
 
 @pytest.mark.parametrize("bound", ["cancelled", "lease", "timeout"])
 async def test_a_bound_that_is_reached_ends_the_work(bound: str) -> None:
-    """The work has ended before the reason is raised, and the first reason stands."""
+    """The work has ended before the reason is raised, and the first reason remains."""
     bounds, work, held = TurnBounds(), Work(), lease()
     running = await begin(bounds, work, held)
     if bound == "cancelled":

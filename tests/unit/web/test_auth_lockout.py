@@ -49,7 +49,7 @@ def test_one_peer_has_one_spelling(written: str, meant: str) -> None:
 def test_forwarded_addresses_are_believed_from_proxies_only(
     peer: str, forwarded: list[str], client: str
 ) -> None:
-    """Nobody chooses his own address: the nearest one that no proxy of ours wrote counts."""
+    """A client cannot choose its own address: the nearest one that no proxy of ours wrote counts."""
     assert client_address(peer, forwarded, PROXIES) == client
 
 

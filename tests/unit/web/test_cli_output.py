@@ -53,7 +53,7 @@ def test_warnings_of_modules_are_not_part_of_the_output() -> None:
 
 
 class Terminal(io.StringIO):
-    """A terminal that tells when something is written."""
+    """A terminal with an event that is set when something is written."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ LONG = "swan " * 100_000
     ],
 )
 def test_a_client_says_what_it_accepts(accepted: str, *, allowed: bool) -> None:
-    """A weight of 0 refuses; `*` stands for what is not named."""
+    """A weight of 0 refuses; `*` means what is not named."""
     assert accepts_gzip(accepted) is allowed
 
 

@@ -53,7 +53,7 @@ async def test_the_first_request_that_needs_them_imports_them_once() -> None:
         assert len(list(all_resources(application))) == 1
         waiting = [asyncio.create_task(session.get(f"/late/{number}")) for number in range(3)]
         await asyncio.to_thread(begun.wait, 30)
-        assert (await session.get("/early")).status == 200  # the event loop is free meanwhile
+        assert (await session.get("/early")).status == 200  # the import does not block the event loop
         may_end.set()
         assert [await (await one).text() for one in waiting] == ["/late/0", "/late/1", "/late/2"]
         assert len(filled) == 1

@@ -90,7 +90,7 @@ def test_a_block_is_shown_as_soon_as_it_is_complete() -> None:
 
 
 def test_a_streamed_message_is_shown_once() -> None:
-    """The complete message adds only what was not streamed; a tool call stands on its own line."""
+    """The complete message adds only what was not streamed; a tool call is on its own line."""
     transcript = Transcript(markdown=True)
     events: list[tuple[str, dict[str, str]]] = [
         ("message.delta", {"text": "a **b"}),

@@ -45,7 +45,7 @@ CAMEL = {"turnId", "conversationId", "statusUrl", "resultId", "workspaceId"}
 """The names outside of configs that are not in snake case."""
 
 OTHERS = ("/v1/", "/agui", "/mcp", "/a2a")
-"""Where somebody else's protocol gives the names."""
+"""Where the protocol of a third party gives the names."""
 
 CHANGES_NOTHING = {
     "/accounts/me/workspaces/{id}/files:search",

@@ -220,7 +220,7 @@ async def test_the_first_answer_to_a_command_takes_its_place(
 async def test_a_command_whose_time_is_over_is_answered_by_the_bot(
     simulator: Simulator, discord: Connection
 ) -> None:
-    """A token that Discord no longer knows does not cost the answer."""
+    """An answer is sent even if Discord has forgotten the command's token."""
     recorder = UpdateRecorder()
     async with receiving(discord, recorder):
         await wait_until_connected(simulator)

@@ -277,7 +277,7 @@ async def test_a_send_is_found_by_its_nonce_where_history_shows_it(simulator: Si
 
 
 async def test_a_blank_nonce_is_not_an_absent_message(simulator: Simulator) -> None:
-    """A history that shows empty nonces does not tell whether a message was sent."""
+    """A history that shows empty nonces does not show whether a message was sent."""
     simulator.world.shows_nonces = True
     async with open_connection(plugin, simulator.settings()) as connection:
         since = datetime.now(UTC) - timedelta(minutes=1)

@@ -47,7 +47,7 @@ class PostedBot:
             raise OSError("no space left on device")
 
     async def post(self, fields: Mapping[str, Any]) -> tuple[WebhookResponse, Any]:
-        """Post an interaction; returns the response and the interaction as Discord knows it."""
+        """Post an interaction; returns the response and the interaction that Discord stored."""
         made, raw = self._simulator.create_interaction(CHAT, dict(fields))
         body = json.dumps(raw).encode()
         headers = self._simulator.signature_headers(body)
@@ -108,7 +108,7 @@ async def test_an_answer_whose_response_is_late_is_sent(simulator: Simulator, bo
 async def test_a_failed_call_after_a_late_response_is_no_failure_of_the_command(
     simulator: Simulator, bot: PostedBot
 ) -> None:
-    """The command was stored; Discord is not told otherwise."""
+    """The command was stored, so Discord gets no other response."""
     bot.seconds_after = RESPONSE_SECONDS
     await simulator.fail(403, code=50013, name="create", message="Missing Permissions")
     response, _ = await bot.post(COMMAND)

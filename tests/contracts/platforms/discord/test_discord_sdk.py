@@ -140,7 +140,7 @@ async def test_it_registers_commands_and_answers_one(simulator: Simulator) -> No
 
 @pytest.mark.usefixtures("endpoints")
 async def test_it_reacts_edits_and_uploads(simulator: Simulator) -> None:
-    """Reactions, edits, files, history and threads are as the client knows them."""
+    """Reactions, edits, files, history and threads are readable by the client."""
     async with connected(simulator) as client:
         number = await simulator.say(CHAT, "hello")
         message = await client.received()

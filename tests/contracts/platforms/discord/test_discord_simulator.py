@@ -26,7 +26,7 @@ async def simulator() -> AsyncIterator[Simulator]:
 
 
 class ControlClient:
-    """A program that knows the simulator's address and nothing else."""
+    """A program that has the simulator's address and nothing else."""
 
     def __init__(self, simulator: Simulator, http: aiohttp.ClientSession) -> None:
         self._url = simulator.url

@@ -131,7 +131,7 @@ async def test_a_body_that_is_no_text_is_401(posted_to: Connection) -> None:
         (json.dumps({"type": "app_rate_limited", "team_id": "T", "minute_rate_limited": 1}).encode(), JSON),
     ],
 )
-async def test_what_slack_only_lets_us_know_is_taken(
+async def test_what_slack_only_announces_is_accepted(
     posted_to: Connection, body: bytes, content_type: str
 ) -> None:
     """A certificate check and a notice of dropped events get a plain 200."""
@@ -244,7 +244,7 @@ def test_a_rate_limit_holds_what_it_concerns(method: str, word: str, scope: str)
 
 
 async def test_one_kind_of_content_can_fail(simulator: Simulator, slack: Connection) -> None:
-    """A 5xx for messages with blocks is ambiguous; others are sent meanwhile."""
+    """A 5xx for messages with blocks is ambiguous; others are sent."""
     await simulator.fail(status=503, method="chat.postMessage", having="blocks", times=1000)
     await slack.sender.send(ROOM, make_reply("plain"))
     with pytest.raises(Ambiguous, match=r"chat\.postMessage: HTTP 503"):

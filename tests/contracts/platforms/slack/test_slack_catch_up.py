@@ -1,4 +1,4 @@
-"""After a gap the app reads what was said meanwhile, once, in order, and through the same door."""
+"""After a gap the app reads what was said during it, once, in order, by the path of other updates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def receive_and_leave(
 
 
 def say_unheard(simulator: Simulator) -> None:
-    """Say things that Slack tells nobody: a thread's reply, a new thread with a reply, a private message."""
+    """Post what Slack sends no event for: a thread's reply, a new thread with a reply, a private message."""
     world = simulator.world
     known = world.posts[0].ts
     world.post("C0ROOM", "U0ADA", {"text": "in the known thread", "thread_ts": known})
@@ -80,7 +80,7 @@ async def test_what_was_said_in_a_gap_is_read(
 async def test_an_event_that_comes_late_has_the_key_of_the_history(
     simulator: Simulator, slack: Connection, notes: MemoryChannelState
 ) -> None:
-    """What was read and is then told by Slack is one message for the store, and comes after it."""
+    """A message that is read and then sent as an event is one message for the store, and comes after it."""
     await receive_and_leave(simulator, slack, notes)
     await simulator.say("C0ROOM", "<@U0BOT> told twice")
     recorder = UpdateRecorder()

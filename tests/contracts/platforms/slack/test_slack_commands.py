@@ -113,7 +113,7 @@ async def test_an_edit_is_another_event_of_the_message(simulator: Simulator, sla
 
 
 async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Connection) -> None:
-    """Nobody else sees the notice."""
+    """No other person sees the notice."""
     sent = await slack.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
     recorder = UpdateRecorder()
     async with receiving(slack, recorder):

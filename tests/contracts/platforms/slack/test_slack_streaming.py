@@ -131,7 +131,7 @@ async def test_a_stream_that_slack_ended_goes_on_by_updates(
 async def test_a_text_that_is_retracted_is_shown_again(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
-    """A stream only grows: when a turn begins anew, the message is updated instead."""
+    """A stream only grows: when a turn begins again, the message is updated instead."""
     await show_drafts(slack, thread, "the first try", "begun anew")
     (post,) = simulator.messages()
     assert (post.text, post.streaming) == ("begun anew", None)

@@ -167,7 +167,7 @@ def test_bots_share_one_tls_context() -> None:
 
 
 def test_a_bot_does_not_import_httpx() -> None:
-    """python-telegram-bot is imported without it, and its own client still works if somebody uses it."""
+    """python-telegram-bot is imported without it, and its own client still works."""
     code = (
         "import sys; import channels.telegram.api; print('httpx' in sys.modules);"
         "from telegram.request import HTTPXRequest; HTTPXRequest(); print('httpx' in sys.modules)"
