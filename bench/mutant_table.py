@@ -231,4 +231,25 @@ MUTANTS: tuple[Mutant, ...] = (
         new="if False:",
         tests=("tests/unit/sandboxes/test_workspace_paths.py",),
     ),
+    Mutant(
+        name="a cancelled start leaves its process running",
+        file="sandbox/host/run/execution.py",
+        old="        await shielded(run.kill_all())\n        raise cancelled",
+        new="        raise cancelled",
+        tests=("tests/unit/sandboxes/test_host_start.py",),
+    ),
+    Mutant(
+        name="a sandbox inherits the gateway's open files",
+        file="sandbox/host/run/spawn.py",
+        old="    _check(_libc.posix_spawn_file_actions_addclosefrom_np(actions, len(descriptors)))\n",
+        new="",
+        tests=("tests/unit/sandboxes/test_host_start.py",),
+    ),
+    Mutant(
+        name="the event loop stands still while a command starts",
+        file="sandbox/host/run/spawn.py",
+        old="code = _unlocked_libc.posix_spawn(",
+        new="code = _libc.posix_spawn(",
+        tests=("tests/unit/sandboxes/test_host_start.py",),
+    ),
 )

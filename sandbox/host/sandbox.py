@@ -15,7 +15,7 @@ from sandbox.exec.shielded import shielded_call, shielded_outcome
 from sandbox.host import home_snapshot
 from sandbox.host.isolation.cgroups import SandboxCgroups
 from sandbox.host.jobs.jobs import HostJobs, job_key
-from sandbox.host.run.execution import CgroupRemoved, Run, execute
+from sandbox.host.run.execution import CgroupRemoved, Run, execute, start_run
 from sandbox.host.run.host_environment import MAX_SCRIPT_BYTES, HostEnvironment, SandboxPaths
 from sandbox.host.run.prewarmed import READ_SCRIPT, PrewarmedRun, PrewarmedRuns
 from sandbox.model import (
@@ -167,7 +167,7 @@ class HostSandbox(Sandbox):
             raise cancelled
         try:
             launch = self._host.launch(self._spec, self._paths, group, script)
-            return Run(launch, self._executor, stdin=stdin, reads_script=reads_script)
+            return await start_run(launch, self._executor, stdin=stdin, reads_script=reads_script)
         except BaseException:
             await shielded_call(self._executor, group.remove)
             raise

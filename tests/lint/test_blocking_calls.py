@@ -1,7 +1,8 @@
 """What waits for the kernel is called in a thread, so that the event loop serves the other accounts.
 
 The kernel changes control groups under one lock, which the end of any container on the machine holds for tens
-of milliseconds, and a durable write waits for the disk.
+of milliseconds, and a durable write waits for the disk. A process is started by `sandbox.host.run.execution`:
+`subprocess` and asyncio hold the interpreter's lock until the new process runs.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from source_trees import sources
 
 BLOCKING = frozenset(
     {"apply_limits", "create_run_cgroup", "remove", "remove_all", "sweep", "write_durably", "rmtree"}
+    | {"Popen", "create_subprocess_exec", "create_subprocess_shell", "start_process"}
 )
 
 
-def test_control_groups_are_changed_in_threads() -> None:
+def test_control_groups_are_changed_and_processes_started_in_threads() -> None:
     """A coroutine of the host provider passes such a function to a thread."""
     found = [
         f"{source.name}: {name}"
@@ -25,7 +27,9 @@ def test_control_groups_are_changed_in_threads() -> None:
         for function in source.nodes(ast.AsyncFunctionDef)
         for name in _called(function)
     ]
-    assert not found, "call it with sandbox.exec.shielded.shielded_call, or with asyncio.to_thread"
+    assert not found, (
+        "call it with shielded_call or asyncio.to_thread; start processes with execution.start_run"
+    )
 
 
 def test_a_blocking_call_is_found() -> None:
@@ -37,10 +41,10 @@ def test_a_blocking_call_is_found() -> None:
         "    def in_thread():\n"
         "        write_durably(path)\n"
         "    while not group.remove():\n"
-        "        pass\n"
+        "        await asyncio.create_subprocess_exec(program)\n"
     )
     (function,) = (node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef))
-    assert sorted(_called(function)) == ["create_run_cgroup", "remove"]
+    assert sorted(_called(function)) == ["create_run_cgroup", "create_subprocess_exec", "remove"]
 
 
 def _called(function: ast.AsyncFunctionDef) -> Iterator[str]:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.errors import ProviderRefused, ProviderUnreachable
+from sandbox.host.isolation.cgroup import Cgroup
 from sandbox.host.isolation.freezer import freeze, thaw
 from sandbox.host.jobs import completion_report
 from sandbox.host.jobs.boot_id import boot_id
 from sandbox.host.jobs.supervisor import ALREADY_STARTED, GRACE_SECONDS, READY
-from sandbox.host.run.execution import KILLED, Launch
+from sandbox.host.run.execution import KILLED, execute, start_run
 from sandbox.host.run.host_environment import HostEnvironment, SandboxPaths, program_argv
 from sandbox.host.run.job_spec import (
     EXIT,
@@ -28,8 +29,9 @@ from sandbox.host.run.job_spec import (
     JobSpec,
     is_supervised,
 )
+from sandbox.host.run.launch import Launch
 from sandbox.labels import key_of
-from sandbox.model import OUTPUT_CAP, BackgroundJob, BackgroundJobState, JobReport
+from sandbox.model import OUTPUT_CAP, BackgroundJob, BackgroundJobState, ExecRequest, JobReport
 
 START_TIMEOUT_SECONDS = 20.0
 STOP_TIMEOUT_SECONDS = GRACE_SECONDS + 5.0
@@ -60,24 +62,20 @@ class HostJobs:
         directory = self.directory(job.id)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         encoded_spec = self._job_spec(job, launch).encode()
-        launcher = await asyncio.create_subprocess_exec(
-            *program_argv("sandbox.host.jobs.supervisor"),
-            str(directory),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={},
-            start_new_session=True,
+        launcher = Launch(
+            prefix=program_argv("sandbox.host.jobs.supervisor"),
+            program=[str(directory)],
+            suffix=[],
+            environment={},
+            group=Cgroup(),
         )
-        try:
-            async with asyncio.timeout(START_TIMEOUT_SECONDS):
-                reply, message = await launcher.communicate(encoded_spec)
-        except TimeoutError:
-            launcher.kill()
-            raise ProviderUnreachable("the job's supervisor did not become ready") from None
-        if reply not in {READY, ALREADY_STARTED}:
+        run = await start_run(launcher, self.host.context.executor, stdin=True)
+        done = await execute(run, ExecRequest(script="", stdin=encoded_spec, timeout=START_TIMEOUT_SECONDS))
+        if done.timed_out:
+            raise ProviderUnreachable("the job's supervisor did not become ready")
+        if done.stdout not in {READY, ALREADY_STARTED}:
             raise ProviderRefused(
-                f"the job's supervisor did not start: {message.decode(errors='replace')[-2000:]}"
+                f"the job's supervisor did not start: {done.stderr.decode(errors='replace')[-2000:]}"
             )
 
     def report(self, job_id: str) -> JobReport:

@@ -1,7 +1,7 @@
 """Run one command: start it, write its input, read its output, wait, and kill everything it started.
 
-The process is started by this thread without an await in between, so a cancellation cannot lose it.
-bubblewrap's --die-with-parent is tied to this thread.
+A process is started in a thread, which a cancellation does not stop. `start_run` waits until it has been
+started, and kills it if the caller was cancelled before.
 """
 
 from __future__ import annotations
@@ -11,22 +11,18 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 from sandbox.errors import ProviderRefused, ProviderUnreachable
-from sandbox.exec.shielded import shielded, shielded_call
-from sandbox.host.isolation import seccomp
+from sandbox.exec.shielded import shielded, shielded_call, shielded_outcome
 from sandbox.host.isolation.cgroup import Cgroup
 from sandbox.host.isolation.process_tree import is_namespace_init, kill_tree, reap
 from sandbox.host.isolation.rlimits import JOIN_FAILED
-from sandbox.host.run.job_spec import memfd_of
+from sandbox.host.run.launch import Launch, LaunchedProcess, start_process
 from sandbox.host.run.pipes import PipeReader, PipeWriter, ProcessWatcher
+from sandbox.host.run.spawn import spawning_executor
 from sandbox.model import OUTPUT_CAP, ExecRequest, ExecResult
 
 KILLED = 128 + signal.SIGKILL
@@ -38,47 +34,29 @@ class CgroupRemoved(ProviderUnreachable):
     """The sandbox's control group was removed before the command could enter it; nothing was run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Descriptors:
-    """What bubblewrap inherits: its arguments, the pipe for its status, and the filter of system calls."""
-
-    secret: int
-    status: int
-    seccomp: int | None
-
-    def arguments(self) -> tuple[str, ...]:
-        """Return the arguments that name them."""
-        named = ("--args", str(self.secret), "--json-status-fd", str(self.status))
-        return (*named, *seccomp.arguments(self.seccomp), "--")
-
-    def all(self) -> tuple[int, ...]:
-        """Return the descriptors."""
-        return (self.secret, self.status, *(() if self.seccomp is None else (self.seccomp,)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """How to start a run; `secret` holds bubblewrap arguments, passed by a descriptor."""
-
-    prefix: Sequence[str]
-    program: Sequence[str]
-    suffix: Sequence[str]
-    secret: Sequence[str] = ()
-    environment: dict[str, str]
-    group: Cgroup
-    directory: str = "/"
-
-    def argv(self, passed: Descriptors) -> list[str]:
-        """Return the whole command line."""
-        return [*self.prefix, *self.program, *(passed.arguments() if self.secret else ()), *self.suffix]
+async def start_run(
+    launch: Launch, executor: Executor | None, *, stdin: bool, reads_script: bool = False
+) -> Run:
+    """Start a run; a cancellation is raised when the started processes are dead. Raises ProviderRefused."""
+    opening = partial(start_process, launch, stdin=stdin or reads_script)
+    starting = asyncio.get_running_loop().run_in_executor(spawning_executor(), opening)
+    try:
+        launched, cancelled = await shielded_outcome(starting)
+    except OSError as failure:
+        raise ProviderRefused(f"the command could not be started: {failure}") from failure
+    run = Run(launch, launched, executor, reads_script=reads_script)
+    if cancelled is not None:
+        await shielded(run.kill_all())
+        raise cancelled
+    return run
 
 
 async def execute(run: Run, command: ExecRequest) -> ExecResult:
     """Run until the end, the time-out or cancellation; every process is dead on return."""
     started = time.monotonic()
-    run.set_command(command)
     timed_out = False
     try:
+        run.set_command(command)
         async with asyncio.timeout(command.timeout):
             await run.main_process.ended.wait()
     except TimeoutError:
@@ -90,38 +68,24 @@ async def execute(run: Run, command: ExecRequest) -> ExecResult:
 
 
 class Run:
-    """A running command: the process is started at once, the command is given by `set_command`.
+    """A running command: its process has been started, the command is given by `set_command`.
 
     If the launch's script reads the command from its stdin up to a NUL (`reads_script`), the process may be
     started long before there is a command.
     """
 
     def __init__(
-        self, launch: Launch, executor: Executor | None, *, stdin: bool, reads_script: bool = False
+        self, launch: Launch, launched: LaunchedProcess, executor: Executor | None, *, reads_script: bool
     ) -> None:
         self._launch = launch
         self._executor = executor
         self._reads_script = reads_script
-        with ExitStack() as inherited:
-            ends = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
-            (out, out_end), (error, error_end), (status, status_end) = ends
-            for end in (out_end, error_end, status_end):
-                inherited.callback(os.close, end)
-            passed = Descriptors(
-                secret=memfd_of(launch.secret), status=status_end, seccomp=seccomp.open_filter()
-            )
-            for descriptor in set(passed.all()) - {status_end}:
-                inherited.callback(os.close, descriptor)
-            try:
-                outputs = (out_end, error_end)
-                self._process = self._start(launch, passed, outputs, stdin=stdin or reads_script)
-            except OSError as failure:
-                for end in (out, error, status):
-                    os.close(end)
-                raise ProviderRefused(f"the command could not be started: {failure}") from failure
+        self._process = launched.process
+        self._stdin = launched.stdin
         self.main_process = ProcessWatcher(self._process.pid)
-        self._out, self._error = PipeReader(out, OUTPUT_CAP), PipeReader(error, OUTPUT_CAP)
-        self._status = PipeReader(status, 4096)
+        self._out = PipeReader(launched.stdout, OUTPUT_CAP)
+        self._error = PipeReader(launched.stderr, OUTPUT_CAP)
+        self._status = PipeReader(launched.status, 4096)
         self._writer: PipeWriter | None = None
 
     @property
@@ -138,27 +102,9 @@ class Run:
         script = command.script.encode("utf-8", "surrogateescape") + b"\0" if self._reads_script else b""
         self._writer = self._open_writer(script + command.stdin)
 
-    @staticmethod
-    def _start(
-        launch: Launch, passed: Descriptors, outputs: tuple[int, int], *, stdin: bool
-    ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - the sandbox is what runs the account's script
-            launch.argv(passed),
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=outputs[0],
-            stderr=outputs[1],
-            pass_fds=passed.all(),
-            env=launch.environment,
-            cwd=launch.directory,
-            start_new_session=True,
-        )
-
     def _open_writer(self, content: bytes) -> PipeWriter | None:
-        if self._process.stdin is None:
-            return None
-        descriptor = os.dup(self._process.stdin.fileno())
-        self._process.stdin.close()
-        return PipeWriter(descriptor, content)
+        descriptor, self._stdin = self._stdin, None
+        return None if descriptor is None else PipeWriter(descriptor, content)
 
     async def kill_all(self) -> None:
         """Kill the run's remaining processes, wait until they are gone, and release its resources."""
@@ -184,9 +130,9 @@ class Run:
             return
         if self._launch.group.own is not None:
             self._launch.group.kill()
-            self._process.kill()
+            self._process.send_signal(signal.SIGKILL)
         elif not self._launch.secret:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGTERM)
         else:
             kill_tree(self._process.pid)
 
@@ -230,10 +176,10 @@ class Run:
         for part in (self._out, self._error, self._status, self._writer, self.main_process):
             if part is not None:
                 part.close()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        if self._process.poll() is None:
-            self._process.kill()
+        if self._stdin is not None:
+            os.close(self._stdin)
+            self._stdin = None
+        self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def result(self, *, timed_out: bool, duration: int) -> ExecResult:
@@ -249,7 +195,7 @@ class Run:
         )
 
     def _exit_code(self) -> int:
-        code = self._process.returncode
+        code = self._process.wait()
         if code < 0:  # its outermost process was killed: out of memory, or an operator
             return 128 - code
         fields = self._read_status()

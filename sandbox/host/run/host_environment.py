@@ -12,7 +12,7 @@ from sandbox.host.isolation.cgroup import Cgroup
 from sandbox.host.isolation.cgroups import CgroupLayout
 from sandbox.host.isolation.network import Networking
 from sandbox.host.isolation.runtimes import Runtime
-from sandbox.host.run.execution import Launch
+from sandbox.host.run.launch import Launch
 from sandbox.host.settings import HostSettings
 from sandbox.model import Network, SandboxSpec
 from sandbox.port import CALLBACK_SOCKET, EGRESS_PORT, EGRESS_SOCKET, ProviderContext
