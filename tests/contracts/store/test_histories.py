@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import bindparam, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
+from delivery.database.tables import UtcDateTime
 from delivery.database.tables import outbox as outbox_table
 from delivery.events.event import Event
 from gateway.agents.history import HistoryEntry, TurnProgress, decode_entry, encode_entry, encode_progress
@@ -181,19 +182,19 @@ async def test_the_cache_is_bounded(harness: TurnWorkerHarness) -> None:
 async def test_rows_of_an_earlier_version_are_migrated_and_read(database_url: str) -> None:
     """A history that was one value is the first row, and its notes are kept."""
     engine = create_async_engine(database_url)
-    moment = utc_now()
+    now = bindparam("now", utc_now(), type_=UtcDateTime())
     async with engine.begin() as connection:
         await connection.run_sync(_upgrade_to, "0002")
         await connection.execute(
-            text("INSERT INTO accounts (id, name, created_at) VALUES ('acc_1', 'one', :now)"), {"now": moment}
+            text("INSERT INTO accounts (id, name, created_at) VALUES ('acc_1', 'one', :now)").bindparams(now)
         )
         for conversation, history in (("cnv_1", WHOLE), ("cnv_2", None)):
             await connection.execute(
                 text(
                     "INSERT INTO conversations (id, account, agent, fence, history, created_at) "
                     "VALUES (:id, 'acc_1', 'agt_1', 0, :history, :now)"
-                ),
-                {"id": conversation, "history": history, "now": moment},
+                ).bindparams(now),
+                {"id": conversation, "history": history},
             )
     await engine.dispose()
     await migrate_up(database_url)
