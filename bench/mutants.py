@@ -4,7 +4,8 @@
     python -m bench.mutants -k lease           those whose name contains a text
     python -m bench.mutants --list             print the faults and the tests that must fail
 
-A fault is killed when its tests fail, and survives when they pass. The exit code is 1 if one survives.
+A fault is killed when its tests fail, and survives when they pass. The exit code is 1 if one survives. The
+tests first run without a fault: if they fail in the copy as it is, they would report every fault as killed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +52,15 @@ def apply_mutant(mutant: Mutant, text: str) -> str:
         found = text.count(mutant.old)
         raise ValueError(f"{mutant.file}: {mutant.old!r} occurs {found} times, not once ({mutant.name})")
     return text.replace(mutant.old, mutant.new)
+
+
+def failure_without_faults(tree: Path, mutants: Sequence[Mutant]) -> str:
+    """Run the tests of mutants in the tree as it is; returns the output of the first that fail, or ""."""
+    for tests in dict.fromkeys(mutant.tests for mutant in mutants):
+        code, output = run_tests(tree, tests)
+        if code:
+            return output
+    return ""
 
 
 def run_mutant(tree: Path, mutant: Mutant) -> MutantRow:
@@ -92,6 +103,9 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="dovecote-mutants-") as name:
         copy_tree(Path(name))
+        if failure := failure_without_faults(Path(name), chosen):
+            print(f"{failure}\nThese tests fail without a fault: repair them first.")
+            return 1
         rows = [_run_and_print(Path(name), mutant) for mutant in chosen]
     killed = sum(row.result == "killed" for row in rows)
     print(f"{killed} of {len(rows)} killed")
