@@ -248,8 +248,10 @@ def _podman_argv(at: Path, host: str) -> list[str]:
     runtime = at / "config/runc"
     runtime.write_text(f"#!{sys.executable}\n{_CLAMPING_RUNTIME}")
     runtime.chmod(0o755)
-    argv = ["podman", "--root", f"{at}/data", "--runroot", f"{at}/run", "--tmpdir", f"{at}/tmp"]
-    argv += ["--storage-driver", "overlay", "--cgroup-manager", "cgroupfs", "--runtime", str(runtime)]
+    # Podman 4 leaves each image that it imports in TMPDIR, by default /var/tmp.
+    argv = ["env", f"TMPDIR={at}/config", "podman", "--root", f"{at}/data"]
+    argv += ["--runroot", f"{at}/run", "--tmpdir", f"{at}/tmp", "--storage-driver", "overlay"]
+    argv += ["--cgroup-manager", "cgroupfs", "--runtime", str(runtime)]
     return [*argv, "system", "service", "--time", "0", host]
 
 
