@@ -81,13 +81,11 @@ def kernel_arguments() -> Iterator[str]:
     """Yield the bubblewrap arguments for /proc and /dev.
 
     The sandboxed processes of a root gateway own root's files in /proc, with or without capabilities:
-    /proc/sys/kernel/core_pattern alone would let them escape. Files that the kernel lets their owner write
-    without a capability are therefore bound read-only over themselves. For an ordinary user they belong to
-    another user. bubblewrap itself protects /proc/irq, /proc/bus and /proc/sysrq-trigger.
+    /proc/sys/kernel/core_pattern alone would let them escape. Those of an ordinary user own the settings of
+    their namespaces (/proc/sys/kernel/pid_max, /proc/sys/fs/mqueue). Both are bound read-only over themselves.
+    bubblewrap itself protects /proc/irq, /proc/bus and /proc/sysrq-trigger.
     """
     yield from ("--proc", "/proc", "--dev", "/dev")
-    if os.getuid() != 0:
-        return
     for name in _PROC_READ_ONLY:
         if Path(name).exists():
             yield from ("--ro-bind", name, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,12 @@ from tool_contexts import asked_context
 
 GIT, API = "git.example.org", "api.example.org"
 
-pytestmark = pytest.mark.skipif(
-    bubblewrap.probe(bubblewrap.find()) is not None, reason="no sandbox can be created on this machine"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        bubblewrap.probe(bubblewrap.find()) is not None, reason="no sandbox can be created on this machine"
+    ),
+    pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
+]
 
 
 @pytest.fixture

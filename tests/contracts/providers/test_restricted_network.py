@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import socket
 import zipfile
 from collections.abc import AsyncIterator
@@ -26,9 +27,12 @@ from sandbox_rigs import VARIANTS, variants_of
 
 NAME = "files.example.org"
 
-pytestmark = pytest.mark.skipif(
-    bubblewrap.probe(bubblewrap.find()) is not None, reason="no sandbox can be created on this machine"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        bubblewrap.probe(bubblewrap.find()) is not None, reason="no sandbox can be created on this machine"
+    ),
+    pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
+]
 
 
 @pytest.fixture

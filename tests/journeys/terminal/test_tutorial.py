@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +43,7 @@ def end_session(leader: int) -> None:
                 os.kill(number, signal.SIGKILL)
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.timeout(300)
 def test_the_tutorial_works(tmp_path: Path) -> None:
     """A shell runs the blocks in an empty home directory; a command that fails ends it.

@@ -26,6 +26,7 @@ class FaultProxy:
         self._flowing.set()
         self._corrupting = 0
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        self._ended: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -65,6 +66,7 @@ class FaultProxy:
         for client, _ in tuple(self._pairs):
             if client.can_write_eof():
                 client.write_eof()
+                self._ended.add(client)
 
     async def start(self) -> None:
         """Listen on a free port."""
@@ -104,6 +106,7 @@ class FaultProxy:
             )
         finally:
             self._pairs.discard(pair)
+            self._ended.discard(client)
             for writer in pair:
                 writer.close()
 
@@ -118,8 +121,9 @@ class FaultProxy:
                 if towards_client and self._corrupting:
                     self._corrupting -= 1
                     chunk = bytes([chunk[0] ^ 0x5A]) + chunk[1:]
-                writer.write(chunk)
-                await writer.drain()
+                if writer not in self._ended:
+                    writer.write(chunk)
+                    await writer.drain()
             await self._flowing.wait()
         if not writer.is_closing():
             writer.close()
