@@ -20,6 +20,7 @@ from sandbox.host.isolation.cgroups import CgroupLayout, SandboxCgroups
 from sandbox.host.jobs.jobs import HostJobs
 from sandbox.host.run.host_environment import HostEnvironment, SandboxPaths
 from sandbox.host.run.prewarmed import PrewarmedRuns
+from sandbox.host.run.running_commands import RunningCommands
 from sandbox.host.sandbox import HostSandbox
 from sandbox.host.settings import HostSettings
 from sandbox.labels import key_of
@@ -43,6 +44,7 @@ class HostProvider(Provider):
         self._unavailable_reason = unavailable_reason
         self._directory = host.context.state / "sandboxes"
         self.prewarmed = PrewarmedRuns()
+        self._running = RunningCommands()
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create the sandbox's directories; the label is written last and makes the sandbox exist."""
@@ -50,7 +52,7 @@ class HostProvider(Provider):
         sandbox_id = SandboxId(f"host-{key_of('sandbox', spec.label)}")
         paths = self._paths(sandbox_id)
         self._host.context.open_sockets(sandbox_id, spec)
-        sandbox = HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
+        sandbox = self._sandbox(sandbox_id, spec, paths)
         await shielded_call(self._host.context.executor, self._create, sandbox, paths, spec)
         return sandbox
 
@@ -72,15 +74,16 @@ class HostProvider(Provider):
         if not paths.label.exists():
             raise SandboxGone
         self._host.context.open_sockets(sandbox_id, spec)
-        sandbox = HostSandbox(sandbox_id, spec, self._host, paths, self.prewarmed)
+        sandbox = self._sandbox(sandbox_id, spec, paths)
         await shielded_call(self._host.context.executor, sandbox.apply_limits)
         return sandbox
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Stop the sandbox's jobs and remove its directories; the workspace stays."""
+        """Stop the sandbox's commands and jobs and remove its directories; the workspace stays."""
         paths = self._paths(sandbox_id)
         paths.label.unlink(missing_ok=True)
         await self.prewarmed.stop(sandbox_id)
+        await self._running.kill(sandbox_id)
         await HostJobs(host=self._host, paths=paths).cancel_reports()
         await _retry_until(self._host, SandboxCgroups(layout=self._host.layout, name=sandbox_id).remove)
         self._host.context.close_sockets(sandbox_id)
@@ -94,6 +97,11 @@ class HostProvider(Provider):
             if text.startswith(label_prefix):
                 found.append((SandboxId(label.parent.name), text))
         return found
+
+    def _sandbox(self, sandbox_id: SandboxId, spec: SandboxSpec, paths: SandboxPaths) -> HostSandbox:
+        return HostSandbox(
+            sandbox_id, spec, self._host, paths, prewarmed=self.prewarmed, running=self._running
+        )
 
     def _paths(self, sandbox_id: SandboxId) -> SandboxPaths:
         if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():

@@ -18,6 +18,7 @@ from sandbox.host.jobs.jobs import HostJobs, job_key
 from sandbox.host.run.execution import CgroupRemoved, Run, execute, start_run
 from sandbox.host.run.host_environment import MAX_SCRIPT_BYTES, HostEnvironment, SandboxPaths
 from sandbox.host.run.prewarmed import READ_SCRIPT, PrewarmedRun, PrewarmedRuns
+from sandbox.host.run.running_commands import RunningCommands
 from sandbox.model import (
     BackgroundJob,
     BackgroundJobState,
@@ -41,13 +42,16 @@ class HostSandbox(Sandbox):
         spec: SandboxSpec,
         host: HostEnvironment,
         paths: SandboxPaths,
+        *,
         prewarmed: PrewarmedRuns,
+        running: RunningCommands,
     ) -> None:
         self.id = sandbox_id
         self._spec = spec
         self._host = host
         self._paths = paths
         self._prewarmed = prewarmed
+        self._running = running
         self._cgroups = SandboxCgroups(layout=host.layout, name=sandbox_id)
         self._jobs = HostJobs(host=host, paths=paths)
         self._executor = host.context.executor
@@ -152,7 +156,8 @@ class HostSandbox(Sandbox):
         try:
             if run is None:
                 run = await self._start(command.script, stdin=bool(command.stdin))
-            return await execute(run, command)
+            with self._running.track(self.id, run):
+                return await execute(run, command)
         finally:
             if directory_ids:
                 self._prewarmed.prepare(self.id, partial(self._start_prewarmed, directory_ids))

@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from sandbox.model import ExecRequest
+from sandbox.errors import SandboxError
+from sandbox.model import ExecRequest, ExecResult
 from sandbox.port import Feature, Provider, Sandbox
 from sandbox.testing.processes import processes_with
 from sandbox.testing.rig import ProviderRig
@@ -111,6 +112,17 @@ class RunContract:
             task.cancel()
             await asyncio.wait({task})
             assert task.cancelled()
+        assert processes_with(sleep_seconds) == []
+
+    async def test_destroying_ends_a_running_command(
+        self, provider: Provider, sandbox: Sandbox, sleep_seconds: str
+    ) -> None:
+        """A command ends with its sandbox, as an error or without success, and leaves no process."""
+        task = asyncio.ensure_future(sandbox.run(ExecRequest(script=f"touch begun; sleep {sleep_seconds}")))
+        await until(lambda: _has(sandbox, "begun"))
+        await provider.destroy(sandbox.id)
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(outcome, SandboxError) or (isinstance(outcome, ExecResult) and not outcome.ok)
         assert processes_with(sleep_seconds) == []
 
     async def test_the_environment_is_what_was_given(self, provider: Provider, rig: ProviderRig) -> None:

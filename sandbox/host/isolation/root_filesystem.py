@@ -82,7 +82,7 @@ def kernel_arguments() -> Iterator[str]:
 
     The sandboxed processes of a root gateway own root's files in /proc, with or without capabilities:
     /proc/sys/kernel/core_pattern alone would let them escape. Those of an ordinary user own the settings of
-    their namespaces (/proc/sys/kernel/pid_max, /proc/sys/fs/mqueue). Both are bound read-only over themselves.
+    their namespaces (/proc/sys/kernel/pid_max, /proc/sys/fs/mqueue). Both become read-only by a bind mount.
     bubblewrap itself protects /proc/irq, /proc/bus and /proc/sysrq-trigger.
     """
     yield from ("--proc", "/proc", "--dev", "/dev")

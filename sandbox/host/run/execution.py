@@ -110,7 +110,7 @@ class Run:
         """Kill the run's remaining processes, wait until they are gone, and release its resources."""
         try:
             async with asyncio.timeout(KILL_TIMEOUT_SECONDS):
-                self._kill()
+                self.kill()
                 await self.main_process.ended.wait()
                 await self._kill_namespace()
                 await self._remove_group()
@@ -121,10 +121,11 @@ class Run:
         finally:
             self._close()
 
-    def _kill(self) -> None:
-        """Kill by the group; without one, process by process or by the subreaper.
+    def kill(self) -> None:
+        """Kill what runs, without waiting for its end.
 
-        The outermost process may not have entered the group yet, so it is also killed on its own.
+        By the group; without one, process by process or by the subreaper. The outermost process may not have
+        entered the group yet, so it is also killed on its own.
         """
         if self.main_process.ended.is_set():
             return
