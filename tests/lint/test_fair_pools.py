@@ -57,7 +57,6 @@ ALLOWED = {
     "sandbox/docker/capabilities.py ThreadPoolExecutor": "one call when the gateway starts",
     "sandbox/exec/scripts/egress_tunnel.py Lock": "the stream of one sandbox",
     "sandbox/host/isolation/network.py Lock": "the one test of this machine's network",
-    "sandbox/host/run/spawn.py ThreadPoolExecutor": "starts of processes, each of a few milliseconds",
     "sandbox/kubernetes/capabilities.py ThreadPoolExecutor": "one question of `doctor`",
     "sandbox/lifecycle/locks.py Lock": "the calls on one sandbox",
     "sandbox/lifecycle/pool.py Lock": "the files of one sandbox",

@@ -22,7 +22,6 @@ from sandbox.host.isolation.process_tree import is_namespace_init, kill_tree, re
 from sandbox.host.isolation.rlimits import JOIN_FAILED
 from sandbox.host.run.launch import Launch, LaunchedProcess, start_process
 from sandbox.host.run.pipes import PipeReader, PipeWriter, ProcessWatcher
-from sandbox.host.run.spawn import spawning_executor
 from sandbox.model import OUTPUT_CAP, ExecRequest, ExecResult
 
 KILLED = 128 + signal.SIGKILL
@@ -39,7 +38,7 @@ async def start_run(
 ) -> Run:
     """Start a run; a cancellation is raised when the started processes are dead. Raises ProviderRefused."""
     opening = partial(start_process, launch, stdin=stdin or reads_script)
-    starting = asyncio.get_running_loop().run_in_executor(spawning_executor(), opening)
+    starting = asyncio.get_running_loop().run_in_executor(executor, opening)
     try:
         launched, cancelled = await shielded_outcome(starting)
     except OSError as failure:

@@ -3,6 +3,9 @@
 `subprocess` keeps the interpreter's lock from vfork until the new process has called exec. On a busy machine
 the event loop stands still for that long, in whatever thread the call is made. A call by ctypes releases the
 lock, and glibc suspends only the calling thread.
+
+The kernel ends a process with PR_SET_PDEATHSIG (bubblewrap's --die-with-parent) when the thread that started
+it ends. The threads of an executor end with the executor.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -78,19 +80,6 @@ class ChildProcess:
             pid, status = self.pid, 0
         if pid:
             self.returncode = os.waitstatus_to_exitcode(status)
-
-
-@cache
-def spawning_executor() -> Executor:
-    """Return the thread that starts processes.
-
-    The kernel ends a process with PR_SET_PDEATHSIG (bubblewrap's --die-with-parent) when the thread that
-    started it ends. This one ends with the gateway.
-    """
-    return ThreadPoolExecutor(1, thread_name_prefix="spawn")
-
-
-os.register_at_fork(after_in_child=spawning_executor.cache_clear)
 
 
 def spawn(program: Program) -> ChildProcess:

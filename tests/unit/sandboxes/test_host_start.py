@@ -6,10 +6,7 @@ import asyncio
 import errno
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -20,7 +17,7 @@ from held_exec import held_program
 from sandbox.errors import ProviderRefused
 from sandbox.host.isolation.cgroup import Cgroup
 from sandbox.host.run.execution import execute, start_run
-from sandbox.host.run.launch import Launch, start_process
+from sandbox.host.run.launch import Launch
 from sandbox.host.run.spawn import (
     HAS_POSIX_SPAWN,
     ChildProcess,
@@ -28,7 +25,6 @@ from sandbox.host.run.spawn import (
     fork_exec,
     posix_spawn,
     spawn,
-    spawning_executor,
 )
 from sandbox.model import ExecRequest
 from sandbox.testing.processes import processes_with, unique_sleep_seconds
@@ -241,47 +237,3 @@ async def test_a_failed_start_leaves_no_descriptor(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert open_descriptors() == before
-
-
-def test_a_process_outlives_the_thread_that_wanted_it() -> None:
-    """A process with PR_SET_PDEATHSIG, which dies with its parent's thread, outlives that of the loop."""
-    launch = Launch(
-        prefix=["/usr/bin/setpriv", "--pdeathsig", "KILL"],
-        program=["/bin/sh", "-c", "echo ready; exec cat"],
-        suffix=[],
-        environment={},
-        group=Cgroup(),
-    )
-    with ThreadPoolExecutor(1) as loop_thread:
-        wanted = loop_thread.submit(
-            lambda: spawning_executor().submit(start_process, launch, stdin=True).result()
-        )
-        launched = wanted.result()
-        assert launched.stdin is not None
-        assert os.read(launched.stdout, 100) == b"ready\n"
-    os.write(launched.stdin, b"alive")
-    assert os.read(launched.stdout, 100) == b"alive"
-    for end in (launched.stdin, launched.stdout, launched.stderr, launched.status):
-        os.close(end)
-    assert launched.process.wait() == 0
-
-
-FORKED = """
-import os
-from sandbox.host.run.spawn import Program, spawn, spawning_executor
-
-def run():
-    program = Program(argv=lambda _: ["/bin/true"], environment={}, directory="/", standard=(0, 1, 2))
-    return spawning_executor().submit(spawn, program).result(60).wait()
-
-assert run() == 0
-child = os.fork()
-if child == 0:
-    os._exit(run())
-assert os.waitpid(child, 0)[1] == 0
-"""
-
-
-def test_a_forked_process_starts_processes_by_a_thread_of_its_own() -> None:
-    """A gateway that was forked after the parent started a process can start processes too."""
-    subprocess.run([sys.executable, "-c", FORKED], cwd=ROOT, check=True, timeout=100)
