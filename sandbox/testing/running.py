@@ -115,9 +115,11 @@ class RunContract:
         assert processes_with(sleep_seconds) == []
 
     async def test_destroying_ends_a_running_command(
-        self, provider: Provider, sandbox: Sandbox, sleep_seconds: str
+        self, provider: Provider, sandbox: Sandbox, rig: ProviderRig, sleep_seconds: str
     ) -> None:
         """A command ends with its sandbox, as an error or without success, and leaves no process."""
+        if not rig.isolated:
+            pytest.skip("commands are plain processes of this machine")
         task = asyncio.ensure_future(sandbox.run(ExecRequest(script=f"touch begun; sleep {sleep_seconds}")))
         await until(lambda: _has(sandbox, "begun"))
         await provider.destroy(sandbox.id)
