@@ -48,6 +48,12 @@ class SlowService:
         await self.opened.wait()
         return f"{name} is done"
 
+    async def wait_for_calls(self, count: int) -> None:
+        """Return when so many requests have arrived: a job may begin before the server has its request."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(self.calls) < count:  # noqa: ASYNC110 - it happens in the gateway
+                await asyncio.sleep(0.05)
+
     async def answer(self, request: web.Request) -> web.Response:
         """Answer an HTTP request."""
         return web.Response(text=await self.hold(f"{request.method} {request.path}"))
@@ -136,6 +142,7 @@ async def test_calls_of_an_mcp_server_outlive_a_kill(tmp_path: Path) -> None:
         async with _started(tmp_path, model, {"mcp": {"s": server}}) as process:
             async with process.http() as session:
                 jobs = {name: await _start_job(session, f"s_{name}") for name in ("build", "look")}
+                await slow.wait_for_calls(2)
                 assert sorted(slow.calls) == ["build", "look"]
             await process.kill()
             slow.opened.set()
@@ -164,9 +171,7 @@ async def test_requests_are_jobs_that_can_be_stopped(tmp_path: Path) -> None:
         async with _started(tmp_path, model, {"tools": tools}) as process, process.http() as session:
             hatch = await _start_job(session, "hatch")
             lay = await _start_job(session, "d_lay")
-            async with asyncio.timeout(WAIT_SECONDS):
-                while len(slow.calls) < 2:  # noqa: ASYNC110 - it happens in the gateway
-                    await asyncio.sleep(0.05)
+            await slow.wait_for_calls(2)
             admin = {"Authorization": f"Bearer {ADMIN_KEY}"}
             async with session.post("/accounts", json={"name": "other"}, headers=admin) as answer:
                 other = (await answer.json())["key"]
