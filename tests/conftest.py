@@ -11,7 +11,7 @@ from hypothesis import settings
 from gateway_process import discard_logs, last_logs
 from leftovers import Leftover, end_jobs, left_behind
 from postgres import end_shared
-from product_loggers import silent_loggers
+from product_loggers import restored_logging, silent_loggers
 from session import Session
 
 SESSION = pytest.StashKey[Session]()
@@ -39,6 +39,13 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def logging_of_one_test() -> Generator[None, None, None]:
+    """Let no test inherit the logging that another one has set up."""
+    with restored_logging():
+        yield
 
 
 @pytest.hookimpl(trylast=True)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
 
 OF_LIBRARIES = "channels.slack.sdk"
 """The one logger of ours that is silent on purpose: the SDK logs texts of messages there."""
@@ -19,3 +23,19 @@ def silent_loggers() -> list[str]:
         if not name.startswith(OF_LIBRARIES)
         and (logging.getLogger(name).disabled or logging.getLogger(name).getEffectiveLevel() > logging.ERROR)
     ]
+
+
+@contextmanager
+def restored_logging() -> Iterator[None]:
+    """Undo what the block does to logging: the handler of a command has a stream that its test closes."""
+    handlers, level = logging.root.handlers, logging.root.level
+    kept = [*handlers]
+    configured = structlog.get_config() if structlog.is_configured() else None
+    yield
+    if logging.root.handlers is not handlers:
+        logging.root.handlers = kept
+        logging.root.setLevel(level)
+    if configured is not None:
+        structlog.configure(**configured)
+    elif structlog.is_configured():
+        structlog.reset_defaults()
