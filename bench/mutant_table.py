@@ -246,7 +246,7 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/unit/sandboxes/test_host_start.py",),
     ),
     Mutant(
-        name="the event loop stands still while a command starts",
+        name="the event loop stops while a command starts",
         file="sandbox/host/run/spawn.py",
         old="code = _unlocked_libc.posix_spawn(",
         new="code = _libc.posix_spawn(",

@@ -1,4 +1,4 @@
-"""Start the process of a run with its pipes: the part that runs in the thread that starts processes."""
+"""Start the process of a run with its pipes, in a thread of the provider."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""The commands that run in this process's sandboxes, to end them when a sandbox is destroyed."""
+"""The commands that this process runs in its sandboxes: they end when a sandbox is destroyed."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandbox.host.run.execution import Run
+from sandbox.errors import ProviderUnreachable
+from sandbox.host.run.execution import KILL_TIMEOUT_SECONDS, Run
 from sandbox.model import SandboxId
 
 
@@ -18,7 +20,7 @@ class RunningCommands:
 
     @contextmanager
     def track(self, sandbox_id: SandboxId, run: Run) -> Iterator[None]:
-        """Know a run until the block ends."""
+        """Track a run until the block ends."""
         self._runs[sandbox_id].add(run)
         try:
             yield
@@ -28,9 +30,13 @@ class RunningCommands:
                 del self._runs[sandbox_id]
 
     async def kill(self, sandbox_id: SandboxId) -> None:
-        """Kill the runs of a sandbox and wait until they have ended."""
+        """Kill the runs of a sandbox and wait until they have ended; raises ProviderUnreachable after 5 s."""
         runs = tuple(self._runs.get(sandbox_id, ()))
         for run in runs:
             run.kill()
-        for run in runs:
-            await run.main_process.ended.wait()
+        try:
+            async with asyncio.timeout(KILL_TIMEOUT_SECONDS):
+                for run in runs:
+                    await run.main_process.ended.wait()
+        except TimeoutError:
+            raise ProviderUnreachable("processes of the sandbox survived KILL") from None

@@ -1,7 +1,7 @@
 """Start processes by posix_spawn(3), while every other thread of the interpreter continues.
 
 `subprocess` keeps the interpreter's lock from vfork until the new process has called exec. On a busy machine
-the event loop stands still for that long, in whatever thread the call is made. A call by ctypes releases the
+the event loop stops for that long, in whatever thread the call is made. A call by ctypes releases the
 lock, and glibc suspends only the calling thread.
 
 The kernel ends a process with PR_SET_PDEATHSIG (bubblewrap's --die-with-parent) when the thread that started
