@@ -268,3 +268,16 @@ def test_tests_destroy_their_own_sandboxes_only() -> None:
         if "destroy(" in ast.unparse(node) and ".list()" in ast.unparse(node.iter)
     ]
     assert not found
+
+
+def test_pages_are_loaded_by_the_driver_only() -> None:
+    """A page is asked for again when an address of the machine changed, so tests call `load`."""
+    found = [
+        f"{source.name}:{node.lineno}"
+        for source in sources()
+        if not source.name.endswith("console_driver.py") and "playwright" in source.text
+        for node in source.nodes(ast.Call)
+        if isinstance(node.func, ast.Attribute)
+        and (node.func.attr == "goto" or ast.unparse(node.func).endswith("page.reload"))
+    ]
+    assert not found

@@ -1,10 +1,13 @@
 // Calls to the gateway. The key is in the session storage of the page's tabs and is sent as a header only.
 
+import { retryLost } from "./retry.js";
+
 const STORED = "dovecote.key";
 const AUTHOR = "dovecote.author";
 const SCOPES = "dovecote.scopes";
 const PATIENCE = 20_000;
 const UPLOAD_PATIENCE = 300_000;
+const RETRY_DELAYS = [250, 1000];
 
 let refused = () => {};
 
@@ -157,22 +160,33 @@ async function send(method, path, { body, raw, key, repeat, patience = PATIENCE,
   if (method === "POST") headers["Idempotency-Key"] = repeat;
   if (match !== undefined) headers["If-Match"] = match;
   if (isNew) headers["If-None-Match"] = "*";
+  const request = {
+    method,
+    headers,
+    body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
+    cache: "no-store",
+    credentials,
+    redirect: "error",
+    signal: AbortSignal.timeout(patience),
+  };
+  const delays = method === "GET" || method === "POST" ? RETRY_DELAYS : []; // what is safe to repeat
   try {
-    return await fetch(address(path), {
-      method,
-      headers,
-      body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
-      cache: "no-store",
-      credentials,
-      redirect: "error",
-      signal: AbortSignal.timeout(patience),
-    });
+    return await retryLost(() => fetch(address(path), request), { delays, isLost });
   } catch (error) {
-    if (error instanceof TypeError && /header/i.test(error.message)) {
+    if (isRefusedHeader(error)) {
       throw new Problem({ status: 401, title: "This key contains characters that keys cannot have" });
     }
     throw new Problem({ title: "The gateway cannot be reached" });
   }
+}
+
+/** Browsers report as a TypeError that a request had no response, and that a header cannot be sent. */
+function isLost(error) {
+  return error instanceof TypeError && !isRefusedHeader(error);
+}
+
+function isRefusedHeader(error) {
+  return error instanceof TypeError && /header/i.test(error.message);
 }
 
 async function decode(response) {

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, WebSocketRoute, expect
 
-from console_driver import CHROMIUM, Console, open_console
+from console_driver import CHROMIUM, Console, load, open_console
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
 from openai_server import OpenAIServer, echo
@@ -34,7 +34,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
 async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, console: Console) -> None:
     """After a wrong key and then the right one, `!echo hi` becomes a tool card and an answer."""
     page = console.page
-    await page.goto(gateway.url)
+    await load(page, gateway.url)
     await console.submit_key("dvk_wrong")
     await expect(page.get_by_role("alert")).to_contain_text("refused this key")
     await console.enter(gateway)
@@ -66,7 +66,7 @@ async def test_an_edited_message_is_a_version_beside_the_first(
     await expect(page.get_by_role("button", name="Edit and run again")).to_be_hidden()
     await page.get_by_role("button", name="Later version").click()
     await expect(answer).to_have_text(re.compile("second"))
-    await page.reload()
+    await load(page)
     await expect(page.locator('[data-kind="version"]')).to_have_text("2 / 2")
     conversation = page.url.rpartition("/")[2]
     async with gateway.http() as session, session.get(f"/conversations/{conversation}") as found:
@@ -81,7 +81,7 @@ async def test_a_new_tab_needs_no_key_and_leaving_ends_all_tabs(
     """A further tab takes the session over and shows the navigation; *Leave* ends both."""
     await console.enter(gateway)
     second = await console.page.context.new_page()
-    await second.goto(gateway.url)
+    await load(second, gateway.url)
     await expect(second.get_by_role("navigation", name="Views")).to_be_visible()
     assert gateway.key not in await second.evaluate("JSON.stringify(localStorage)")
     await second.get_by_role("button", name="Leave").click()
@@ -94,13 +94,13 @@ async def test_what_was_said_with_this_key_before_is_ours(
     gateway: GatewayProcess, console: Console, browser: Browser
 ) -> None:
     """A fresh tab shows messages of its key as its own, although it has sent none itself."""
-    await console.page.goto(gateway.url)
+    await load(console.page, gateway.url)
     await console.enter(gateway)
     await console.start_conversation("!echo earlier")
     await expect(console.page.locator(".theirs").last).to_contain_text("earlier")
     async with open_console(browser) as other:
         await other.enter(gateway)
-        await other.page.goto(console.page.url)
+        await load(other.page, console.page.url)
         await expect(other.page.locator(".mine .who")).to_have_text("You")
 
 
@@ -201,7 +201,7 @@ async def test_a_conversation_is_found_by_its_title_and_renamed(
     await page.get_by_label("Title").fill("Holidays")
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("heading", name="Holidays")).to_be_visible()
-    await page.reload()
+    await load(page)
     await expect(conversations.locator(".name", has_text="Holidays")).to_be_visible()
 
 

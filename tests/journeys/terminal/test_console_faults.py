@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -9,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Route, expect
 
-from console_driver import CHROMIUM, Console
+from console_driver import CHROMIUM, Console, load
 from console_setup import add_agent, change, fault_of, records
 from demo_model import answer
 from gateway_process import GatewayProcess
@@ -58,7 +59,7 @@ async def test_a_page_that_lost_a_file_is_loaded_again(
     """The first page appears, with its styles, although a file of it was lost twice."""
     lost = await lose(console, path, times=2)
     async with console.page.expect_response(lambda response: response.url.endswith(path)):
-        await console.page.goto(gateway.url, wait_until="commit")
+        await load(console.page, gateway.url, wait_until="commit")
     await console.submit_key(gateway.key)
     await expect(console.page.get_by_role("heading", name="Home")).to_be_visible()
     assert lost[path] == 2
@@ -67,7 +68,7 @@ async def test_a_page_that_lost_a_file_is_loaded_again(
 async def test_a_page_that_cannot_be_loaded_says_so(gateway: GatewayProcess, console: Console) -> None:
     """After some tries the page explains itself, and its button loads it again."""
     await lose(console, "/core/live.js", times=4)
-    await console.page.goto(gateway.url, wait_until="commit")
+    await load(console.page, gateway.url, wait_until="commit")
     await expect(console.page.get_by_role("alert")).to_contain_text("could not be loaded")
     await console.page.get_by_role("button", name="Load the console again").click()
     await expect(console.page.get_by_label("API key")).to_be_visible()
@@ -84,7 +85,7 @@ async def test_the_page_itself_is_all_that_must_arrive(gateway: GatewayProcess, 
 
     await console.page.route("**", end)
     async with console.page.expect_event("requestfailed", lambda request: request.url.endswith("/app.js")):
-        await console.page.goto(gateway.url)
+        await load(console.page, gateway.url)
     await console.page.unroute("**", end)
     await expect(console.page.get_by_label("API key")).to_be_visible()
 
@@ -99,6 +100,36 @@ async def test_a_place_whose_module_was_lost_appears(
     await console.open_place("Channels")
     await expect(console.page.get_by_role("heading", name="Channels", level=1)).to_be_visible()
     assert lost[path] == 1
+
+
+async def test_a_lost_request_is_made_again(gateway: GatewayProcess, console: Console) -> None:
+    """A list appears although its first request was ended; a key whose answer was lost is made once."""
+    await console.enter(gateway)
+    lost = await lose(console, "/accounts/me/keys", times=1)
+    await console.open_place("Keys")
+    await expect(console.page.locator("[data-key]").first).to_be_visible()
+    assert lost["/accounts/me/keys"] == 1
+    posts = Counter[str]()
+
+    async def lose_first_answer(route: Route) -> None:
+        repeat = await route.request.header_value("Idempotency-Key")
+        if route.request.method != "POST" or repeat is None:
+            await route.continue_()
+            return
+        posts[repeat] += 1
+        response = await route.fetch()
+        if posts[repeat] == 1:
+            await route.abort("connectionreset")
+        else:
+            await route.fulfill(response=response)
+
+    await console.page.route("**/accounts/me/keys", lose_first_answer)
+    form = console.page.get_by_role("form", name="Create a key")
+    await form.get_by_label("Name").fill("once")
+    await form.get_by_role("button", name="Create").click()
+    await expect(console.page.locator(".secret code")).to_have_text(re.compile("^dvk_"))
+    assert list(posts.values()) == [2]
+    assert [key["name"] for key in await records(gateway, "keys")].count("once") == 1
 
 
 async def test_a_concurrent_save_is_accepted_or_replaced(gateway: GatewayProcess, console: Console) -> None:

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, expect
 
 from axe_checks import find_barriers
 from channels.telegram.simulator import simulate
-from console_driver import CHROMIUM, Console, open_console
+from console_driver import CHROMIUM, Console, load, open_console
 from demo_content import fill
 from demo_model import answer
 from gateway_process import GatewayProcess, reserve_port
@@ -84,7 +84,7 @@ async def test_a_place_can_be_reloaded_shared_and_left_again(console: Console) -
     page = console.page
     await console.open_place("Turns")
     await page.get_by_role("link", name="Failed").click()
-    await page.reload()
+    await load(page)
     await expect(page.get_by_role("heading", name="Turns")).to_be_visible()
     await expect(page.get_by_role("link", name="Failed")).to_have_attribute("aria-current", "true")
     await console.open_place("Keys")
@@ -103,7 +103,7 @@ async def test_a_chosen_theme_stays(console: Console) -> None:
     await page.get_by_label("Theme").select_option("dark")
     after = await page.evaluate(background)
     assert after != before
-    await page.reload()
+    await load(page)
     await expect(page.get_by_label("Theme")).to_have_value("dark")
     assert await page.evaluate(background) == after
 
@@ -166,7 +166,7 @@ async def test_questions_are_answered_by_choice_text_and_form(
     await server.get_by_role("button", name="Answer").click()
     for card in (colour, reason, server):
         await expect(card).to_have_count(0)
-    await page.goto(f"{gateway.url}/#/inbox/{chosen}")
+    await load(page, f"{gateway.url}/#/inbox/{chosen}")
     await expect(page.locator('[data-role="assistant"]').last).to_contain_text("Blue")
 
 
@@ -189,7 +189,7 @@ async def test_the_inbox_finds_marks_and_filters(gateway: GatewayProcess, consol
     await page.get_by_label("Search conversations").fill("FAR AWAY")
     await expect(row).to_be_visible()
     await expect(page.locator("[data-conversation]")).to_have_count(1)
-    await page.reload()
+    await load(page)
     await expect(page.locator("[data-conversation]")).to_have_count(1)
 
 
@@ -201,7 +201,7 @@ async def test_more_conversations_than_a_page_are_listed(gateway: GatewayProcess
             body = {"conversation": f"many-{number:03}", "text": "later", "at": "2030-01-01T00:00:00Z"}
             async with session.post("/accounts/me/schedules", json=body) as response:
                 assert response.status == 201
-    await page.goto(f"{gateway.url}/#/inbox?q=many-")
+    await load(page, f"{gateway.url}/#/inbox?q=many-")
     rows = page.locator("[data-conversation]")
     await expect(rows.nth(99)).to_be_attached()
     await rows.nth(99).scroll_into_view_if_needed()
@@ -213,7 +213,7 @@ async def test_a_person_takes_over_answers_and_gives_back(gateway: GatewayProces
     """While a person handles the conversation the agent is silent; afterwards it answers again."""
     page = console.page
     talk = await say(gateway, "handed", "I need a person")
-    await page.goto(f"{gateway.url}/#/inbox/{talk}")
+    await load(page, f"{gateway.url}/#/inbox/{talk}")
     await expect(page.locator('[data-role="assistant"]')).to_have_count(1)
     await page.get_by_role("button", name="Take over").click()
     await expect(page.get_by_text("You handle this conversation")).to_be_visible()
@@ -317,12 +317,12 @@ async def test_no_place_has_barriers(
         assert await barriers_before_entry(view, gateway) == []
         await view.enter(gateway)
         for name in PLACES:
-            await view.page.goto(f"{gateway.url}/#/{name.lower()}")
+            await load(view.page, f"{gateway.url}/#/{name.lower()}")
             await expect(view.page.locator("main h1").first).to_be_visible()
             await view.page.wait_for_load_state("networkidle")
             assert (name, await find_barriers(view.page)) == (name, [])
             assert await view.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
-        await view.page.goto(f"{gateway.url}/#/inbox/{filled}")
+        await load(view.page, f"{gateway.url}/#/inbox/{filled}")
         await view.is_caught_up()
         assert await find_barriers(view.page) == []
         await view.page.locator('[data-kind="turn"]').last.get_by_role("link", name="Trace").click()
@@ -332,7 +332,7 @@ async def test_no_place_has_barriers(
 
 async def barriers_before_entry(view: Console, gateway: GatewayProcess) -> list[str]:
     """Return the barriers of the form that asks for a key."""
-    await view.page.goto(gateway.url)
+    await load(view.page, gateway.url)
     await expect(view.page.get_by_label("API key")).to_be_visible()
     return await find_barriers(view.page)
 
@@ -342,12 +342,12 @@ async def test_the_printed_link_opens_the_console_once(gateway: GatewayProcess, 
     link = next(found for line in gateway.log if (found := re.search(r"open the console: (\S+)", line)))[1]
     code = link.rpartition("/")[2]
     async with open_console(browser) as first:
-        await first.page.goto(link)
+        await load(first.page, link)
         await expect(first.page.get_by_role("heading", name="Home")).to_be_visible()
         assert code not in first.page.url
         assert [one for one in first.addresses if gateway.key in one or code in one.partition("#")[0]] == []
     async with open_console(browser) as second:
-        await second.page.goto(link)
+        await load(second.page, link)
         await expect(second.page.get_by_role("alert")).to_contain_text("was used before")
         await expect(second.page.get_by_label("API key")).to_be_visible()
 
@@ -358,7 +358,7 @@ async def test_a_person_signs_in_with_the_identity_provider_and_leaves(
     """The button leads to the provider and back; *Leave* ends the key and the provider's session."""
     async with open_console(browser) as view:
         page = view.page
-        await page.goto(gateway.url)
+        await load(page, gateway.url)
         await page.get_by_role("link", name="Sign in with Example").click()
         await expect(page.get_by_role("heading", name="Home")).to_be_visible()
         key = await page.evaluate("sessionStorage.getItem('dovecote.key')")
@@ -380,7 +380,7 @@ async def test_a_failed_sign_in_is_explained(
     """Who has no access reads it on the page, and can still enter a key."""
     issuer.claims, kept = {"sub": "2", "groups": ["others"]}, issuer.claims
     async with open_console(browser) as view:
-        await view.page.goto(gateway.url)
+        await load(view.page, gateway.url)
         await view.page.get_by_role("link", name="Sign in with Example").click()
         await expect(view.page.get_by_role("alert")).to_contain_text("no access to this gateway")
         await view.submit_key(gateway.key)

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from console_driver import CHROMIUM, Console
+from console_driver import CHROMIUM, Console, load
 from console_setup import fault_of
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
@@ -55,7 +55,7 @@ async def test_a_webhook_is_added_tested_replayed_and_removed(
         await page.get_by_role("button", name="Rotate the secret").click()
         await expect(secret).to_have_text(re.compile("^whsec_"))
         assert await secret.inner_text() != first
-        await page.reload()
+        await load(page)
         await expect(secret).to_have_count(0)
         await page.get_by_role("button", name="Replay the last hour").click()
         await expect(page.locator(".endpoint")).to_contain_text(re.compile(r"(is|are) sent again"))

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, expect
 
 from axe_checks import find_barriers
 from channels.telegram.simulator import Simulator, simulate
-from console_driver import CHROMIUM, Console, open_console
+from console_driver import CHROMIUM, Console, load, open_console
 from console_setup import add_agent, change, connect_telegram, fault_of, records
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
@@ -142,7 +142,7 @@ async def test_an_agent_is_added_once_and_changed(gateway: GatewayProcess, conso
     (made,) = [one for one in await records(gateway, "agents") if one["name"] == "helper"]
     assert made["config"]["instructions"] == "Be brief."
     assert made["config"]["tools"] == ["read", "bash"]
-    await page.reload()
+    await load(page)
     await expect(settings.get_by_label("Tools")).to_have_value("read bash")
     await page.get_by_role("link", name="Try").click()
     await expect(page.get_by_role("heading", name="New conversation")).to_be_visible()
@@ -377,6 +377,6 @@ async def test_what_each_person_may_use_is_set(gateway: GatewayProcess, console:
     async with gateway.http() as session, session.get("/accounts/me/usage") as response:
         budget = (await response.json())["budget"]
     assert (budget["person_day"]["tokens"], budget["person_month"]["cost"]) == (50000, 2.5)
-    await page.reload()
+    await load(page)
     await page.get_by_text("Budget of each person").click()
     await expect(form.get_by_label("Tokens per day", exact=True)).to_have_value("50000")

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from console_driver import CHROMIUM, Console, open_console
+from console_driver import CHROMIUM, Console, load, open_console
 from gateway.sign_in.oidc_sign_in import CALLBACK_PATH
 from gateway_process import GatewayProcess, reserve_port
 from gateway_process import gateway as running
@@ -56,7 +56,7 @@ async def page(browser: Browser, gateway: GatewayProcess) -> AsyncIterator[Page]
     """The console before anybody signed in; the provider's pages do without their style sheet."""
     async with open_console(browser) as view:
         await view.page.route("https://**", lambda route: route.abort())
-        await view.page.goto(gateway.url)
+        await load(view.page, gateway.url)
         await view.page.get_by_role("link", name="Sign in with Example").click()
         await expect(view.page.get_by_role("heading", name="Authorize Client")).to_be_visible()
         yield view.page

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from playwright.async_api import Browser, Dialog, Error, Page, async_playwright, expect
 
@@ -27,12 +30,45 @@ SWITCHES = (
 TIMEOUT_MS = 30_000
 """Milliseconds the browser waits for what must come; nothing is concluded from how long it took."""
 
+ATTEMPTS = 5
+"""How often a page is asked for while the machine's addresses change."""
+
+PAUSE = 0.5
+"""Seconds between them, in which the browser's own attempt can end."""
+
+NETWORK_CHANGED = re.compile(r"ERR_NETWORK_CHANGED|is interrupted by another navigation")
+"""What Playwright reports of a lost page, and of the next one if the browser shows an error or retries."""
+
+LoadState = Literal["commit", "domcontentloaded", "load", "networkidle"]
+
 VIOLATION_LISTENER = """
 window.violations = [];
 addEventListener("securitypolicyviolation", (event) => {
   window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
 });
 """
+
+
+async def load(page: Page, address: str | None = None, *, wait_until: LoadState = "load") -> None:
+    """
+    Go to an address, or load the page again.
+
+    Chromium ends requests that are just connecting when an address of the machine changes
+    (``ERR_NETWORK_CHANGED``), as with every container that another test starts. It may load the page
+    again by itself, but reports the first failure.
+    """
+    for remaining in reversed(range(ATTEMPTS)):
+        try:
+            if address is None:
+                await page.reload(wait_until=wait_until)
+            else:
+                await page.goto(address, wait_until=wait_until)
+        except Error as error:
+            if not NETWORK_CHANGED.search(error.message) or remaining == 0:
+                raise
+            await asyncio.sleep(PAUSE)
+        else:
+            return
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +99,7 @@ class Console:
 
     async def enter(self, gateway: GatewayProcess, key: str | None = None) -> None:
         """Open the console and give it the key."""
-        await self.page.goto(f"{gateway.url}/")
+        await load(self.page, f"{gateway.url}/")
         await self.submit_key(key or gateway.key)
         await expect(
             self.page.locator("[data-connection=Connected], [data-connection='Caught up']")
@@ -77,7 +113,7 @@ class Console:
     async def reload(self) -> list[str]:
         """Load the page again, agree to what the browser asks, and return the kinds of its questions."""
         self.asked.clear()
-        await self.page.reload()
+        await load(self.page)
         return list(self.asked)
 
     async def start_conversation(self, text: str) -> None:

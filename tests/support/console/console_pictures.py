@@ -17,7 +17,7 @@ from pathlib import Path
 from playwright.async_api import Browser, expect
 
 from channels.telegram.simulator import simulate
-from console_driver import Console, open_browser, open_console
+from console_driver import Console, load, open_browser, open_console
 from demo_content import Filled, fill
 from demo_model import answer
 from gateway_process import GatewayProcess
@@ -57,23 +57,23 @@ async def _take_look(
 ) -> AsyncIterator[tuple[str, bytes]]:
     width, height, dark = LOOKS[look]
     async with open_console(browser, width=width, height=height, dark=dark) as view:
-        await view.page.goto(gateway.url)
+        await load(view.page, gateway.url)
         await expect(view.page.get_by_label("API key")).to_be_visible()
         yield "key", await _picture(view)
         await view.enter(gateway)
         for name in PLACES:
-            await view.page.goto(f"{gateway.url}/#/{name}")
+            await load(view.page, f"{gateway.url}/#/{name}")
             await expect(view.page.locator("main h1").first).to_be_visible()
             await view.page.wait_for_load_state("networkidle")
             yield name, await _picture(view)
         for name in ("channels", "agents"):
-            await view.page.goto(f"{gateway.url}/#/{name}")
+            await load(view.page, f"{gateway.url}/#/{name}")
             await view.page.locator(f"main ul a[href^='#/{name}/']").first.click()
             await expect(view.page.get_by_role("link", name=f"← All {name}")).to_be_visible()
             await view.page.wait_for_load_state("networkidle")
             yield name.removesuffix("s"), await _picture(view)
         for name, talk in (("chat", filled.chat), ("job", filled.job), ("conversation", filled.report)):
-            await view.page.goto(f"{gateway.url}/#/inbox/{talk}")
+            await load(view.page, f"{gateway.url}/#/inbox/{talk}")
             await view.is_caught_up()
             yield name, await _picture(view)
         await view.page.locator('[data-kind="turn"]').last.get_by_role("link", name="Trace").click()
