@@ -16,7 +16,7 @@ from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
 from sandbox.errors import ProviderRefused, SandboxGone
 from sandbox.exec.shielded import shielded_call
 from sandbox.host.isolation import bubblewrap, cgroups, network, root_filesystem, runtimes
-from sandbox.host.isolation.cgroups import CgroupLayout, SandboxCgroups
+from sandbox.host.isolation.cgroups import CgroupLayout
 from sandbox.host.jobs.jobs import HostJobs
 from sandbox.host.run.host_environment import HostEnvironment, SandboxPaths
 from sandbox.host.run.prewarmed import PrewarmedRuns
@@ -85,7 +85,7 @@ class HostProvider(Provider):
         await self.prewarmed.stop(sandbox_id)
         await self._running.kill(sandbox_id)
         await HostJobs(host=self._host, paths=paths).cancel_reports()
-        await _retry_until(self._host, SandboxCgroups(layout=self._host.layout, name=sandbox_id).remove)
+        await _retry_until(self._host, partial(cgroups.remove_sandbox, self._host.layout, sandbox_id))
         self._host.context.close_sockets(sandbox_id)
         await asyncio.to_thread(_remove, paths.directory)
 

@@ -52,7 +52,7 @@ class HostSandbox(Sandbox):
         self._paths = paths
         self._prewarmed = prewarmed
         self._running = running
-        self._cgroups = SandboxCgroups(layout=host.layout, name=sandbox_id)
+        self._cgroups = SandboxCgroups(layout=host.layout, name=sandbox_id, account=spec.account)
         self._jobs = HostJobs(host=host, paths=paths)
         self._executor = host.context.executor
         self._quota = quota_of(spec, host.settings.workspace_bytes)
@@ -157,10 +157,16 @@ class HostSandbox(Sandbox):
             if run is None:
                 run = await self._start(command.script, stdin=bool(command.stdin))
             with self._running.track(self.id, run):
+                self._kill_if_destroyed(run)
                 return await execute(run, command)
         finally:
             if directory_ids:
                 self._prewarmed.prepare(self.id, partial(self._start_prewarmed, directory_ids))
+
+    def _kill_if_destroyed(self, run: Run) -> None:
+        """Kill a run that was started while the sandbox was destroyed, which begins with its label."""
+        if not self._paths.label.exists():
+            run.kill()
 
     async def _start(self, script: str, *, stdin: bool, reads_script: bool = False) -> Run:
         """Start a run in a new control group."""

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from source_trees import sources
 
 BLOCKING = frozenset(
-    {"apply_limits", "create_run_cgroup", "remove", "remove_all", "sweep", "write_durably", "rmtree"}
+    {"apply_limits", "create_run_cgroup", "remove", "remove_all", "remove_sandbox", "sweep"}
+    | {"write_durably", "rmtree"}
     | {"Popen", "create_subprocess_exec", "create_subprocess_shell", "start_process"}
 )
 

@@ -3,11 +3,12 @@
 A sandbox has one directory with its limits in every hierarchy in use. Each run and job has a directory in one
 of them, so that all its processes can be killed at once:
 
-    version 2   <ours>/<sandbox>  memory.max pids.max cpu.max     <ours>/<sandbox>/run-…  cgroup.kill
-    version 1   memory/<ours>/<sandbox>  pids/…  cpu/…            unified/<ours>/<sandbox>/run-…  (or pids/…)
+    version 2   <ours>/<account>/<sandbox>  memory.max pids.max cpu.max      …/<sandbox>/run-…  cgroup.kill
+    version 1   memory/<ours>/<account>/<sandbox>  pids/…  cpu/…    unified/…/<sandbox>/run-…  (or pids/…)
 
-`<ours>` is below the group of the gateway, so limits of the gateway hold for its sandboxes too. Kernel
-documents: admin-guide/cgroup-v2 and admin-guide/cgroup-v1.
+`<ours>` is below the group of the gateway, so limits of the gateway hold for its sandboxes too. The kernel
+divides the processors among groups of equal weight at each level: an account with many sandboxes gets no more
+than one with a single sandbox. Kernel documents: admin-guide/cgroup-v2 and admin-guide/cgroup-v1.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 import structlog
 
@@ -32,6 +34,7 @@ CGROUP_MOUNT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("memory", "pids", "cpu")
 CPU_PERIOD = 100_000
 _START_SECONDS = 60.0
+_CREATE_ATTEMPTS = 10
 _serial = itertools.count(1)
 
 
@@ -151,25 +154,44 @@ def _words(path: Path) -> set[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxCgroups:
-    """The cgroups of one sandbox, with its limits and the groups of its runs."""
+    """The cgroups of one sandbox, with its limits and the groups of its runs, below those of its account."""
 
     layout: CgroupLayout
     name: str
+    account: str = ""
+
+    @property
+    def _path(self) -> Path:
+        return Path(f"account-{quote(self.account, safe='')}", self.name)
 
     def apply_limits(self, spec: SandboxSpec) -> None:
         """Create the sandbox's groups and write its limits; limits may change while something runs."""
         for root in self.layout.roots:
-            (root / self.name).mkdir(parents=True, exist_ok=True)
+            self._create(root / self._path)
         for controller, file, value in self.layout.files(spec):
             if controller in self.layout:
-                self._write(self.layout.bases[controller] / self.name / file, value)
+                self._write(self.layout.bases[controller] / self._path / file, value)
+
+    def _create(self, directory: Path) -> None:
+        """Create the group below its account's; that one is removed with the last sandbox, maybe just now."""
+        for remaining in reversed(range(_CREATE_ATTEMPTS)):
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            if self.layout.version != 1:
+                _enable_controllers(directory.parent)
+            try:
+                directory.mkdir(exist_ok=True)
+            except FileNotFoundError:
+                if not remaining:
+                    raise
+            else:
+                return
 
     def cgroup_for(self, name: str) -> Cgroup:
         """Return the group of one run or job without creating it."""
         if self.layout.runs is None:
             return Cgroup()
-        own = self.layout.runs / self.name / name
-        others = {base / self.name for base in self.layout.bases.values() if base != self.layout.runs}
+        own = self.layout.runs / self._path / name
+        others = {base / self._path for base in self.layout.bases.values() if base != self.layout.runs}
         return Cgroup(joins=(*sorted(others), own), own=own)
 
     def create_run_cgroup(self, spec: SandboxSpec) -> Cgroup:
@@ -182,18 +204,6 @@ class SandboxCgroups:
                 self.apply_limits(spec)
                 group.own.mkdir()
         return group
-
-    def remove(self) -> bool:
-        """Kill the sandbox's remaining processes and remove its groups; return whether they are gone."""
-        for root in self.layout.roots:
-            directory = root / self.name
-            for child in _directories(directory):
-                group = Cgroup(own=child)
-                group.kill()
-                group.remove()
-            with contextlib.suppress(OSError):
-                directory.rmdir()
-        return not any((root / self.name).exists() for root in self.layout.roots)
 
     def _write(self, path: Path, value: str) -> None:
         try:
@@ -216,18 +226,27 @@ def _write_limit(path: Path, value: str) -> None:
         path.write_text(value, encoding="ascii")
 
 
+def remove_sandbox(layout: CgroupLayout, name: str) -> bool:
+    """Kill a sandbox's remaining processes and remove its groups; return whether they are gone."""
+    found = [account / name for account in _accounts(layout) if (account / name).exists()]
+    for sandbox in found:
+        for child in _directories(sandbox):
+            _kill_and_remove(child)
+        _remove_if_empty(sandbox)
+        _remove_if_empty(sandbox.parent)
+    return not any(sandbox.exists() for sandbox in found)
+
+
 def sweep(layout: CgroupLayout, keep: frozenset[str]) -> None:
     """Remove what dead gateways left: groups of runs, and groups of sandboxes that are not in `keep`."""
-    for root in layout.roots:
-        for sandbox in _directories(root):
+    for account in _accounts(layout):
+        for sandbox in _directories(account):
             for child in _directories(sandbox):
                 if _is_orphaned(child):
-                    group = Cgroup(own=child)
-                    group.kill()
-                    group.remove()
+                    _kill_and_remove(child)
             if sandbox.name not in keep:
-                with contextlib.suppress(OSError):
-                    sandbox.rmdir()
+                _remove_if_empty(sandbox)
+        _remove_if_empty(account)
 
 
 def remove_all(layout: CgroupLayout) -> bool:
@@ -237,6 +256,22 @@ def remove_all(layout: CgroupLayout) -> bool:
         with contextlib.suppress(OSError):
             root.rmdir()
     return not any(root.exists() for root in layout.roots)
+
+
+def _accounts(layout: CgroupLayout) -> list[Path]:
+    """Return the groups of all accounts in all hierarchies."""
+    return [account for root in layout.roots for account in _directories(root)]
+
+
+def _kill_and_remove(run: Path) -> None:
+    group = Cgroup(own=run)
+    group.kill()
+    group.remove()
+
+
+def _remove_if_empty(directory: Path) -> None:
+    with contextlib.suppress(OSError):
+        directory.rmdir()
 
 
 def _is_orphaned(group: Path) -> bool:

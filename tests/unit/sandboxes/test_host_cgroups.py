@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from sandbox.host.isolation.cgroups import CgroupLayout, SandboxCgroups, probe
+from sandbox.host.isolation.cgroups import CgroupLayout, SandboxCgroups, probe, remove_sandbox, sweep
 from sandbox.model import SandboxSpec
 
 SPEC = SandboxSpec(label="l", namespace="n", memory_mb=64, pids=32, cpus=0.5)
@@ -68,9 +69,9 @@ def test_version_one_kills_by_the_unified_mount_if_it_can(
     layout = probe("tag", tmp_path, _first(tmp_path, unified=unified, kill=kill))
     assert layout.version == 1
     assert layout.runs == tmp_path / runs / "own/tag"
-    joins = SandboxCgroups(layout=layout, name="box").cgroup_for("run-1").joins
+    joins = SandboxCgroups(layout=layout, name="box", account="one").cgroup_for("run-1").joins
     assert len(joins) == (4 if runs == "unified" else 3)
-    assert joins[-1] == tmp_path / runs / "own/tag/box/run-1"
+    assert joins[-1] == tmp_path / runs / "own/tag/account-one/box/run-1"
 
 
 def test_a_container_sees_its_own_group_as_the_mount(tmp_path: Path) -> None:
@@ -87,3 +88,41 @@ def test_no_control_groups_is_an_empty_layout(tmp_path: Path) -> None:
     layout = probe("tag", tmp_path / "absent", "0::/\n")
     assert layout == CgroupLayout()
     assert SandboxCgroups(layout=layout, name="box").cgroup_for("run-1").joins == ()
+
+
+def test_sandboxes_are_grouped_by_account(tmp_path: Path) -> None:
+    """An account's sandboxes are below its group, whatever its id contains; limits are the sandbox's."""
+    group = _second(tmp_path, "/app", controllers="cpu memory pids", handed="cpu memory pids")
+    layout = probe("tag", tmp_path, "0::/app\n")
+    for account, name in (("one", "a"), ("one", "b"), ("../up", "c")):
+        SandboxCgroups(layout=layout, name=name, account=account).apply_limits(SPEC)
+    found = {path.parent.relative_to(group / "tag").as_posix() for path in group.rglob("cpu.max")}
+    assert found == {"account-one/a", "account-one/b", "account-..%2Fup/c"}
+
+
+def test_an_accounts_group_is_removed_with_its_last_sandbox(tmp_path: Path) -> None:
+    """It stays while another sandbox needs it, and the next start removes those that were left."""
+    layout = CgroupLayout(version=2, runs=tmp_path)
+    for name in ("a", "b"):
+        SandboxCgroups(layout=layout, name=name, account="one").apply_limits(SPEC)
+    (tmp_path / "account-left").mkdir()
+    assert remove_sandbox(layout, "a")
+    assert (tmp_path / "account-one/b").is_dir()
+    assert remove_sandbox(layout, "b")
+    assert not (tmp_path / "account-one").exists()
+    sweep(layout, frozenset())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sandbox_is_created_while_the_last_one_of_its_account_is_removed(tmp_path: Path) -> None:
+    """Two threads create and remove sandboxes of one account; each finds its own as it left it."""
+    layout = CgroupLayout(version=2, runs=tmp_path)
+
+    def create_and_remove(name: str) -> None:
+        for _ in range(300):
+            SandboxCgroups(layout=layout, name=name, account="one").apply_limits(SPEC)
+            assert (tmp_path / "account-one" / name).is_dir()
+            assert remove_sandbox(layout, name)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(create_and_remove, ("a", "b"))) == [None, None]
