@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from gateway.environments.quotas import load_quotas
 from gateway.infra.backing_services import BackingServices
 from gateway.infra.preflight import ListenFailed
 from gateway.ingress.channel_supervisor import ChannelSupervisor
-from gateway.observability.disk import DiskProbe
+from gateway.observability.disk import ANSWER_SECONDS, DiskProbe
 from gateway.observability.readiness import Health, assess
 from gateway.records.records import Records
 from gateway.services import Services
@@ -135,10 +136,10 @@ def _open_sign_in(backing: BackingServices) -> OidcSignIn | None:
 async def _health(
     backing: BackingServices, channel_supervisor: ChannelSupervisor, disk_probe: DiskProbe
 ) -> Health:
-    disk = await disk_probe.run()
+    disk, database = await asyncio.gather(disk_probe.run(), _database_state(backing))
     return assess(
         backing.settings.roles,
-        database=await _database_state(backing),
+        database=database,
         resources=disk.resources,
         is_broker_up=backing.nats.is_connected,
         channels_loaded=channel_supervisor.is_loaded,
@@ -157,8 +158,10 @@ def _written_directories(backing: BackingServices) -> tuple[Path, ...]:
 async def _database_state(backing: BackingServices) -> str:
     """Return "ok", or what is wrong without the driver's text, which can name hosts and users."""
     try:
-        async with backing.database.read() as connection:
+        async with asyncio.timeout(ANSWER_SECONDS), backing.database.read() as connection:
             await accounts.get_account(connection, name="default")
+    except TimeoutError:
+        return f"does not answer within {ANSWER_SECONDS:g} s"
     except DatabaseUnavailable as error:
         log.warning("readiness.database_unavailable", error=str(error))
         resource = exhausted_resource(error)

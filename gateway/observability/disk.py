@@ -16,6 +16,9 @@ from delivery.exhaustion import Resource, exhausted_resource
 REUSE_SECONDS = 2.0
 """Seconds for which a result is reused, so that requests cannot cause many writes."""
 
+ANSWER_SECONDS = 3.0
+"""Seconds that a caller waits for the disks: less than the time-out of a usual probe, which is 5."""
+
 PROBE_BYTES = 64 * 1024
 FULL_BELOW_BYTES = 8 * 1024**2
 """Free bytes below which a disk counts as full: a transaction or a checkpoint may need more."""
@@ -37,34 +40,51 @@ class DiskState:
 class DiskProbe:
     """Writes a small file to each directory and deletes it; concurrent callers share one result.
 
-    `read_free` returns the free bytes of a directory's disk, or raises OSError.
+    A mount may not return from a call at all: there is one attempt at a time, which nobody waits for longer
+    than `answer_seconds`. `read_free` returns the free bytes of a directory's disk, or raises OSError.
     """
 
     def __init__(
         self,
         directories: Sequence[Path],
         *,
+        answer_seconds: float = ANSWER_SECONDS,
         clock: Callable[[], float] = monotonic,
         read_free: Callable[[Path], int] = lambda directory: shutil.disk_usage(directory).free,
     ) -> None:
         self._directories = directories
+        self._answer_seconds = answer_seconds
         self._clock = clock
         self._read_free = read_free
         self._result = DiskState(resources={}, is_low=False)
         self._done_at = float("-inf")
-        self._lock = asyncio.Lock()
+        self._attempt: asyncio.Future[DiskState] | None = None
 
     async def run(self) -> DiskState:
         """Return the state of the disks and files; it may be REUSE_SECONDS old."""
-        async with self._lock:
-            if self._clock() - self._done_at > REUSE_SECONDS:
-                self._result = await asyncio.to_thread(_probe, self._directories, self._read_free)
-                self._done_at = self._clock()
+        if self._attempt is None and self._clock() - self._done_at <= REUSE_SECONDS:
             return self._result
+        attempt = self._attempt or self._begin()
+        done, _ = await asyncio.wait({attempt}, timeout=self._answer_seconds)
+        if done:
+            return attempt.result()
+        unanswered = f"does not answer within {self._answer_seconds:g} s"
+        return DiskState(resources={**_OK, Resource.DISK: unanswered}, is_low=False)
+
+    def _begin(self) -> asyncio.Future[DiskState]:
+        loop = asyncio.get_running_loop()
+        self._attempt = loop.run_in_executor(None, _probe, self._directories, self._read_free)
+        self._attempt.add_done_callback(self._end)
+        return self._attempt
+
+    def _end(self, attempt: asyncio.Future[DiskState]) -> None:
+        self._attempt, self._done_at = None, self._clock()
+        if not (attempt.cancelled() or attempt.exception()):
+            self._result = attempt.result()
 
 
 def _probe(directories: Sequence[Path], read_free: Callable[[Path], int]) -> DiskState:
-    result = dict.fromkeys(Resource, "ok")
+    result = dict(_OK)
     is_low = False
     for directory in directories:
         try:
@@ -81,6 +101,7 @@ def _probe(directories: Sequence[Path], read_free: Callable[[Path], int]) -> Dis
     return DiskState(resources=result, is_low=is_low)
 
 
+_OK = dict.fromkeys(Resource, "ok")
 _STATES = {Resource.DISK: "cannot be used", Resource.OPEN_FILES: "none can be opened"}
 
 

@@ -91,7 +91,8 @@ class ProcessGauges:
             set_gauge("stream_days", usage.days)
         for state, count in self.count_channels().items():
             set_gauge("channels", count, state=state)
-        set_gauge("disk_free_bytes", shutil.disk_usage(self.directory).free)  # a mount that fails raises
+        usage_of_disk = await asyncio.to_thread(shutil.disk_usage, self.directory)  # a mount may fail or hang
+        set_gauge("disk_free_bytes", usage_of_disk.free)
 
     async def _database_answers(self) -> bool:
         try:

@@ -46,7 +46,6 @@ ALLOWED = {
     "gateway/infra/egress_sockets.py Semaphore": "the connections of one sandbox",
     "gateway/ingress/open_channels.py Lock": "the configuration of one channel",
     "gateway/ingress/commands/sandbox_commands.py Queue": "commands to start; a gate orders them by account",
-    "gateway/observability/disk.py Lock": "one check for all of the gateway",
     "gateway/observability/tracing/span_recorder.py Queue": "spans, which are dropped when it is full",
     "gateway/sign_in/provider.py Lock": "the metadata and keys of the one identity provider",
     "gateway/web/api/files/workspace_files.py Lock": "the changes of one file of a workspace",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,27 @@ async def test_a_mount_that_fails_is_reported(tmp_path: Path, number: int | None
         assert state.resources[Resource.DISK].startswith("cannot be used: ")
         health = assess(frozenset(Role), **HEALTHY | {"resources": state.resources})
         assert (health.ready, health.checks["disk"]) == (False, state.resources[Resource.DISK])
+
+
+async def test_a_mount_that_does_not_return_is_reported(tmp_path: Path) -> None:
+    """Callers have their answer, and there is one attempt, whose result counts once the mount returns."""
+    returned, attempts = threading.Event(), []
+
+    def hang(directory: Path) -> int:
+        attempts.append(directory)
+        returned.wait()
+        return LOW_BELOW_BYTES
+
+    probe = DiskProbe([tmp_path], answer_seconds=0.01, read_free=hang)
+    states = await asyncio.gather(*(probe.run() for _ in range(3)))
+    try:
+        assert {state.resources[Resource.DISK] for state in states} == {"does not answer within 0.01 s"}
+        assert (await probe.run()).resources[Resource.OPEN_FILES] == "ok"
+    finally:
+        returned.set()
+    while (await probe.run()).resources != dict.fromkeys(Resource, "ok"):
+        continue
+    assert attempts == [tmp_path]
 
 
 async def test_little_space_is_reported(tmp_path: Path) -> None:
