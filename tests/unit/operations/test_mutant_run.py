@@ -15,6 +15,12 @@ MUTANT = Mutant(
 IMPORT = "from numbers_of_ours import ONE\n"
 
 
+@pytest.fixture(autouse=True)
+def without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests of the trees need none of the installed plugins, which take two seconds to load."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 def make_tree(tree: Path, test: str) -> Path:
     """Write a module and a test of it."""
     (tree / MUTANT.file).write_text("ONE = 1\n")
