@@ -1,9 +1,9 @@
 """Measure a computation of one account while the sandboxes of another account use all processors.
 
-    python -m bench.processors [--sandboxes 8] [--samples 5]
+    python -m bench.processors [--provider host | docker] [--sandboxes 8] [--samples 5]
 
-The sandboxes are those of the host provider, with control groups. The limit is half of the processors: what
-the kernel gives each of two accounts that want all of them.
+The sandboxes have control groups. The limit is half of the processors: what the kernel gives each of two
+accounts that want all of them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from pathlib import Path
 from sandbox.model import ExecRequest
 from sandbox.port import Provider, Sandbox
 from sandbox.testing.rig import ProviderRig
-from sandbox_rigs import VARIANTS
+from sandbox_rigs import variants_of
 
 COMPUTATION = "python3 -c 'sum(i * i for i in range(10_000_000))'"
 LOOP = "while :; do :; done"
 SECONDS = 300.0
+RIGS = {"host": "control_groups", "docker": "engine"}
 
 
 async def time_computation(sandbox: Sandbox) -> float:
@@ -55,10 +56,10 @@ async def looping_sandboxes(
         await asyncio.gather(*loops, return_exceptions=True)
 
 
-async def measure(sandboxes: int, samples: int) -> list[str]:
+async def measure(provider_name: str, sandboxes: int, samples: int) -> list[str]:
     """Return the lines of the table: the computation alone, beside another account, and beside its own."""
     with tempfile.TemporaryDirectory() as directory:
-        rig = VARIANTS["host"]["control_groups"](Path(directory))
+        rig = variants_of(provider_name)[RIGS[provider_name]](Path(directory))
         async with rig.open() as provider:
             quiet = await provider.create(rig.spec(account="quiet", cpus=os.cpu_count()))
             await time_computation(quiet)
@@ -78,13 +79,14 @@ async def measure(sandboxes: int, samples: int) -> list[str]:
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--provider", choices=RIGS, default="host")
     parser.add_argument("--sandboxes", type=int, default=8)
     parser.add_argument("--samples", type=int, default=5)
     given = parser.parse_args()
     print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}\n")
     print("| computation | seconds | ÷ alone |")
     print("|---|---|---|")
-    print("\n".join(asyncio.run(measure(given.sandboxes, given.samples))))
+    print("\n".join(asyncio.run(measure(given.provider, given.sandboxes, given.samples))))
 
 
 if __name__ == "__main__":

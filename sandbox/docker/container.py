@@ -156,13 +156,23 @@ class Bodies:
         return bool(details["Config"]["Labels"].get(CONFIG_DIGEST) == self.digest)
 
 
-def bodies(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults, seccomp: str) -> Bodies:
-    """Return the engine's descriptions of the containers, with our labels; `seccomp` may be empty."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What descriptions need to know of the engine; either may be empty."""
+
+    seccomp: str = ""
+    cgroup_driver: str = ""
+
+
+def bodies(
+    sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults, facts: EngineFacts
+) -> Bodies:
+    """Return the engine's descriptions of the containers, with our labels."""
     is_kept = is_filtered(spec, defaults.settings)
     keeper = _keeper(defaults.settings) if is_kept else None
     described = _sandbox(sandbox_id, spec, defaults)
-    if seccomp:
-        described["HostConfig"]["SecurityOpt"].append(f"seccomp={seccomp}")
+    if facts.seccomp:
+        described["HostConfig"]["SecurityOpt"].append(f"seccomp={facts.seccomp}")
     if keeper is not None:
         network = _network(spec, defaults.settings)
         keeper["HostConfig"].update(network)
@@ -172,6 +182,8 @@ def bodies(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults
         described["HostConfig"].update(_network(spec, defaults.settings))
         described |= {"Hostname": _HOSTNAME, "ExposedPorts": _exposed(spec, defaults.settings)}
     digest = config_digest({"sandbox": described, "keeper": keeper})
+    if parent := account_cgroup(spec.account, facts.cgroup_driver):
+        described["HostConfig"]["CgroupParent"] = parent  # after the digest: what exists stays in use
     labels = {LABEL: spec.label, CONFIG_DIGEST: digest}
     named = {KEEPER_LABEL: keeper_id(sandbox_id)} if keeper is not None else {}
     return Bodies(
@@ -179,6 +191,16 @@ def bodies(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults
         keeper=None if keeper is None else {**keeper, "Labels": labels},
         digest=digest,
     )
+
+
+def account_cgroup(account: str, driver: str) -> str:
+    """Return the control group of an account's containers; empty: the engine's own for all.
+
+    The kernel divides the processors among the accounts' groups. The drivers name a parent differently: by a
+    path, and by a slice (Docker's `--cgroup-parent`).
+    """
+    key = key_of("account", account)
+    return {"cgroupfs": f"/dovecote/{key}", "systemd": f"dovecote-{key}.slice"}.get(driver, "")
 
 
 def _keeper(settings: DockerSettings) -> dict[str, Any]:

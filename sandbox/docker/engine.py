@@ -126,6 +126,16 @@ class Engine:
                 await asyncio.sleep(_PAUSE)
         return None
 
+    async def cgroup_driver(self) -> str:
+        """Return how the engine creates control groups: cgroupfs, systemd or none; empty if it does not say.
+
+        A proxy before the engine's socket may refuse the request, which only the processors' shares need.
+        """
+        info: Mapping[str, Any] = {}
+        with suppress(ProviderRefused), translate_errors():
+            info = await self.docker.system.info()
+        return str(info.get("CgroupDriver") or "")
+
     async def is_podman(self) -> bool:
         """Return whether the engine is Podman with Docker's API."""
         with translate_errors():

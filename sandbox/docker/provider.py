@@ -14,7 +14,7 @@ from typing import Any
 from aiodocker.exceptions import DockerError
 
 from sandbox.docker import container
-from sandbox.docker.container import LABEL, Bodies, ContainerDefaults
+from sandbox.docker.container import LABEL, Bodies, ContainerDefaults, EngineFacts
 from sandbox.docker.engine import Engine, is_not_found, open_engine
 from sandbox.docker.errors import CONFLICT, translate_errors
 from sandbox.docker.external import attach_container
@@ -39,7 +39,7 @@ class DockerProvider(Provider):
         self._engine = engine
         self._defaults = defaults
         self._context = context
-        self._seccomp: str | None = None
+        self._engine_facts: EngineFacts | None = None
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create the container with its label; its name prevents a second one. An existing one is reused."""
@@ -95,16 +95,21 @@ class DockerProvider(Provider):
         return await attach_container(self._engine, spec)
 
     async def _bodies(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Bodies:
-        """Return the descriptions of a sandbox; Docker takes the profile itself, and Podman its path."""
-        if self._seccomp is None:
-            settings = self._defaults.settings
-            chosen = profile() if settings.seccomp == "strict" else ""
-            if chosen and await self._engine.is_podman():
-                path = self._defaults.state / "seccomp.json"
-                await asyncio.to_thread(write_durably, path, chosen.encode())
-                chosen = str(path.absolute())
-            self._seccomp = chosen
-        return container.bodies(sandbox_id, spec, self._defaults, self._seccomp)
+        """Return the descriptions of a sandbox."""
+        if self._engine_facts is None:
+            self._engine_facts = await self._ask_engine()
+        return container.bodies(sandbox_id, spec, self._defaults, self._engine_facts)
+
+    async def _ask_engine(self) -> EngineFacts:
+        """Return what depends on the engine: Docker takes the seccomp profile itself, and Podman its path."""
+        chosen = profile() if self._defaults.settings.seccomp == "strict" else ""
+        if not await self._engine.is_podman():
+            return EngineFacts(seccomp=chosen, cgroup_driver=await self._engine.cgroup_driver())
+        if chosen:
+            path = self._defaults.state / "seccomp.json"
+            await asyncio.to_thread(write_durably, path, chosen.encode())
+            chosen = str(path.absolute())
+        return EngineFacts(seccomp=chosen)
 
     async def _get_or_create_all(self, sandbox_id: SandboxId, bodies: Bodies) -> dict[str, Any] | None:
         """Return the engine's description of the sandbox's container; None if what exists is another's.

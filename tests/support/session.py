@@ -12,10 +12,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+CGROUP_MOUNT = Path("/sys/fs/cgroup")
 MEMORY, MEMORY_BYTES = Path("/dev/shm"), 12 << 30
 """A file system in memory, and how many bytes must be free.
 
@@ -76,6 +78,7 @@ class Session:
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="dovecote-tests-", dir=fast_disk()))
         self._directory.chmod(0o711)  # PostgreSQL runs as another user below it
+        self._began = time.time()
         os.environ[VARIABLE] = str(self._directory)
         self._zygote = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "zygote.py"), zygote()], stdin=subprocess.PIPE
@@ -96,3 +99,15 @@ class Session:
         """Remove what is left on the disk."""
         shutil.rmtree(self._directory, ignore_errors=True)
         del os.environ[VARIABLE]
+        _remove_control_groups(self._began)
+
+
+def _remove_control_groups(since: float) -> None:
+    """Remove the empty groups of gateways that tests have killed: no other gateway opens their data."""
+    for top in (*CGROUP_MOUNT.glob("dovecote-*"), *CGROUP_MOUNT.glob("*/dovecote-*")):
+        with suppress(OSError):
+            if top.stat().st_mtime < since:
+                continue
+        for directory, _, _ in os.walk(top, topdown=False):
+            with suppress(OSError):
+                Path(directory).rmdir()

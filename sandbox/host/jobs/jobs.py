@@ -15,10 +15,11 @@ from typing import Any
 from sandbox.errors import ProviderRefused, ProviderUnreachable
 from sandbox.host.isolation.cgroup import Cgroup
 from sandbox.host.isolation.freezer import freeze, thaw
+from sandbox.host.isolation.process_tree import descendants, kill_tree
 from sandbox.host.jobs import completion_report
 from sandbox.host.jobs.boot_id import boot_id
 from sandbox.host.jobs.supervisor import ALREADY_STARTED, GRACE_SECONDS, READY
-from sandbox.host.run.execution import KILLED, execute, start_run
+from sandbox.host.run.execution import KILL_TIMEOUT_SECONDS, KILLED, execute, start_run
 from sandbox.host.run.host_environment import HostEnvironment, SandboxPaths, program_argv
 from sandbox.host.run.job_spec import (
     EXIT,
@@ -30,6 +31,7 @@ from sandbox.host.run.job_spec import (
     is_supervised,
 )
 from sandbox.host.run.launch import Launch
+from sandbox.host.run.pipes import ProcessWatcher
 from sandbox.labels import key_of
 from sandbox.model import OUTPUT_CAP, BackgroundJob, BackgroundJobState, ExecRequest, JobReport
 
@@ -123,7 +125,7 @@ class HostJobs:
         self.thaw()
         for directory in sorted(self.paths.jobs.glob("*/")):
             while (directory / STARTED).exists() and is_supervised(directory):
-                _signal(int(self._read_started(directory)["pid"]), signal.SIGKILL)
+                await _kill_tree(int(self._read_started(directory)["pid"]))
                 await asyncio.sleep(0.02)
 
     def count_running(self) -> int:
@@ -197,6 +199,22 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         return b""
+
+
+async def _kill_tree(root: int) -> None:
+    """Kill a process and its descendants, and wait until they are gone; raises ProviderUnreachable."""
+    below = await asyncio.to_thread(lambda: tuple(descendants(root)))
+    watchers = [ProcessWatcher(pid) for pid in (*below, root)]
+    try:
+        await asyncio.to_thread(kill_tree, root)
+        async with asyncio.timeout(KILL_TIMEOUT_SECONDS):
+            for watcher in watchers:
+                await watcher.ended.wait()
+    except TimeoutError:
+        raise ProviderUnreachable("processes of a job survived KILL") from None
+    finally:
+        for watcher in watchers:
+            watcher.close()
 
 
 def _signal(pid: int, number: signal.Signals) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from sandbox.docker import container
 from sandbox.docker.errors import translate_error, translate_errors
 from sandbox.docker.settings import DockerSettings
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
+from sandbox.labels import key_of
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxId
 from sandbox.port import Provider, Sandbox
 from sandbox.registry import built_in
@@ -56,6 +58,30 @@ def engine_request(method: str, path: str) -> str:
 async def output_of(sandbox: Sandbox, script: str) -> bytes:
     """Return a script's output."""
     return (await sandbox.run(ExecRequest(script=script))).stdout
+
+
+async def test_containers_of_an_account_have_one_control_group(provider: Provider, rig: ProviderRig) -> None:
+    """The kernel divides the processors among accounts, whatever number of containers each has."""
+    groups = {}
+    for account, label in (("one", "a"), ("one", "b"), ("other", "c")):
+        sandbox = await provider.create(rig.spec(label=f"{rig.label}{label}", account=account))
+        state = json.loads(engine_request("GET", f"/containers/{sandbox.id}/json"))["State"]
+        lines = (await asyncio.to_thread(Path(f"/proc/{state['Pid']}/cgroup").read_text)).splitlines()
+        groups[label] = {line.split(":", 2)[2].rpartition("/")[0] for line in lines} - {""}
+    if not groups["a"]:
+        pytest.skip("the engine's control groups are not visible here")
+    keys = {account: key_of("account", account) for account in ("one", "other")}
+    for label, account in (("a", "one"), ("b", "one"), ("c", "other")):
+        ours = (f"/dovecote/{keys[account]}", f"/dovecote-{keys[account]}.slice")
+        assert all(group.endswith(ours) for group in groups[label]), groups
+
+
+def test_the_group_of_an_account_is_named_as_the_driver_wants_it() -> None:
+    """A path, a slice, or none for an engine without control groups."""
+    names = {driver: container.account_cgroup("a/../b", driver) for driver in ("cgroupfs", "systemd", "none")}
+    key = key_of("account", "a/../b")
+    assert names == {"cgroupfs": f"/dovecote/{key}", "systemd": f"dovecote-{key}.slice", "none": ""}
+    assert key.isalnum()
 
 
 async def test_twenty_at_once_make_one_container(provider: Provider, rig: ProviderRig) -> None:
