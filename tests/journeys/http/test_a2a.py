@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -39,10 +39,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class SlowModel:
-    """Asks what to bring for `order`, and answers `slow` only when it is asked again; echoes the rest."""
+    """Asks what to bring for `order`, and answers the second `slow` once it is followed; echoes the rest."""
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
+        self.followed = asyncio.Event()
 
     def __call__(self, body: dict[str, Any]) -> ScriptedTurn:
         """Return the turn for a request."""
@@ -53,7 +54,7 @@ class SlowModel:
         if text == "slow" and not self.began.is_set():
             self.began.set()
             return ScriptedTurn(text="never", delay=600)
-        return echo(body)
+        return replace(echo(body), release=self.followed) if text == "slow" else echo(body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +196,10 @@ async def test_a_task_outlives_kill_9_and_is_followed_again(a2a: A2aGateway) -> 
         with pytest.raises(A2AClientError):
             _ = [event async for event in answering]
         await a2a.process.start()
-        events = [one async for one in client.subscribe(SubscribeToTaskRequest(id=task))]
+        events = []
+        async for event in client.subscribe(SubscribeToTaskRequest(id=task)):
+            events.append(event)
+            a2a.model.followed.set()
         assert (states_of(events)[-1], streamed_text(events)) == (DONE, "echo: slow")
         again = [one async for one in client.send_message(sent)]
         assert (again[0].task.id, streamed_text(again)) == (task, "echo: slow")

@@ -101,6 +101,7 @@ def test_invalid_requests_pause_before_discord_bans() -> None:
 
 async def test_a_process_with_too_many_invalid_requests_calls_nothing(simulator: Simulator) -> None:
     """All bots of an address pause, commands and answers to interactions included."""
+    invalid_requests_at.cache_clear()  # an earlier simulator may have had the same port
     async with open_connection(plugin, simulator.settings()) as connection:
         for _ in range(MAX_INVALID_REQUESTS - 1):
             invalid_requests_at(f"{simulator.url}/api/v10").record(403, {})
