@@ -17,7 +17,7 @@ REUSE_SECONDS = 2.0
 """Seconds for which a result is reused, so that requests cannot cause many writes."""
 
 ANSWER_SECONDS = 3.0
-"""Seconds that a caller waits for the disks: less than the time-out of a usual probe, which is 5."""
+"""Seconds to wait for disks and database: less than the time-out of a usual probe, which is 5."""
 
 PROBE_BYTES = 64 * 1024
 FULL_BELOW_BYTES = 8 * 1024**2

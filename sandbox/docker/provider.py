@@ -97,10 +97,10 @@ class DockerProvider(Provider):
     async def _bodies(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Bodies:
         """Return the descriptions of a sandbox."""
         if self._engine_facts is None:
-            self._engine_facts = await self._ask_engine()
+            self._engine_facts = await self._inspect_engine()
         return container.bodies(sandbox_id, spec, self._defaults, self._engine_facts)
 
-    async def _ask_engine(self) -> EngineFacts:
+    async def _inspect_engine(self) -> EngineFacts:
         """Return what depends on the engine: Docker takes the seccomp profile itself, and Podman its path."""
         chosen = profile() if self._defaults.settings.seccomp == "strict" else ""
         if not await self._engine.is_podman():

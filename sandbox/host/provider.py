@@ -84,7 +84,7 @@ class HostProvider(Provider):
         paths.label.unlink(missing_ok=True)
         await self.prewarmed.stop(sandbox_id)
         await self._running.kill(sandbox_id)
-        await HostJobs(host=self._host, paths=paths).cancel_reports()
+        await HostJobs(host=self._host, paths=paths).kill_all()
         await _retry_until(self._host, partial(cgroups.remove_sandbox, self._host.layout, sandbox_id))
         self._host.context.close_sockets(sandbox_id)
         await asyncio.to_thread(_remove, paths.directory)

@@ -19,7 +19,7 @@ from sandbox.host.isolation.process_tree import descendants, kill_tree
 from sandbox.host.jobs import completion_report
 from sandbox.host.jobs.boot_id import boot_id
 from sandbox.host.jobs.supervisor import ALREADY_STARTED, GRACE_SECONDS, READY
-from sandbox.host.run.execution import KILL_TIMEOUT_SECONDS, KILLED, execute, start_run
+from sandbox.host.run.execution import KILLED, execute, start_run, wait_until_killed
 from sandbox.host.run.host_environment import HostEnvironment, SandboxPaths, program_argv
 from sandbox.host.run.job_spec import (
     EXIT,
@@ -120,8 +120,8 @@ class HostJobs:
                 _signal(supervisor, signal.SIGKILL)
             await asyncio.sleep(0.02)
 
-    async def cancel_reports(self) -> None:
-        """End every job and its supervisor without completion reports: the sandbox is being deleted."""
+    async def kill_all(self) -> None:
+        """Kill every job with its supervisor, so that none reports its end: the sandbox is destroyed."""
         self.thaw()
         for directory in sorted(self.paths.jobs.glob("*/")):
             while (directory / STARTED).exists() and is_supervised(directory):
@@ -207,11 +207,7 @@ async def _kill_tree(root: int) -> None:
     watchers = [ProcessWatcher(pid) for pid in (*below, root)]
     try:
         await asyncio.to_thread(kill_tree, root)
-        async with asyncio.timeout(KILL_TIMEOUT_SECONDS):
-            for watcher in watchers:
-                await watcher.ended.wait()
-    except TimeoutError:
-        raise ProviderUnreachable("processes of a job survived KILL") from None
+        await wait_until_killed(watchers)
     finally:
         for watcher in watchers:
             watcher.close()

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from functools import partial
 
@@ -64,6 +65,16 @@ async def execute(run: Run, command: ExecRequest) -> ExecResult:
         await shielded(run.kill_all())
     duration = int((time.monotonic() - started) * 1000)
     return run.result(timed_out=timed_out, duration=duration)
+
+
+async def wait_until_killed(processes: Iterable[ProcessWatcher]) -> None:
+    """Wait until killed processes are gone; raises ProviderUnreachable after KILL_TIMEOUT_SECONDS."""
+    try:
+        async with asyncio.timeout(KILL_TIMEOUT_SECONDS):
+            for process in processes:
+                await process.ended.wait()
+    except TimeoutError:
+        raise ProviderUnreachable("processes of the sandbox survived KILL") from None
 
 
 class Run:

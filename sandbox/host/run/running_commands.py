@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandbox.errors import ProviderUnreachable
-from sandbox.host.run.execution import KILL_TIMEOUT_SECONDS, Run
+from sandbox.host.run.execution import Run, wait_until_killed
 from sandbox.model import SandboxId
 
 
@@ -34,9 +32,4 @@ class RunningCommands:
         runs = tuple(self._runs.get(sandbox_id, ()))
         for run in runs:
             run.kill()
-        try:
-            async with asyncio.timeout(KILL_TIMEOUT_SECONDS):
-                for run in runs:
-                    await run.main_process.ended.wait()
-        except TimeoutError:
-            raise ProviderUnreachable("processes of the sandbox survived KILL") from None
+        await wait_until_killed([run.main_process for run in runs])
