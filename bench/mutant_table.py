@@ -83,7 +83,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="an expired lease is trusted until it is known to be lost",
-        file="delivery/broker/leases.py",
+        file="delivery/broker/held_lease.py",
         old="if self._is_lost or self.remaining <= 0:",
         new="if self._is_lost:",
         tests=("tests/contracts/streams/test_lease_contract.py", "-k", "past_its_time"),
@@ -94,6 +94,20 @@ MUTANTS: tuple[Mutant, ...] = (
         old='if value.get("state") == RELEASED or self._is_abandoned(value):',
         new="if True:",
         tests=("tests/contracts/streams/test_lease_contract.py",),
+    ),
+    Mutant(
+        name="the leases of a replica's shards outlive its session",
+        file="delivery/broker/held_lease.py",
+        old="return self.session is None or self.session.is_trusted",
+        new="return True",
+        tests=("tests/contracts/streams/test_lease_contract.py", "-k", "session"),
+    ),
+    Mutant(
+        name="a new holder of a shard begins work that the last one goes on with",
+        file="gateway/infra/shard_leases.py",
+        old="if await self._leases.is_held(name):",
+        new="if False:",
+        tests=("tests/contracts/streams/test_shard_leases.py", "-k", "outlives"),
     ),
     Mutant(
         name="a late failure changes a delivery that another worker has claimed",

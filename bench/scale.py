@@ -29,7 +29,6 @@ from bench import meters
 from delivery.broker import jetstream_events
 from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.jetstream_events import JetStreamEvents
-from delivery.broker.leases import JetStreamLeases, LeaseHolder
 from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.stream_config import EVENTS, StreamConfig, ensure_streams
 from delivery.database.clock import utc_now
@@ -46,6 +45,7 @@ from gateway.observability.gauges import QueueGauges
 from gateway.observability.metrics import Metrics
 from nats_servers import NatsServer, nats_server
 from postgres import PostgresUnavailable, postgres_cluster
+from shard_replicas import ShardReplica, shard_replica, until_divided
 
 MAX_RATIO = 1.5
 REPEATS = 7
@@ -232,7 +232,12 @@ async def _count_replayed(events: JetStreamEvents, conversation: str) -> int:
 
 async def _turn_costs(broker: _Broker) -> list[Cost]:
     """Measure the events of a turn; with its leases, as replicas have them; and with deltas."""
-    leases = JetStreamLeases(broker.nats, LeaseHolder(instance="bench", boot="1"))
+    async with shard_replica(broker.server.url, broker.server.token, "bench", ttl=6.0) as replica:
+        await until_divided(replica)
+        return await _costs_of_turns(broker, replica)
+
+
+async def _costs_of_turns(broker: _Broker, replica: ShardReplica) -> list[Cost]:
     costs = []
     for name, with_leases, deltas in (
         ("events", False, 0),
@@ -244,7 +249,7 @@ async def _turn_costs(broker: _Broker) -> list[Cost]:
             for number in range(SAMPLES):
                 await _write_turn(broker.events, f"cnv_{name}_{number}", deltas=deltas)
                 for place in range(LEASES_OF_A_TURN if with_leases else 0):
-                    async with leases.acquire(f"bench:{number}:{place}"):
+                    async with replica.leases.acquire(f"t:{number}:{place}"):
                         pass
         stored = (await _stored_bytes(broker.nats) - before) / SAMPLES / 1000
         costs.append(Cost(name=f"NATS: {name} of a turn, CPU ms", value=cpu[0]))

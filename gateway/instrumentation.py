@@ -58,7 +58,16 @@ LOGGED_KINDS = {
 }
 """Events that are logged."""
 
-LEASE_KINDS = {"t": "conversation", "d": "destination", "a": "bot", "r": "receiver"}
+LEASE_KINDS = {
+    "t": "conversation",
+    "d": "destination",
+    "a": "bot",
+    "r": "receiver",
+    "ts": "turn_shard",
+    "ds": "delivery_shard",
+    "tw": "turn_worker",
+    "dw": "delivery_worker",
+}
 """Kinds of leases by the prefix of their names."""
 
 MAX_START_TIMES = 10_000
@@ -232,11 +241,13 @@ class InstrumentedLeases(Leases):
         self._metrics = metrics
 
     @asynccontextmanager
-    async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
+    async def acquire(
+        self, name: str, *, ttl: float = 6.0, session: Lease | None = None
+    ) -> AsyncIterator[Lease]:
         """Acquire, renew and release a lease of the wrapped leases."""
         kind, acquired = LEASE_KINDS.get(name.partition(":")[0], "other"), False
         try:
-            async with self._inner.acquire(name, ttl=ttl) as lease:
+            async with self._inner.acquire(name, ttl=ttl, session=session) as lease:
                 acquired = True
                 self._metrics.count("lease_changes", kind=kind, change="acquired")
                 with self._count_held(kind, lease):
@@ -255,9 +266,9 @@ class InstrumentedLeases(Leases):
         """Return whether the wrapped leases report it held."""
         return await self._inner.is_held(name)
 
-    async def list_held(self, kind: str) -> frozenset[str]:
+    async def list_held(self, kind: str, *, after: Lease | None = None) -> frozenset[str]:
         """Return what the wrapped leases report as held."""
-        return await self._inner.list_held(kind)
+        return await self._inner.list_held(kind, after=after)
 
     @contextmanager
     def _count_held(self, kind: str, lease: Lease) -> Iterator[None]:

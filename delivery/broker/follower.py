@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
-from delivery.broker.light_event import LightEvent
 from delivery.events.port import StoredEvent
 
 MAX_EVENTS = 256
 MAX_BYTES = 1024 * 1024
+
+
+class LightEvent:
+    """An event for one waiter, a tenth of the size of asyncio.Event, because every reader has one.
+
+    `set` without a waiter has no effect, so check the state before waiting.
+    """
+
+    __slots__ = ("_waiter",)
+
+    def __init__(self) -> None:
+        self._waiter: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Wake the waiter, if there is one."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait for the next `set`."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
 
 
 class Follower(AsyncIterator[StoredEvent | None]):

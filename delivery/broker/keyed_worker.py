@@ -52,7 +52,7 @@ class KeyedWorker:
     confirmed at once: an account with many keys therefore never delays the wake-ups of other accounts in the
     broker, and SQL says what is left to do after a crash. A wake-up that arrives during a call triggers one
     more call. `work` raises LeaseBusy when another replica works on the key. After any error the key is woken
-    again. While no place is free, no wake-up is received, so that other replicas get them.
+    again. While no place is free, no wake-up is received, so that repeated ones coalesce where they wait.
     """
 
     def __init__(

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from nats.aio.msg import Msg
+
 from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
-from delivery.broker.message_codec import SUBJECT
+from delivery.broker.message_codec import SEQUENCE, SUBJECT
 from delivery.broker.stream_config import EVENTS, subject_token
-from delivery.errors import DeliveryError
+from delivery.errors import BrokerUnreachable, DeliveryError
 
 RELEASED = "released"
 """The state of a lease that was given back; its message expires soon."""
 
 _WATCH_SECONDS = 1.0
 _WATCHED_AT_ONCE = 500
+_TRIES = 20
+_RETRY_SECONDS = 0.05
 
 
 class LeaseWatch:
@@ -45,9 +49,26 @@ class LeaseWatch:
 
     async def list_held(self, kind: str) -> frozenset[str]:
         """Return the names of the held leases of a kind. Raises BrokerUnreachable, BrokerRefused."""
-        messages = await self._nats.direct_get(EVENTS, {"multi_last": [f"lease.{kind}.*"]})
-        values = [decode_lease(message.data) for message in messages]
-        return frozenset(str(value.get("name")) for value in values if value.get("state") != RELEASED)
+        return _held_names(await self._nats.direct_get(EVENTS, {"multi_last": [f"lease.{kind}.*"]}))
+
+    async def list_held_after(self, kind: str, subject: str, seq: int) -> frozenset[str]:
+        """Return what `list_held` does, with all that was stored before the message `seq` on `subject`.
+
+        Any server of a cluster answers, and it may be behind: it is asked until it has that message.
+        """
+        own, request = f"lease.{kind}.*", {"multi_last": [f"lease.{kind}.*", subject]}
+        for _ in range(_TRIES):
+            messages = await self._nats.direct_get(EVENTS, request)
+            headers = [message.headers or {} for message in messages]
+            if any(one[SUBJECT] == subject and int(one[SEQUENCE]) >= seq for one in headers):
+                prefix = own.removesuffix("*")
+                return _held_names(
+                    message
+                    for message, header in zip(messages, headers, strict=True)
+                    if header[SUBJECT].startswith(prefix)
+                )
+            await asyncio.sleep(_RETRY_SECONDS)
+        raise BrokerUnreachable("the servers of the stream are behind")
 
     async def _check_regularly(self) -> None:
         while True:
@@ -65,6 +86,11 @@ class LeaseWatch:
         for freed, subject in self._watched.items():
             if subject in free:
                 freed.set()
+
+
+def _held_names(messages: Iterable[Msg]) -> frozenset[str]:
+    values = [decode_lease(message.data) for message in messages]
+    return frozenset(str(value.get("name")) for value in values if value.get("state") != RELEASED)
 
 
 def lease_subject(name: str) -> str:

@@ -12,12 +12,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -25,6 +23,7 @@ import structlog
 
 from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
+from delivery.broker.held_lease import HeldLease, as_session
 from delivery.broker.lease_watch import RELEASED, LeaseWatch, decode_lease, lease_subject
 from delivery.broker.message_codec import EXPECTED, ROLLUP, TTL
 from delivery.broker.port import Lease, Leases
@@ -36,17 +35,15 @@ from delivery.errors import (
     BrokerUnreachable,
     DeliveryError,
     LeaseBusy,
-    LeaseLost,
 )
 
 _log = structlog.get_logger(__name__)
 
-SAFETY_MARGIN = 0.2
-"""Seconds before the expiry from which a lease is no longer trusted."""
 _RENEWALS = 3
 _RETRY_SECONDS = 0.1
 _NO_MESSAGE = 10037
 _ACQUIRE_TRIES = 3
+_MAX_WRITE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,72 +67,6 @@ class _StoredLease:
     value: dict[str, Any]
 
 
-class HeldLease(Lease):
-    """A lease that this process holds; renewed inside `JetStreamLeases.acquire`.
-
-    `subject` is where it is stored; a lease in memory has none.
-    """
-
-    def __init__(self, name: str, subject: str, ttl: float) -> None:
-        self.name = name
-        self.subject = subject
-        self.ttl = ttl
-        self.nonce = secrets.token_hex(8)
-        self.seq = 0
-        self._trusted_until = 0.0
-        self._is_lost = False
-        self._lost = asyncio.Event()
-        self._reports: set[Callable[[], None]] = set()
-        self._loop = asyncio.get_running_loop()
-
-    def extend(self, seq: int, sent: float) -> None:
-        """Record a renewal that was sent at the monotonic moment `sent`."""
-        self.seq = seq
-        self._trusted_until = sent + self.ttl - SAFETY_MARGIN
-
-    def taken(self) -> None:
-        """Record that another holder has acquired the lease."""
-        self._trusted_until = 0.0
-
-    def lose(self) -> None:
-        """Mark the lease as lost; may be called in another thread."""
-        self._is_lost = True
-        with suppress(RuntimeError):  # the loop of the holder is closed
-            self._loop.call_soon_threadsafe(self._report_lost)
-
-    def end(self) -> None:
-        """Mark the lease as lost; called in the holder's event loop, which `lose` would have to wake."""
-        self._is_lost = True
-        self._report_lost()
-
-    def _report_lost(self) -> None:
-        self._lost.set()
-        for report in tuple(self._reports):
-            report()
-
-    @property
-    def remaining(self) -> float:
-        """The seconds for which the lease can still be trusted."""
-        return self._trusted_until - monotonic()
-
-    def ensure_held(self) -> None:
-        """Raise LeaseLost unless the lease is certainly still held."""
-        if self._is_lost or self.remaining <= 0:
-            self.lose()
-            raise LeaseLost(f"the lease {self.name} was lost")
-
-    async def wait_lost(self) -> None:
-        """Return when the lease is lost."""
-        await self._lost.wait()
-
-    def on_lost(self, report: Callable[[], None]) -> Callable[[], None]:
-        """Call `report` when the lease is lost, also if it is lost already."""
-        self._reports.add(report)
-        if self._lost.is_set():
-            self._loop.call_soon(report)
-        return partial(self._reports.discard, report)
-
-
 class JetStreamLeases(Leases):
     """Leases in the stream EVENTS, subject `lease.<kind>.<hash>`; the kind precedes a colon in the name."""
 
@@ -151,12 +82,26 @@ class JetStreamLeases(Leases):
         self._releasing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
+    async def acquire(
+        self, name: str, *, ttl: float = 6.0, session: Lease | None = None
+    ) -> AsyncIterator[Lease]:
         """Acquire a lease, renew it every ttl/3, and release it on exit.
 
         Raises LeaseBusy, BrokerUnreachable, BrokerRefused.
         """
-        lease = HeldLease(name, lease_subject(name), ttl)
+        lease = HeldLease(name, lease_subject(name), ttl, as_session(session))
+        async with self._hold(lease):
+            if lease.session is None:
+                yield lease
+                return
+            unwatch = lease.session.on_lost(lease.lose)
+            try:
+                yield lease
+            finally:
+                unwatch()
+
+    @asynccontextmanager
+    async def _hold(self, lease: HeldLease) -> AsyncIterator[None]:
         self._own_nonces.add(lease.nonce)
         try:
             await self._acquire(lease)
@@ -166,7 +111,7 @@ class JetStreamLeases(Leases):
         stop = asyncio.Event()
         renewing = self._start_renewing(lease, stop)
         try:
-            yield lease
+            yield
         finally:
             # By Event and shielded: a cancelled renewal could continue, and after a cancelled release the
             # successor would have to wait for the expiry.
@@ -185,9 +130,12 @@ class JetStreamLeases(Leases):
         """Yield an event that is set once the lease may be acquired."""
         return self._watch.watch(lease_subject(name))
 
-    async def list_held(self, kind: str) -> frozenset[str]:
+    async def list_held(self, kind: str, *, after: Lease | None = None) -> frozenset[str]:
         """Return the names of the held leases of a kind. Raises BrokerUnreachable, BrokerRefused."""
-        return await self._watch.list_held(kind)
+        lease = as_session(after)
+        if lease is None:
+            return await self._watch.list_held(kind)
+        return await self._watch.list_held_after(kind, lease.subject, lease.seq)
 
     def _stop_renewing(self, stop: asyncio.Event) -> None:
         if self._renewals:
@@ -211,16 +159,18 @@ class JetStreamLeases(Leases):
                 if stored is not None and stored.value.get("nonce") == lease.nonce:
                     lease.extend(stored.seq, sent)  # an earlier try whose response was lost
                     return
-                expected = self._takeover_seq(lease, stored)
+                expected = await self._takeover_seq(lease, stored)
             else:
                 return
         raise LeaseBusy(f"the lease {lease.name} is contended")
 
-    def _takeover_seq(self, lease: HeldLease, stored: _StoredLease | None) -> int:
+    async def _takeover_seq(self, lease: HeldLease, stored: _StoredLease | None) -> int:
         if stored is None:
             return 0
         value = stored.value
         if value.get("state") == RELEASED or self._is_abandoned(value):
+            return stored.seq
+        if await self._has_lost_session(value):
             return stored.seq
         raise LeaseBusy(f"the lease {lease.name} is held by {value.get('instance')}")
 
@@ -232,6 +182,16 @@ class JetStreamLeases(Leases):
             return value.get("nonce") not in self._own_nonces
         return self._holder.sole
 
+    async def _has_lost_session(self, value: dict[str, Any]) -> bool:
+        """Return whether the session of a stored lease has ended; the broker's leader answers that."""
+        session = value.get("session")
+        if session is None:
+            return False
+        stored = await self._read(lease_subject(session["name"]))
+        if stored is None or stored.value.get("state") == RELEASED:
+            return True
+        return bool(stored.value.get("nonce") != session["nonce"])
+
     async def _write(
         self,
         lease: HeldLease,
@@ -241,20 +201,22 @@ class JetStreamLeases(Leases):
         ttl: float | None = None,
         nats: NatsConnection | None = None,
     ) -> int:
-        value = {
+        value: dict[str, Any] = {
             "instance": self._holder.instance,
             "boot": self._holder.boot,
             "nonce": lease.nonce,
             "state": state,
             "name": lease.name,
         }
+        if lease.session is not None:
+            value["session"] = {"name": lease.session.name, "nonce": lease.session.nonce}
         headers = {
             EXPECTED: str(expected),
             ROLLUP: "sub",
             TTL: f"{max(1, round((ttl or lease.ttl) * 1000))}ms",
         }
         ack = await (nats or self._nats).publish(
-            lease.subject, json.dumps(value).encode(), headers, timeout=max(lease.ttl / 6, 0.3), tries=2
+            lease.subject, json.dumps(value).encode(), headers, timeout=_write_timeout(lease.ttl), tries=2
         )
         return ack.seq
 
@@ -313,7 +275,7 @@ class JetStreamLeases(Leases):
 
     async def _release(self, lease: HeldLease, renewing: asyncio.Future[None]) -> None:
         await renewing
-        if lease.remaining > 0:
+        if lease.is_trusted:
             with log_errors("leases.release", lease=lease.name):  # the lease then expires by itself
                 await self._write(lease, lease.seq, state=RELEASED, ttl=1.0)
         lease.end()
@@ -332,15 +294,19 @@ class MemoryLeases(Leases):
         self._watched: defaultdict[str, list[asyncio.Event]] = defaultdict(list)
 
     @asynccontextmanager
-    async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
+    async def acquire(
+        self, name: str, *, ttl: float = 6.0, session: Lease | None = None
+    ) -> AsyncIterator[Lease]:
         """Acquire a lease at once or raise LeaseBusy."""
-        if name in self._held:
+        if name in self._held and self._held[name].is_trusted:
             raise LeaseBusy(f"the lease {name} is held by this process")
-        lease = self._held[name] = HeldLease(name, "", ttl)
+        lease = self._held[name] = HeldLease(name, "", ttl, as_session(session))
         lease.extend(1, float("inf"))
+        unwatch = lease.session.on_lost(lease.lose) if lease.session is not None else _watch_nothing
         try:
             yield lease
         finally:
+            unwatch()
             if self._held.get(name) is lease:
                 del self._held[name]
                 self._report_free(name)
@@ -364,7 +330,7 @@ class MemoryLeases(Leases):
         """Return whether the lease is held."""
         return name in self._held
 
-    async def list_held(self, kind: str) -> frozenset[str]:
+    async def list_held(self, kind: str, *, after: Lease | None = None) -> frozenset[str]:  # noqa: ARG002
         """Return the names of the held leases of a kind."""
         return frozenset(name for name in self._held if name.startswith(f"{kind}:"))
 
@@ -372,3 +338,12 @@ class MemoryLeases(Leases):
         """End a lease, as if it had expired."""
         self._held.pop(name).end()
         self._report_free(name)
+
+
+def _watch_nothing() -> None:
+    """Do nothing: the lease has no session."""
+
+
+def _write_timeout(ttl: float) -> float:
+    """Return the seconds to wait for the broker's confirmation of a lease: long leases can be tried again."""
+    return min(max(ttl / 6, 0.3), _MAX_WRITE_SECONDS)

@@ -36,12 +36,15 @@ class Leases(Protocol):
     """Leases among all replicas; they expire by the broker's clock alone."""
 
     @abstractmethod
-    def acquire(self, name: str, *, ttl: float = 6.0) -> AbstractAsyncContextManager[Lease]:
+    def acquire(
+        self, name: str, *, ttl: float = 6.0, session: Lease | None = None
+    ) -> AbstractAsyncContextManager[Lease]:
         """Acquire a lease of `ttl` seconds, renew it every ttl/3, and release it on exit.
 
         After a release a successor can acquire it at once. `name` is any string; it is hashed before it
-        becomes a subject. On entering, raises LeaseBusy if another holder has it, BrokerUnreachable,
-        BrokerRefused. A release that fails raises nothing: the lease then expires.
+        becomes a subject. `session` is another lease of this process: once that one has ended, this one is
+        lost, and others may acquire it. On entering, raises LeaseBusy if another holder has it,
+        BrokerUnreachable, BrokerRefused. A release that fails raises nothing: the lease then expires.
         """
 
     @abstractmethod
@@ -57,9 +60,10 @@ class Leases(Protocol):
         """Return whether a lease of this name is held now; raises BrokerUnreachable, BrokerRefused."""
 
     @abstractmethod
-    async def list_held(self, kind: str) -> frozenset[str]:
+    async def list_held(self, kind: str, *, after: Lease | None = None) -> frozenset[str]:
         """Return the names of all held leases that begin with `<kind>:`, by one request to the broker.
 
+        With `after`, a lease of this process, the answer certainly has all that were acquired before it.
         `kind` is a few lower-case letters. Raises BrokerUnreachable, BrokerRefused.
         """
 

@@ -35,11 +35,12 @@ _AWAY_TIMEOUT = 1.0
 _SEPARATOR = "\0"
 
 
-def _encode(account: str, key: str) -> bytes:
+def encode_wake_up(account: str, key: str) -> bytes:
+    """Return the message of a wake-up."""
     return f"{account}{_SEPARATOR}{key}".encode()
 
 
-def _decode(data: bytes) -> tuple[str, str]:
+def decode_wake_up(data: bytes) -> tuple[str, str]:
     """Return the account and the key; the account is SYSTEM in a wake-up of an earlier version."""
     account, separator, key = data.decode(errors="replace").partition(_SEPARATOR)
     return (account, key) if separator else (SYSTEM, account)
@@ -51,7 +52,7 @@ class _PulledWakeUp(WakeUp):
     def __init__(
         self, nats: NatsConnection, message: Msg, capacity_freed: asyncio.Event, unacked: set[str]
     ) -> None:
-        self.account, self.key = _decode(message.data)
+        self.account, self.key = decode_wake_up(message.data)
         self._nats = nats
         self._reply = message.reply
         self._capacity_freed = capacity_freed
@@ -75,7 +76,7 @@ class JetStreamWakeUps(WakeUps):
 
     async def publish(self, queue: WorkQueue, key: str, *, account: str) -> None:
         """Send a wake-up without confirmation."""
-        await self._nats.publish_nowait(f"work.{queue}.{subject_token(key)}", _encode(account, key))
+        await self._nats.publish_nowait(f"work.{queue}.{subject_token(key)}", encode_wake_up(account, key))
 
     async def publish_at(self, queue: WorkQueue, key: str, moment: datetime, *, account: str) -> None:
         """Schedule a wake-up on the broker; a second call for the same key replaces the schedule."""
@@ -84,7 +85,7 @@ class JetStreamWakeUps(WakeUps):
             "Nats-Schedule": f"@at {rfc3339(moment)}",
             "Nats-Schedule-Target": f"work.{queue}.{name}",
         }
-        await self._nats.publish_nowait(f"sched.{queue}.{name}", _encode(account, key), headers)
+        await self._nats.publish_nowait(f"sched.{queue}.{name}", encode_wake_up(account, key), headers)
 
     async def subscribe(
         self, queue: WorkQueue, *, at_most: int, stop: asyncio.Event

@@ -156,7 +156,7 @@ def _tasks_for_roles(base: Foundation, services: Services) -> list[BackgroundTas
     settings = base.backing.settings
     tasks: list[BackgroundTask] = [base.channel_supervisor.drain_on_stop]
     if Role.TURNS in settings.roles:
-        tasks += [services.turn_worker.run, services.background_calls.run]
+        tasks += [services.turn_worker.run, services.background_calls.run, *base.turn_leases.tasks]
     if Role.REAPER in settings.roles:
         tasks.append(lambda stop: services.job_reconciler.run(stop, interval=settings.reconcile_interval))
     return tasks

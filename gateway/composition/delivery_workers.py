@@ -27,12 +27,14 @@ from delivery.workers.send_receipts import SendReceipts
 from delivery.workers.sink_config import SinkConfig
 from delivery.workers.worker import DeliveryWorker
 from egress.policy import EgressPolicy
+from gateway.composition.sharded_work import open_work_leases
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
 from gateway.conversations.notices import report_parked
 from gateway.infra.backing_services import BackgroundTask, BackingServices
+from gateway.infra.shard_leases import DELIVERY_SHARDS
 from gateway.ingress.channel_supervisor import ChannelSupervisor
-from gateway.instrumentation import InstrumentedLeases, InstrumentedSink
+from gateway.instrumentation import InstrumentedSink
 from gateway.observability.tracing.propagation import TraceContextPropagator
 from gateway.records import webhooks
 
@@ -96,11 +98,12 @@ async def delivery_workers(
     receipts = SendReceipts(backing.locked_data_dir / "arrivals") if backing.locked_data_dir else None
     if receipts is not None:
         stack.enter_context(closing(receipts))
+    work = open_work_leases(backing, DELIVERY_SHARDS, transactions.wake_soon)
     workers = [
         DeliveryWorker(
             config,
             transactions=transactions,
-            leases=InstrumentedLeases(backing.leases, backing.metrics),
+            leases=work.leases,
             wake_ups=backing.wake_ups,
             checkpoint=backing.fault_points.checkpoint,
             receipts=receipts if config.queue is WorkQueue.DELIVER else None,
@@ -111,7 +114,7 @@ async def delivery_workers(
     ]
     if backing.has_own_leases:
         transactions.claim_deliveries(WorkQueue.DELIVER, workers[0].immediate_sends())
-    return [worker.run for worker in workers]
+    return [*(worker.run for worker in workers), *work.tasks]
 
 
 def _trace_headers(backing: BackingServices) -> dict[str, Any]:

@@ -17,9 +17,6 @@ from gateway.files.wiring import FileServices, open_file_services
 from gateway.ingress.commands.chat_commands import ChatCommands
 from gateway.ingress.commands.client_commands import ClientCommands
 from gateway.ingress.commands.sandbox_commands import SandboxCommands
-from gateway.instrumentation import (
-    InstrumentedLeases,
-)
 from gateway.jobs.jobs import Jobs
 from gateway.jobs.reconciler import open_reconciler
 from gateway.jobs.settlement import JobSettlement
@@ -118,7 +115,7 @@ def _turn_worker(
     backing, settings = base.backing, base.backing.settings
     return TurnWorker(
         transactions=base.transactions,
-        leases=InstrumentedLeases(backing.leases, backing.metrics),
+        leases=base.turn_leases.leases,
         wake_ups=backing.wake_ups,
         stream=backing.stream,
         environment_resolver=resolver,

@@ -36,6 +36,7 @@ from gateway.infra.preflight import (
     wanted_streams,
 )
 from gateway.infra.replica_presence import ReplicaPresence
+from gateway.infra.shard_wake_ups import ShardWakeUps
 from gateway.observability.fault_points import FaultPoints
 from gateway.observability.log_file import logged_to_file
 from gateway.observability.metrics import Metrics
@@ -61,6 +62,8 @@ class BackingServices:
     stream_config: stream_config.StreamConfig
     worker_id: str
     """The unique name of this process."""
+    instance: str
+    """The name of this process among the replicas; a restart on the same data directory keeps it."""
     presence: ReplicaPresence | None
     """This process's presence among the replicas; None when there can be no replicas."""
     sole_process_since: datetime | None
@@ -116,10 +119,11 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
             fault_points=faults,
             stream=await stack.enter_async_context(jetstream_events.open_events(nats, epoch=epoch)),
             leases=leases,
-            wake_ups=MemoryWakeUps() if broker is not None else JetStreamWakeUps(nats, stream_settings),
+            wake_ups=_wake_ups(settings, nats, stream_settings),
             nats=nats,
             stream_config=stream_settings,
             worker_id=boot,
+            instance=holder.instance,
             presence=None if is_sole else presence,
             sole_process_since=utc_now() if is_sole else None,
             locked_data_dir=lock.directory if lock else None,
@@ -190,6 +194,13 @@ async def _open_leases(
         return MemoryLeases()
     renewals = await stack.enter_async_context(renewal_thread(settings.nats_url.get_secret_value()))
     return JetStreamLeases(nats, holder, renewals)
+
+
+def _wake_ups(settings: Settings, nats: NatsConnection, streams: stream_config.StreamConfig) -> WakeUps:
+    """Open the wake-ups: in memory with a broker of our own, because no other process could receive them."""
+    if settings.nats_url is None:
+        return MemoryWakeUps()
+    return ShardWakeUps(nats, JetStreamWakeUps(nats, streams))
 
 
 def _stream_config(settings: Settings, embedded: EmbeddedNats | None) -> stream_config.StreamConfig:

@@ -14,7 +14,7 @@ from contextlib import suppress
 import structlog
 
 from delivery.background import log_errors
-from delivery.broker.port import Leases
+from delivery.broker.port import Lease, Leases
 from delivery.errors import DeliveryError
 
 log = structlog.get_logger(__name__)
@@ -42,6 +42,8 @@ class ReplicaShares:
         self._ttl = ttl
         self._replicas: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
+        self.lease: Lease | None = None
+        """The lease by which this replica is announced; None while it is not."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Be one of the replicas that share the work until `stop`, and learn of the others."""
@@ -60,7 +62,12 @@ class ReplicaShares:
         while True:
             with log_errors("replica_shares.announce"), suppress(DeliveryError):  # the broker is away
                 async with self._leases.acquire(f"{self._kind}:{self._replica}", ttl=self._ttl) as lease:
-                    await lease.wait_lost()
+                    self.lease = lease
+                    self._report_change()
+                    try:
+                        await lease.wait_lost()
+                    finally:
+                        self.lease = None
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _look_up(self) -> None:
@@ -75,6 +82,9 @@ class ReplicaShares:
             "replica_shares.changed", kind=self._kind, replicas=len(replicas), before=len(self._replicas)
         )
         self._replicas = replicas
+        self._report_change()
+
+    def _report_change(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -89,7 +99,7 @@ class ReplicaShares:
         return first == self._replica
 
     def next_change(self) -> asyncio.Event:
-        """Return the event that is set when a replica joins or leaves from now on."""
+        """Return the event that is set by the next change: one joins or leaves, or this one is announced."""
         return self._changed
 
     async def wait_to_hand_over(self, name: str, changed: asyncio.Event) -> None:

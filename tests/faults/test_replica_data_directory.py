@@ -88,8 +88,10 @@ async def test_replicas_may_share_a_directory(tmp_path: Path) -> None:
     async with _two(tmp_path) as deployment:
         first, second = deployment.replicas
         await stop_and_wait(second)
-        # Not ingress: with it, the killed one would keep its share of the bots until its leases end.
-        beside = GatewayProcess(first.data, env=second.env | {"DOVECOTE_ROLES": "turns,delivery"})
+        # The killed one keeps its share of the work until its leases end, which is soon; those of the first
+        # live for long. Not ingress: the bots would be away until then.
+        env = {"DOVECOTE_ROLES": "turns,delivery", "DOVECOTE_LEASE_TTL": "2"}
+        beside = GatewayProcess(first.data, env=second.env | env)
         try:
             await beside.start()
             await beside.kill()

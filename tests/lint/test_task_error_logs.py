@@ -23,6 +23,7 @@ EXEMPT = {
     "gateway/environments/workspace_search.py: _search_file": "the search gets its error",
     "gateway/infra/egress_sockets.py: close": "ends the tasks of one sandbox and closes its sockets",
     "gateway/infra/embedded_nats.py: _kill_if_unresponsive": "one probe; the next check begins another",
+    "gateway/infra/shard_leases.py: run": "starts _find_work and _hold, which log every error",
     "gateway/ingress/interactions/status_reactions.py: run": "starts _work, which logs every error",
     "gateway/ingress/commands/sandbox_commands.py: run": "starts _run_one, which logs every error",
     "gateway/maintenance/work_share.py: run": "runs ReplicaShares.run, which logs every error",

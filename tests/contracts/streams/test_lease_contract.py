@@ -12,8 +12,9 @@ import pytest
 from nats.aio.msg import Msg
 
 from delivery.broker.connection import NatsConnection, connect
+from delivery.broker.held_lease import HeldLease
 from delivery.broker.lease_watch import lease_subject
-from delivery.broker.leases import HeldLease, JetStreamLeases, LeaseHolder, MemoryLeases
+from delivery.broker.leases import JetStreamLeases, LeaseHolder, MemoryLeases
 from delivery.broker.port import Leases
 from delivery.broker.stream_config import EVENTS, StreamConfig, ensure_streams
 from delivery.errors import DeliveryError, LeaseBusy, LeaseLost
@@ -79,6 +80,50 @@ async def test_anybody_sees_whether_a_name_is_held(leases: Leases) -> None:
         assert await leases.is_held("t:a")
         assert not await leases.is_held("t:b")
     assert not await leases.is_held("t:a")
+
+
+async def test_a_lease_ends_with_its_session(leases: Leases) -> None:
+    """Once its session is released it is lost at once, and another replica may acquire it."""
+    async with AsyncExitStack() as stack:
+        session = leases.acquire("tw:one")
+        within = await session.__aenter__()
+        lease = await stack.enter_async_context(leases.acquire("ts:1", ttl=600, session=within))
+        with pytest.raises(LeaseBusy):
+            await leases.acquire("ts:1").__aenter__()
+        await session.__aexit__(None, None, None)
+        with pytest.raises(LeaseLost):
+            lease.ensure_held()
+        async with asyncio.timeout(60):
+            await lease.wait_lost()
+        async with leases.acquire("tw:one") as other:  # another session, of the same name
+            async with leases.acquire("ts:1", session=other) as taken:
+                taken.ensure_held()
+            with pytest.raises(LeaseLost):
+                lease.ensure_held()
+
+
+async def test_a_lease_is_taken_over_when_the_session_of_its_dead_holder_expires(
+    nats_connection: NatsConnection,
+) -> None:
+    """A holder that is killed releases neither; its long lease ends with its short session."""
+    gone, other = (JetStreamLeases(nats_connection, one) for one in (THIS_HOLDER, OTHER_HOLDER))
+    session = HeldLease("tw:one", lease_subject("tw:one"), 2.0)
+    lease = HeldLease("ts:1", lease_subject("ts:1"), 600.0, session)
+    await gone._write(session, 0)
+    await gone._write(lease, 0)
+    with pytest.raises(LeaseBusy):
+        await other.acquire("ts:1").__aenter__()
+    with other.watch("tw:one") as freed:
+        async with asyncio.timeout(60):
+            await freed.wait()
+    async with other.acquire("ts:1") as taken:
+        taken.ensure_held()
+
+
+async def test_a_list_after_a_lease_has_what_was_acquired_before_it(leases: Leases) -> None:
+    """Other kinds, and the lease itself, are not in it."""
+    async with leases.acquire("t:one"), leases.acquire("ts:1") as lease:
+        assert await leases.list_held("t", after=lease) == {"t:one"}
 
 
 async def test_one_of_twenty_wins(leases: Leases) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,6 +15,8 @@ from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.port import WakeUp, WakeUps, WorkQueue
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.broker.wake_ups import JetStreamWakeUps, MemoryWakeUps
+from delivery.events.sharding import SHARDS, work_shard
+from gateway.infra.shard_wake_ups import ShardWakeUps
 from nats_servers import NatsServer, nats_server
 
 STREAM_CONFIG = StreamConfig(max_bytes=500_000_000)
@@ -34,11 +37,23 @@ async def nats_connection(server: NatsServer) -> AsyncIterator[NatsConnection]:
         yield nats_connection
 
 
-@pytest.fixture(params=["memory", "jetstream"])
+@pytest.fixture
+async def shard_wake_ups(nats_connection: NatsConnection) -> AsyncIterator[ShardWakeUps]:
+    """Open the signals of a process that holds all shards."""
+    wake_ups = ShardWakeUps(nats_connection, JetStreamWakeUps(nats_connection, STREAM_CONFIG))
+    async with AsyncExitStack() as stack:
+        for shard in range(SHARDS):
+            await stack.enter_async_context(wake_ups.receive(frozenset(WorkQueue), shard))
+        yield wake_ups
+
+
+@pytest.fixture(params=["memory", "jetstream", "shards"])
 def wake_ups(request: pytest.FixtureRequest) -> WakeUps:
     """Open every kind of signals."""
     if request.param == "memory":
         return MemoryWakeUps()
+    if request.param == "shards":
+        return cast("WakeUps", request.getfixturevalue("shard_wake_ups"))
     return JetStreamWakeUps(request.getfixturevalue("nats_connection"), STREAM_CONFIG)
 
 
@@ -201,3 +216,30 @@ async def test_a_deleted_stream_is_made_again(nats_connection: NatsConnection) -
         await asyncio.wait({waiting}, timeout=0.1)
     assert waiting.result().key == "b"
     await listening.end()
+
+
+async def test_a_signal_goes_to_the_holder_of_its_shard(server: NatsServer) -> None:
+    """Signals and timers of any replica reach the one that receives for the shard, and no other."""
+    async with AsyncExitStack() as stack:
+        replicas = []
+        for _ in range(2):
+            nats = await stack.enter_async_context(connect(server.url, token=server.token))
+            await ensure_streams(nats, STREAM_CONFIG)
+            replicas.append(ShardWakeUps(nats, JetStreamWakeUps(nats, STREAM_CONFIG)))
+        keys = [f"k{number}" for number in range(20)]
+        for shard in {work_shard(key) for key in keys}:
+            await stack.enter_async_context(replicas[0].receive({WorkQueue.TURN}, shard))
+        await replicas[0]._nats.api_request("INFO")  # the server has the subscriptions
+        holder, other = (WakeUpReader(replica, at_most=50) for replica in replicas)
+        idle = asyncio.ensure_future(other.next())
+        for key in keys:
+            await replicas[1].publish(WorkQueue.TURN, key, account="acc_1")
+        soon = datetime.now(UTC) + timedelta(seconds=1)
+        await replicas[1].publish_at(WorkQueue.TURN, keys[0], soon, account="acc_2")
+        received = [await holder.next() for _ in range(len(keys) + 1)]
+        assert sorted(one.key for one in received) == sorted([*keys, keys[0]])
+        assert received[-1].account == "acc_2"
+        assert not idle.done()
+        other.stop.set()
+        await asyncio.gather(idle, return_exceptions=True)
+        await holder.end()

@@ -11,14 +11,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
+from nats.aio.msg import Msg
 from sqlalchemy import func, select, text
 
+from bench.chaos.deployment import large_nats_server
 from channels.telegram.simulator import Simulator, simulate
+from delivery.broker.connection import connect
 from delivery.database.clock import utc_now
 from delivery.database.tables import IS_OPEN, deliveries
 from gateway.app import RunningGateway
@@ -84,6 +88,35 @@ async def _measure(tmp_path: Path, agent: Mapping[str, str]) -> MessageCosts:
     return MessageCosts(
         statements=len(caused) / MESSAGES, commits=recorder.commits / MESSAGES, publishes=published
     )
+
+
+async def test_with_a_nats_server_that_replicas_share_a_message_writes_no_lease(tmp_path: Path) -> None:
+    """The replica holds the shards: a turn and its delivery cause neither leases nor stored wake-ups."""
+    written: list[str] = []
+
+    async def record(message: Msg) -> None:
+        written.append(message.subject)
+
+    async with AsyncExitStack() as stack:
+        server = large_nats_server(tmp_path / "nats")
+        await server.start()
+        stack.push_async_callback(server.stop)
+        platform = await stack.enter_async_context(simulate())
+        env = {
+            "PATH": os.environ["PATH"],
+            "DOVECOTE_NATS_URL": server.url.replace("://", f"://{server.token}@"),
+            **channel_env("telegram", platform.settings(allow=["*"])),
+        }
+        running = await stack.enter_async_context(gateway_in_process(tmp_path / "data", env))
+        await _exchange(platform, running)
+        observer = await stack.enter_async_context(connect(server.url, token=server.token))
+        for subject in ("lease.t.>", "lease.d.>", "work.>", "wake.>", "ev.>"):
+            await stack.enter_async_context(observer.subscribe(subject, record))
+        await observer.api_request("INFO")
+        for _ in range(MESSAGES):
+            await _exchange(platform, running)
+    assert sum(subject.startswith("ev.") for subject in written) >= 6 * MESSAGES
+    assert not [subject for subject in written if not subject.startswith("ev.")]
 
 
 async def _regular_statements(running: RunningGateway, recorder: StatementRecorder) -> set[str]:

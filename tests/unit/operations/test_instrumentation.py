@@ -13,7 +13,7 @@ import pytest
 
 from channels.message import Address, RoomMigrated, Update
 from channels.port import Accept
-from delivery.broker.leases import HeldLease
+from delivery.broker.held_lease import HeldLease
 from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.port import Lease, Leases
 from delivery.database.engine import Database
@@ -165,7 +165,9 @@ class SingleHolderLeases(Leases):
         self._holders: set[str] = set()
 
     @asynccontextmanager
-    async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
+    async def acquire(
+        self, name: str, *, ttl: float = 6.0, session: Lease | None = None
+    ) -> AsyncIterator[Lease]:
         """Give the right to the first."""
         if name in self._holders:
             raise LeaseBusy(name)
@@ -183,7 +185,7 @@ class SingleHolderLeases(Leases):
         """Return whether the lease is held."""
         return name in self._holders
 
-    async def list_held(self, kind: str) -> frozenset[str]:
+    async def list_held(self, kind: str, *, after: Lease | None = None) -> frozenset[str]:
         """Return the held leases of a kind."""
         return frozenset(name for name in self._holders if name.startswith(kind))
 

@@ -1,0 +1,269 @@
+"""The leases of work among replicas: one for each shard of conversations or destinations.
+
+Each shard belongs to one of the replicas that do the work (rendezvous hashing), which acquires its lease.
+The session of these leases is that by which the replica is announced, so only this one is renewed often. A
+shard that moves is given up at once: work in progress gets leases of its own, and the next holder leaves it
+alone while they are held. The fences in SQL decide as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import structlog
+
+from delivery.background import log_errors
+from delivery.broker.port import Lease, Leases, WorkQueue
+from delivery.errors import DeliveryError, LeaseBusy
+from delivery.events.sharding import SHARDS, work_shard
+from gateway.infra.replica_shares import ReplicaShares
+from gateway.infra.work_leases import WorkLease
+
+log = structlog.get_logger(__name__)
+
+SHARD_TTL = 600.0
+"""Seconds until the lease of a shard expires by itself; it is lost with the announcement of its replica."""
+
+_RETRY_SECONDS = 0.3
+_GATHER_SECONDS = 0.05
+
+FindWork = Callable[[frozenset[int]], Awaitable[None]]
+"""Wakes all unfinished work of some shards, which SQL knows."""
+
+Receive = Callable[[Collection[WorkQueue], int], AbstractAsyncContextManager[None]]
+"""Receives the wake-ups of some queues for a shard while its block is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedWork:
+    """A kind of work: its queues, and the prefixes of its leases' names."""
+
+    queues: frozenset[WorkQueue]
+    key: str
+    """Of the leases of single pieces of work."""
+    shard: str
+    """Of the leases of shards."""
+    replica: str
+    """Of the leases by which replicas announce that they do this work."""
+
+
+TURN_SHARDS = ShardedWork(queues=frozenset({WorkQueue.TURN}), key="t", shard="ts", replica="tw")
+DELIVERY_SHARDS = ShardedWork(
+    queues=frozenset({WorkQueue.DELIVER, WorkQueue.HOOK}), key="d", shard="ds", replica="dw"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class _HeldShard:
+    """A held shard; `left_behind` names the leases of work that its last holder goes on with."""
+
+    lease: Lease
+    left_behind: set[str]
+    given_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class ShardLeases(Leases):
+    """Leases of the work in the shards that this replica holds; work of other shards is busy.
+
+    `leases` hold work that outlives a shard, `shard_leases` the shards. `replica` names this process.
+    """
+
+    def __init__(
+        self,
+        work: ShardedWork,
+        leases: Leases,
+        shard_leases: Leases,
+        *,
+        receive: Receive,
+        replica: str,
+        ttl: float,
+    ) -> None:
+        self._kind = work
+        self._leases = leases
+        self._shard_leases = shard_leases
+        self._receive = receive
+        self._ttl = ttl
+        self._shares = ReplicaShares(shard_leases, kind=work.replica, replica=replica, ttl=ttl)
+        self._held: dict[int, _HeldShard] = {}
+        self._holding: dict[int, asyncio.Task[None]] = {}
+        self._working: dict[str, WorkLease] = {}
+        self._unsearched: set[int] = set()
+        self._acquired = asyncio.Event()
+        self._look = asyncio.Event()
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The shards of which this replica does the work now."""
+        return frozenset(number for number, shard in self._held.items() if not shard.given_up.is_set())
+
+    @asynccontextmanager
+    async def acquire(
+        self,
+        name: str,
+        *,
+        ttl: float = 6.0,  # noqa: ARG002 - that of the shard
+        session: Lease | None = None,  # noqa: ARG002 - that of the shard
+    ) -> AsyncIterator[Lease]:
+        """Acquire the lease of a conversation or a destination, without the broker.
+
+        Raises LeaseBusy if another replica holds its shard or still works on it.
+        """
+        shard = self._held.get(_shard_of(name))
+        if shard is None or shard.given_up.is_set():
+            raise LeaseBusy(f"another replica holds the shard of {name}")
+        if name in self._working:
+            raise LeaseBusy(f"the lease {name} is held by this process")
+        work = self._working[name] = WorkLease(name, shard.lease)
+        try:
+            await self._ensure_free(name, shard)
+            work.ensure_held()
+            yield work
+        finally:
+            del self._working[name]
+            work.end()
+
+    async def _ensure_free(self, name: str, shard: _HeldShard) -> None:
+        """Raise LeaseBusy while the last holder of a shard goes on with this work."""
+        if name in shard.left_behind:
+            if await self._leases.is_held(name):
+                raise LeaseBusy(f"the last holder of the shard of {name} still works on it")
+            shard.left_behind.discard(name)
+
+    def watch(self, name: str) -> AbstractContextManager[asyncio.Event]:
+        """Watch a lease of its own, of work that outlives its shard."""
+        return self._leases.watch(name)
+
+    async def is_held(self, name: str) -> bool:
+        """Return whether this replica, or work that outlives its shard, holds a lease."""
+        return name in self._working or await self._leases.is_held(name)
+
+    async def list_held(self, kind: str, *, after: Lease | None = None) -> frozenset[str]:
+        """Return the leases of this replica, and those of work that outlives its shard."""
+        own = frozenset(name for name in self._working if name.startswith(f"{kind}:"))
+        return own | await self._leases.list_held(kind, after=after)
+
+    async def run(self, stop: asyncio.Event, find_work: FindWork) -> None:
+        """Hold this replica's share of the shards until `stop`; then let running work end without them."""
+        gone = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._shares.run(gone))
+            searching = group.create_task(self._find_work(find_work))
+            try:
+                await self._follow_shares(group, stop)
+                await self._give_up_all()
+            finally:
+                gone.set()
+                searching.cancel()
+
+    async def _follow_shares(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            changed = self._shares.next_change()
+            self._look.clear()
+            self._apply_shares(group)
+            await _wait_for_any(stop, changed, self._look)
+
+    def _apply_shares(self, group: asyncio.TaskGroup) -> None:
+        """Begin to acquire the shards that belong to this replica, and give up those that do not."""
+        session = self._shares.lease
+        for number in range(SHARDS):
+            belongs = self._shares.owns(f"shard:{number}")
+            if not belongs and number in self._held:
+                self._held[number].given_up.set()
+            elif belongs and session is not None and number not in self._holding:
+                self._holding[number] = group.create_task(self._hold(group, number, session))
+
+    async def _hold(self, group: asyncio.TaskGroup, number: int, session: Lease) -> None:
+        """Hold a shard until it is given up or lost; after a failure wait a little."""
+        try:
+            await self._hold_once(group, number, session)
+        except DeliveryError as error:  # mostly LeaseBusy: its last holder has not given it up yet
+            log.debug("shard.not_acquired", kind=self._kind.shard, shard=number, error=str(error))
+            await asyncio.sleep(_RETRY_SECONDS)
+        except Exception:  # the outermost loop of a shard: it must be acquired again
+            log.exception("shard.failed", kind=self._kind.shard, shard=number)
+            await asyncio.sleep(_RETRY_SECONDS)
+        finally:
+            del self._holding[number]
+            self._look.set()
+
+    async def _hold_once(self, group: asyncio.TaskGroup, number: int, session: Lease) -> None:
+        name = f"{self._kind.shard}:{number}"
+        async with (
+            self._shard_leases.acquire(name, ttl=SHARD_TTL, session=session) as lease,
+            self._receive(self._kind.queues, number),
+        ):
+            left = await self._leases.list_held(self._kind.key, after=lease)
+            shard = _HeldShard(lease=lease, left_behind={one for one in left if _shard_of(one) == number})
+            self._held[number] = shard
+            self._unsearched.add(number)
+            self._acquired.set()
+            try:
+                await self._wait_until_over(group, number, shard)
+            finally:
+                del self._held[number]
+
+    async def _wait_until_over(self, group: asyncio.TaskGroup, number: int, shard: _HeldShard) -> None:
+        lost = asyncio.Event()
+        unwatch = shard.lease.on_lost(lost.set)
+        try:
+            await _wait_for_any(shard.given_up, lost)
+        finally:
+            unwatch()
+        if not lost.is_set():
+            await self._leave_work(group, number, shard.lease)
+
+    async def _leave_work(self, group: asyncio.TaskGroup, number: int, shard_lease: Lease) -> None:
+        """Give the work in progress leases of its own; return when it has them or has ended."""
+        running = [work for name, work in self._working.items() if _shard_of(name) == number]
+        for work in running:
+            group.create_task(self._outlive(work, shard_lease))
+        for work in running:
+            await _wait_for_any(work.changed, work.ended)
+
+    async def _outlive(self, work: WorkLease, shard_lease: Lease) -> None:
+        """Hold a lease for one piece of work until it ends, whoever holds its shard."""
+        while not (work.ended.is_set() or work.changed.is_set()):
+            with log_errors("shards.outlive", lease=work.name), suppress(DeliveryError):  # tried again
+                async with self._leases.acquire(work.name, ttl=self._ttl) as lease:
+                    shard_lease.ensure_held()  # until now, so nobody else could begin this work
+                    work.replace_backing(lease)
+                    await work.ended.wait()
+            await _wait_for_any(work.changed, work.ended, timeout=_RETRY_SECONDS)
+
+    async def _give_up_all(self) -> None:
+        """Give up all shards, and stop acquiring them."""
+        for number, task in self._holding.items():
+            if number in self._held:
+                self._held[number].given_up.set()
+            else:
+                task.cancel()
+        if self._holding:
+            await asyncio.wait(self._holding.values())
+
+    async def _find_work(self, find_work: FindWork) -> None:
+        """Wake the unfinished work of the shards that were acquired; those acquired together at once."""
+        while True:
+            await self._acquired.wait()
+            await asyncio.sleep(_GATHER_SECONDS)
+            self._acquired.clear()
+            shards, self._unsearched = frozenset(self._unsearched), set()
+            with log_errors("shards.find_work"):  # the janitor finds it as well
+                await find_work(shards)
+
+
+def _shard_of(name: str) -> int:
+    """Return the shard of a lease's conversation or destination."""
+    return work_shard(name.partition(":")[2])
+
+
+async def _wait_for_any(*events: asyncio.Event, timeout: float | None = None) -> None:
+    """Return when one of the events is set, or after `timeout` seconds."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
